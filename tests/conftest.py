@@ -1,0 +1,19 @@
+"""Shared settings: deterministic hypothesis in CI, float64 by choice of each test, GPU tests skip."""
+
+import os
+
+import hypothesis
+import pytest
+import torch
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=400)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "cuda" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))

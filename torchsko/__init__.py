@@ -1,0 +1,1 @@
+"""Multibody dynamics as a PyTorch layer, on spatial kernel operator models."""

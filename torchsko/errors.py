@@ -1,0 +1,31 @@
+"""The exceptions of torchsko. Each message says what is wrong by name, why, and what to type."""
+
+from __future__ import annotations
+
+
+class TorchskoError(ValueError):
+    """Base class of every error that torchsko raises on bad input."""
+
+
+class TreeError(TorchskoError):
+    """A topology that is no tree: a cycle, two parents, an unknown parent, a duplicate name."""
+
+
+class ShapeError(TorchskoError):
+    """A tensor whose shape or dtype does not fit the model."""
+
+
+class MechanismError(TorchskoError):
+    """A robot description that is no mechanism: bad parameter, unknown name, singular hinge."""
+
+
+class RobotFileError(TorchskoError):
+    """A robot file that cannot be read; names the element at fault."""
+
+
+class FusedError(TorchskoError):
+    """A function that cannot be traced, or a kernel that cannot be built."""
+
+
+class MissingExtraError(TorchskoError, ImportError):
+    """An optional dependency is not installed; the message names the extra to install."""

@@ -1,0 +1,88 @@
+"""The scalar program: what the tracer writes and the code generators read.
+
+A program is straight-line, in static single assignment: value ``k`` is the result of ``code[k]``,
+which reads values with smaller numbers only. It computes every output for *one* sample; a code
+generator wraps it in one loop over the batch.
+
+======== ============================ ===================================================
+op       args                         value
+======== ============================ ===================================================
+const    (index,)                     ``constants[index]``
+input    (index,)                     scalar ``index`` of the concatenated, flattened inputs
+add      (x, y)                       x + y
+sub      (x, y)                       x - y
+mul      (x, y)                       x * y
+div      (x, y)                       x / y
+neg      (x,)                         -x
+recip    (x,)                         1 / x
+sqrt     (x,)                         square root
+sin cos  (x,)                         sine, cosine
+...      (x,) or (x, y)               the further names of ``UNARY`` and ``BINARY``
+where    (c, x, y)                    x if c != 0 else y
+======== ============================ ===================================================
+
+Comparisons (``lt le gt ge eq ne``) give 1 or 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+UNARY = (
+    "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p sinh cosh".split()
+)
+BINARY = "add sub mul div pow atan2 min max lt le gt ge eq ne".split()
+TERNARY = ("where",)
+
+
+class Instr(NamedTuple):
+    """One scalar operation: its name and the numbers of the values that it reads."""
+
+    op: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of a program.
+
+    Attributes:
+        name: for messages only; never part of generated source.
+        shape: shape for one sample.
+        shared: for an input, True when one value serves the whole batch (no batch dimension).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    shared: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of scalars for one sample."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A straight-line scalar program for one sample.
+
+    Attributes:
+        inputs: the input ports, in call order; ``input`` instructions number their scalars through.
+        outputs: the output ports, in result order.
+        code: the instructions; position is value number.
+        constants: the table that ``const`` instructions index, exact doubles.
+        results: for every output scalar, in port order, the value that it takes.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    code: tuple[Instr, ...]
+    constants: tuple[float, ...]
+    results: tuple[int, ...]
+
+    @property
+    def num_flops(self) -> int:
+        """Arithmetic instructions: everything but ``const`` and ``input``."""
+        return sum(instr.op not in ("const", "input") for instr in self.code)
