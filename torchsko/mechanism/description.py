@@ -1,0 +1,104 @@
+"""What a robot file says, before any tensor exists: links, joints, and what was left unused.
+
+Readers (`torchsko.io`) and people write descriptions; `torchsko.mechanism.builder` turns one into a
+`Mechanism`. Numbers are plain Python floats in SI units; matrices are nested tuples, row by row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+Vector = tuple[float, float, float]
+Matrix = tuple[Vector, Vector, Vector]
+JointKind = Literal["revolute", "prismatic", "spherical", "free", "fixed"]
+
+IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+ZERO: Vector = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class LinkDescription:
+    """A rigid body as a file gives it.
+
+    Attributes:
+        name: unique among the links.
+        mass: [kg].
+        com: centre of mass in the link frame [m].
+        inertia: about the centre of mass, along the axes of the *inertial* frame [kg m^2].
+        inertia_rotation: takes inertial-frame coordinates to link-frame coordinates.
+    """
+
+    name: str
+    mass: float = 0.0
+    com: Vector = ZERO
+    inertia: Matrix = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    inertia_rotation: Matrix = IDENTITY
+
+
+@dataclass(frozen=True)
+class JointDescription:
+    """A joint as a file gives it.
+
+    Attributes:
+        name: unique among the joints.
+        kind: how the child moves in the parent.
+        parent: name of the parent link.
+        child: name of the child link.
+        rotation: takes joint-frame coordinates to parent-link coordinates.
+        position: origin of the joint frame in the parent link [m].
+        axis: direction of motion in the joint frame (revolute, prismatic); need not be a unit vector.
+        damping: viscous, per degree of freedom [N m s or N s/m].
+        friction: Coulomb [N m or N].
+        armature: reflected rotor inertia [kg m^2 or kg].
+        stiffness: spring [N m/rad or N/m] about `spring_reference` [rad or m].
+        spring_reference: configuration at which the spring is relaxed [rad or m].
+        lower: lower limit [rad or m].
+        upper: upper limit [rad or m].
+        velocity: velocity limit [rad/s or m/s].
+        effort: effort limit [N m or N].
+    """
+
+    name: str
+    kind: JointKind
+    parent: str
+    child: str
+    rotation: Matrix = IDENTITY
+    position: Vector = ZERO
+    axis: Vector = (0.0, 0.0, 1.0)
+    damping: float = 0.0
+    friction: float = 0.0
+    armature: float = 0.0
+    stiffness: float = 0.0
+    spring_reference: float = 0.0
+    lower: float = -math.inf
+    upper: float = math.inf
+    velocity: float = math.inf
+    effort: float = math.inf
+
+
+@dataclass(frozen=True)
+class Unused:
+    """One thing in a robot file that the mechanism does not use.
+
+    Attributes:
+        element: what it is and where, by name ("link 'base' <visual>").
+        reason: why it is not used.
+    """
+
+    element: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.element}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RobotDescription:
+    """Links, joints and leftovers of one robot file, in file order."""
+
+    name: str
+    links: tuple[LinkDescription, ...]
+    joints: tuple[JointDescription, ...] = ()
+    unused: tuple[Unused, ...] = field(default=())
