@@ -1,0 +1,108 @@
+"""Edge weights A(p(k), k): what one edge of the tree does to a vector or an inertia that crosses it.
+
+Recursions never touch the numbers of a weight; they ask it to carry something `up` to the parent,
+`down` to the child (its transpose), or an inertia up by `congruence`. So the same recursion runs on
+dense matrices, which is fastest in eager mode, and on factored ones (a rigid transform kept as
+rotation and position), which give the fewest operations when traced to scalars.
+
+Weights are packed, `[*batch, n, ...]`, node k's edge at k; those of base nodes lead to the inertial
+frame and are read by nothing in `algebra`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, final
+
+import torch
+from torch import Tensor
+
+
+class EdgeWeight(ABC):
+    """One linear map per node, from the node's vectors to its parent's."""
+
+    scalar: bool
+    """Whether symmetric results are mirrored and solves unrolled (see `algebra.small`)."""
+
+    @property
+    @abstractmethod
+    def batch_shape(self) -> torch.Size:
+        """Leading batch dimensions."""
+
+    @abstractmethod
+    def up(self, y: Tensor) -> Tensor:
+        """A(p, k) y(k): `[*, n, m_k, r]` to `[*, n, m_p, r]`."""
+
+    @abstractmethod
+    def down(self, x: Tensor) -> Tensor:
+        """A*(p, k) x: a parent-side block per child, `[*, n, m_p, r]`, to `[*, n, m_k, r]`."""
+
+    @abstractmethod
+    def congruence(self, P: Tensor) -> Tensor:
+        """A P A* for symmetric P: `[*, n, m_k, m_k]` to `[*, n, m_p, m_p]`."""
+
+    @abstractmethod
+    def annihilating(self, joint_map: Tensor) -> EdgeWeight:
+        """The weight A (I - H* H) for joint maps with orthonormal rows, `[n, d, m]`."""
+
+    @abstractmethod
+    def split(self, sizes: Sequence[int]) -> Sequence[Self]:
+        """The weights of consecutive runs of nodes."""
+
+    @abstractmethod
+    def select(self, nodes: Tensor) -> Self:
+        """The weights of the nodes at these positions, int64 `[k]`."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """The matrices, `[*, n, m_p, m_k]`."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DenseEdges(EdgeWeight):
+    """Edge weights as matrices.
+
+    Attributes:
+        weight: `[*batch, n, m_p, m_k]`, padded to one size.
+        scalar: see `EdgeWeight`.
+    """
+
+    weight: Tensor
+    scalar: bool = False
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading batch dimensions."""
+        return self.weight.shape[:-3]
+
+    def up(self, y: Tensor) -> Tensor:
+        """A y."""
+        return self.weight @ y
+
+    def down(self, x: Tensor) -> Tensor:
+        """A* x."""
+        return self.weight.mT @ x
+
+    def congruence(self, P: Tensor) -> Tensor:
+        """A P A*."""
+        return self.weight @ P @ self.weight.mT
+
+    def annihilating(self, joint_map: Tensor) -> DenseEdges:
+        """A (I - H* H)."""
+        H = joint_map
+        return DenseEdges(self.weight - self.weight @ H.mT @ H, self.scalar)
+
+    def split(self, sizes: Sequence[int]) -> Sequence[DenseEdges]:
+        """One object per run of nodes."""
+        return [DenseEdges(w, self.scalar) for w in self.weight.split(tuple(sizes), dim=-3)]
+
+    def select(self, nodes: Tensor) -> DenseEdges:
+        """The weights at these positions."""
+        return DenseEdges(self.weight.index_select(-3, nodes), self.scalar)
+
+    def dense(self) -> Tensor:
+        """The matrices themselves."""
+        return self.weight

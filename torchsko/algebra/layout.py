@@ -1,0 +1,261 @@
+"""Where every number of a model lives: block sizes, packing, padding, and the links between levels.
+
+Node k of a tree has ``m_k`` velocity components and ``d_k`` degrees of freedom. Users see flat vectors,
+node by node in the tree's order; recursions see *packed* tensors ``[*batch, n, width, columns]`` with
+nodes breadth first, so that a level is a slice, and blocks padded with zeros to a common width. All
+offsets and index tensors of the library are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.tree import Tree
+from torchsko.errors import ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """The map between flat vectors and packed node blocks of one kind (velocities, or dofs).
+
+    Attributes:
+        sizes: block size of each node, in the tree's order.
+        width: the largest of them.
+        trivial: whether packing is a mere reshape (breadth-first numbering, equal sizes).
+        source: for each packed scalar its place in the flat vector; padding points one past its end.
+        place: for each flat scalar its place among the packed ones.
+        padding: 1 on padded scalars, else 0; `[n, width]`, of dtype bool.
+    """
+
+    sizes: tuple[int, ...]
+    width: int
+    trivial: bool
+    source: Tensor
+    place: Tensor
+    padding: Tensor
+
+    @staticmethod
+    def of(sizes: Sequence[int], order: Sequence[int]) -> Packing:
+        """Packing of blocks of the given sizes whose nodes are visited in the given order."""
+        width, total = max(max(sizes), 1), sum(sizes)
+        offset = [sum(sizes[:k]) for k in range(len(sizes))]
+        source = [
+            offset[k] + i if i < sizes[k] else total for k in order for i in range(width)
+        ]
+        place = sorted(range(len(source)), key=lambda s: source[s])[:total]
+        return Packing(
+            sizes=tuple(sizes),
+            width=width,
+            trivial=source == list(range(total)),
+            source=torch.tensor(source, dtype=torch.int64),
+            place=torch.tensor(place, dtype=torch.int64),
+            padding=torch.tensor(source, dtype=torch.int64).reshape(len(sizes), width) == total,
+        )
+
+    @property
+    def total(self) -> int:
+        """Length of the flat vector."""
+        return sum(self.sizes)
+
+    @property
+    def padded(self) -> bool:
+        """Whether any block is smaller than the width."""
+        return self.total < len(self.sizes) * self.width
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Flat columns `[*batch, total, r]` to packed blocks `[*batch, n, width, r]`.
+
+        Raises:
+            ShapeError: when x has another length.
+        """
+        if x.shape[-2] != self.total:
+            raise ShapeError(
+                f"a vector of length {x.shape[-2]} was given where the model has {self.total} "
+                f"components ({len(self.sizes)} nodes of sizes {list(self.sizes)}).\n"
+                "Components go node by node, in the tree's order.\n"
+                f"Pass a tensor whose last dimension is {self.total}."
+            )
+        if not self.trivial:
+            x = torch.nn.functional.pad(x, (0, 0, 0, 1)) if self.padded else x
+            x = x.index_select(-2, self.source)
+        return x.unflatten(-2, (len(self.sizes), self.width))
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Packed blocks `[*batch, n, width, r]` to flat columns `[*batch, total, r]`."""
+        flat = x.flatten(-3, -2)
+        return flat if self.trivial else flat.index_select(-2, self.place)
+
+    def to(self, device: torch.device | str) -> Packing:
+        """The same packing with its index tensors on a device."""
+        moved = {name: getattr(self, name).to(device) for name in ("source", "place", "padding")}
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """How the nodes of one level hang on the nodes of the level above.
+
+    Attributes:
+        num_parents: number of nodes in the level above.
+        one_to_one: every node above has exactly one child here, in order.
+        parent: position of each node's parent in the level above, int64.
+    """
+
+    num_parents: int
+    one_to_one: bool
+    parent: Tensor
+
+    def to_children(self, x: Tensor) -> Tensor:
+        """Hand each node its parent's block: `[*, parents, r, c]` to `[*, children, r, c]`."""
+        if self.one_to_one or self.num_parents == 1:
+            return x  # one parent: broadcasting hands it to all
+        return x.index_select(-3, self.parent)
+
+    def sum_to_parents(self, y: Tensor) -> Tensor:
+        """Sum over the children of each parent: `[*, children, r, c]` to `[*, parents, r, c]`."""
+        if self.one_to_one:
+            return y
+        if self.num_parents == 1:
+            return y.sum(-3, keepdim=True)
+        nothing = y.new_zeros(*y.shape[:-3], self.num_parents, *y.shape[-2:])
+        return nothing.index_add(-3, self.parent, y)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Sizes, packings and level links of a model on a tree.
+
+    Attributes:
+        tree: the topology.
+        nodes: packing of node vectors (velocities, forces).
+        dofs: packing of generalized coordinates' rates and forces.
+        level_sizes: number of nodes in each level.
+        level_dofs: largest number of dofs in each level: sweeps narrow padded dofs to it.
+        links: link of each level to the one above; that of level 0 is never used.
+        order: breadth-first order of the nodes, int64.
+        rank: place of each node in that order, int64.
+        in_order: whether the tree's own numbering is breadth first already.
+        ancestor: for each level, the position *in that level* of the ancestor of every node at that
+            level or deeper, int64 (deeper nodes in breadth-first order).
+    """
+
+    tree: Tree
+    nodes: Packing
+    dofs: Packing
+    level_sizes: tuple[int, ...]
+    level_dofs: tuple[int, ...]
+    links: tuple[Link, ...]
+    order: Tensor
+    rank: Tensor
+    in_order: bool
+    ancestor: tuple[Tensor, ...]
+    mass_matrix_source: Tensor
+
+    @staticmethod
+    def of(tree: Tree, node_sizes: Sequence[int], dof_sizes: Sequence[int]) -> Layout:
+        """Layout of a tree whose node k has node_sizes[k] velocities and dof_sizes[k] dofs."""
+        order = tree.order
+        position = [{k: i for i, k in enumerate(level)} for level in tree.levels]
+        paths = [(*reversed(tree.ancestors(k)), k) for k in range(tree.num_nodes)]
+        dofs = Packing.of(dof_sizes, order)
+        return Layout(
+            tree=tree,
+            nodes=Packing.of(node_sizes, order),
+            dofs=dofs,
+            level_sizes=tuple(map(len, tree.levels)),
+            level_dofs=tuple(max(dof_sizes[k] for k in level) for level in tree.levels),
+            links=tuple(_link(tree, depth, position) for depth in range(tree.num_levels)),
+            order=torch.tensor(order, dtype=torch.int64),
+            rank=torch.argsort(torch.tensor(order, dtype=torch.int64)),
+            in_order=order == tuple(range(tree.num_nodes)),
+            ancestor=tuple(
+                torch.tensor(row, dtype=torch.int64) for row in _ancestors(tree, paths, position)
+            ),
+            mass_matrix_source=torch.tensor(
+                _mass_matrix_source(tree, paths, dofs), dtype=torch.int64
+            ),
+        )
+
+    def to(self, device: torch.device | str) -> Layout:
+        """The same layout with its index tensors on a device."""
+        return replace(
+            self,
+            nodes=self.nodes.to(device),
+            dofs=self.dofs.to(device),
+            links=tuple(replace(link, parent=link.parent.to(device)) for link in self.links),
+            order=self.order.to(device),
+            rank=self.rank.to(device),
+            ancestor=tuple(row.to(device) for row in self.ancestor),
+            mass_matrix_source=self.mass_matrix_source.to(device),
+        )
+
+    def breadth_first(self, x: Tensor, dim: int) -> Tensor:
+        """Reorder dimension `dim` from the tree's order to breadth first."""
+        return x if self.in_order else x.index_select(dim, self.order)
+
+    def tree_order(self, x: Tensor, dim: int) -> Tensor:
+        """Reorder dimension `dim` from breadth first to the tree's order."""
+        return x if self.in_order else x.index_select(dim, self.rank)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Packed blocks `[*batch, n, r, c]` to one tensor per level."""
+        return x.split(self.level_sizes, dim=-3)
+
+    def split_dofs(self, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+        """As `split`, with the padded dof dimension `dim` narrowed to what each level has."""
+        levels = self.split(x)
+        return tuple(
+            level if d == x.shape[dim] else level.narrow(dim, 0, d)
+            for level, d in zip(levels, self.level_dofs, strict=True)
+        )
+
+    def widen_dofs(self, x: Tensor) -> Tensor:
+        """Dof columns of a level, `[*, n_l, d_l, r]`, zero-padded to the common width."""
+        missing = self.dofs.width - x.shape[-2]
+        return torch.nn.functional.pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def _link(tree: Tree, depth: int, position: list[dict[int, int]]) -> Link:
+    if depth == 0:
+        parents, count = [], 0
+    else:
+        parents = [position[depth - 1][tree.parent[k]] for k in tree.levels[depth]]
+        count = len(tree.levels[depth - 1])
+    return Link(count, parents == list(range(count)), torch.tensor(parents, dtype=torch.int64))
+
+
+def _ancestors(
+    tree: Tree, paths: list[tuple[int, ...]], position: list[dict[int, int]]
+) -> list[list[int]]:
+    return [
+        [position[depth][paths[k][depth]] for level in tree.levels[depth:] for k in level]
+        for depth in range(tree.num_levels)
+    ]
+
+
+def _mass_matrix_source(tree: Tree, paths: list[tuple[int, ...]], dofs: Packing) -> list[int]:
+    """Place of each entry of the dense mass matrix among those that `algorithms.mass_matrix` computes.
+
+    They come level by level: first the blocks (i, i) of the level's nodes, then the blocks (i, k) for
+    every deeper node k and its ancestor i in the level. Entries of unrelated nodes point one past the
+    last of them.
+    """
+    total, sizes = dofs.total, dofs.sizes
+    offset = [sum(sizes[:k]) for k in range(tree.num_nodes)]
+    widths = [max(sizes[k] for k in level) for level in tree.levels]
+    source, count = [-1] * total**2, 0
+    for depth, level in enumerate(tree.levels):
+        deeper = [k for below in tree.levels[depth + 1 :] for k in below]
+        for nodes, cols in ((level, widths[depth]), (deeper, max(widths[depth + 1 :], default=0))):
+            for k in nodes:
+                i = paths[k][depth]
+                for r in range(sizes[i]):
+                    for c in range(sizes[k]):
+                        row, col = offset[i] + r, offset[k] + c
+                        source[row * total + col] = source[col * total + row] = count + r * cols + c
+                count += widths[depth] * cols
+    return [count if place < 0 else place for place in source]

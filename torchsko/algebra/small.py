@@ -1,0 +1,116 @@
+"""Small symmetric blocks: mirroring, and solving with a symmetric positive definite matrix.
+
+Two readings of the same mathematics. *Dense* (``scalar=False``) is for eager tensors: few, large
+tensor operations. *Scalar* (``scalar=True``) is for code that is traced to scalars: every symmetric
+matrix is computed once, and a solve is an elimination without pivoting or square roots whose entries
+all become plain scalar expressions. The choice is an argument, fixed per model; values agree to
+rounding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def mirror(x: Tensor, *, scalar: bool) -> Tensor:
+    """A matrix that is symmetric by construction, `[*, k, k]`; scalar form reads its upper half."""
+    return x.triu() + x.triu(1).mT if scalar else x
+
+
+def ldl(D: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Elimination of a symmetric positive definite matrix, D = L diag(pivot) L*, unpivoted.
+
+    Args:
+        D: `[*, d, d]`.
+
+    Returns:
+        The d pivots `[*]`, and the d - 1 columns of L below the diagonal, `[*, d - 1 - i]`.
+    """
+    pivots, columns, rest = [], [], D
+    for _ in range(D.shape[-1] - 1):
+        pivot, row = rest[..., 0, 0], rest[..., 0, 1:]
+        column = row / pivot[..., None]
+        # Each outer product is symmetric: its lower half is read off the upper one.
+        rest = mirror(rest[..., 1:, 1:] - row[..., :, None] * column[..., None, :], scalar=True)
+        pivots.append(pivot)
+        columns.append(column)
+    return [*pivots, rest[..., 0, 0]], columns
+
+
+def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
+    """Solve D X = B for symmetric positive definite D.
+
+    Neither form synchronises with the device or checks D: singular hinges are refused at load.
+
+    Args:
+        D: `[*, d, d]`.
+        B: `[*, d, r]`.
+        scalar: see the module.
+
+    Returns:
+        X, `[*, d, r]`.
+    """
+    if D.shape[-1] == 1:
+        return B / D
+    if not scalar:
+        return torch.cholesky_solve(B, torch.linalg.cholesky_ex(D).L)
+    pivots, columns = ldl(D)
+    d = D.shape[-1]
+    rows = [B[..., i, :] for i in range(d)]
+    for i in range(d - 1):  # L y = B
+        rows[i + 1 :] = [
+            row - columns[i][..., j, None] * rows[i] for j, row in enumerate(rows[i + 1 :])
+        ]
+    rows = [row / pivot[..., None] for row, pivot in zip(rows, pivots, strict=True)]
+    for i in reversed(range(d - 1)):  # L* x = y
+        for j in range(d - 1 - i):
+            rows[i] = rows[i] - columns[i][..., j, None] * rows[i + 1 + j]
+    return torch.stack(torch.broadcast_tensors(*rows), dim=-2)
+
+
+def spd_logdet(D: Tensor, *, scalar: bool) -> Tensor:
+    """Logarithm of the determinant of a symmetric positive definite matrix, `[*, d, d]` to `[*]`."""
+    if D.shape[-1] == 1:
+        return D[..., 0, 0].log()
+    if scalar:
+        return torch.stack([pivot.log() for pivot in ldl(D)[0]]).sum(0)
+    return 2 * torch.linalg.cholesky_ex(D).L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def spd_factor(D: Tensor, *, scalar: bool) -> Tensor:
+    """Lower triangular L with L L* = D, `[*, d, d]`."""
+    if D.shape[-1] == 1:
+        return D.sqrt()
+    if not scalar:
+        return torch.linalg.cholesky_ex(D).L
+    pivots, columns = ldl(D)
+    full = []
+    for i, pivot in enumerate(pivots):
+        below = [torch.ones_like(pivot)[..., None], *columns[i : i + 1]]
+        column = torch.nn.functional.pad(torch.cat(below, -1), (i, 0))
+        full.append(column * pivot.sqrt()[..., None])
+    return torch.stack(full, dim=-1)
+
+
+def factor_solve(D: Tensor, B: Tensor, *, adjoint: bool, scalar: bool) -> Tensor:
+    """Solve L X = B, or L* X = B, where L L* = D is the factor of `spd_factor`.
+
+    Args:
+        D: `[*, d, d]`.
+        B: `[*, d, r]`.
+        adjoint: solve with L*.
+        scalar: see the module.
+    """
+    L = spd_factor(D, scalar=scalar)
+    if D.shape[-1] == 1:
+        return B / L
+    if not scalar:
+        return torch.linalg.solve_triangular(L.mT if adjoint else L, B, upper=adjoint)
+    d = D.shape[-1]
+    rows: dict[int, Tensor] = {}
+    for i in reversed(range(d)) if adjoint else range(d):
+        known = [L[..., j, i] if adjoint else L[..., i, j] for j in rows]
+        terms = [c[..., None] * x for c, x in zip(known, rows.values(), strict=True)]
+        rows[i] = (B[..., i, :] - sum(terms)) / L[..., i, i, None]
+    return torch.stack([rows[i] for i in range(d)], dim=-2)

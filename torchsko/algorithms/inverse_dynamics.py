@@ -1,0 +1,44 @@
+r"""Newton-Euler inverse dynamics: forces from accelerations, two sweeps.
+
+.. math:: \alpha = A^*(H^* \ddot q + a), \quad f = A(M \alpha + b), \quad T = H f + S \ddot q
+
+Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
+Dynamics 26(3), 2011, Algorithm 3.1 (its velocity sweep is in the model's a and b already).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.sweeps import gather, scatter
+
+
+def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
+    """Generalized forces T = MM qdd + C by Algorithm 3.1, O(N).
+
+    Args:
+        model: an SKO model.
+        accel: qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2], node by node in the tree's order.
+
+    Returns:
+        T, `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when `accel` has another length than num_dof.
+    """
+    layout, H = model.layout, model.joint_map
+    qdd = layout.dofs.pack(accel[..., None])
+    alpha = scatter(layout, model.edge_weight, H.mT @ qdd + model.coriolis_accel)
+    f = gather(layout, model.edge_weight, model.inertia @ alpha + model.gyro_force)
+    T = H @ f
+    T = T if model.armature is None else T + model.armature * qdd
+    return layout.dofs.unpack(T)[..., 0]
+
+
+def bias_force(model: SKOModel) -> Tensor:
+    """Generalized forces at zero acceleration, C = H A (M A* a + b), `[*batch, num_dof]`."""
+    layout = model.layout
+    alpha = scatter(layout, model.edge_weight, model.coriolis_accel)
+    f = gather(layout, model.edge_weight, model.inertia @ alpha + model.gyro_force)
+    return layout.dofs.unpack(model.joint_map @ f)[..., 0]
