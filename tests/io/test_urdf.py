@@ -1,0 +1,468 @@
+"""The URDF reader: what it reads, what it reports, and what it refuses."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from torchsko.errors import RobotFileError
+from torchsko.io._numbers import rotation_from_rpy
+from torchsko.io._xml import MAX_DEPTH
+from torchsko.io.urdf import read_urdf
+
+PANDA = Path(__file__).parents[2] / "torchsko" / "robots" / "panda.urdf"
+
+INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="2" iyz="0" izz="2.5"/>'
+LINK = f'<link name="b"><inertial><mass value="2"/>{INERTIA}</inertial></link>'
+ENDS = '<parent link="a"/><child link="b"/>'
+
+
+def robot(joint: str = "", link: str = LINK, more: str = "") -> str:
+    return f'<robot name="r"><link name="a"/>{link}{joint}{more}</robot>'
+
+
+def joint(inside: str = "", kind: str = "revolute", name: str = "j") -> str:
+    return f'<joint name="{name}" type="{kind}">{ENDS}{inside}</joint>'
+
+
+def report(text: str, **options) -> list[str]:
+    return [str(entry) for entry in read_urdf(text, **options).unused]
+
+
+# What is read.
+
+
+def test_a_link_keeps_mass_centre_inertia_and_the_rotation_of_its_inertial_frame():
+    link = robot(
+        link='<link name="b"><inertial><origin xyz="1 2 3" rpy="0.1 -0.2 0.3"/><mass value="2e0"/>'
+        '<inertia ixx="3" ixy="0.1" ixz=".2" iyy="4." iyz="-3e-1" izz="+5"/></inertial></link>'
+    )
+    b = read_urdf(link).links[1]
+    assert (b.mass, b.com) == (2.0, (1.0, 2.0, 3.0))
+    assert b.inertia == ((3.0, 0.1, 0.2), (0.1, 4.0, -0.3), (0.2, -0.3, 5.0))
+    assert b.inertia_rotation == rotation_from_rpy((0.1, -0.2, 0.3))
+
+
+def test_a_link_without_inertial_is_massless():
+    a = read_urdf(robot()).links[0]
+    assert a.mass == 0.0 and not np.array(a.inertia).any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("revolute", "revolute"),
+        ("continuous", "revolute"),
+        ("prismatic", "prismatic"),
+        ("fixed", "fixed"),
+        ("floating", "free"),
+        ("spherical", "spherical"),
+    ],
+)
+def test_each_joint_type_has_its_kind(kind, read):
+    j = read_urdf(robot(joint(kind=kind))).joints[0]
+    assert (j.name, j.kind, j.parent, j.child) == ("j", read, "a", "b")
+
+
+def test_an_absent_origin_is_the_identity_and_an_absent_axis_is_x():
+    j = read_urdf(robot(joint())).joints[0]
+    assert (j.position, j.axis) == ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0))
+    assert j.rotation == ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+
+
+def test_half_an_origin_leaves_the_other_half_zero():
+    j = read_urdf(robot(joint('<origin xyz="1 2 3"/>'))).joints[0]
+    assert (j.position, j.rotation[0]) == ((1.0, 2.0, 3.0), (1.0, 0.0, 0.0))
+
+
+@given(st.tuples(*[st.floats(-10, 10)] * 3), st.floats(-200, 200))
+def test_axes_have_length_one_and_keep_their_direction(axis, exponent):
+    norm = math.hypot(*axis)
+    assume(norm > 1e-3)
+    scale = 10.0**exponent
+    assume(norm * scale > 1e-9)
+    xyz = " ".join(repr(x * scale) for x in axis)
+    read = read_urdf(robot(joint(f'<axis xyz="{xyz}"/>'))).joints[0].axis
+    np.testing.assert_allclose(read, np.array(axis) / norm, rtol=0, atol=3e-14)
+
+
+def test_limits_damping_and_friction_are_read():
+    inside = (
+        '<limit lower="-1" upper="2" velocity="3" effort="4"/><dynamics damping=".5" friction="6"/>'
+    )
+    j = read_urdf(robot(joint(inside))).joints[0]
+    assert (j.lower, j.upper, j.velocity, j.effort) == (-1.0, 2.0, 3.0, 4.0)
+    assert (j.damping, j.friction) == (0.5, 6.0)
+
+
+def test_an_absent_position_limit_counts_as_zero_and_an_absent_limit_as_none():
+    j = read_urdf(robot(joint('<limit upper="1"/>'))).joints[0]
+    assert (j.lower, j.upper, j.velocity, j.effort) == (0.0, 1.0, math.inf, math.inf)
+    assert read_urdf(robot(joint())).joints[0].upper == math.inf
+
+
+def test_a_continuous_joint_has_no_limits_of_position():
+    j = read_urdf(robot(joint('<limit lower="-1" upper="2" effort="4"/>', "continuous"))).joints[0]
+    assert (j.lower, j.upper, j.effort) == (-math.inf, math.inf, 4.0)
+
+
+def test_links_and_joints_keep_the_order_of_the_file():
+    text = (
+        '<robot name="r"><joint name="z" type="fixed"><parent link="a"/><child link="c"/></joint>'
+        '<link name="c"/><link name="a"/><link name="b"/>'
+        '<joint name="y" type="fixed"><parent link="a"/><child link="b"/></joint></robot>'
+    )
+    read = read_urdf(text)
+    assert [x.name for x in read.links] == ["c", "a", "b"]
+    assert [x.name for x in read.joints] == ["z", "y"]
+
+
+def test_text_and_path_and_byte_order_mark_read_the_same(tmp_path):
+    text = '\ufeff\n<?xml version="1.0" encoding="latin-1"?>' + robot(joint())
+    file = tmp_path / "r.urdf"
+    file.write_text(robot(joint()), encoding="utf-8-sig")
+    assert read_urdf(text) == read_urdf(file) == read_urdf(str(file)) == read_urdf(robot(joint()))
+
+
+# Rotations.
+
+
+def elementary(axis: int, angle: float) -> np.ndarray:
+    i, j = (axis + 1) % 3, (axis + 2) % 3
+    R = np.eye(3)
+    R[i, i] = R[j, j] = math.cos(angle)
+    R[j, i] = math.sin(angle)
+    R[i, j] = -math.sin(angle)
+    return R
+
+
+@given(st.tuples(*[st.floats(-7, 7)] * 3))
+def test_rpy_turns_about_fixed_x_then_y_then_z(rpy):
+    expected = elementary(2, rpy[2]) @ elementary(1, rpy[1]) @ elementary(0, rpy[0])
+    np.testing.assert_allclose(rotation_from_rpy(rpy), expected, rtol=0, atol=3e-14)
+
+
+@given(st.tuples(*[st.integers(-4, 4)] * 3))
+def test_rotations_by_multiples_of_a_right_angle_are_exact(quarters):
+    R = np.array(rotation_from_rpy(tuple(k * math.pi / 2 for k in quarters)))
+    assert set(np.unique(np.abs(R))) == {0.0, 1.0}
+    assert (R @ R.T == np.eye(3)).all()
+
+
+# The report.
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        (robot(link='<link name="b"><visual/><visual/></link>'), "link 'b' <visual> (2 times)"),
+        (robot(link='<link name="b"><collision/></link>'), "link 'b' <collision>"),
+        (robot(link='<link name="b" type="x"/>'), "link 'b' attribute 'type'"),
+        (robot(more='<gazebo reference="a"/><gazebo/>'), "robot <gazebo> (2 times)"),
+        (robot(more="<transmission/>"), "robot <transmission>"),
+        (robot(more="<wings/>"), "robot <wings>"),
+        (robot(joint("<safety_controller/>")), "joint 'j' <safety_controller>"),
+        (robot(joint("<calibration/>")), "joint 'j' <calibration>"),
+        (robot(joint('<dynamics K="1" D="2"/>')), "joint 'j' <dynamics> attribute 'K', 'D'"),
+        (robot(joint('<limit current="1"/>')), "joint 'j' <limit> attribute 'current'"),
+        (
+            robot(joint('<limit lower="0" upper="1"/>', "continuous")),
+            "joint 'j' <limit> attribute 'lower', 'upper'",
+        ),
+        (robot(joint('<axis xyz="0 0 1"/>', "fixed")), "joint 'j' <axis>"),
+        (robot(joint('<axis xyz="0 0 1"/>', "floating")), "joint 'j' <axis>"),
+        (robot(joint('<limit lower="0"/>', "fixed")), "joint 'j' <limit>"),
+        (robot(joint('<dynamics damping="1"/>', "fixed")), "joint 'j' <dynamics>"),
+        (robot(joint('<mimic joint="k"/>', "fixed")), "joint 'j' <mimic>"),
+        (robot(joint('<origin xyz="0 0 0" w="1"/>')), "joint 'j' <origin> attribute 'w'"),
+    ],
+)
+def test_what_is_not_used_is_reported_once_with_a_reason(text, entry):
+    (line,) = report(text)
+    element, reason = line.rsplit(": ", 1)
+    assert element == entry and reason
+
+
+def test_a_namespace_declaration_is_not_worth_reporting():
+    assert report(robot().replace("<robot", '<robot xmlns:xacro="http://ros.org"')) == []
+
+
+def test_an_independent_mimic_joint_is_an_ordinary_joint_and_reported():
+    text = robot(joint('<mimic joint="k" multiplier="2"/>'))
+    assert read_urdf(text, mimic="independent").joints == read_urdf(robot(joint())).joints
+    (line,) = report(text, mimic="independent")
+    assert line.startswith("joint 'j' <mimic>")
+
+
+# Refusals.
+
+
+def inertia(**changes: str) -> str:
+    return LINK.replace(
+        INERTIA, "<inertia " + " ".join(f'{k}="{v}"' for k, v in changes.items()) + "/>"
+    )
+
+
+FULL = {"ixx": "1", "ixy": "0", "ixz": "0", "iyy": "2", "iyz": "0", "izz": "2.5"}
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("<robot", "malformed"),
+        ("<robot name='r'></link>", "malformed"),
+        ("<robot name='r' name='s'/>", "malformed"),
+        ("<robot name='\ud800'/>", "malformed"),
+        ("<mujoco/>", "<mujoco>"),
+        ("<robot><link name='a'/></robot>", "'name' of <robot>"),
+        ("<robot name='r'/>", "no <link>"),
+        ("<!DOCTYPE robot><robot name='r'/>", "DOCTYPE"),
+        ("<!DOCTYPE r SYSTEM 'file:///etc/passwd'><r/>", "DOCTYPE"),
+        ("<!DOCTYPE r [<!ENTITY lol 'x'><!ENTITY l2 '&lol;&lol;'>]><r>&l2;</r>", "'lol'"),
+        ("<!DOCTYPE r [<!ENTITY f SYSTEM 'file:///etc/passwd'>]><r>&f;</r>", "'f'"),
+        ("<!DOCTYPE r [<!ENTITY % p '<!ENTITY q \"x\">'>%p;]><r/>", "'p'"),
+        ("<robot name='r'>" + "<a>" * MAX_DEPTH + "</a>" * MAX_DEPTH + "</robot>", "nested"),
+        (robot(link="<link/>"), "'name' of <link>"),
+        (robot(link="<link name=' '/>"), "'name' of <link>"),
+        (robot(link='<link name="a"/>'), "2 links are named 'a'"),
+        (robot(joint() + joint()), "2 joints are named 'j'"),
+        (robot(joint().replace('name="j"', "")), "'name' of <joint>"),
+        (robot(joint().replace(' type="revolute"', "")), "joint 'j': attribute 'type'"),
+        (robot(joint(kind="planar")), "joint 'j'"),
+        (robot(joint(kind="hinge")), "'hinge'"),
+        (
+            robot(joint().replace('<parent link="a"/>', "")),
+            "joint 'j': <joint> (line 1) has no <par",
+        ),
+        (robot(joint().replace('<child link="b"/>', "")), "has no <child>"),
+        (robot(joint().replace('link="b"', 'body="b"')), "joint 'j': attribute 'link' of <child>"),
+        (robot(joint().replace('link="b"', 'link="x"')), "joint 'j': its child link 'x'"),
+        (robot(joint().replace('link="a"', 'link="x"')), "joint 'j': its parent link 'x'"),
+        (robot(joint(ENDS)), "2 elements <parent>"),
+        (robot(joint('<origin xyz="0 0"/>')), "joint 'j': attribute 'xyz' of <origin>"),
+        (robot(joint('<origin rpy="0 0 x"/>')), "'x', which is not a number"),
+        (robot(joint('<origin quat_xyzw="0 0 0 1"/>')), "quat_xyzw"),
+        (robot(joint("<origin/><origin/>")), "2 elements <origin>"),
+        (robot(joint("<axis/>")), "joint 'j': attribute 'xyz' of <axis>"),
+        (
+            robot(joint('<axis xyz="0 0 0"/>')),
+            "joint 'j': attribute 'xyz' of <axis> (line 1) is zero",
+        ),
+        (robot(joint('<axis xyz="0 0 nan"/>')), "'nan', which is not finite"),
+        (robot(joint('<limit lower="2" upper="1"/>')), "joint 'j' (line 1): the lower limit"),
+        (robot(joint('<limit effort="-1"/>')), "negative"),
+        (robot(joint('<limit velocity="inf"/>')), "not finite"),
+        (robot(joint('<dynamics damping="-1"/>')), "'damping' of <dynamics> (line 1) is -1"),
+        (robot(joint('<dynamics friction="-1"/>')), "'friction'"),
+        (robot(joint('<mimic joint="k"/>')), "joint 'j' (line 1) mimics joint 'k'"),
+        (
+            robot(link=LINK.replace('<mass value="2"/>', "")),
+            "link 'b': <inertial> (line 1) has no <mas",
+        ),
+        (robot(link=LINK.replace(INERTIA, "")), "has no <inertia>"),
+        (robot(link=LINK.replace('value="2"', "")), "link 'b': attribute 'value' of <mass>"),
+        (robot(link=LINK.replace('value="2"', 'value="-2"')), "is -2.0, which is negative"),
+        (robot(link=LINK.replace('value="2"', 'value="1_0"')), "not a number"),
+        (robot(link=LINK.replace('value="2"', 'value="1e999"')), "not finite"),
+        (robot(link=LINK.replace("<mass", "<mass value='1'/><mass")), "2 elements <mass>"),
+        (robot(link=LINK.replace("</link>", "<inertial/></link>")), "2 elements <inertial>"),
+        *[
+            (
+                robot(link=inertia(**{k: v for k, v in FULL.items() if k != key})),
+                f"link 'b': attribute {key!r}",
+            )
+            for key in FULL
+        ],
+        (robot(link=inertia(**{**FULL, "izz": "Infinity"})), "not finite"),
+        (robot(link=inertia(**{**FULL, "izz": "3.1"})), "link 'b': no rigid body"),
+        (robot(link=inertia(**{**FULL, "ixx": "-1"})), "link 'b': no rigid body"),
+        (robot(link=inertia(**{**FULL, "ixy": "1.5"})), "link 'b': no rigid body"),
+        (robot(more="<xacro:include filename='x'/>"), "xacro macro 'xacro:include'"),
+        (robot(joint('<origin xyz="0 0 ${l}"/>')), "xacro macro '0 0 ${l}'"),
+    ],
+)
+def test_a_file_at_fault_is_refused_once_by_name(text, named):
+    with pytest.raises(RobotFileError) as caught:
+        read_urdf(text)
+    what, why, remedy = str(caught.value).split("\n")
+    assert named in what and why and remedy
+
+
+def test_the_message_names_line_and_file(tmp_path):
+    file = tmp_path / "r.urdf"
+    file.write_text(robot(joint("\n\n<axis/>")))
+    with pytest.raises(RobotFileError, match=r"r\.urdf: joint 'j'.*line 3"):
+        read_urdf(file)
+
+
+@pytest.mark.parametrize("name", ["absent.urdf", ".", "a\0b", "x" * 5000, ""])
+def test_a_path_that_cannot_be_read_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RobotFileError, match="cannot be read"):
+        read_urdf(name)
+
+
+def test_an_encoding_nobody_knows_is_refused(tmp_path):
+    file = tmp_path / "r.urdf"
+    file.write_text('<?xml version="1.0" encoding="klingon"?>' + robot())
+    with pytest.raises(RobotFileError, match="malformed"):
+        read_urdf(file)
+
+
+def test_a_file_far_too_large_is_not_read(monkeypatch, tmp_path):
+    monkeypatch.setattr("torchsko.io._xml.MAX_BYTES", 10)
+    file = tmp_path / "r.urdf"
+    file.write_text(robot())
+    for source in (file, robot()):
+        with pytest.raises(RobotFileError, match="larger"):
+            read_urdf(source)
+
+
+def test_mimic_takes_two_words_only():
+    with pytest.raises(RobotFileError, match="mimic='independent'"):
+        read_urdf(robot(), mimic="maybe")  # pyright: ignore[reportArgumentType]
+
+
+# Which inertias are physical.
+
+
+@given(st.lists(st.tuples(*[st.floats(-1, 1)] * 3), min_size=1, max_size=8), st.floats(-9, 9))
+def test_the_inertia_of_any_cloud_of_points_loads(points, exponent):
+    r = np.array(points) * 10.0**exponent
+    r = r - r.mean(0)
+    full = (r**2).sum() * np.eye(3) - r.T @ r
+    ixx, ixy, ixz, iyy, iyz, izz = full[np.triu_indices(3)] / len(points)
+    entries = {"ixx": ixx, "ixy": ixy, "ixz": ixz, "iyy": iyy, "iyz": iyz, "izz": izz}
+    read_urdf(robot(link=inertia(**{k: f"{v:.17g}" for k, v in entries.items()})))
+
+
+@given(
+    st.floats(0.01, 1), st.floats(0.01, 1), st.floats(1e-4, 5), st.tuples(*[st.floats(-3, 3)] * 3)
+)
+def test_a_moment_above_the_sum_of_the_others_is_refused_in_any_axes(a, b, excess, rpy):
+    R = np.array(rotation_from_rpy(rpy))
+    full = R @ np.diag([a, b, a + b + excess]) @ R.T
+    ixx, ixy, ixz, iyy, iyz, izz = full[np.triu_indices(3)]
+    entries = {"ixx": ixx, "ixy": ixy, "ixz": ixz, "iyy": iyy, "iyz": iyz, "izz": izz}
+    with pytest.raises(RobotFileError, match="link 'b': no rigid body"):
+        read_urdf(robot(link=inertia(**{k: f"{v:.17g}" for k, v in entries.items()})))
+
+
+def dummy_link(joint_type: str, name: str = "dummy") -> str:
+    ones = " ".join(f'{k}="1e-3"' for k in FULL)
+    return (
+        f'<link name="{name}"><inertial><mass value="0.1"/><inertia {ones}/></inertial></link>'
+        f'<joint name="k" type="{joint_type}"><origin xyz="1 2 3" rpy="1 2 3"/>'
+        f'<parent link="b"/><child link="{name}"/></joint>'
+    )
+
+
+def test_an_unphysical_link_loads_if_the_rigid_body_it_is_fixed_to_is_physical():
+    (line,) = report(robot(more=dummy_link("fixed")))
+    assert line.startswith("link 'dummy' <inertia>") and "0.003" in line
+
+
+def test_an_unphysical_link_that_moves_by_itself_is_refused():
+    with pytest.raises(RobotFileError, match="link 'dummy': no rigid body"):
+        read_urdf(robot(more=dummy_link("revolute")))
+
+
+def test_an_unphysical_link_fixed_to_massless_ones_is_refused():
+    with pytest.raises(RobotFileError, match=r"link 'dummy'.*nor do the 2 links"):
+        read_urdf(robot(link='<link name="b"/>', more=dummy_link("fixed")))
+
+
+def test_round_off_in_the_place_of_zero_inertia_loads():
+    tiny = {"ixx": "1e-20", "ixy": "0", "ixz": "0", "iyy": "0", "iyz": "0", "izz": "-1e-20"}
+    assert report(robot(link=inertia(**tiny))) == []
+
+
+# Any text at all.
+
+
+def mutations(base: str) -> st.SearchStrategy[str]:
+    """The base with a few slices of it deleted, repeated, or replaced by what breaks readers."""
+    poison = [
+        "<",
+        ">",
+        '"',
+        "/",
+        "&x;",
+        "&#0;",
+        "nan",
+        "1e999",
+        "-1",
+        "0 0 0",
+        "]]>",
+        "<!DOCTYPE r>",
+    ]
+    poison += [
+        "xacro:",
+        "${x}",
+        "<link/>",
+        "<joint/>",
+        "1e300",
+        "1e-300",
+        "\x00",
+        "\ud800",
+        "é",
+        "fixed",
+    ]
+    cut = st.tuples(
+        st.integers(0, len(base)), st.integers(0, 30), st.sampled_from([*poison, ""]) | st.text()
+    )
+
+    def apply(cuts):
+        text = base
+        for start, length, new in cuts:
+            text = text[:start] + new + text[start + length :]
+        return text
+
+    return st.lists(cut, min_size=1, max_size=3).map(apply)
+
+
+@given(mutations(robot(joint('<origin xyz="1 2 3" rpy="1 2 3"/><axis xyz="0 0 2"/>'))))
+def test_any_text_either_loads_or_is_refused_by_name(text):
+    try:
+        read = read_urdf(text, mimic="independent")
+    except RobotFileError as error:
+        assert str(error).count("\n") == 2
+    else:
+        assert read.links
+
+
+@given(st.sampled_from([*"0123456789", "e300", "e-300", "-", "."]), st.integers(0, 10_000))
+def test_any_number_in_a_real_robot_either_loads_or_is_refused_by_name(new, where):
+    text = PANDA.read_text().split("-->")[1]
+    digits = [i for i, c in enumerate(text) if c.isdigit()]
+    at = digits[where % len(digits)]
+    try:
+        read_urdf(text[:at] + new + text[at + 1 :])
+    except RobotFileError as error:
+        assert str(error).count("\n") == 2
+
+
+# The robot that ships with the package.
+
+
+def test_the_panda_has_seven_joints_and_nothing_left_over():
+    panda = read_urdf(PANDA)
+    assert [x.name for x in panda.links] == [*(f"link{i}" for i in range(8)), "flange"]
+    moving = [x for x in panda.joints if x.kind != "fixed"]
+    assert [x.name for x in moving] == [f"joint{i}" for i in range(1, 8)]
+    assert panda.unused == ()
+
+
+def test_the_panda_is_placed_by_its_denavit_hartenberg_table():
+    """In Craig's convention: turn alpha and shift a on x, then turn theta and shift d on z."""
+    right = math.pi / 2
+    a = [0, 0, 0, 0.0825, -0.0825, 0, 0.088, 0]
+    d = [0.333, 0, 0.316, 0, 0.384, 0, 0, 0.107]
+    alpha = [0, -right, right, right, -right, right, right, 0]
+    for i, joint in enumerate(read_urdf(PANDA).joints):
+        R = elementary(0, alpha[i])
+        np.testing.assert_allclose(joint.rotation, R, atol=1e-15)
+        np.testing.assert_allclose(joint.position, [a[i], 0, 0] + R @ [0, 0, d[i]], atol=1e-15)

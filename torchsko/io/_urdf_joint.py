@@ -1,0 +1,138 @@
+"""Joints of a URDF file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from torchsko.errors import RobotFileError
+from torchsko.io._numbers import unit, vector
+from torchsko.io._urdf_fields import (
+    attribute,
+    leftovers,
+    not_negative,
+    numeric,
+    only_child,
+    origin,
+    place,
+    required_child,
+)
+from torchsko.io._xml import Element
+from torchsko.mechanism.description import JointDescription, JointKind, Unused, Vector
+
+KINDS: dict[str, JointKind] = {
+    "revolute": "revolute",
+    "continuous": "revolute",
+    "prismatic": "prismatic",
+    "fixed": "fixed",
+    "floating": "free",
+    "spherical": "spherical",
+}
+
+
+def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescription:
+    """One joint; appends to `unused` what it holds besides.
+
+    Args:
+        element: a <joint>.
+        mimic: ``"couple"`` or ``"independent"``, as in `read_urdf`.
+        unused: the report so far.
+
+    Raises:
+        RobotFileError: something required is missing, not a number, or not possible.
+    """
+    name = attribute(element, "name", "<joint>")
+    where = f"joint {name!r}"
+    kind_name = attribute(element, "type", where)
+    if kind_name not in KINDS:
+        raise RobotFileError(
+            f"{where} (line {element.line}): a joint of type {kind_name!r} cannot be read.\n"
+            f"The types known are {', '.join(KINDS)}.\n"
+            "Write it as one of these, or as several of them with massless links between."
+        )
+    kind = KINDS[kind_name]
+    parent, child = (required_child(element, tag, where) for tag in ("parent", "child"))
+    rotation, position = origin(element, where, unused)
+    joint = JointDescription(
+        name=name,
+        kind=kind,
+        parent=attribute(parent, "link", where),
+        child=attribute(child, "link", where),
+        rotation=rotation,
+        position=position,
+    )
+    for end in (parent, child):
+        unused += leftovers(end, f"{where} <{end.tag}>", ("link",))
+    read = {"parent", "child", "origin"}
+    if kind == "fixed":
+        unused += leftovers(element, where, ("name", "type"), read)
+        return joint
+    _refuse_coupled_mimic(element, where, mimic)
+    has_axis = kind in ("revolute", "prismatic")
+    read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
+    unused += leftovers(element, where, ("name", "type"), read)
+    bounded = has_axis and kind_name != "continuous"
+    lower, upper, velocity, effort = _read_limit(element, bounded, where, unused)
+    damping, friction = _read_dynamics(element, where, unused)
+    return replace(
+        joint,
+        axis=_read_axis(element, where, unused) if has_axis else joint.axis,
+        damping=damping,
+        friction=friction,
+        lower=lower,
+        upper=upper,
+        velocity=velocity,
+        effort=effort,
+    )
+
+
+def _refuse_coupled_mimic(joint: Element, where: str, mimic: str) -> None:
+    element = only_child(joint, "mimic", where)
+    if element is not None and mimic == "couple":
+        raise RobotFileError(
+            f"{where} (line {element.line}) mimics joint {element.attributes.get('joint')!r}.\n"
+            "Exactly coupled joints are not supported yet, and nothing is dropped in silence.\n"
+            "Type mimic='independent' to load it as a joint of its own."
+        )
+
+
+def _read_axis(joint: Element, where: str, unused: list[Unused]) -> Vector:
+    axis = only_child(joint, "axis", where)
+    if axis is None:
+        return (1.0, 0.0, 0.0)
+    unused += leftovers(axis, f"{where} <axis>", ("xyz",))
+    here = place(axis, "xyz", where)
+    return unit(vector(attribute(axis, "xyz", where), here), here)
+
+
+def _read_dynamics(joint: Element, where: str, unused: list[Unused]) -> tuple[float, float]:
+    dynamics = only_child(joint, "dynamics", where)
+    if dynamics is None:
+        return 0.0, 0.0
+    unused += leftovers(dynamics, f"{where} <dynamics>", ("damping", "friction"))
+    damping = not_negative(dynamics, "damping", where, 0.0)
+    return damping, not_negative(dynamics, "friction", where, 0.0)
+
+
+def _read_limit(
+    joint: Element, bounded: bool, where: str, unused: list[Unused]
+) -> tuple[float, float, float, float]:
+    """Lower, upper, velocity and effort limit; `bounded` joints have the first two."""
+    limit = only_child(joint, "limit", where)
+    if limit is None:
+        return -math.inf, math.inf, math.inf, math.inf
+    read: Collection[str] = ("velocity", "effort") + (("lower", "upper") if bounded else ())
+    unused += leftovers(limit, f"{where} <limit>", read)
+    lower, upper = -math.inf, math.inf
+    if bounded:
+        # The format says: absent is 0.
+        lower, upper = (numeric(limit, key, where, 0.0) for key in ("lower", "upper"))
+    if lower > upper:
+        raise RobotFileError(
+            f"{where} (line {limit.line}): the lower limit {lower} is above the upper {upper}.\n"
+            "No position satisfies both.\n"
+            "Exchange or correct them; an absent one counts as 0."
+        )
+    velocity, effort = (not_negative(limit, key, where, math.inf) for key in ("velocity", "effort"))
+    return lower, upper, velocity, effort
