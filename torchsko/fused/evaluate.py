@@ -1,0 +1,81 @@
+"""Interpreter of scalar programs on batched tensors: the oracle of the code generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FusedError
+from torchsko.fused.program import Instr, Program
+
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "recip": torch.reciprocal,
+    "div": torch.true_divide,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+
+
+def evaluate(program: Program, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Run a program on a batch with one tensor operation per instruction.
+
+    Args:
+        program: the program.
+        inputs: for each port a tensor ``[*batch, *port.shape]``; the batch shapes broadcast.
+            A shared port has no batch dimensions.
+
+    Returns:
+        For each output port a tensor ``[*batch, *port.shape]``.
+
+    Raises:
+        FusedError: the number of inputs or a trailing shape does not fit the ports.
+    """
+    scalars = _scalars(program, inputs)
+    batch = torch.broadcast_shapes(*(x.shape for x in scalars), ())
+    values: list[Tensor] = []
+    for instr in program.code:
+        values.append(_apply(program, instr, scalars, values, inputs[0]))
+    results = [values[k].expand(batch) for k in program.results]
+    outputs, start = [], 0
+    for port in program.outputs:
+        flat = results[start : start + port.size] or [inputs[0].new_zeros(*batch, 0)]
+        outputs.append(torch.stack(flat, -1).reshape(*batch, *port.shape))
+        start += port.size
+    return tuple(outputs)
+
+
+def _scalars(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    if len(inputs) != len(program.inputs):
+        raise FusedError(
+            f"the program has {len(program.inputs)} inputs and got {len(inputs)}: "
+            f"pass {[port.name for port in program.inputs]}"
+        )
+    scalars: list[Tensor] = []
+    for port, x in zip(program.inputs, inputs, strict=True):
+        num_batch = x.ndim - len(port.shape)
+        is_batched = num_batch > 0 and port.shared
+        if num_batch < 0 or is_batched or tuple(x.shape[num_batch:]) != port.shape:
+            batch = "" if port.shared else "*batch, "
+            raise FusedError(
+                f"input {port.name!r} has shape {tuple(x.shape)}: "
+                f"pass [{batch}{', '.join(map(str, port.shape))}]"
+            )
+        scalars.extend(x.reshape(*x.shape[:num_batch], port.size).unbind(-1))
+    return scalars
+
+
+def _apply(
+    program: Program, instr: Instr, scalars: list[Tensor], values: list[Tensor], like: Tensor
+) -> Tensor:
+    op, args = instr
+    if op == "const":
+        return like.new_tensor(program.constants[args[0]])
+    if op == "input":
+        return scalars[args[0]]
+    operands = [values[k] for k in args]
+    if op == "where":
+        return torch.where(operands[0] != 0, operands[1], operands[2])
+    function = _FUNCTIONS.get(op) or getattr(torch, op)
+    return function(*operands).to(like.dtype)

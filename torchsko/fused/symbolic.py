@@ -1,0 +1,232 @@
+"""A tensor whose entries are expressions of a scalar graph.
+
+`Symbolic` is a tensor subclass below autograd and torch.func: every operation that PyTorch's own
+differentiation and batching produce arrives at ``__torch_dispatch__`` as a plain ATen call. Its
+data is an int64 tensor of expression numbers (`torchsko.fused.graph`), so
+
+* operations that only move entries run as themselves on the numbers (0 is the constant 0, hence
+  zero padding and zero fill are right without further thought);
+* arithmetic has a rule in `torchsko.fused.rules`, a loop over scalars;
+* what has neither is decomposed by PyTorch, or refused by name.
+
+Views of a symbolic tensor are views of its numbers, and an operation in place writes numbers in
+place: autograd accumulates gradients that way, and dropping it gives zero gradients in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+
+from torchsko.errors import FusedError
+from torchsko.fused.graph import Graph
+from torchsko.fused.rules import PREDICATES, RULES, constants
+
+_MOVES = frozenset(
+    """
+    alias detach view _unsafe_view reshape expand permute transpose t unsqueeze squeeze slice select
+    narrow split split_with_sizes unbind chunk diagonal diag_embed cat stack index_select gather
+    index flip roll triu tril clone repeat unfold lift_fresh lift_fresh_copy slice_backward
+    select_backward diagonal_backward select_scatter slice_scatter diagonal_scatter
+    index_copy zeros_like empty_like new_zeros new_empty
+    """.split()
+)
+aten = torch.ops.aten
+
+_READS_VALUES = frozenset("_local_scalar_dense is_nonzero equal nonzero argmax argmin".split())
+_FACTORY_OPTIONS = frozenset("dtype layout device pin_memory memory_format".split())
+
+
+class Symbolic(Tensor):
+    """A tensor of expressions.
+
+    Attributes:
+        graph: the graph that numbers the expressions.
+        ids: int64 tensor of the same shape, the expressions.
+    """
+
+    graph: Graph
+    ids: Tensor
+
+    @staticmethod
+    def __new__(cls, graph: Graph, ids: Tensor, dtype: torch.dtype = torch.float64) -> Symbolic:
+        return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            ids.shape,
+            strides=ids.stride(),
+            storage_offset=ids.storage_offset(),
+            dtype=dtype,
+            device=ids.device,
+        )
+
+    def __init__(self, graph: Graph, ids: Tensor, dtype: torch.dtype = torch.float64) -> None:
+        self.graph = graph
+        self.ids = ids
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return _run(func, args, kwargs or {})
+
+
+def lift(graph: Graph, x: Tensor) -> Tensor:
+    """Expressions of a tensor: a symbolic one's own, the constants of a concrete one."""
+    if not isinstance(x, Symbolic):
+        return constants(graph, x)
+    if x.graph is not graph:
+        raise FusedError(
+            "a symbolic tensor of another trace was used: expressions have a meaning only in their "
+            "own graph.\nCall trace() from outside of traced functions and let no tensor escape."
+        )
+    return x.ids
+
+
+
+def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run one ATen operation on symbolic tensors."""
+    name = func.overloadpacket.__name__
+    if name in _SPECIAL:
+        return _SPECIAL[name](*args, **kwargs)
+    is_in_place = name.endswith("_") and func._schema.is_mutable
+    base = name.removesuffix("_") if is_in_place else name
+    if base in RULES or name in _MOVES:
+        graph = next(x.graph for x in _leaves((args, kwargs)) if isinstance(x, Symbolic))
+        result = _run_on_ids(graph, base, func, args, kwargs)
+        if is_in_place:
+            return _write(name, args[0], result)
+        return _wrapped(graph, result, _result_dtype(base, args, kwargs))
+    decomposition = decomposition_table.get(func, func.decompose)
+    result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
+    if result is NotImplemented:
+        raise FusedError(_refusal(func, name))
+    return result
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    if isinstance(x, dict):
+        x = tuple(x.values())
+    if not isinstance(x, (list, tuple)):
+        yield x
+        return
+    for y in x:
+        yield from _leaves(y)
+
+
+def _run_on_ids(
+    graph: Graph, base: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    schema = [a.name for a in func._schema.arguments]
+    id_args = [_ids(graph, name, x) for name, x in zip(schema, args, strict=False)]
+    id_kwargs = {k: _ids(graph, k, x) for k, x in kwargs.items() if k not in _FACTORY_OPTIONS}
+    if base in RULES:
+        return RULES[base](graph, *id_args, **id_kwargs)
+    if base in ("view", "_unsafe_view"):
+        # The numbers may be strided where PyTorch's own copy would be contiguous.
+        return id_args[0].reshape(id_args[1])
+    if base in ("new_empty", "empty_like"):
+        func = aten.new_zeros.default if base == "new_empty" else aten.zeros_like.default
+    return func(*id_args, **id_kwargs)
+
+
+def _ids(graph: Graph, name: str, x: Any) -> Any:
+    """An argument with its values replaced by expressions; indices and numbers stay."""
+    if isinstance(x, (list, tuple)):
+        return [_ids(graph, name, y) for y in x]
+    if not isinstance(x, Tensor):
+        return x
+    if name not in ("index", "indices"):
+        return lift(graph, x)
+    if isinstance(x, Symbolic):
+        raise FusedError(
+            "an index depends on the values of the inputs, so the program would not be a straight "
+            "line.\nSelect with torch.where instead."
+        )
+    return x
+
+
+def _write(name: str, target: Any, ids: Tensor) -> Symbolic:
+    if not isinstance(target, Symbolic):
+        raise FusedError(
+            f"{name} writes traced values into a constant tensor, which cannot hold them.\n"
+            "Build the result with torch.cat or torch.stack, or start from x.new_zeros(...)."
+        )
+    target.ids.copy_(ids)
+    return target
+
+
+def _wrapped(graph: Graph, result: Any, dtype: torch.dtype) -> Any:
+    if isinstance(result, (list, tuple)):
+        return type(result)(_wrapped(graph, x, dtype) for x in result)
+    return Symbolic(graph, result, dtype)
+
+
+def _result_dtype(base: str, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.dtype:
+    dtype = kwargs.get("dtype")
+    if dtype is not None:
+        return _checked(dtype)
+    if base in PREDICATES:
+        return torch.bool
+    if base in RULES:
+        return torch.float64
+    return next(x.dtype for x in _leaves(args) if isinstance(x, Symbolic))
+
+
+def _checked(dtype: torch.dtype) -> torch.dtype:
+    if dtype == torch.bool:
+        return dtype
+    if not dtype.is_floating_point:
+        raise FusedError(
+            f"traced values were asked for as {dtype}: programs compute real numbers only.\n"
+            "Keep indices and counts as constants outside of the traced values."
+        )
+    return torch.float64
+
+
+def _cast(x: Symbolic, dtype: torch.dtype | None = None, **_: Any) -> Symbolic:
+    """The same values; all floating types are one inside a program, whose kernel has one type."""
+    dtype = _checked(dtype or x.dtype)
+    if dtype == torch.bool and x.dtype != torch.bool:
+        return x != 0  # type: ignore[return-value]
+    return Symbolic(x.graph, x.ids.clone(), dtype)
+
+
+def _zeros_with_batch_of(x: Tensor, like: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
+    """Zeros of the shape of ``like`` behind the batch dimensions of x (forward mode asks for it)."""
+    graph = next(t.graph for t in (x, like) if isinstance(t, Symbolic))
+    shape = (*x.shape[:self_num_batch_dims], *like.shape)
+    return Symbolic(graph, torch.zeros(shape, dtype=torch.int64))
+
+
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    "is_same_size": lambda x, y: x.shape == y.shape,
+    "_has_same_storage_numel": lambda x, y: True,
+    "_new_zeros_with_same_feature_meta": _zeros_with_batch_of,
+    "_to_copy": _cast,
+    "convert_element_type": _cast,
+    "_reshape_alias": lambda x, size, stride: Symbolic(x.graph, x.ids.reshape(size), x.dtype),
+}
+
+
+def _refusal(func: Any, name: str) -> str:
+    if name in _READS_VALUES:
+        advice = (
+            "It reads a value, which is not known while tracing: replace branches on values by "
+            "torch.where and keep .item() out."
+        )
+    elif name == "as_strided":
+        advice = "Use view, expand, select or index_select, which say what they mean."
+    elif "linalg" in name or "cholesky" in name or name == "_lu_solve":
+        advice = "Use torchsko's spd_solve, or write the factorisation with + - * / and sqrt."
+    else:
+        advice = (
+            "Write it with operations that have one, or add a rule to torchsko/fused/rules.py."
+        )
+    return f"{func} has no rule for tracing to a scalar program.\n{advice}"

@@ -1,0 +1,74 @@
+"""Run a function of tensors once on expressions and keep the scalar program that it computes.
+
+The function is ordinary eager code for one sample: whatever PyTorch operations, transforms of
+torch.func and calls of torch.autograd.grad it makes act on symbolic tensors
+(`torchsko.fused.symbolic`). Tensors that it closes over become constants, exactly.
+
+Differentiation happens in PyTorch, before simplification sees anything. What an inner derivative
+must hold fixed is therefore said as in eager code: compute it outside of the differentiated
+function, or detach it. Simplification can never reconnect it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FusedError
+from torchsko.fused.graph import Graph
+from torchsko.fused.lower import lower
+from torchsko.fused.program import Port, Program
+from torchsko.fused.symbolic import Symbolic, lift
+
+
+def trace(fn: Callable[..., Any], inputs: Sequence[Port]) -> Program:
+    """The simplified scalar program of a function of tensors, for one sample.
+
+    Args:
+        fn: a function of one float64 tensor per port, of the port's shape (no batch dimension);
+            returns a tensor or a nested tuple or list of tensors.
+        inputs: the input ports, in the order of the arguments.
+
+    Returns:
+        A program with these inputs, and one output port for every tensor returned.
+
+    Raises:
+        FusedError: an operation without a rule, a branch on a value, an index computed from
+            values, or a result that is no tensor.
+
+    Example:
+        >>> import torch
+        >>> def kinetic_energy(v):
+        ...     return 0.5 * 3.0 * (v * v).sum()
+        >>> program = trace(torch.func.grad(kinetic_energy), [Port("v", (2,))])
+        >>> [instr.op for instr in program.code]
+        ['input', 'input', 'const', 'mul', 'mul']
+    """
+    graph = Graph()
+    arguments, start = [], 0
+    for port in inputs:
+        ids = [graph.input(start + k) for k in range(port.size)]
+        arguments.append(Symbolic(graph, torch.tensor(ids, dtype=torch.int64).reshape(port.shape)))
+        start += port.size
+    outputs: list[int] = []
+    ports: list[Port] = []
+    for name, result in _named_tensors("out", fn(*arguments)):
+        ports.append(Port(name, tuple(result.shape)))
+        outputs.extend(lift(graph, result).reshape(-1).tolist())
+    return lower(graph, outputs, inputs, ports)
+
+
+def _named_tensors(name: str, result: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(result, Tensor):
+        yield name, result.detach()
+    elif isinstance(result, (tuple, list)):
+        for k, part in enumerate(result):
+            yield from _named_tensors(f"{name}_{k}", part)
+    else:
+        raise FusedError(
+            f"the traced function returned a {type(result).__name__} as {name!r}: a program has "
+            "tensors as results.\nReturn a tensor or a (nested) tuple of tensors."
+        )
