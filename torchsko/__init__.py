@@ -1,1 +1,35 @@
-"""Multibody dynamics as a PyTorch layer, on spatial kernel operator models."""
+"""Multibody dynamics as a PyTorch layer, on spatial kernel operator (SKO) models.
+
+A robot file goes in; batched, differentiable dynamics come out. See the README for conventions.
+"""
+
+from torchsko import algorithms as algorithms
+from torchsko import robots as robots
+from torchsko.algebra.innovations import Innovations as Innovations
+from torchsko.algebra.innovations import innovations as innovations
+from torchsko.algebra.model import SKOModel as SKOModel
+from torchsko.algebra.tree import Tree as Tree
+from torchsko.assemble import assemble as assemble
+from torchsko.builder import MechanismBuilder as MechanismBuilder
+from torchsko.builder import build_mechanism as build_mechanism
+from torchsko.builder import checked as checked
+from torchsko.builder import load as load
+from torchsko.dynamics import bias_force as bias_force
+from torchsko.dynamics import forward_dynamics as forward_dynamics
+from torchsko.dynamics import inverse_dynamics as inverse_dynamics
+from torchsko.dynamics import mass_matrix as mass_matrix
+from torchsko.dynamics import passive_force as passive_force
+from torchsko.errors import FusedError as FusedError
+from torchsko.errors import MechanismError as MechanismError
+from torchsko.errors import MissingExtraError as MissingExtraError
+from torchsko.errors import RobotFileError as RobotFileError
+from torchsko.errors import ShapeError as ShapeError
+from torchsko.errors import TorchskoError as TorchskoError
+from torchsko.errors import TreeError as TreeError
+from torchsko.kinematics import Pose as Pose
+from torchsko.kinematics import forward_kinematics as forward_kinematics
+from torchsko.kinematics import frame_jacobian as frame_jacobian
+from torchsko.kinematics import frame_pose as frame_pose
+from torchsko.mechanism.joints import difference as difference
+from torchsko.mechanism.joints import integrate as integrate
+from torchsko.mechanism.mechanism import Mechanism as Mechanism

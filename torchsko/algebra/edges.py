@@ -24,7 +24,7 @@ class EdgeWeight(ABC):
     """One linear map per node, from the node's vectors to its parent's."""
 
     scalar: bool
-    """Whether symmetric results are mirrored and solves unrolled (see `algebra.small`)."""
+    """Whether symmetric results are mirrored and solves unrolled (see `torchsko.symmetric`)."""
 
     @property
     @abstractmethod

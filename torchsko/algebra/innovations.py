@@ -32,7 +32,7 @@ from torch import Tensor
 from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import ArticulatedInertias, crossing_weight, solve_riccati
-from torchsko.algebra.small import factor_solve, spd_factor, spd_logdet, spd_solve
+from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
 from torchsko.algebra.sweeps import join
 
 

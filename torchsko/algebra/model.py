@@ -73,7 +73,7 @@ class SKOModel:
 
     @property
     def scalar(self) -> bool:
-        """Whether the model is written to be traced to scalars (see `algebra.small`)."""
+        """Whether the model is written to be traced to scalars (see `torchsko.symmetric`)."""
         return self.edge_weight.scalar
 
     @property

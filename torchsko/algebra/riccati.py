@@ -30,7 +30,7 @@ from torch import Tensor
 from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.small import mirror, spd_solve
+from torchsko.symmetric import mirror, spd_solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def cross_hinge(
         P: `[*, m, m]`.
         H: `[*, d, m]`.
         offset: what is added to H P H*, `[*, d, d]`.
-        scalar: see `algebra.small`.
+        scalar: see `torchsko.symmetric`.
     """
     U = P @ H.mT
     D = mirror(H @ U, scalar=scalar)

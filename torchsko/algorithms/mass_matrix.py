@@ -23,7 +23,7 @@ from torch import Tensor
 from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.small import mirror
+from torchsko.symmetric import mirror
 from torchsko.algebra.sweeps import join
 
 

@@ -1,4 +1,4 @@
-r"""Whether the inertias of a file can belong to rigid bodies.
+r"""Whether inertias as described can belong to rigid bodies.
 
 A mass distribution has second moments :math:`\Sigma = \int r r^T dm` about its centre of mass, and
 inertia :math:`I = \mathrm{tr}(\Sigma) 1 - \Sigma`. So I is physical exactly when
@@ -8,8 +8,8 @@ implies that I is positive semidefinite (Wensing, Kim and Slotine 2018, *Linear 
 for physically consistent inertial parameter identification*, IEEE RA-L 3(1)).
 
 Links joined by fixed joints are one rigid body, and the law holds for that body. Real files hang
-dummy inertias (all nine entries alike, say) on the frames of heavy links: such a link is reported,
-and refused only where the rigid body it belongs to is unphysical too.
+dummy inertias (all nine entries alike, say) on the frames of heavy links; such a link is excused
+where the rigid body it belongs to is physical.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsko.errors import RobotFileError
-from torchsko.mechanism.description import JointDescription, LinkDescription, Unused
+from torchsko.mechanism.description import JointDescription, LinkDescription
 
 Array = NDArray[np.float64]
 
@@ -32,39 +32,42 @@ RELATIVE_TOLERANCE = 1e-6
 SMALLEST_RADIUS = 1e-6
 
 
-def check_inertias(
+@dataclass(frozen=True)
+class UnphysicalLink:
+    """A link whose inertia no rigid body has.
+
+    Attributes:
+        name: of the link.
+        moments: its principal moments of inertia, largest first [kg m^2].
+        members: names of the links rigidly joined to it, itself included.
+        excused: whether they make a physical body together.
+    """
+
+    name: str
+    moments: tuple[float, float, float]
+    members: tuple[str, ...]
+    excused: bool
+
+
+def unphysical_links(
     links: Sequence[LinkDescription], joints: Sequence[JointDescription]
-) -> list[Unused]:
-    """Refuse inertias that no rigid body has.
+) -> list[UnphysicalLink]:
+    """The links whose inertias are not positive semidefinite or break the triangle inequality.
 
     Args:
-        links: as read; masses are not negative.
-        joints: as read, between known links.
+        links: with finite, symmetric inertias and masses that are not negative.
+        joints: fixed ones join links rigidly; one that names an unknown link joins nothing.
 
     Returns:
-        One entry for each link that is unphysical by itself, but rigidly joined to others with
-        which it makes a physical body.
-
-    Raises:
-        RobotFileError: an inertia that is not positive semidefinite, or breaks the triangle
-            inequality; names the link and the principal moments.
+        One entry for each such link, in order.
     """
-    notes: list[Unused] = []
+    found: list[UnphysicalLink] = []
     for link in links:
-        if _is_physical(link.mass, _second_moments(link)):
-            continue
-        members, mass, second = _rigid_body(link, links, joints)
-        if len(members) == 1 or not _is_physical(mass, second):
-            raise RobotFileError(_message(link, members))
-        notes.append(
-            Unused(
-                f"link {link.name!r} <inertia>",
-                "used as written, though no rigid body has it (principal moments "
-                f"{_moments(link)}): with the links fixed to it, {len(members)} in all, it makes "
-                "a physical body",
-            )
-        )
-    return notes
+        if not _is_physical(link.mass, _second_moments(link)):
+            members, mass, second = _rigid_body(link, links, joints)
+            excused = len(members) > 1 and _is_physical(mass, second)
+            found.append(UnphysicalLink(link.name, _moments(link), members, excused))
+    return found
 
 
 def _second_moments(link: LinkDescription) -> Array:
@@ -87,7 +90,7 @@ def _is_physical(mass: float, second: Array) -> bool:
 
 def _rigid_body(
     link: LinkDescription, links: Sequence[LinkDescription], joints: Sequence[JointDescription]
-) -> tuple[list[str], float, Array]:
+) -> tuple[tuple[str, ...], float, Array]:
     """Names, mass and second moments of the links rigidly joined to this one, itself included."""
     pose = _fixed_poses(link.name, links, joints)
     members = [other for other in links if other.name in pose]
@@ -101,7 +104,7 @@ def _rigid_body(
     total = float(mass.sum())
     arm = com - (mass @ com / total if total > 0 else 0.0)
     return (
-        [member.name for member in members],
+        tuple(member.name for member in members),
         total,
         second.sum(0) + np.einsum("i,ij,ik->jk", mass, arm, arm),
     )
@@ -113,7 +116,7 @@ def _fixed_poses(
     """Rotation and position, in the frame of `root`, of the links that fixed joints tie to it."""
     steps: dict[str, list[tuple[str, Array, Array]]] = {link.name: [] for link in links}
     for joint in joints:
-        if joint.kind == "fixed":
+        if joint.kind == "fixed" and {joint.parent, joint.child} <= steps.keys():
             R, p = np.array(joint.rotation), np.array(joint.position)
             steps[joint.parent].append((joint.child, R, p))
             steps[joint.child].append((joint.parent, R.T, -R.T @ p))
@@ -129,19 +132,8 @@ def _fixed_poses(
     return pose
 
 
-def _moments(link: LinkDescription) -> str:
+def _moments(link: LinkDescription) -> tuple[float, float, float]:
     inertia = np.array(link.inertia)
     scale = np.abs(inertia).max()
-    a, b, c = np.linalg.eigvalsh(inertia / scale) * scale
-    return f"{c:.6g}, {b:.6g}, {a:.6g} kg m^2"
-
-
-def _message(link: LinkDescription, members: list[str]) -> str:
-    joined = f", nor do the {len(members)} links fixed together with it" if len(members) > 1 else ""
-    return (
-        f"link {link.name!r}: no rigid body has this <inertia>{joined}; "
-        f"its principal moments are {_moments(link)}.\n"
-        "Each must be positive, and the largest at most the sum of the other two (triangle "
-        "inequality); otherwise some motion has negative energy or no mass distribution fits.\n"
-        "Correct ixx ... izz of that link: about its centre of mass, along the axes of <inertial>."
-    )
+    a, b, c = (float(w) for w in np.linalg.eigvalsh(inertia / scale) * scale)
+    return c, b, a

@@ -1,0 +1,243 @@
+"""How a robot comes in: from a file, or written in code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+
+from torchsko.algebra.innovations import innovations
+from torchsko.assemble import assemble
+from torchsko.errors import MechanismError
+from torchsko.io.urdf import read_urdf
+from torchsko.mechanism.description import (
+    JointDescription,
+    JointKind,
+    LinkDescription,
+    Matrix,
+    RobotDescription,
+    Vector,
+)
+from torchsko.mechanism.joints import NUM_Q
+from torchsko.mechanism.lower import WORLD, lower
+from torchsko.mechanism.mechanism import Mechanism
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    floating_base: bool = False,
+    gravity: Sequence[float] = (0.0, 0.0, -9.81),
+    mimic: Literal["couple", "independent"] = "couple",
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> Mechanism:
+    """Load a robot file.
+
+    Args:
+        source: path of a URDF file, or its text.
+        floating_base: put a free joint named "root_joint" under the root link.
+        gravity: in the inertial frame [m/s^2].
+        mimic: "independent" loads a joint with a <mimic> tag as one of its own; "couple" refuses it by
+            name (the exact coupling is not there yet).
+        dtype: torch.float32 or torch.float64.
+        device: of all tensors.
+
+    Returns:
+        The mechanism; its ``unused`` lists everything in the file that it does not use, and why.
+
+    Raises:
+        RobotFileError: when the file cannot be read; names the element.
+        MechanismError: when what it says is no mechanism.
+        TreeError: when its joints form no tree.
+
+    Example:
+        >>> import torchsko as ts
+        >>> ts.load(ts.robots.panda)
+        Mechanism('panda': 7 bodies, 7 dofs, 7 revolute; torch.float64, cpu)
+    """
+    return build_mechanism(
+        read_urdf(source, mimic=mimic),
+        floating_base=floating_base,
+        gravity=gravity,
+        dtype=dtype,
+        device=device,
+    )
+
+
+def build_mechanism(
+    robot: RobotDescription,
+    *,
+    floating_base: bool = False,
+    gravity: Sequence[float] = (0.0, 0.0, -9.81),
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> Mechanism:
+    """Turn a description into a mechanism, checked.
+
+    Links that no joint moves hang on the inertial frame: welded to it, or by a free joint named
+    "root_joint" with `floating_base`. Fixed joints are merged: masses add up, frames keep their names.
+
+    Args:
+        robot: links and joints.
+        floating_base: put a free joint under the root link.
+        gravity: in the inertial frame [m/s^2].
+        dtype: torch.float32 or torch.float64.
+        device: of all tensors.
+
+    Raises:
+        MechanismError: on a parameter that is not physical, an unknown link, or nothing that moves.
+        TreeError: when the joints are no tree: a cycle, or a link with two parents.
+    """
+    mech = checked(lower(robot, floating_base, gravity))
+    return mech.to(dtype).to(device)
+
+
+def checked(mech: Mechanism) -> Mechanism:
+    """The mechanism with the verdict on its hinges made anew: which of them have no inertia at all.
+
+    A hinge inertia D(k) that vanishes in general (a massless link at the end of a chain, say) leaves
+    inverse dynamics and the mass matrix well defined, but no acceleration follows from a force. The
+    verdict is reached here, at three random states in float64, so that no later call has to look at
+    values. Call it after `replace` has given such a link mass or armature.
+
+    Args:
+        mech: a mechanism without batch dimensions.
+
+    Returns:
+        The same mechanism with `singular_joints` set.
+    """
+    exact = mech.to(torch.float64)
+    generator = torch.Generator(device=exact.device).manual_seed(0)
+    q, _ = exact.random_state(3, generator=generator)
+    riccati = innovations(assemble(exact, q)).riccati
+    bad = set()
+    for level, D, P in zip(
+        exact.layout.tree.levels, riccati.hinge_inertia, riccati.art_inertia, strict=True
+    ):
+        smallest = torch.linalg.eigvalsh(D.nan_to_num())[..., 0]
+        rounding = 64 * torch.finfo(torch.float64).eps * P.abs().nan_to_num().amax((-1, -2))
+        verdict = ((smallest <= rounding) | ~D.isfinite().all(-1).all(-1)).reshape(-1, len(level)).all(0)
+        bad |= {exact.joint_names[k] for k, is_bad in zip(level, verdict.tolist(), strict=True) if is_bad}
+    return mech.replace(singular_joints=tuple(n for n in mech.joint_names if n in bad))
+
+
+class MechanismBuilder:
+    """Write a robot in code: links, joints, then `build`.
+
+    Args:
+        name: of the robot.
+
+    Example:
+        >>> builder = MechanismBuilder("pendulum")
+        >>> _ = builder.link("rod", mass=2.0, com=(0.0, 0.0, -0.5))
+        >>> _ = builder.joint("hinge", "revolute", child="rod", axis=(0.0, 1.0, 0.0), damping=0.1)
+        >>> builder.build()
+        Mechanism('pendulum': 1 bodies, 1 dofs, 1 revolute; torch.float64, cpu)
+    """
+
+    def __init__(self, name: str = "robot") -> None:
+        self._name = name
+        self._links: list[LinkDescription] = []
+        self._joints: list[JointDescription] = []
+
+    def link(
+        self,
+        name: str,
+        *,
+        mass: float = 0.0,
+        com: Sequence[float] = (0.0, 0.0, 0.0),
+        inertia: Sequence[Sequence[float]] | None = None,
+        inertia_rotation: Sequence[Sequence[float]] | None = None,
+    ) -> MechanismBuilder:
+        """Add a rigid body.
+
+        Args:
+            name: of the link.
+            mass: [kg].
+            com: centre of mass in the link frame [m].
+            inertia: about the centre of mass, 3 x 3 [kg m^2]; zero (a point mass) when left out.
+            inertia_rotation: takes the axes of `inertia` to the link's, 3 x 3; identity when left out.
+        """
+        link = LinkDescription(name, float(mass), _vector(com))
+        if inertia is not None:
+            link = replace(link, inertia=_matrix(inertia))
+        if inertia_rotation is not None:
+            link = replace(link, inertia_rotation=_matrix(inertia_rotation))
+        self._links.append(link)
+        return self
+
+    def joint(
+        self,
+        name: str,
+        kind: JointKind,
+        *,
+        child: str,
+        parent: str | None = None,
+        rotation: Sequence[Sequence[float]] | None = None,
+        position: Sequence[float] = (0.0, 0.0, 0.0),
+        axis: Sequence[float] = (0.0, 0.0, 1.0),
+        **data: float,
+    ) -> MechanismBuilder:
+        """Add a joint; its links may be added later.
+
+        Args:
+            name: of the joint.
+            kind: "revolute", "prismatic", "spherical", "free" or "fixed".
+            child: link that it moves.
+            parent: link that it hangs on; None for the inertial frame.
+            rotation: joint frame to parent coordinates, 3 x 3; identity when left out.
+            position: origin of the joint frame in the parent [m].
+            axis: of a revolute or prismatic joint, in the joint frame; normalised at build.
+            **data: damping, friction, armature, stiffness, spring_reference, lower, upper, velocity,
+                effort (see `JointDescription`).
+
+        Raises:
+            MechanismError: on an unknown kind or unknown data.
+        """
+        if kind not in (*NUM_Q, "fixed"):
+            raise MechanismError(
+                f"joint {name!r} has the unknown kind {kind!r}.\n"
+                "Known kinds: revolute, prismatic, spherical, free, fixed.\nUse one of them."
+            )
+        known = JointDescription.__dataclass_fields__
+        for key in data:
+            if key not in known:
+                raise MechanismError(
+                    f"joint {name!r} was given the unknown {key!r}.\n"
+                    "Known: damping, friction, armature, stiffness, spring_reference, lower, upper, "
+                    "velocity, effort.\nUse one of them."
+                )
+        joint = JointDescription(
+            name, kind, parent or WORLD, child, position=_vector(position), axis=_vector(axis),
+            **{key: float(value) for key, value in data.items()},
+        )  # fmt: skip
+        self._joints.append(joint if rotation is None else replace(joint, rotation=_matrix(rotation)))
+        return self
+
+    def description(self) -> RobotDescription:
+        """What was written so far, as a robot file would give it."""
+        return RobotDescription(self._name, tuple(self._links), tuple(self._joints))
+
+    def build(
+        self,
+        *,
+        gravity: Sequence[float] = (0.0, 0.0, -9.81),
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+    ) -> Mechanism:
+        """The mechanism; see `build_mechanism`."""
+        return build_mechanism(self.description(), gravity=gravity, dtype=dtype, device=device)
+
+
+def _vector(values: Sequence[float]) -> Vector:
+    x, y, z = (float(v) for v in values)
+    return x, y, z
+
+
+def _matrix(rows: Sequence[Sequence[float]]) -> Matrix:
+    x, y, z = (_vector(row) for row in rows)
+    return x, y, z

@@ -1,0 +1,182 @@
+"""What users call: dynamics of a mechanism, each a short composition of `assemble` and an algorithm.
+
+Conventions: SI units and radians; any leading batch dimensions, broadcast together, on states and on
+mechanism parameters; ``tau = M qdd + bias(q, qd) - sum J* f_ext``, where the bias holds Coriolis,
+centrifugal, gravity and passive joint forces (damping, friction, springs), and M the armature.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko import algorithms
+from torchsko.assemble import assemble
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.joints import difference
+from torchsko.mechanism.mechanism import Mechanism
+
+
+def inverse_dynamics(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None = None
+) -> Tensor:
+    """Joint forces that produce given accelerations, by the Newton-Euler sweeps.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin,
+            [moment; force] [N m, N].
+
+    Returns:
+        tau, `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Jain 2011 Part II, Algorithm 3.1.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> ts.inverse_dynamics(arm, q, qd, torch.zeros_like(qd)).shape
+        torch.Size([5, 7])
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
+    tau = algorithms.inverse_dynamics(assemble(mech, q, qd, f_ext), qdd)
+    return tau + passive_force(mech, q, qd)
+
+
+def forward_dynamics(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
+) -> Tensor:
+    """Accelerations that joint forces produce, by the articulated-body sweeps, O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        f_ext: as in `inverse_dynamics`.
+
+    Returns:
+        qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints.
+
+    Reference: Jain 2011 Part II, Lemma 12 and Algorithm 6.1.
+    """
+    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
+    refuse_singular(mech)
+    model = assemble(mech, q, qd, f_ext)
+    return algorithms.forward_dynamics(model, tau - passive_force(mech, q, qd))
+
+
+def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
+    """The joint-space mass matrix, armature included.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_dof, num_dof]`, symmetric [kg m^2, kg m or kg].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Jain 2011 Part II, Algorithm 4.2.
+    """
+    check_state(mech, q=q)
+    return algorithms.mass_matrix(assemble(mech, q))
+
+
+def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
+    """Joint forces at zero acceleration: Coriolis, centrifugal, gravity and passive forces.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        f_ext: as in `inverse_dynamics`.
+
+    Returns:
+        `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd, f_ext=f_ext)
+    return algorithms.bias_force(assemble(mech, q, qd, f_ext)) + passive_force(mech, q, qd)
+
+
+def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Forces the joints themselves oppose to motion: damping, dry friction, springs.
+
+    damping * qd + friction * sign(qd) + stiffness * difference(spring_reference, q). Dry friction is
+    zero at rest, and its derivative is zero everywhere.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+
+    Returns:
+        `[*batch, num_dof]` [N m or N]; part of `bias_force`.
+    """
+    stretch = difference(mech, mech.spring_reference, q)
+    return mech.damping * qd + mech.friction * torch.sign(qd) + mech.stiffness * stretch
+
+
+def refuse_singular(mech: Mechanism) -> None:
+    """Refuse forward dynamics where a hinge inertia vanishes; decided at load, no value is read here.
+
+    Raises:
+        MechanismError: names the joints.
+    """
+    if mech.singular_joints:
+        names = ", ".join(map(repr, mech.singular_joints))
+        raise MechanismError(
+            f"forward dynamics of {mech.name!r} is undefined: no inertia resists joint {names}.\n"
+            "Nothing outboard of it has mass, so a force there gives no finite acceleration (inverse "
+            "dynamics and the mass matrix are fine).\n"
+            "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
+            "torchsko.checked(mech)."
+        )
+
+
+def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
+    """Check shapes and dtypes of states by name; Python integers only, no value is read.
+
+    Args:
+        mech: the mechanism.
+        **tensors: any of q, qd, qdd, tau, f_ext, ...; "q" has num_q components, "f_ext" is
+            `[*batch, num_bodies, 6]`, all others have num_dof.
+
+    Raises:
+        ShapeError: names the tensor, its shape and the one wanted.
+    """
+    for name, x in tensors.items():
+        if x is None:
+            continue
+        if name == "f_ext":
+            shape: tuple[int, ...] = (mech.num_bodies, 6)
+        else:
+            shape = (mech.num_q if name in ("q", "start", "end") else mech.num_dof,)
+        if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
+            raise ShapeError(
+                f"{name} has shape {list(x.shape)}.\n"
+                f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs and {mech.num_q} "
+                "coordinates, in the order of mech.joint_names.\n"
+                f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+            )
+        if x.dtype != mech.dtype:
+            raise ShapeError(
+                f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
+                f"Nothing is cast in silence.\nPass {name}.to({mech.dtype}), or mech.to({x.dtype})."
+            )

@@ -1,0 +1,120 @@
+"""Where the bodies and frames are, and how fast: forward kinematics and Jacobians."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.sweeps import scatter
+from torchsko.assemble import edge_weights, joint_maps, joint_poses
+from torchsko.dynamics import check_state
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.transform import force_matrix
+
+
+class Pose(NamedTuple):
+    """Placement of several frames in the inertial frame.
+
+    Attributes:
+        rotation: frame to inertial coordinates, `[*batch, n, 3, 3]`.
+        position: frame origins, `[*batch, n, 3]` [m].
+    """
+
+    rotation: Tensor
+    position: Tensor
+
+
+def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
+    """Pose of every body in the inertial frame, in the order of ``mech.body_names``.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        Rotations `[*batch, num_bodies, 3, 3]` and positions `[*batch, num_bodies, 3]` [m].
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+    """
+    check_state(mech, q=q)
+    layout = mech.layout
+    placed = layout.breadth_first(mech.joint_rotation, -3)
+    origin = layout.breadth_first(mech.joint_position, -2)[..., None]
+    turn, shift = joint_poses(mech, q)
+    step = origin if shift is None else origin + placed @ shift[..., None]
+    turned = placed if turn is None else placed @ turn
+    batch = torch.broadcast_shapes(turned.shape[:-3], step.shape[:-3])
+    local = torch.cat([turned.expand(*batch, -1, -1, -1), step.expand(*batch, -1, -1, -1)], -1)
+    levels = list(layout.split(local))
+    for depth in range(1, len(levels)):
+        above = layout.links[depth].to_children(levels[depth - 1])
+        moved = above[..., :3] @ levels[depth]
+        levels[depth] = torch.cat([moved[..., :3], moved[..., 3:] + above[..., 3:]], -1)
+    pose = layout.tree_order(torch.cat(levels, -3), -3)
+    return Pose(pose[..., :3], pose[..., 3])
+
+
+def frame_pose(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Pose:
+    """Pose of named frames (any link of the robot file, merged ones included) in the inertial frame.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``.
+
+    Returns:
+        Rotations `[*batch, len(frames), 3, 3]` and positions `[*batch, len(frames), 3]` [m].
+
+    Raises:
+        MechanismError: on an unknown frame.
+        ShapeError: when q does not fit the mechanism.
+    """
+    bodies = forward_kinematics(mech, q)
+    rotations, positions = [], []
+    for name in frames:
+        k = mech.frame_index(name)
+        R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
+        if (body := mech.frame_body[k]) >= 0:
+            R_body, r_body = bodies.rotation[..., body, :, :], bodies.position[..., body, :]
+            R, r = R_body @ R, r_body + (R_body @ r[..., None])[..., 0]
+        rotations.append(R.expand(*bodies.rotation.shape[:-3], 3, 3))
+        positions.append(r.expand(*bodies.position.shape[:-2], 3))
+    return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
+
+
+def frame_jacobian(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
+    """Jacobian of named frames: spatial velocity [omega; v] in the frame's own axes at its origin.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``.
+
+    Returns:
+        `[*batch, len(frames), 6, num_dof]`; times qd gives the velocity of each frame.
+
+    Raises:
+        MechanismError: on an unknown frame.
+        ShapeError: when q does not fit the mechanism.
+    """
+    check_state(mech, q=q)
+    layout = mech.layout
+    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    columns = joint_maps(mech).mT @ layout.dofs.pack(identity)
+    weights = edge_weights(mech, q)
+    J = layout.tree_order(scatter(layout, weights, columns), -3)
+    J = J.expand(*torch.broadcast_shapes(J.shape[:-3], weights.batch_shape), *J.shape[-3:])
+    found = []
+    for name in frames:
+        k = mech.frame_index(name)
+        body = mech.frame_body[k]
+        if body < 0:
+            found.append(torch.zeros_like(J[..., 0, :, :]))
+            continue
+        X = force_matrix(mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :])
+        found.append(X.mT @ J[..., body, :, :])
+    return torch.stack(found, -3)

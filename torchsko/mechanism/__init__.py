@@ -1,0 +1,1 @@
+"""Robots: joints, bodies, and the frozen tensors of a `Mechanism`; nothing here knows operators."""

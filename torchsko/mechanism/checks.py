@@ -1,0 +1,104 @@
+"""What a description must satisfy before it becomes tensors; one error each, naming the element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.description import LinkDescription, RobotDescription
+
+TRIANGLE_SLACK = 1e-6
+"""Relative slack of the triangle inequality: files print six digits or so."""
+
+
+def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
+    """Refuse what is not physical or not consistent.
+
+    Args:
+        robot: links and joints.
+        reserved: names that joints may use as a parent though no link has them.
+
+    Raises:
+        MechanismError: names the link or joint, says why, and what to type.
+    """
+    _refuse_duplicates("link", [link.name for link in robot.links])
+    _refuse_duplicates("joint", [joint.name for joint in robot.joints])
+    known = {link.name for link in robot.links}
+    for link in robot.links:
+        if fault := inertial_fault(link):
+            raise MechanismError(f"link {link.name!r}: {fault}")
+    for joint in robot.joints:
+        for end, names in ((joint.child, known), (joint.parent, known | set(reserved))):
+            if end not in names:
+                raise MechanismError(
+                    f"joint {joint.name!r} names the unknown link {end!r}.\n"
+                    "Joints connect links of the same robot.\n"
+                    f"Add the link, or use one of: {', '.join(sorted(known))}."
+                )
+        if joint.kind in ("revolute", "prismatic") and not 0 < np.linalg.norm(joint.axis) < math.inf:
+            raise MechanismError(
+                f"joint {joint.name!r} has the axis {joint.axis}.\n"
+                "A direction of motion has a finite, nonzero length.\nPass axis=(0, 0, 1), say."
+            )
+        for field in ("damping", "friction", "armature"):
+            value = getattr(joint, field)
+            if not 0 <= value < math.inf:
+                raise MechanismError(
+                    f"joint {joint.name!r} has {field} = {value}.\n"
+                    "It takes energy out of the joint (armature: stores it), so it is finite and not "
+                    f"negative.\nPass {field}=0.0 or more."
+                )
+        numbers = (*joint.position, *np.ravel(joint.rotation), joint.stiffness, joint.spring_reference)
+        if not np.isfinite(numbers).all():
+            raise MechanismError(
+                f"joint {joint.name!r} has a placement or spring that is not finite.\n"
+                "Every number of a robot is.\nCorrect position, rotation, stiffness or spring_reference."
+            )
+        if math.isnan(joint.lower) or math.isnan(joint.upper) or joint.lower > joint.upper:
+            raise MechanismError(
+                f"joint {joint.name!r} has the limits [{joint.lower}, {joint.upper}].\n"
+                "The lower one is not above the upper one.\nExchange them, or leave both out."
+            )
+
+
+def inertial_fault(link: LinkDescription) -> str | None:
+    """Why a link's inertial parameters belong to no rigid body; None when they do.
+
+    A body's principal moments are not negative and satisfy the triangle inequality (each is at most the
+    sum of the others), with a relative slack of 1e-6 for printed digits.
+    """
+    if not np.isfinite([link.mass, *link.com, *np.ravel(link.inertia)]).all():
+        return "mass, centre of mass or inertia is not finite.\nCorrect the number."
+    if link.mass < 0:
+        return f"the mass is {link.mass} kg.\nMass is not negative.\nPass 0.0 or more."
+    inertia = np.array(link.inertia)
+    if np.abs(inertia - inertia.T).max() > TRIANGLE_SLACK * np.abs(inertia).max():
+        return "the inertia is not symmetric.\nPass a symmetric 3 x 3 matrix."
+    small, middle, large = np.linalg.eigvalsh((inertia + inertia.T) / 2)
+    slack = TRIANGLE_SLACK * max(large, 0.0)
+    if small < -slack:
+        return (
+            f"a principal moment of inertia is {small:.6g} kg m^2.\nNone is negative for any mass "
+            "distribution.\nCorrect the inertia (is it about the centre of mass?)."
+        )
+    if large > small + middle + slack:
+        return (
+            f"the principal moments {small:.6g}, {middle:.6g}, {large:.6g} kg m^2 break the triangle "
+            "inequality.\nThe largest is at most the sum of the others for any mass distribution.\n"
+            "Correct the inertia (is it about the centre of mass, in SI units?)."
+        )
+    return None
+
+
+def _refuse_duplicates(kind: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise MechanismError(
+                f"two {kind}s are named {name!r}.\n"
+                "Names identify them in every call.\nRename one of them."
+            )
+        seen.add(name)

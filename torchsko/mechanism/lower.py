@@ -1,0 +1,205 @@
+"""From a description to tensors: root it, merge fixed joints, order bodies depth first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from torchsko.algebra.layout import Layout, Packing
+from torchsko.algebra.tree import Tree
+from torchsko.errors import MechanismError
+from torchsko.mechanism.checks import check_description
+from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
+from torchsko.mechanism.joints import NUM_DOF, NUM_Q, JointSet
+from torchsko.mechanism.mechanism import Mechanism
+
+ROOT_JOINT = "root_joint"
+"""Name of the free joint that ``floating_base=True`` adds (Pinocchio's name for it)."""
+
+WORLD = "<inertial frame>"
+"""Stands for the inertial frame among link names."""
+
+SNAP = 1e-14
+"""Entries of a rotation this close to 0 or +-1 are meant to be exactly that."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a link is: on which moving link (None: the inertial frame), and how."""
+
+    carrier: str | None
+    rotation: np.ndarray
+    position: np.ndarray
+
+
+def lower(
+    robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
+) -> Mechanism:
+    """The mechanism of a description, in float64 on the CPU; hinges not yet checked.
+
+    Raises:
+        MechanismError: on a parameter that is not physical, an unknown link, or nothing that moves.
+        TreeError: when the joints are no tree.
+    """
+    check_description(robot, (WORLD,))
+    joints = _rooted(robot, floating_base)
+    names = [WORLD, *(link.name for link in robot.links)]
+    Tree.from_edges([(j.parent, j.child) for j in joints], names)  # refuses what is no tree
+    order = _depth_first(joints)
+    frames = _frames(order)
+    hinges = [joint for joint in order if joint.kind != "fixed"]
+    if not hinges:
+        raise MechanismError(
+            f"{robot.name!r} has no moving joint.\n"
+            "A mechanism needs one degree of freedom at least.\n"
+            "Add a joint that is not fixed, or load with floating_base=True."
+        )
+    return _tensors(robot, hinges, frames, gravity)
+
+
+def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescription]:
+    """The joints, with one more for each link that none of them moves."""
+    moved = {joint.child for joint in robot.joints}
+    roots = [link.name for link in robot.links if link.name not in moved]
+    kind = "free" if floating_base else "fixed"
+    added = [
+        JointDescription(ROOT_JOINT if len(roots) == 1 else f"{ROOT_JOINT}_{root}", kind, WORLD, root)
+        for root in roots
+    ]
+    return [*added, *robot.joints]
+
+
+def _depth_first(joints: list[JointDescription]) -> list[JointDescription]:
+    """Joints from the inertial frame outward, siblings in file order."""
+    children: dict[str, list[JointDescription]] = {}
+    for joint in joints:
+        children.setdefault(joint.parent, []).append(joint)
+    order: list[JointDescription] = []
+    pending = children.get(WORLD, [])[::-1]
+    while pending:
+        joint = pending.pop()
+        order.append(joint)
+        pending += children.get(joint.child, [])[::-1]
+    return order
+
+
+def _frames(order: list[JointDescription]) -> dict[str, Frame]:
+    frames = {WORLD: Frame(None, np.eye(3), np.zeros(3))}
+    for joint in order:
+        if joint.kind == "fixed":
+            frames[joint.child] = _compose(frames[joint.parent], joint)
+        else:
+            frames[joint.child] = Frame(joint.child, np.eye(3), np.zeros(3))
+    return frames
+
+
+def _compose(parent: Frame, joint: JointDescription) -> Frame:
+    rotation = _snap(parent.rotation @ _rotation(joint.rotation))
+    position = parent.position + parent.rotation @ np.array(joint.position)
+    return Frame(parent.carrier, rotation, position)
+
+
+def _rotation(rows: Sequence[Sequence[float]]) -> np.ndarray:
+    return _snap(np.array(rows, dtype=np.float64))
+
+
+def _snap(matrix: np.ndarray) -> np.ndarray:
+    """Entries within SNAP of 0 and +-1 made exactly so: they then vanish from traced programs."""
+    near = np.round(matrix)
+    return np.where(np.abs(matrix - near) <= SNAP, near + 0.0, matrix)
+
+
+def _lump(
+    carrier: str, frames: dict[str, Frame], links: dict[str, LinkDescription]
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, centre of mass and inertia about it, of a body and all links welded to it."""
+    parts = []
+    for name, frame in frames.items():
+        if frame.carrier != carrier or name not in links:
+            continue
+        link = links[name]
+        turn = frame.rotation @ _rotation(link.inertia_rotation)
+        inertia = turn @ np.array(link.inertia) @ turn.T
+        parts.append((link.mass, frame.position + frame.rotation @ np.array(link.com), inertia))
+    mass = sum(m for m, _, _ in parts)
+    if len(parts) == 1 or mass == 0:
+        return mass, parts[0][1], sum(inertia for _, _, inertia in parts)
+    com = sum(m * c for m, c, _ in parts) / mass
+    inertia = np.zeros((3, 3))
+    for m, c, own in parts:
+        arm = c - com
+        inertia = inertia + own + m * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+    return mass, com, inertia
+
+
+def _tensors(
+    robot: RobotDescription,
+    hinges: list[JointDescription],
+    frames: dict[str, Frame],
+    gravity: Sequence[float],
+) -> Mechanism:
+    number = {joint.child: k for k, joint in enumerate(hinges)}
+    placed = [_compose(frames[joint.parent], joint) for joint in hinges]
+    links = {link.name: link for link in robot.links}
+    lumps = [_lump(joint.child, frames, links) for joint in hinges]
+    kinds = tuple(joint.kind for joint in hinges)
+    tree = Tree.from_parents(
+        [-1 if frame.carrier is None else number[frame.carrier] for frame in placed], list(number)
+    )
+    q_sizes, dof_sizes = ([size[kind] for kind in kinds] for size in (NUM_Q, NUM_DOF))
+    named = {name: frame for name, frame in frames.items() if name != WORLD}
+
+    def tensor(values: Sequence) -> torch.Tensor:
+        return torch.tensor(np.array(values, dtype=np.float64))
+
+    def per(sizes: list[int], field: str) -> torch.Tensor:
+        rows = zip(hinges, sizes, strict=True)
+        return tensor([getattr(joint, field) for joint, size in rows for _ in range(size)])
+
+    axes = [np.array(joint.axis) / np.linalg.norm(joint.axis) for joint in hinges]
+    has_armature = any(joint.armature != 0.0 for joint in hinges)
+    return Mechanism(
+        name=robot.name,
+        body_names=tuple(number),
+        joint_names=tuple(joint.name for joint in hinges),
+        joint_kinds=kinds,
+        frame_names=tuple(named),
+        frame_body=tuple(
+            -1 if frame.carrier is None else number[frame.carrier] for frame in named.values()
+        ),
+        mass=tensor([mass for mass, _, _ in lumps]),
+        com=tensor([com for _, com, _ in lumps]),
+        inertia=tensor([inertia for _, _, inertia in lumps]),
+        joint_rotation=tensor([frame.rotation for frame in placed]),
+        joint_position=tensor([frame.position for frame in placed]),
+        axis=tensor([_snap(axis) for axis in axes]),
+        damping=per(dof_sizes, "damping"),
+        friction=per(dof_sizes, "friction"),
+        armature=per(dof_sizes, "armature"),
+        stiffness=per(dof_sizes, "stiffness"),
+        spring_reference=_spring_reference(hinges),
+        gravity=tensor(gravity),
+        lower=per(q_sizes, "lower"),
+        upper=per(q_sizes, "upper"),
+        velocity_limit=per(dof_sizes, "velocity"),
+        effort_limit=per(dof_sizes, "effort"),
+        frame_rotation=tensor([frame.rotation for frame in named.values()]),
+        frame_position=tensor([frame.position for frame in named.values()]),
+        layout=Layout.of(tree, [6] * len(hinges), dof_sizes),
+        coordinates=Packing.of(q_sizes, tree.order),
+        joints=JointSet.of(kinds, tree.order),
+        has_armature=has_armature,
+        unused=robot.unused,
+    )
+
+
+def _spring_reference(hinges: list[JointDescription]) -> torch.Tensor:
+    """Relaxed configuration: the file's number for one-dof joints, identity pose for the others."""
+    identity = {"spherical": [1.0, 0, 0, 0], "free": [0.0, 0, 0, 1, 0, 0, 0]}
+    values = [
+        v for joint in hinges for v in identity.get(joint.kind, [joint.spring_reference])
+    ]
+    return torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,297 @@
+"""A mechanism: frozen tensors and names, no state, no cache.
+
+Bodies and joints come in file order, depth first; body k is moved by joint k. Fixed joints are merged at
+build, the frames of the links they carried are kept by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.layout import Layout, Packing
+from torchsko.algebra.tree import unknown_name
+from torchsko.errors import MechanismError
+from torchsko.mechanism.description import Unused
+from torchsko.mechanism.joints import JointSet, random_configuration
+
+PARAMETERS = {
+    "mass": ("num_bodies",),
+    "com": ("num_bodies", 3),
+    "inertia": ("num_bodies", 3, 3),
+    "joint_rotation": ("num_bodies", 3, 3),
+    "joint_position": ("num_bodies", 3),
+    "axis": ("num_bodies", 3),
+    "damping": ("num_dof",),
+    "friction": ("num_dof",),
+    "armature": ("num_dof",),
+    "stiffness": ("num_dof",),
+    "spring_reference": ("num_q",),
+    "gravity": (3,),
+    "lower": ("num_q",),
+    "upper": ("num_q",),
+    "velocity_limit": ("num_dof",),
+    "effort_limit": ("num_dof",),
+    "frame_rotation": ("num_frames", 3, 3),
+    "frame_position": ("num_frames", 3),
+}
+"""Every tensor of a mechanism with its shape for one robot; any may carry leading batch dimensions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """A robot as frozen tensors and names; see `torchsko.load` and `MechanismBuilder`.
+
+    Every parameter may carry leading batch dimensions, which broadcast with those of the state: a
+    different robot for every sample. SI units, radians; frames as in the README's conventions.
+
+    Attributes:
+        name: of the robot.
+        body_names: moving bodies, in file order (depth first).
+        joint_names: the joint that moves each body.
+        joint_kinds: "revolute", "prismatic", "spherical" or "free" for each joint.
+        frame_names: every link of the file, merged ones included.
+        frame_body: the body that carries each frame; -1 for the inertial frame.
+        mass: `[num_bodies]` [kg].
+        com: centre of mass in the body frame, `[num_bodies, 3]` [m].
+        inertia: about the centre of mass, in the body frame's axes, `[num_bodies, 3, 3]` [kg m^2].
+        joint_rotation: joint frame to parent body coordinates, `[num_bodies, 3, 3]`.
+        joint_position: joint frame origin in the parent body, `[num_bodies, 3]` [m].
+        axis: unit axis of a revolute or prismatic joint in the joint frame, `[num_bodies, 3]`.
+        damping: viscous, `[num_dof]` [N m s/rad or N s/m].
+        friction: Coulomb, `[num_dof]` [N m or N]; acts as friction * sign(qd), zero at rest.
+        armature: reflected rotor inertia, `[num_dof]` [kg m^2 or kg].
+        stiffness: joint spring, `[num_dof]` [N m/rad or N/m].
+        spring_reference: configuration in which springs are relaxed, `[num_q]`.
+        gravity: `[3]` [m/s^2].
+        lower: `[num_q]`, -inf where unlimited.
+        upper: `[num_q]`, inf where unlimited.
+        velocity_limit: `[num_dof]`.
+        effort_limit: `[num_dof]`.
+        frame_rotation: frame to body coordinates, `[num_frames, 3, 3]`.
+        frame_position: frame origin in its body, `[num_frames, 3]` [m].
+        layout: tree, block sizes and index tensors.
+        coordinates: packing of configurations.
+        joints: the joints by kind, with their index tensors.
+        singular_joints: joints whose hinge inertia vanishes; forward dynamics refuses them by name.
+        has_armature: whether any armature was given.
+        scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
+        unused: what the robot file held besides, each with the reason.
+    """
+
+    name: str
+    body_names: tuple[str, ...]
+    joint_names: tuple[str, ...]
+    joint_kinds: tuple[str, ...]
+    frame_names: tuple[str, ...]
+    frame_body: tuple[int, ...]
+    mass: Tensor
+    com: Tensor
+    inertia: Tensor
+    joint_rotation: Tensor
+    joint_position: Tensor
+    axis: Tensor
+    damping: Tensor
+    friction: Tensor
+    armature: Tensor
+    stiffness: Tensor
+    spring_reference: Tensor
+    gravity: Tensor
+    lower: Tensor
+    upper: Tensor
+    velocity_limit: Tensor
+    effort_limit: Tensor
+    frame_rotation: Tensor
+    frame_position: Tensor
+    layout: Layout
+    coordinates: Packing
+    joints: JointSet
+    singular_joints: tuple[str, ...] = ()
+    has_armature: bool = False
+    scalar: bool = False
+    unused: tuple[Unused, ...] = ()
+
+    @property
+    def num_bodies(self) -> int:
+        """Number of moving bodies."""
+        return len(self.body_names)
+
+    @property
+    def num_q(self) -> int:
+        """Length of a configuration q."""
+        return self.coordinates.total
+
+    @property
+    def num_dof(self) -> int:
+        """Length of a velocity qd."""
+        return self.layout.dofs.total
+
+    @property
+    def num_frames(self) -> int:
+        """Number of named frames: the links of the file."""
+        return len(self.frame_names)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the parameters."""
+        return self.mass.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return self.mass.device
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Parent body of each body; -1 for the inertial frame."""
+        return self.layout.tree.parent
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Batch dimensions of the dynamic parameters, broadcast together."""
+        shapes = [
+            getattr(self, name).shape[: getattr(self, name).ndim - len(shape)]
+            for name, shape in PARAMETERS.items()
+        ]
+        return torch.broadcast_shapes(*shapes)
+
+    def replace(self, **changes: Any) -> Mechanism:
+        """A mechanism with some fields changed; this one stays as it is.
+
+        Args:
+            **changes: new values by field name; tensors of the shapes listed in the class, with any
+                leading batch dimensions. `singular_joints` keeps the verdict made at load: call
+                `checked` to redo it.
+
+        Raises:
+            MechanismError: on an unknown field, or a tensor whose shape, dtype or device does not fit.
+        """
+        names = tuple(field.name for field in fields(self))
+        for name, value in changes.items():
+            if name not in names:
+                raise MechanismError(unknown_name("field of Mechanism", name, names))
+            if name in PARAMETERS:
+                self._check_parameter(name, value)
+        if "armature" in changes:
+            changes.setdefault("has_armature", True)
+        return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def _check_parameter(self, name: str, value: Any) -> None:
+        shape = tuple(getattr(self, s) if isinstance(s, str) else s for s in PARAMETERS[name])
+        wanted = f"[*batch, {', '.join(map(str, shape))}]"
+        if not isinstance(value, Tensor):
+            raise MechanismError(
+                f"{name} was given as {type(value).__name__}.\n"
+                "Parameters are tensors, so that gradients can reach them.\n"
+                f"Pass torch.as_tensor(value, dtype={self.dtype}) of shape {wanted}."
+            )
+        if tuple(value.shape[value.ndim - len(shape) :]) != shape or value.ndim < len(shape):
+            raise MechanismError(
+                f"{name} has shape {list(value.shape)}.\n"
+                f"{self.name!r} has {self.num_bodies} bodies, {self.num_dof} dofs, {self.num_q} "
+                f"coordinates.\nPass a tensor of shape {wanted}."
+            )
+        if value.dtype != self.dtype:
+            raise MechanismError(
+                f"{name} is {value.dtype}, the mechanism {self.dtype}.\n"
+                f"Nothing is cast in silence.\nPass {name}.to({self.dtype}), or mech.to({value.dtype})."
+            )
+
+    def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
+        """The mechanism on another device, or in another floating-point type."""
+        changes: dict[str, Any] = {name: getattr(self, name).to(target) for name in PARAMETERS}
+        if not isinstance(target, torch.dtype):
+            changes["layout"] = self.layout.to(target)
+            changes["coordinates"] = self.coordinates.to(target)
+            changes["joints"] = self.joints.to(target)
+        names = (field.name for field in fields(self))
+        return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def body_index(self, name: str) -> int:
+        """Number of the body with this name.
+
+        Raises:
+            MechanismError: when no body has it.
+        """
+        return _index("body", name, self.body_names)
+
+    def joint_index(self, name: str) -> int:
+        """Number of the joint with this name (and of the body that it moves).
+
+        Raises:
+            MechanismError: when no moving joint has it.
+        """
+        return _index("moving joint", name, self.joint_names)
+
+    def frame_index(self, name: str) -> int:
+        """Number of the frame with this name.
+
+        Raises:
+            MechanismError: when no frame has it.
+        """
+        return _index("frame", name, self.frame_names)
+
+    def dof_slice(self, joint: str) -> slice:
+        """Where the dofs of a joint lie in qd, tau and the per-dof parameters."""
+        return _slice(self.layout.dofs, self.joint_index(joint))
+
+    def q_slice(self, joint: str) -> slice:
+        """Where the coordinates of a joint lie in q."""
+        return _slice(self.coordinates, self.joint_index(joint))
+
+    def random_state(
+        self, *batch: int, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """A random state within limits.
+
+        Joint positions are uniform between their limits ([-pi, pi] rad or [-1, 1] m where there are
+        none), orientations uniform over all rotations, velocities uniform within their limits, at most
+        pi rad/s or 1 m/s where there are none.
+
+        Args:
+            *batch: batch dimensions.
+            generator: source of randomness, on the mechanism's device.
+
+        Returns:
+            q `[*batch, num_q]` and qd `[*batch, num_dof]`.
+        """
+        q = random_configuration(self, batch, generator)
+        uniform = torch.rand(
+            *batch, self.num_dof, generator=generator, dtype=self.dtype, device=self.device
+        )
+        fallback = torch.full_like(self.velocity_limit, math.pi)
+        bound = torch.where(self.velocity_limit.isfinite(), self.velocity_limit, fallback)
+        return q, (2 * uniform - 1) * bound
+
+    def neutral(self) -> Tensor:
+        """The configuration of zeros and identity orientations, `[num_q]`."""
+        q = torch.zeros(self.num_q, dtype=self.dtype, device=self.device)
+        identity = [
+            _slice(self.coordinates, k).start + (3 if kind == "free" else 0)
+            for k, kind in enumerate(self.joint_kinds)
+            if kind in ("free", "spherical")
+        ]
+        return q.index_fill(0, torch.tensor(identity, dtype=torch.int64, device=self.device), 1.0)
+
+    def __repr__(self) -> str:
+        counts = {kind: self.joint_kinds.count(kind) for kind in dict.fromkeys(self.joint_kinds)}
+        joints = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        return (
+            f"Mechanism({self.name!r}: {self.num_bodies} bodies, {self.num_dof} dofs, {joints}; "
+            f"{self.dtype}, {self.device})"
+        )
+
+
+def _index(kind: str, name: str, names: tuple[str, ...]) -> int:
+    if name in names:
+        return names.index(name)
+    raise MechanismError(unknown_name(kind, name, names))
+
+
+def _slice(packing: Packing, k: int) -> slice:
+    start = sum(packing.sizes[:k])
+    return slice(start, start + packing.sizes[k])

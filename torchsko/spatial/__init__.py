@@ -1,0 +1,1 @@
+"""Rotations, rigid transforms, spatial vectors and inertias; nothing here knows about trees."""

@@ -1,0 +1,139 @@
+"""Rotations: axis and angle, unit quaternions `w x y z`, and their exponential and logarithm.
+
+`R_ab` takes b-coordinates to a-coordinates. Every function is smooth where the mathematics is: the
+quotients sin(x)/x and their kin are functions of x^2, with a series near zero chosen by `torch.where`
+on both sides, so that no derivative of any order becomes nan there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def skew(v: Tensor) -> Tensor:
+    """The matrix of the cross product, skew(v) w = v x w: `[*, 3]` to `[*, 3, 3]`."""
+    x, y, z = v.unbind(-1)
+    o = torch.zeros_like(x)
+    return torch.stack(
+        [torch.stack([o, -z, y], -1), torch.stack([z, o, -x], -1), torch.stack([-y, x, o], -1)], -2
+    )
+
+
+def cross(v: Tensor, w: Tensor) -> Tensor:
+    """Cross product of the last dimension, batch dimensions broadcast, `[*, 3]`."""
+    return torch.linalg.cross(*torch.broadcast_tensors(v, w))
+
+
+def quaternion_to_matrix(quat: Tensor) -> Tensor:
+    """Rotation matrix of a unit quaternion `w x y z`: `[*, 4]` to `[*, 3, 3]`. Not normalised here."""
+    w, x, y, z = quat.unbind(-1)
+    xx, yy, zz, xy, xz, yz = x * x, y * y, z * z, x * y, x * z, y * z
+    wx, wy, wz = w * x, w * y, w * z
+    rows = [
+        torch.stack([1 - 2 * (yy + zz), 2 * (xy - wz), 2 * (xz + wy)], -1),
+        torch.stack([2 * (xy + wz), 1 - 2 * (xx + zz), 2 * (yz - wx)], -1),
+        torch.stack([2 * (xz - wy), 2 * (yz + wx), 1 - 2 * (xx + yy)], -1),
+    ]
+    return torch.stack(rows, -2)
+
+
+def quaternion_multiply(p: Tensor, q: Tensor) -> Tensor:
+    """Hamilton product of quaternions `w x y z`, `[*, 4]`."""
+    pw, px, py, pz = p.unbind(-1)
+    qw, qx, qy, qz = q.unbind(-1)
+    return torch.stack(
+        [
+            pw * qw - px * qx - py * qy - pz * qz,
+            pw * qx + px * qw + py * qz - pz * qy,
+            pw * qy - px * qz + py * qw + pz * qx,
+            pw * qz + px * qy - py * qx + pz * qw,
+        ],
+        -1,
+    )
+
+
+def quaternion_conjugate(quat: Tensor) -> Tensor:
+    """Conjugate of a quaternion `w x y z`, the inverse of a unit one, `[*, 4]`."""
+    return torch.cat([quat[..., :1], -quat[..., 1:]], -1)
+
+
+def quaternion_exp(rotvec: Tensor) -> Tensor:
+    """Unit quaternion of a rotation vector (axis times angle [rad]): `[*, 3]` to `[*, 4]`."""
+    half2 = (rotvec * rotvec).sum(-1, keepdim=True) / 4
+    return torch.cat([_cos(half2), rotvec * (_sinc(half2) / 2)], -1)
+
+
+def quaternion_log(quat: Tensor) -> Tensor:
+    """Rotation vector of a unit quaternion, of length at most pi: `[*, 4]` to `[*, 3]` [rad].
+
+    Either of the two quaternions of a rotation may be given. Smooth except at half turns.
+    """
+    w, v = quat[..., :1], quat[..., 1:]
+    sign = torch.where(w < 0, -torch.ones_like(w), torch.ones_like(w))
+    w, v = w * sign, v * sign
+    s2 = (v * v).sum(-1, keepdim=True)
+    small = s2 < 1e-4 if quat.dtype == torch.float32 else s2 < 1e-6
+    safe = torch.where(small, torch.ones_like(s2), s2)
+    s = safe.sqrt()
+    # 2 atan2(s, w) / s = 2 asin(s) / s near s = 0, a series in s^2.
+    series = 2 + s2 * (1 / 3 + s2 * (3 / 20 + s2 * (5 / 56)))
+    w_safe = torch.where(small, torch.ones_like(w), w)
+    return v * torch.where(small, series, 2 * torch.atan2(s, w_safe) / s)
+
+
+def translation_jacobian(rotvec: Tensor) -> Tensor:
+    """The matrix V of the SE(3) exponential, exp([w; v]) = (exp w, V(w) v): `[*, 3]` to `[*, 3, 3]`."""
+    x2 = (rotvec * rotvec).sum(-1, keepdim=True)[..., None]
+    W = skew(rotvec)
+    identity = torch.eye(3, dtype=rotvec.dtype, device=rotvec.device)
+    return identity + _versine(x2) * W + _sine_excess(x2) * (W @ W)
+
+
+def translation_jacobian_inverse(rotvec: Tensor) -> Tensor:
+    """Inverse of `translation_jacobian`, for rotations below a full turn: `[*, 3]` to `[*, 3, 3]`."""
+    x2 = (rotvec * rotvec).sum(-1, keepdim=True)[..., None]
+    W = skew(rotvec)
+    identity = torch.eye(3, dtype=rotvec.dtype, device=rotvec.device)
+    small, safe = _split(x2)
+    # 1/x^2 - (1 + cos x) / (2 x sin x), written with the half angle.
+    half = safe.sqrt() / 2
+    exact = (1 - half / half.tan()) / safe
+    series = 1 / 12 + x2 * (1 / 720 + x2 * (1 / 30240 + x2 / 1209600))
+    return identity - W / 2 + torch.where(small, series, exact) * (W @ W)
+
+
+def _split(x2: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the series is used, and x^2 kept away from zero elsewhere."""
+    small = x2 < (1e-2 if x2.dtype == torch.float32 else 1e-3)
+    return small, torch.where(small, torch.ones_like(x2), x2)
+
+
+def _cos(x2: Tensor) -> Tensor:
+    small, safe = _split(x2)
+    series = 1 - x2 / 2 * (1 - x2 / 12 * (1 - x2 / 30 * (1 - x2 / 56 * (1 - x2 / 90))))
+    return torch.where(small, series, safe.sqrt().cos())
+
+
+def _sinc(x2: Tensor) -> Tensor:
+    """sin(x) / x."""
+    small, safe = _split(x2)
+    x = safe.sqrt()
+    series = 1 - x2 / 6 * (1 - x2 / 20 * (1 - x2 / 42 * (1 - x2 / 72 * (1 - x2 / 110))))
+    return torch.where(small, series, x.sin() / x)
+
+
+def _versine(x2: Tensor) -> Tensor:
+    """(1 - cos x) / x^2."""
+    small, safe = _split(x2)
+    half = (safe.sqrt() / 2).sin()
+    series = (1 - x2 / 12 * (1 - x2 / 30 * (1 - x2 / 56 * (1 - x2 / 90)))) / 2
+    return torch.where(small, series, 2 * half * half / safe)
+
+
+def _sine_excess(x2: Tensor) -> Tensor:
+    """(x - sin x) / x^3."""
+    small, safe = _split(x2)
+    x = safe.sqrt()
+    series = (1 - x2 / 20 * (1 - x2 / 42 * (1 - x2 / 72 * (1 - x2 / 110)))) / 6
+    return torch.where(small, series, (x - x.sin()) / (safe * x))

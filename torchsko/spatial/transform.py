@@ -1,0 +1,64 @@
+r"""Rigid transforms between a parent and a child frame, acting on spatial vectors and inertias.
+
+With R taking child to parent coordinates and r the child origin in the parent frame, forces travel up
+by the matrix :math:`A = [[R, \tilde r R], [0, R]]` and velocities down by its transpose.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.symmetric import mirror
+from torchsko.spatial.rotation import skew
+
+
+def force_matrix(rotation: Tensor, position: Tensor) -> Tensor:
+    """The 6 x 6 matrix A that carries forces from child to parent.
+
+    Args:
+        rotation: child to parent coordinates, `[*, 3, 3]`.
+        position: child origin in the parent frame, `[*, 3]` [m].
+    """
+    upper = torch.cat([rotation, skew(position) @ rotation], -1)
+    lower = torch.cat([torch.zeros_like(rotation), rotation], -1)
+    return torch.cat([upper, lower], -2)
+
+
+def rotate_vector(rotation: Tensor, x: Tensor) -> Tensor:
+    """Rotate both halves of spatial columns, `[*, 6, r]`."""
+    return torch.cat([rotation @ x[..., :3, :], rotation @ x[..., 3:, :]], -2)
+
+
+def rotate_inertia(rotation: Tensor, P: Tensor) -> Tensor:
+    """diag(R, R) P diag(R, R)* of a symmetric `[*, 6, 6]`; scalar form, each entry once."""
+    I, C, M = (P[..., :3, :3], P[..., :3, 3:], P[..., 3:, 3:])
+    I, C, M = (rotation @ block @ rotation.mT for block in (I, C, M))
+    return _symmetric_blocks(mirror(I, scalar=True), C, mirror(M, scalar=True))
+
+
+def translate_force(position: Tensor, y: Tensor) -> Tensor:
+    """Move the reference point of force columns from r to the origin: moment + r x force."""
+    n, f = y[..., :3, :], y[..., 3:, :]
+    return torch.cat([n + skew(position) @ f, f], -2)
+
+
+def translate_motion(position: Tensor, x: Tensor) -> Tensor:
+    """Velocity columns at r from those at the origin: linear + angular x r."""
+    w, v = x[..., :3, :], x[..., 3:, :]
+    return torch.cat([w, v - skew(position) @ w], -2)
+
+
+def translate_inertia(position: Tensor, P: Tensor) -> Tensor:
+    """Inertia about the origin from that about r, `[*, 6, 6]`; scalar form, each entry once."""
+    I, C, M = (P[..., :3, :3], P[..., :3, 3:], P[..., 3:, 3:])
+    S = skew(position)
+    moved = C + S @ M
+    half = S @ C.mT
+    I = I + half - moved @ S
+    return _symmetric_blocks(mirror(I, scalar=True), moved, M)
+
+
+def _symmetric_blocks(I: Tensor, C: Tensor, M: Tensor) -> Tensor:
+    I, C, M = torch.broadcast_tensors(I, C, M)
+    return torch.cat([torch.cat([I, C], -1), torch.cat([C.mT, M], -1)], -2)
