@@ -371,7 +371,7 @@ def test_an_unphysical_link_that_moves_by_itself_is_refused():
 
 
 def test_an_unphysical_link_fixed_to_massless_ones_is_refused():
-    with pytest.raises(RobotFileError, match=r"link 'dummy'.*nor do the 2 links"):
+    with pytest.raises(RobotFileError, match=r"link 'dummy'.*nor the 2 links"):
         read_urdf(robot(link='<link name="b"/>', more=dummy_link("fixed")))
 
 

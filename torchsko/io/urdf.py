@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from torchsko.errors import RobotFileError
-from torchsko.io._inertia import check_inertias
 from torchsko.io._urdf_fields import (
     attribute,
     leftovers,
@@ -34,6 +33,7 @@ from torchsko.mechanism.description import (
     RobotDescription,
     Unused,
 )
+from torchsko.mechanism.physical import unphysical_links
 
 
 def read_urdf(
@@ -88,7 +88,7 @@ def _read_robot(root: Element, mimic: str) -> RobotDescription:
     links = [_read_link(child, unused) for child in root.children if child.tag == "link"]
     joints = [read_joint(child, mimic, unused) for child in root.children if child.tag == "joint"]
     _check_names(links, joints)
-    unused += check_inertias(links, joints)
+    unused += _check_inertias(links, joints)
     return RobotDescription(name, tuple(links), tuple(joints), tuple(unused))
 
 
@@ -156,3 +156,29 @@ def _refuse_duplicates(kind: str, names: Sequence[str]) -> None:
                 "Names are how joints find links, and how users find both.\n"
                 "Give each a name of its own."
             )
+
+
+def _check_inertias(
+    links: Sequence[LinkDescription], joints: Sequence[JointDescription]
+) -> list[Unused]:
+    """Refuse inertias that no rigid body has; report those that a rigid body absorbs."""
+    notes: list[Unused] = []
+    for bad in unphysical_links(links, joints):
+        moments = ", ".join(f"{moment:.6g}" for moment in bad.moments)
+        if not bad.excused:
+            raise RobotFileError(
+                f"link {bad.name!r}: no rigid body has this <inertia>"
+                + (f", nor the {len(bad.members)} links fixed together" * (len(bad.members) > 1))
+                + f"; its principal moments are {moments} kg m^2.\n"
+                "None may be negative, nor the largest exceed the sum of the others (the triangle "
+                "inequality): no distribution of mass has such moments.\n"
+                "Correct ixx ... izz there: about the centre of mass, in the axes of <inertial>."
+            )
+        notes.append(
+            Unused(
+                f"link {bad.name!r} <inertia>",
+                f"used as written, though no rigid body has it (principal moments {moments} kg "
+                f"m^2): the {len(bad.members)} links fixed together make a physical body",
+            )
+        )
+    return notes
