@@ -9,9 +9,10 @@ import numpy as np
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import LinkDescription, RobotDescription
+from torchsko.mechanism.physical import unphysical_links
 
-TRIANGLE_SLACK = 1e-6
-"""Relative slack of the triangle inequality: files print six digits or so."""
+SYMMETRY_SLACK = 1e-6
+"""Relative difference of mirrored entries of an inertia: people print six digits or so."""
 
 
 def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
@@ -30,6 +31,15 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
     for link in robot.links:
         if fault := inertial_fault(link):
             raise MechanismError(f"link {link.name!r}: {fault}")
+    for bad in unphysical_links(robot.links, robot.joints):
+        if not bad.excused:
+            raise MechanismError(
+                f"link {bad.name!r}: the principal moments of inertia "
+                f"{', '.join(f'{moment:.6g}' for moment in bad.moments)} kg m^2 belong to no rigid "
+                "body: one is negative, or they break the triangle inequality.\n"
+                "The largest is at most the sum of the others for any mass distribution.\n"
+                "Correct the inertia (is it about the centre of mass, in SI units?)."
+            )
     for joint in robot.joints:
         for end, names in ((joint.child, known), (joint.parent, known | set(reserved))):
             if end not in names:
@@ -65,31 +75,14 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
 
 
 def inertial_fault(link: LinkDescription) -> str | None:
-    """Why a link's inertial parameters belong to no rigid body; None when they do.
-
-    A body's principal moments are not negative and satisfy the triangle inequality (each is at most the
-    sum of the others), with a relative slack of 1e-6 for printed digits.
-    """
+    """Why a link's inertial parameters are no numbers of a rigid body; None when they may be."""
     if not np.isfinite([link.mass, *link.com, *np.ravel(link.inertia)]).all():
         return "mass, centre of mass or inertia is not finite.\nCorrect the number."
     if link.mass < 0:
         return f"the mass is {link.mass} kg.\nMass is not negative.\nPass 0.0 or more."
     inertia = np.array(link.inertia)
-    if np.abs(inertia - inertia.T).max() > TRIANGLE_SLACK * np.abs(inertia).max():
+    if np.abs(inertia - inertia.T).max() > SYMMETRY_SLACK * np.abs(inertia).max():
         return "the inertia is not symmetric.\nPass a symmetric 3 x 3 matrix."
-    small, middle, large = np.linalg.eigvalsh((inertia + inertia.T) / 2)
-    slack = TRIANGLE_SLACK * max(large, 0.0)
-    if small < -slack:
-        return (
-            f"a principal moment of inertia is {small:.6g} kg m^2.\nNone is negative for any mass "
-            "distribution.\nCorrect the inertia (is it about the centre of mass?)."
-        )
-    if large > small + middle + slack:
-        return (
-            f"the principal moments {small:.6g}, {middle:.6g}, {large:.6g} kg m^2 break the triangle "
-            "inequality.\nThe largest is at most the sum of the others for any mass distribution.\n"
-            "Correct the inertia (is it about the centre of mass, in SI units?)."
-        )
     return None
 
 
