@@ -40,13 +40,13 @@ def rotate_inertia(rotation: Tensor, P: Tensor) -> Tensor:
 def translate_force(position: Tensor, y: Tensor) -> Tensor:
     """Move the reference point of force columns from r to the origin: moment + r x force."""
     n, f = y[..., :3, :], y[..., 3:, :]
-    return torch.cat([n + skew(position) @ f, f], -2)
+    return torch.cat(torch.broadcast_tensors(n + skew(position) @ f, f), -2)
 
 
 def translate_motion(position: Tensor, x: Tensor) -> Tensor:
     """Velocity columns at r from those at the origin: linear + angular x r."""
     w, v = x[..., :3, :], x[..., 3:, :]
-    return torch.cat([w, v - skew(position) @ w], -2)
+    return torch.cat(torch.broadcast_tensors(w, v - skew(position) @ w), -2)
 
 
 def translate_inertia(position: Tensor, P: Tensor) -> Tensor:
