@@ -41,7 +41,7 @@ def evaluate(program: Program, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     outputs, start = [], 0
     for port in program.outputs:
         flat = results[start : start + port.size] or [inputs[0].new_zeros(*batch, 0)]
-        outputs.append(torch.stack(flat, -1).reshape(*batch, *port.shape))
+        outputs.append(torch.stack(flat, -1).reshape(batch + port.shape))
         start += port.size
     return tuple(outputs)
 

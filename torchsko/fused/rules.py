@@ -100,6 +100,19 @@ def masked_fill(graph: Graph, x: Tensor, mask: Tensor, value: Number) -> Tensor:
     return where(graph, mask, value, x)
 
 
+def clamp(
+    graph: Graph, x: Tensor, low: Number | None = None, high: Number | None = None
+) -> Tensor:
+    """Expressions x bounded from below and above."""
+    bounded = x if low is None else _map(partial(graph.binary, "max"), graph, x, low)
+    return bounded if high is None else _map(partial(graph.binary, "min"), graph, bounded, high)
+
+
+def tanh_backward(graph: Graph, gradient: Tensor, y: Tensor) -> Tensor:
+    """Cotangent of a hyperbolic tangent y."""
+    return mul(graph, gradient, sub(graph, 1.0, mul(graph, y, y)))
+
+
 def logical_not(graph: Graph, x: Tensor) -> Tensor:
     """1 where x is 0, else 0."""
     return _map(lambda k: graph.binary("eq", k, 0), graph, x)
@@ -315,6 +328,11 @@ RULES: dict[str, Rule] = {
     "rsqrt": rsqrt,
     "where": where,
     "masked_fill": masked_fill,
+    "clamp": clamp,
+    "clamp_min": clamp,
+    "clamp_max": lambda graph, x, high: clamp(graph, x, None, high),
+    "relu": partial(clamp, low=0.0),
+    "tanh_backward": tanh_backward,
     **_LOGIC,
     "fill": full_like,
     "full_like": full_like,

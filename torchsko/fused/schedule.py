@@ -18,9 +18,14 @@ Rules that a code generator can rely on:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import accumulate
 
 from torchsko.fused.program import Program
+
+_FREE = ("const", "input")
 
 
 @dataclass(frozen=True)
@@ -55,3 +60,136 @@ class Schedule:
     order: tuple[int, ...]
     chunks: tuple[Chunk, ...]
     num_slots: int
+
+
+def schedule(program: Program, max_ops: int = 500) -> Schedule:
+    """Order a program depth first and cut it into chunks of at most ``max_ops`` operations.
+
+    Args:
+        program: the program.
+        max_ops: bound on the arithmetic instructions of one chunk.
+
+    Returns:
+        The schedule; a program of at most ``max_ops`` operations is one chunk without scratch.
+    """
+    order = depth_first(program)
+    pieces = _cut(program, order, max_ops)
+    chunks, num_slots = _with_slots(program, pieces)
+    return Schedule(program, tuple(order), chunks, num_slots)
+
+
+def _operands(program: Program, value: int) -> tuple[int, ...]:
+    op, args = program.code[value]
+    return () if op in _FREE else args
+
+
+def depth_first(program: Program) -> list[int]:
+    """Arithmetic values in depth-first postorder from the outputs, first output first.
+
+    Each value then stands as close to its first reader as it can. Of two operands the one with the
+    longer path to the inputs comes first: the other one waits for it in a register if it is cheap.
+    """
+    depth: list[int] = []
+    for value in range(len(program.code)):
+        depth.append(1 + max((depth[x] for x in _operands(program, value)), default=-1))
+    order: list[int] = []
+    seen: set[int] = set()
+    for result in program.results:
+        pending = [(result, False)]
+        while pending:
+            value, is_ready = pending.pop()
+            if is_ready:
+                order.append(value)
+            elif value not in seen and program.code[value].op not in _FREE:
+                seen.add(value)
+                pending.append((value, True))
+                operands = sorted(_operands(program, value), key=depth.__getitem__)
+                pending.extend((x, False) for x in operands)
+    return order
+
+
+def num_live(program: Program, order: Sequence[int]) -> list[int]:
+    """Number of values that must be kept behind each position of an order."""
+    position = {value: k for k, value in enumerate(order)}
+    last_use = dict(position)
+    for k, value in enumerate(order):
+        last_use.update((x, k) for x in _operands(program, value) if x in position)
+    change = [0] * (len(order) + 1)
+    for value, k in position.items():
+        change[k] += 1
+        change[last_use[value]] -= 1
+    return list(accumulate(change[:-1]))
+
+
+def _cut(program: Program, order: list[int], max_ops: int) -> list[list[int]]:
+    """Pieces of equal size, each cut moved back to where the fewest values cross it."""
+    if len(order) <= max_ops:
+        return [order]
+    live = num_live(program, order)
+    pieces, start = [], 0
+    while start < len(order):
+        stop = len(order)
+        if stop - start > max_ops:
+            window = range(start + max_ops - 1 - max_ops // 4, start + max_ops)
+            stop = 1 + min(window, key=lambda k: (live[k], -k))
+        pieces.append(order[start:stop])
+        start = stop
+    return pieces
+
+
+def _with_slots(program: Program, pieces: list[list[int]]) -> tuple[tuple[Chunk, ...], int]:
+    """The chunks, with a scratch slot for every value that a later chunk reads."""
+    home = {value: k for k, piece in enumerate(pieces) for value in piece}
+    last_reader = dict(home)
+    for k, piece in enumerate(pieces):
+        last_reader.update((x, k) for v in piece for x in _operands(program, v) if x in home)
+    writes: list[list[tuple[int, int]]] = [[] for _ in pieces]
+    for scalar, value in enumerate(program.results):
+        writes[home.get(value, 0)].append((scalar, value))
+    slot: dict[int, int] = {}
+    free: list[int] = []
+    num_slots, chunks = 0, []
+    for k, piece in enumerate(pieces):
+        loads, instrs = _reads(program, piece, writes[k], home, k)
+        stores = []
+        for value in piece:
+            if last_reader[value] > k:
+                if free:
+                    slot[value] = heappop(free)
+                else:
+                    slot[value], num_slots = num_slots, num_slots + 1
+                stores.append((value, slot[value]))
+        chunks.append(
+            Chunk(
+                loads=tuple((value, slot[value]) for value in loads),
+                instrs=tuple(instrs),
+                stores=tuple(stores),
+                outputs=tuple(writes[k]),
+            )
+        )
+        # Freed only now: no chunk may store to a slot that it loads.
+        for value in loads:
+            if last_reader[value] == k:
+                heappush(free, slot[value])
+    return tuple(chunks), num_slots
+
+
+def _reads(
+    program: Program,
+    piece: list[int],
+    writes: list[tuple[int, int]],
+    home: dict[int, int],
+    chunk: int,
+) -> tuple[list[int], list[int]]:
+    """Values of earlier chunks that a piece reads, and the piece with its inputs and constants."""
+    loads: dict[int, None] = {}
+    instrs: dict[int, None] = {}
+    for value in piece:
+        for x in _operands(program, value):
+            if x not in home:
+                instrs[x] = None
+            elif home[x] != chunk:
+                loads[x] = None
+        instrs[value] = None
+    instrs.update((value, None) for _, value in writes if value not in home)
+    return list(loads), list(instrs)

@@ -190,9 +190,14 @@ def _checked(dtype: torch.dtype) -> torch.dtype:
     return torch.float64
 
 
-def _cast(x: Symbolic, dtype: torch.dtype | None = None, **_: Any) -> Symbolic:
+def _cast(
+    x: Symbolic, dtype: torch.dtype | None = None, device: torch.device | None = None, **_: Any
+) -> Tensor:
     """The same values; all floating types are one inside a program, whose kernel has one type."""
     dtype = _checked(dtype or x.dtype)
+    if device is not None and torch.device(device).type == "meta":
+        # Forward mode derives the shape of a sum with a zero tangent from meta tensors.
+        return torch.empty(x.shape, dtype=dtype, device="meta")
     if dtype == torch.bool and x.dtype != torch.bool:
         return x != 0  # type: ignore[return-value]
     return Symbolic(x.graph, x.ids.clone(), dtype)
