@@ -1,15 +1,16 @@
-"""Where every number of a model lives: block sizes, packing, padding, and the links between levels.
+"""Where every number of a model lives: block sizes, packing, padding, links between levels.
 
-Node k of a tree has ``m_k`` velocity components and ``d_k`` degrees of freedom. Users see flat vectors,
-node by node in the tree's order; recursions see *packed* tensors ``[*batch, n, width, columns]`` with
-nodes breadth first, so that a level is a slice, and blocks padded with zeros to a common width. All
-offsets and index tensors of the library are made here.
+Node k of a tree has ``m_k`` velocity components and ``d_k`` degrees of freedom. Users see flat
+vectors, node by node in the tree's order; recursions see *packed* tensors
+``[*batch, n, width, columns]`` with nodes breadth first, so that a level is a slice, and blocks
+padded with zeros to a common width. All offsets and index tensors of the library are made here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -24,14 +25,17 @@ class Packing:
 
     Attributes:
         sizes: block size of each node, in the tree's order.
-        width: the largest of them.
+        places: where each node's components stand in the flat vector: one node after another, save
+            for the dofs of a model made by `transform.aggregate`, which keeps the order they had.
+        width: the largest of the sizes.
         trivial: whether packing is a mere reshape (breadth-first numbering, equal sizes).
-        source: for each packed scalar its place in the flat vector; padding points one past its end.
+        source: for each packed scalar its place in the flat vector; one past its end for padding.
         place: for each flat scalar its place among the packed ones.
         padding: 1 on padded scalars, else 0; `[n, width]`, of dtype bool.
     """
 
     sizes: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
     width: int
     trivial: bool
     source: Tensor
@@ -39,16 +43,24 @@ class Packing:
     padding: Tensor
 
     @staticmethod
-    def of(sizes: Sequence[int], order: Sequence[int]) -> Packing:
-        """Packing of blocks of the given sizes whose nodes are visited in the given order."""
+    def of(
+        sizes: Sequence[int],
+        order: Sequence[int],
+        places: Sequence[Sequence[int]] | None = None,
+    ) -> Packing:
+        """Packing of blocks of the given sizes whose nodes are visited in the given order.
+
+        Their components stand at `places`; one node after another when left out.
+        """
         width, total = max(max(sizes), 1), sum(sizes)
-        offset = [sum(sizes[:k]) for k in range(len(sizes))]
-        source = [
-            offset[k] + i if i < sizes[k] else total for k in order for i in range(width)
-        ]
+        if places is None:
+            end = list(accumulate(sizes))
+            places = [range(e - size, e) for e, size in zip(end, sizes, strict=True)]
+        source = [places[k][i] if i < sizes[k] else total for k in order for i in range(width)]
         place = sorted(range(len(source)), key=lambda s: source[s])[:total]
         return Packing(
             sizes=tuple(sizes),
+            places=tuple(map(tuple, places)),
             width=width,
             trivial=source == list(range(total)),
             source=torch.tensor(source, dtype=torch.int64),
@@ -156,12 +168,20 @@ class Layout:
     mass_matrix_source: Tensor
 
     @staticmethod
-    def of(tree: Tree, node_sizes: Sequence[int], dof_sizes: Sequence[int]) -> Layout:
-        """Layout of a tree whose node k has node_sizes[k] velocities and dof_sizes[k] dofs."""
+    def of(
+        tree: Tree,
+        node_sizes: Sequence[int],
+        dof_sizes: Sequence[int],
+        dof_places: Sequence[Sequence[int]] | None = None,
+    ) -> Layout:
+        """Layout of a tree whose node k has node_sizes[k] velocities and dof_sizes[k] dofs.
+
+        The dofs of node k stand at dof_places[k] in dof vectors; node by node when left out.
+        """
         order = tree.order
         position = [{k: i for i, k in enumerate(level)} for level in tree.levels]
         paths = [(*reversed(tree.ancestors(k)), k) for k in range(tree.num_nodes)]
-        dofs = Packing.of(dof_sizes, order)
+        dofs = Packing.of(dof_sizes, order, dof_places)
         return Layout(
             tree=tree,
             nodes=Packing.of(node_sizes, order),
@@ -238,14 +258,13 @@ def _ancestors(
 
 
 def _mass_matrix_source(tree: Tree, paths: list[tuple[int, ...]], dofs: Packing) -> list[int]:
-    """Place of each entry of the dense mass matrix among those that `algorithms.mass_matrix` computes.
+    """Place of each entry of the dense mass matrix among those `algorithms.mass_matrix` computes.
 
-    They come level by level: first the blocks (i, i) of the level's nodes, then the blocks (i, k) for
-    every deeper node k and its ancestor i in the level. Entries of unrelated nodes point one past the
-    last of them.
+    They come level by level: first the blocks (i, i) of the level's nodes, then the blocks (i, k)
+    for every deeper node k and its ancestor i in the level. Entries of unrelated nodes point one
+    past the last of them.
     """
-    total, sizes = dofs.total, dofs.sizes
-    offset = [sum(sizes[:k]) for k in range(tree.num_nodes)]
+    total, sizes, places = dofs.total, dofs.sizes, dofs.places
     widths = [max(sizes[k] for k in level) for level in tree.levels]
     source, count = [-1] * total**2, 0
     for depth, level in enumerate(tree.levels):
@@ -255,7 +274,7 @@ def _mass_matrix_source(tree: Tree, paths: list[tuple[int, ...]], dofs: Packing)
                 i = paths[k][depth]
                 for r in range(sizes[i]):
                     for c in range(sizes[k]):
-                        row, col = offset[i] + r, offset[k] + c
+                        row, col = places[i][r], places[k][c]
                         source[row * total + col] = source[col * total + row] = count + r * cols + c
                 count += widths[depth] * cols
     return [count if place < 0 else place for place in source]
