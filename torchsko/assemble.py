@@ -22,13 +22,15 @@ from typing import final
 import torch
 from torch import Tensor
 
-from torchsko.algebra.edges import DenseEdges, EdgeWeight
+from torchsko.algebra.edges import DenseEdges, EdgeWeight, LevelEdges
+from torchsko.algebra.hinge import apply_blocks, spread_all
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import scatter
-from torchsko.mechanism.joints import joint_map, joint_motion
+from torchsko.mechanism.joints import JointGroup, joint_map, joint_motion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.motion import cross_force, cross_motion
+from torchsko.spatial.rotation import skew
 from torchsko.spatial.transform import (
     force_matrix,
     rotate_inertia,
@@ -67,9 +69,9 @@ def assemble(
     if qd is None:
         coriolis, gyro = torch.zeros_like(M[..., :1]), torch.zeros_like(M[..., :1])
     else:
-        rate = H.mT @ layout.dofs.pack(qd[..., None])
+        rate = spread_all(layout, H, layout.dofs.pack(qd[..., None]))
         V = scatter(layout, edge_weight, rate)
-        coriolis, gyro = cross_motion(V, rate), cross_force(V, M @ V)
+        coriolis, gyro = cross_motion(V, rate), cross_force(V, apply_blocks(M, V))
     if f_ext is not None:
         gyro = gyro - layout.breadth_first(f_ext, -2)[..., None]
     armature = layout.dofs.pack(mech.armature[..., None]) if mech.has_armature else None
@@ -82,6 +84,7 @@ def assemble(
         gyro,
         armature=armature,
         orthonormal=not mech.has_armature,
+        aligned=mech.aligned,
     )
 
 
@@ -90,14 +93,69 @@ def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
 
     Dense 6 x 6 matrices, or factored transforms for a mechanism that is to be traced to scalars.
     """
-    placed, position = _placements(mech)
-    turn, shift = joint_poses(mech, q)
     if mech.scalar:
+        turn, shift = joint_poses(mech, q)
+        placed = mech.layout.breadth_first(mech.joint_rotation, -3)
+        position = mech.layout.breadth_first(mech.joint_position, -2)
         return RigidEdges((turn, shift, placed, position))
-    if shift is not None:
-        position = position + (placed @ shift[..., None])[..., 0]
-    rotation = placed if turn is None else placed @ turn
-    return DenseEdges(force_matrix(*_same_batch(rotation, position)))
+    parts = [_weight_terms(mech, group, q) for group in mech.joints.groups]
+    levels = [
+        mech.joints.level(depth, lambda g, first, n: parts[g].narrow(first, n), -3)
+        for depth in range(len(mech.joints.runs))
+    ]
+    return LevelEdges(tuple(DenseEdges(level) for level in levels), mech.layout.level_sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightTerms:
+    """Weights of a group of joints as constant matrices times functions of q, summed.
+
+    A joint with one freedom has a weight that is affine in (cos q, sin q) or in q, with coefficients
+    that are the same for all samples: two passes over memory instead of products of small matrices.
+
+    Attributes:
+        constant: `[*, g, 6, 6]`.
+        factors: coefficient functions of q, `[*batch, g, 1, 1]`, and their matrices `[*, g, 6, 6]`.
+    """
+
+    constant: Tensor
+    factors: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def narrow(self, first: int, count: int) -> Tensor:
+        """The weights of some of the joints, `[*batch, count, 6, 6]`, contiguous."""
+        weight = self.constant.narrow(-3, first, count)
+        for coefficient, matrix in self.factors:
+            weight = torch.addcmul(
+                weight, coefficient.narrow(-3, first, count), matrix.narrow(-3, first, count)
+            )
+        return weight.contiguous()
+
+
+def _weight_terms(mech: Mechanism, group: JointGroup, q: Tensor) -> WeightTerms:
+    placement = force_matrix(
+        mech.joint_rotation.index_select(-3, group.bodies),
+        mech.joint_position.index_select(-2, group.bodies),
+    )
+    axis = mech.axis.index_select(-2, group.bodies)
+    coordinates = group.coordinates(q)
+    if group.kind == "revolute":
+        along = axis[..., :, None] * axis[..., None, :]
+        identity = torch.eye(3, dtype=axis.dtype, device=axis.device)
+        angle = coordinates[..., None]
+        across, turning = (
+            placement @ force_matrix(part, torch.zeros_like(axis))
+            for part in (identity - along, skew(axis))
+        )
+        return WeightTerms(
+            placement @ force_matrix(along, torch.zeros_like(axis)),
+            ((angle.cos(), across), (angle.sin(), turning)),
+        )
+    if group.kind == "prismatic":
+        sliding = torch.nn.functional.pad(skew(axis), (3, 0, 0, 3))
+        return WeightTerms(placement, ((coordinates[..., None], placement @ sliding),))
+    turn, shift = joint_motion(group.kind, axis, coordinates)
+    shift = coordinates.new_zeros(3) if shift is None else shift
+    return WeightTerms(placement @ force_matrix(turn, shift))
 
 
 def joint_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -137,26 +195,12 @@ def joint_maps(mech: Mechanism) -> Tensor:
     return mech.joints.nodes(padded, -3)
 
 
-def _placements(mech: Mechanism) -> tuple[Tensor, Tensor]:
-    layout = mech.layout
-    return (
-        layout.breadth_first(mech.joint_rotation, -3),
-        layout.breadth_first(mech.joint_position, -2),
-    )
-
-
-def _same_batch(rotation: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-    batch = torch.broadcast_shapes(rotation.shape[:-2], position.shape[:-1])
-    return rotation.expand(*batch, 3, 3), position.expand(*batch, 3)
-
-
 def _gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
     """A*(0,k) [0; -g] at the base bodies, zero at the others, `[*batch, n, 6, 1]`."""
     g = mech.gravity[..., None, :, None]
     base = torch.cat([torch.zeros_like(g), -g], -2)
-    sizes = mech.layout.level_sizes
-    at_base = edge_weight.split((sizes[0], mech.num_bodies - sizes[0]))[0].down(base)
-    return torch.nn.functional.pad(at_base, (0, 0, 0, 0, 0, mech.num_bodies - sizes[0]))
+    at_base = edge_weight.split(mech.layout.level_sizes)[0].down(base)
+    return torch.nn.functional.pad(at_base, (0, 0, 0, 0, 0, mech.num_bodies - at_base.shape[-3]))
 
 
 @final
@@ -176,7 +220,7 @@ class RigidEdges(EdgeWeight):
 
     pose: tuple[Tensor | None, Tensor | None, Tensor, Tensor]
     freedom: Tensor | None = None
-    scalar: bool = True
+    scalar: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -213,7 +257,7 @@ class RigidEdges(EdgeWeight):
         P = P if shift is None else translate_inertia(shift, P)
         return translate_inertia(position, rotate_inertia(rotation, P))
 
-    def annihilating(self, joint_map: Tensor) -> RigidEdges:
+    def annihilating(self, joint_map: Tensor, *, aligned: bool) -> RigidEdges:
         """A (I - H* H)."""
         return replace(self, freedom=joint_map)
 

@@ -30,10 +30,10 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import EdgeWeight
+from torchsko.algebra.hinge import apply_blocks, join, project, spread, spread_all
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import ArticulatedInertias, crossing_weight, solve_riccati
 from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
-from torchsko.algebra.sweeps import join
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class Innovations:
         edges = self.crossing.split(layout.level_sizes)
         # Where the crossing weight annihilates the hinge, the force along it is T, known beforehand.
         straight = (
-            layout.split(self.model.edge_weight.up(self.model.joint_map.mT @ T))
+            layout.split(self.model.edge_weight.up(spread_all(layout, self.model.joint_map, T)))
             if self.model.orthonormal
             else None
         )
@@ -128,9 +128,9 @@ class Innovations:
         received: Tensor | None = None
         for depth in reversed(range(len(H))):
             z = _add(None if bias is None else bias[depth], received)
-            eps.append(T_levels[depth] if z is None else T_levels[depth] - H[depth] @ z)
+            eps.append(T_levels[depth] if z is None else T_levels[depth] - project(H[depth], z))
             if depth:
-                handed = edges[depth].up(_add(z, G[depth] @ eps[-1]))
+                handed = edges[depth].up(_add(z, _times(G[depth], eps[-1])))
                 handed = _add(None if straight is None else straight[depth], handed)
                 received = layout.links[depth].sum_to_parents(handed)
         return eps[::-1]
@@ -150,7 +150,7 @@ class Innovations:
             if alpha is not None:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
                 accel = accel - G[depth].mT @ alpha_plus
-            alpha = _add(_add(alpha_plus, H[depth].mT @ accel), None if a is None else a[depth])
+            alpha = _add(_add(alpha_plus, spread(H[depth], accel)), None if a is None else a[depth])
             qdd.append(accel)
         return qdd
 
@@ -161,7 +161,7 @@ class Innovations:
         a = self.model.layout.split(self.model.coriolis_accel)
         b = self.model.layout.split(self.model.gyro_force)
         P = self.riccati.art_inertia
-        bias = [P_l @ a_l + b_l for P_l, a_l, b_l in zip(P, a, b, strict=True)]
+        bias = [apply_blocks(P_l, a_l) + b_l for P_l, a_l, b_l in zip(P, a, b, strict=True)]
         return self._scatter_accelerations(self._divide(self._gather_innovations(T, bias)), a)
 
     def _divide(self, eps: Sequence[Tensor]) -> list[Tensor]:
@@ -195,7 +195,7 @@ class Innovations:
         z: Tensor | None = None
         for depth in reversed(range(len(H))):
             eps = spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar) @ x_levels[depth]
-            y.append(_add(None if z is None else H[depth] @ z, eps))
+            y.append(_add(None if z is None else project(H[depth], z), eps))
             if depth:
                 handed = edges[depth].up(_add(z, self.riccati.gain[depth] @ eps))
                 z = layout.links[depth].sum_to_parents(handed)
@@ -213,9 +213,14 @@ class Innovations:
             if alpha is not None:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
                 rate = rate + self.riccati.gain[depth].mT @ alpha_plus
-            alpha = _add(alpha_plus, H[depth].mT @ x_levels[depth])
+            alpha = _add(alpha_plus, spread(H[depth], x_levels[depth]))
             y.append(spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar).mT @ rate)
         return y
+
+
+def _times(G: Tensor, eps: Tensor) -> Tensor:
+    """G eps, elementwise for one freedom."""
+    return G * eps if G.shape[-1] == 1 else G @ eps
 
 
 def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import EdgeWeight
+from torchsko.algebra.hinge import project
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.symmetric import mirror, spd_solve
@@ -56,9 +57,9 @@ def crossing_weight(model: SKOModel) -> EdgeWeight:
     For orthonormal H and no armature P+ H* = 0, so both give the same product; the second makes the
     zeros exact instead of the difference of two equal numbers.
     """
-    return (
-        model.edge_weight.annihilating(model.joint_map) if model.orthonormal else model.edge_weight
-    )
+    if not model.orthonormal:
+        return model.edge_weight
+    return model.edge_weight.annihilating(model.joint_map, aligned=model.aligned)
 
 
 def hinge_offset(model: SKOModel) -> tuple[Tensor | None, ...]:
@@ -129,9 +130,9 @@ def cross_hinge(
         scalar: see `torchsko.symmetric`.
     """
     U = P @ H.mT
-    D = mirror(H @ U, scalar=scalar)
+    D = mirror(project(H, U), scalar=scalar)
     D = D if offset is None else D + offset
     G = spd_solve(D, U.mT, scalar=scalar).mT
     # The gain is U / D, so that in a traced program the entries of P+ along the hinge cancel.
-    P_plus = mirror(P - G @ U.mT, scalar=scalar)
-    return D, G, P_plus
+    drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
+    return D, G, mirror(P - drop, scalar=scalar)

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import EdgeWeight
+from torchsko.algebra.hinge import join
 from torchsko.algebra.layout import Layout
 
 
@@ -78,9 +79,3 @@ def gather_tilde(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
 def scatter_tilde(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
     """(A - I)* x = E_A* A* x, `[*batch, n, m, r]`. Jain 2011 Part II, Corollary 3.1."""
     return step_down(layout, edge_weight, scatter(layout, edge_weight, x))
-
-
-def join(levels: list[Tensor]) -> Tensor:
-    """Levels `[*, n_l, r, c]` to one packed tensor `[*batch, n, r, c]`, batch dimensions broadcast."""
-    batch = torch.broadcast_shapes(*(level.shape[:-3] for level in levels))
-    return torch.cat([level.expand(*batch, *level.shape[-3:]) for level in levels], dim=-3)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from torchsko.algebra.hinge import apply_blocks, project_all, spread_all
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import gather, scatter
 
@@ -29,9 +30,9 @@ def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
     """
     layout, H = model.layout, model.joint_map
     qdd = layout.dofs.pack(accel[..., None])
-    alpha = scatter(layout, model.edge_weight, H.mT @ qdd + model.coriolis_accel)
-    f = gather(layout, model.edge_weight, model.inertia @ alpha + model.gyro_force)
-    T = H @ f
+    alpha = scatter(layout, model.edge_weight, spread_all(layout, H, qdd) + model.coriolis_accel)
+    f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
+    T = project_all(layout, H, f)
     T = T if model.armature is None else T + model.armature * qdd
     return layout.dofs.unpack(T)[..., 0]
 
@@ -40,5 +41,5 @@ def bias_force(model: SKOModel) -> Tensor:
     """Generalized forces at zero acceleration, C = H A (M A* a + b), `[*batch, num_dof]`."""
     layout = model.layout
     alpha = scatter(layout, model.edge_weight, model.coriolis_accel)
-    f = gather(layout, model.edge_weight, model.inertia @ alpha + model.gyro_force)
-    return layout.dofs.unpack(model.joint_map @ f)[..., 0]
+    f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
+    return layout.dofs.unpack(project_all(layout, model.joint_map, f))[..., 0]

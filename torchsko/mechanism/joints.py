@@ -79,16 +79,23 @@ class JointSet:
         node_place: for each node, breadth first, its place among the groups' joints, int64.
         q_place: for each coordinate of q its place among the groups' coordinates, int64.
         dof_place: likewise for qd.
+        runs: for each level of the tree, which joints of which groups are in it, as runs
+            (group, first joint, count).
+        shuffles: for each level, the order that turns its joined runs into breadth-first order; None
+            where one run is the whole level.
     """
 
     groups: tuple[JointGroup, ...]
     node_place: Tensor
     q_place: Tensor
     dof_place: Tensor
+    runs: tuple[tuple[tuple[int, int, int], ...], ...]
+    shuffles: tuple[Tensor | None, ...]
 
     @staticmethod
-    def of(kinds: tuple[str, ...], order: tuple[int, ...]) -> JointSet:
-        """Joints of these kinds in file order, visited in the given (breadth-first) order."""
+    def of(kinds: tuple[str, ...], levels: tuple[tuple[int, ...], ...]) -> JointSet:
+        """Joints of these kinds in file order, on a tree with these levels of bodies."""
+        order = tuple(k for level in levels for k in level)
         q_start = [sum(NUM_Q[kind] for kind in kinds[:k]) for k in range(len(kinds))]
         dof_start = [sum(NUM_DOF[kind] for kind in kinds[:k]) for k in range(len(kinds))]
         groups = []
@@ -99,11 +106,14 @@ class JointSet:
             groups.append(JointGroup(kind, *map(torch.tensor, (bodies, q_index, dof_index))))
         rank = torch.argsort(torch.tensor(order))
         nodes = torch.cat([rank.index_select(0, group.bodies) for group in groups])
+        runs, shuffles = _level_runs(kinds, levels, [group.kind for group in groups])
         return JointSet(
             tuple(groups),
             torch.argsort(nodes),
             torch.argsort(torch.cat([group.q_index for group in groups])),
             torch.argsort(torch.cat([group.dof_index for group in groups])),
+            runs,
+            shuffles,
         )
 
     def to(self, device: torch.device | str) -> JointSet:
@@ -113,6 +123,8 @@ class JointSet:
             self.node_place.to(device),
             self.q_place.to(device),
             self.dof_place.to(device),
+            self.runs,
+            tuple(None if s is None else s.to(device) for s in self.shuffles),
         )
 
     def nodes(self, parts: list[Tensor], dim: int) -> Tensor:
@@ -123,11 +135,38 @@ class JointSet:
         joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
         return joined.index_select(dim, self.node_place)
 
+    def level(self, depth: int, part: Callable[[int, int, int], Tensor], dim: int) -> Tensor:
+        """One level's joints, breadth first along `dim`, from `part(group, first, count)`."""
+        parts = [part(*run) for run in self.runs[depth]]
+        if len(parts) == 1:
+            return parts[0]
+        batch = torch.broadcast_shapes(*(part.shape[:dim] for part in parts))
+        joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
+        shuffle = self.shuffles[depth]
+        return joined if shuffle is None else joined.index_select(dim, shuffle)
+
     def vector(self, parts: list[Tensor], place: Tensor) -> Tensor:
         """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
         batch = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
         flat = torch.cat([part.expand(*batch, -1, -1).flatten(-2) for part in parts], -1)
         return flat.index_select(-1, place)
+
+
+def _level_runs(
+    kinds: tuple[str, ...], levels: tuple[tuple[int, ...], ...], group_kinds: list[str]
+) -> tuple[tuple[tuple[tuple[int, int, int], ...], ...], tuple[Tensor | None, ...]]:
+    runs, shuffles, seen = [], [], [0] * len(group_kinds)
+    for level in levels:
+        here, positions = [], []
+        for g, kind in enumerate(group_kinds):
+            members = [i for i, k in enumerate(level) if kinds[k] == kind]
+            if members:
+                here.append((g, seen[g], len(members)))
+                seen[g] += len(members)
+                positions += members
+        runs.append(tuple(here))
+        shuffles.append(None if len(here) == 1 else torch.argsort(torch.tensor(positions)))
+    return tuple(runs), tuple(shuffles)
 
 
 def joint_motion(kind: str, axis: Tensor, q: Tensor) -> tuple[Tensor | None, Tensor | None]:

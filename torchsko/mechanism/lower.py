@@ -190,8 +190,9 @@ def _tensors(
         frame_position=tensor([frame.position for frame in named.values()]),
         layout=Layout.of(tree, [6] * len(hinges), dof_sizes),
         coordinates=Packing.of(q_sizes, tree.order),
-        joints=JointSet.of(kinds, tree.order),
+        joints=JointSet.of(kinds, tree.levels),
         has_armature=has_armature,
+        aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused,
     )
 

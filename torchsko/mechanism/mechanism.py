@@ -79,6 +79,8 @@ class Mechanism:
         joints: the joints by kind, with their index tensors.
         singular_joints: joints whose hinge inertia vanishes; forward dynamics refuses them by name.
         has_armature: whether any armature was given.
+        aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
+            has one component; False after `replace(axis=...)`.
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
         unused: what the robot file held besides, each with the reason.
     """
@@ -112,6 +114,7 @@ class Mechanism:
     joints: JointSet
     singular_joints: tuple[str, ...] = ()
     has_armature: bool = False
+    aligned: bool = False
     scalar: bool = False
     unused: tuple[Unused, ...] = ()
 
@@ -178,6 +181,8 @@ class Mechanism:
                 self._check_parameter(name, value)
         if "armature" in changes:
             changes.setdefault("has_armature", True)
+        if "axis" in changes:
+            changes.setdefault("aligned", False)
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
 
     def _check_parameter(self, name: str, value: Any) -> None:

@@ -10,13 +10,13 @@ from torchsko.spatial.rotation import cross
 
 def cross_motion(V: Tensor, S: Tensor) -> Tensor:
     """V x_m S: rate of a motion vector S fixed in a frame that moves with V, `[*, 6, 1]`."""
-    w, v = V[..., :3, 0], V[..., 3:, 0]
-    s_w, s_v = S[..., :3, 0], S[..., 3:, 0]
-    return torch.cat([cross(w, s_w), cross(w, s_v) + cross(v, s_w)], -1)[..., None]
+    w, v, halves = V[..., None, :3, 0], V[..., 3:, 0], S[..., 0].unflatten(-1, (2, 3))
+    upper, lower = cross(w, halves).unbind(-2)
+    return torch.cat([upper, lower + cross(v, halves[..., 0, :])], -1)[..., None]
 
 
 def cross_force(V: Tensor, F: Tensor) -> Tensor:
     """V x_f F: rate of a force vector F fixed in a frame that moves with V, `[*, 6, 1]`."""
-    w, v = V[..., :3, 0], V[..., 3:, 0]
-    n, f = F[..., :3, 0], F[..., 3:, 0]
-    return torch.cat([cross(w, n) + cross(v, f), cross(w, f)], -1)[..., None]
+    w, v, halves = V[..., None, :3, 0], V[..., 3:, 0], F[..., 0].unflatten(-1, (2, 3))
+    upper, lower = cross(w, halves).unbind(-2)
+    return torch.cat([upper + cross(v, halves[..., 1, :]), lower], -1)[..., None]

@@ -20,7 +20,8 @@ def force_matrix(rotation: Tensor, position: Tensor) -> Tensor:
         rotation: child to parent coordinates, `[*, 3, 3]`.
         position: child origin in the parent frame, `[*, 3]` [m].
     """
-    upper = torch.cat([rotation, skew(position) @ rotation], -1)
+    rotation, moment = torch.broadcast_tensors(rotation, skew(position) @ rotation)
+    upper = torch.cat([rotation, moment], -1)
     lower = torch.cat([torch.zeros_like(rotation), rotation], -1)
     return torch.cat([upper, lower], -2)
 

@@ -1,0 +1,60 @@
+"""Applying the block-diagonal operators H and M: what a hinge or a body does to a vector.
+
+Most hinges have one freedom and most models constant blocks; both are cheaper as elementwise products
+or as one product per node over the whole batch than as a batch of tiny matrix products.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.layout import Layout
+
+
+def spread(H: Tensor, x: Tensor) -> Tensor:
+    """H* x: dof columns `[*, n, d, r]` to node columns `[*, n, m, r]`."""
+    return H.mT * x if H.shape[-2] == 1 else H.mT @ x
+
+
+def project(H: Tensor, y: Tensor) -> Tensor:
+    """H y: node columns `[*, n, m, r]` to dof columns `[*, n, d, r]`."""
+    return (H.mT * y).sum(-2, keepdim=True) if H.shape[-2] == 1 else H @ y
+
+
+def spread_all(layout: Layout, H: Tensor, x: Tensor) -> Tensor:
+    """H* x for all nodes, packed; padded dofs are left out level by level."""
+    if layout.dofs.width == 1:
+        return spread(H, x)
+    parts = [
+        spread(H_l, x_l)
+        for H_l, x_l in zip(layout.split_dofs(H, -2), layout.split_dofs(x, -2), strict=True)
+    ]
+    return join(parts)
+
+
+def project_all(layout: Layout, H: Tensor, y: Tensor) -> Tensor:
+    """H y for all nodes, packed and zero-padded."""
+    if layout.dofs.width == 1:
+        return project(H, y)
+    parts = [
+        layout.widen_dofs(project(H_l, y_l))
+        for H_l, y_l in zip(layout.split_dofs(H, -2), layout.split(y), strict=True)
+    ]
+    return join(parts)
+
+
+def apply_blocks(M: Tensor, x: Tensor) -> Tensor:
+    """M x for square blocks: `[*, n, m, m]` and `[*, n, m, 1]` to `[*, n, m, 1]`."""
+    if M.ndim == 3 and x.ndim > 3:
+        # Constant blocks: one product per node over the whole batch instead of a copy per sample.
+        return torch.einsum("nij,...nj->...ni", M, x[..., 0])[..., None]
+    return M @ x
+
+
+def join(levels: list[Tensor]) -> Tensor:
+    """Levels `[*, n_l, r, c]` to one packed tensor `[*batch, n, r, c]`, batch dimensions broadcast."""
+    if len(levels) == 1:
+        return levels[0]
+    batch = torch.broadcast_shapes(*(level.shape[:-3] for level in levels))
+    return torch.cat([level.expand(*batch, *level.shape[-3:]) for level in levels], dim=-3)
