@@ -4,6 +4,7 @@ A robot file goes in; batched, differentiable dynamics come out. See the README 
 """
 
 from torchsko import algorithms as algorithms
+from torchsko import learn as learn
 from torchsko import robots as robots
 from torchsko.algebra.innovations import Innovations as Innovations
 from torchsko.algebra.innovations import innovations as innovations
@@ -30,6 +31,8 @@ from torchsko.kinematics import Pose as Pose
 from torchsko.kinematics import forward_kinematics as forward_kinematics
 from torchsko.kinematics import frame_jacobian as frame_jacobian
 from torchsko.kinematics import frame_pose as frame_pose
+from torchsko.learn.module import Dynamics as Dynamics
 from torchsko.mechanism.joints import difference as difference
 from torchsko.mechanism.joints import integrate as integrate
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
+from torchsko.rollout.rollout import rollout as rollout

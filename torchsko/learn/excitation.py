@@ -1,0 +1,88 @@
+"""Trajectories that excite the dynamics of an arm: random Fourier series within its limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.mechanism import Mechanism
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A periodic motion, a Fourier series in every joint.
+
+    Attributes:
+        center: `[num_dof]` [rad or m].
+        cosine: amplitudes of the harmonics, `[harmonics, num_dof]`.
+        sine: likewise.
+        period: [s].
+    """
+
+    center: Tensor
+    cosine: Tensor
+    sine: Tensor
+    period: float
+
+    def __call__(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Position, velocity and acceleration at times `[*]` [s], each `[*, num_dof]`."""
+        harmonic = torch.arange(1, self.sine.shape[0] + 1, dtype=t.dtype, device=t.device)
+        w = 2 * math.pi / self.period * harmonic
+        c, s = (t[..., None] * w).cos(), (t[..., None] * w).sin()
+        q = self.center + c @ self.cosine + s @ self.sine
+        qd = (c * w) @ self.sine - (s * w) @ self.cosine
+        return q, qd, -(c * w**2) @ self.cosine - (s * w**2) @ self.sine
+
+
+def exciting_trajectory(
+    mech: Mechanism,
+    *,
+    period: float = 10.0,
+    harmonics: int = 5,
+    reach: float = 0.8,
+    generator: torch.Generator | None = None,
+) -> Trajectory:
+    """A random Fourier series that stays within limits of position and velocity.
+
+    Args:
+        mech: a mechanism of revolute and prismatic joints.
+        period: [s].
+        harmonics: number of terms; the highest frequency is harmonics / period.
+        reach: largest part of the limits that is used, in (0, 1]; pi rad or 1 m (per second) stands for
+            a limit that is not there.
+        generator: source of randomness, on the mechanism's device.
+
+    Returns:
+        The trajectory.
+
+    Raises:
+        MechanismError: when a joint has no single coordinate; names it.
+
+    Reference: J. Swevers, C. Ganseman, D. Tukel, J. De Schutter, H. Van Brussel, *Optimal robot
+    excitation and identification*, IEEE Trans. Robotics and Automation 13(5), 1997 (the form of the
+    series; it is not optimised here).
+    """
+    for name, kind in zip(mech.joint_names, mech.joint_kinds, strict=True):
+        if kind not in ("revolute", "prismatic"):
+            raise MechanismError(
+                f"joint {name!r} is {kind}.\n"
+                "A Fourier series moves joints of one coordinate.\n"
+                "Load the robot with floating_base=False, or move it by a rollout."
+            )
+    like = {"dtype": mech.dtype, "device": mech.device}
+    usual = torch.tensor(
+        [math.pi if kind == "revolute" else 1.0 for kind in mech.joint_kinds], **like
+    )
+    lower = torch.where(mech.lower.isfinite(), mech.lower, -usual)
+    upper = torch.where(mech.upper.isfinite(), mech.upper, usual)
+    speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, usual)
+    cosine, sine = torch.randn(2, harmonics, mech.num_dof, generator=generator, **like)
+    grid = torch.linspace(0, period, 1 + 40 * harmonics, **like)
+    q, qd, _ = Trajectory(torch.zeros_like(lower), cosine, sine, period)(grid)
+    # The largest scale that respects both limits everywhere on the grid.
+    scale = reach * torch.minimum((upper - lower) / 2 / q.abs().amax(0), speed / qd.abs().amax(0))
+    return Trajectory((lower + upper) / 2, scale * cosine, scale * sine, period)

@@ -1,0 +1,190 @@
+"""A mechanism as an `nn.Module`: some of its numbers learn, and stay physical while they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from torchsko import dynamics
+from torchsko.builder import checked
+from torchsko.errors import MechanismError
+from torchsko.learn.targets import Target, find_target, refuse_overlap
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+
+
+class Dynamics(nn.Module):
+    """Dynamics of a mechanism, some of whose physical parameters are `nn.Parameter`s.
+
+    The layer holds no dynamics of its own: `mechanism()` gives a `Mechanism` with the current values,
+    differentiable with respect to the parameters, and every method is the function of the same name on
+    it. What is not learned is a buffer. Both move with ``.to``, and live in ``state_dict``.
+
+    Args:
+        mech: the start; its tensors are copied, it stays as it is.
+        learn: parametrization by target. Targets are a body ("link5": mass, centre of mass and
+            inertia together), a field of a body ("link5.mass", "link5.com") or of a joint
+            ("joint4.damping", ".friction", ".armature", ".stiffness", ".position", ".rotation"),
+            and "gravity". Parametrizations are those of `torchsko.learn`, or any module with
+            ``forward`` and ``right_inverse`` as `torch.nn.utils.parametrize` wants them.
+
+    Raises:
+        MechanismError: on an unknown target, a parametrization that does not fit it, a start value
+            outside of its domain, or two targets that set the same numbers.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> layer = ts.Dynamics(arm, learn={"link5": ts.learn.InertiaLogCholesky(),
+        ...                                 "joint4.damping": ts.learn.Positive()})
+        >>> q, qd = arm.random_state(16)
+        >>> layer(q, qd, 0 * qd).square().sum().backward()
+        >>> {name: tuple(p.grad.shape) for name, p in layer.named_parameters()}
+        {'learned.link5/inertial.parametrizations.value.original': (10,),
+         'learned.joint4/damping.parametrizations.value.original': (1,)}
+    """
+
+    def __init__(self, mech: Mechanism, learn: Mapping[str, nn.Module] | None = None) -> None:
+        super().__init__()
+        learn = {} if learn is None else dict(learn)
+        self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
+        refuse_overlap(self._targets)
+        self.start = nn.Module()
+        for name in PARAMETERS:
+            self.start.register_buffer(name, getattr(mech, name).detach().clone())
+        self.learned = nn.ModuleDict(
+            {t.key: _learned(mech, t, learn[name]) for name, t in self._targets.items()}
+        )
+        self._plan = _plan(self._targets, mech)
+        # Names, topology and index tensors; the tensors of PARAMETERS in it are never read.
+        still = {name: getattr(mech, name).detach() for name in PARAMETERS}
+        self._structure = mech.replace(**still, has_armature=mech.has_armature)
+        if mech.singular_joints and learn:
+            with torch.no_grad():
+                verdict = checked(self.mechanism()).singular_joints
+            self._structure = self._structure.replace(singular_joints=verdict)
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with the current values, differentiable with respect to the parameters."""
+        fields = {name: getattr(self.start, name) for name in PARAMETERS}
+        parts = {
+            name: target.write(self.learned[target.key].value)
+            for name, target in self._targets.items()
+        }
+        for field, runs in self._plan.items():
+            fields[field] = _merge(field, fields[field], runs, parts)
+        armature = self._structure.has_armature or "armature" in self._plan
+        return self._structure.replace(**fields, has_armature=armature)
+
+    def forward(self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None) -> Tensor:
+        """Accelerations that joint forces produce; see `torchsko.forward_dynamics`."""
+        return dynamics.forward_dynamics(self.mechanism(), q, qd, tau, f_ext)
+
+    def inverse_dynamics(
+        self, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None = None
+    ) -> Tensor:
+        """Joint forces that produce accelerations; see `torchsko.inverse_dynamics`."""
+        return dynamics.inverse_dynamics(self.mechanism(), q, qd, qdd, f_ext)
+
+    def mass_matrix(self, q: Tensor) -> Tensor:
+        """The joint-space mass matrix; see `torchsko.mass_matrix`."""
+        return dynamics.mass_matrix(self.mechanism(), q)
+
+    def bias_force(self, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
+        """Joint forces at zero acceleration; see `torchsko.bias_force`."""
+        return dynamics.bias_force(self.mechanism(), q, qd, f_ext)
+
+    def extra_repr(self) -> str:
+        """The robot and what is learned of it."""
+        return f"{self._structure.name!r}, learn={list(self._targets)}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Dynamics:
+        # .to(), .cuda(), .float() and their kin all end here. Index tensors are no buffers (they are
+        # the mechanism's structure), so they follow here, once, and no call has to look.
+        super()._apply(fn, recurse)
+        like = self.start.get_buffer("mass")
+        structure = self._structure.to(like.dtype)
+        # A skeleton on "meta" serves torch.func.functional_call with tensors that lie elsewhere.
+        self._structure = structure if like.is_meta else structure.to(like.device)
+        return self
+
+
+class Learned(nn.Module):
+    """One learned value, with a parametrization registered on it by `torch.nn.utils.parametrize`.
+
+    Args:
+        value: to start from.
+        parametrization: module with ``forward`` and ``right_inverse``.
+
+    Attributes:
+        value: the physical value, computed from the parameter.
+    """
+
+    value: Tensor
+
+    def __init__(self, value: Tensor, parametrization: nn.Module) -> None:
+        super().__init__()
+        self.register_parameter("value", nn.Parameter(value))
+        parametrize.register_parametrization(self, "value", parametrization)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # Registering a parametrization makes a class at run time, which pickle refuses.
+        kept = dict(self.named_parameters())
+        parametrization = self.get_submodule("parametrizations.value.0")
+        return _restore, (self.value.detach(), parametrization, kept, self.training)
+
+
+def _restore(
+    value: Tensor, parametrization: nn.Module, kept: Mapping[str, nn.Parameter], training: bool
+) -> Learned:
+    learned = Learned(value, parametrization)
+    for name, parameter in kept.items():
+        path, _, leaf = name.rpartition(".")
+        learned.get_submodule(path).register_parameter(leaf, parameter)
+    return learned.train(training)
+
+
+def _learned(mech: Mechanism, target: Target, parametrization: nn.Module) -> Learned:
+    """The learned value of a target, at its start."""
+    value = target.read(mech).detach().clone()
+    start = getattr(parametrization, "start", None)
+    try:
+        return Learned(value if start is None else start(value), parametrization)
+    except MechanismError as fault:
+        raise MechanismError(f"{target.name!r} cannot be learned: {fault}") from None
+
+
+def _plan(
+    targets: Mapping[str, Target], mech: Mechanism
+) -> dict[str, tuple[tuple[int, str | None], ...]]:
+    """For each learned field its entries in order, as runs: a length, and the target or None."""
+    plan: dict[str, tuple[tuple[int, str | None], ...]] = {}
+    for field in dict.fromkeys(field for target in targets.values() for field in target.fields):
+        mine = sorted((t.start, t.size, name) for name, t in targets.items() if field in t.fields)
+        runs, at = [], 0
+        for start, size, name in mine:
+            runs += [(start - at, None), (size, name)]
+            at = start + size
+        total = getattr(mech, field).shape[-len(PARAMETERS[field])]
+        plan[field] = tuple(run for run in [*runs, (total - at, None)] if run[0])
+    return plan
+
+
+def _merge(
+    field: str,
+    start: Tensor,
+    runs: tuple[tuple[int, str | None], ...],
+    parts: Mapping[str, dict[str, Tensor]],
+) -> Tensor:
+    """A field of the mechanism, its learned runs in place of the start's."""
+    dim = -len(PARAMETERS[field])
+    kept = start.split([size for size, _ in runs], dim)
+    pieces = [
+        piece if name is None else parts[name][field]
+        for piece, (_, name) in zip(kept, runs, strict=True)
+    ]
+    batch = torch.broadcast_shapes(*(piece.shape[:dim] for piece in pieces))
+    return torch.cat([piece.expand(*batch, *piece.shape[dim:]) for piece in pieces], dim)

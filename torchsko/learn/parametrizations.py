@@ -1,0 +1,239 @@
+r"""Parametrizations: maps from unconstrained numbers onto physical ones, with an exact way back.
+
+Each is a module of the kind that `torch.nn.utils.parametrize` takes: ``forward`` maps what an optimiser
+moves to the physical value, ``right_inverse`` maps a start value back, so that ``forward(right_inverse(x))``
+is x. Whatever the optimiser does, the value stays in its domain.
+
+==================== ======================================== =======================================
+parametrization      physical value                           domain
+==================== ======================================== =======================================
+`Free`               any tensor                               everything
+`Positive`           any tensor                               > 0
+`Bounded`            any tensor                               between two bounds
+`Rotation`           rotation matrix                          SO(3)
+`InertiaLogCholesky` mass, centre of mass, inertia            positive definite pseudo-inertia
+==================== ======================================== =======================================
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchsko.errors import MechanismError
+from torchsko.spatial.rotation import quaternion_to_matrix
+
+
+class Parametrization(nn.Module):
+    """Base class of the parametrizations.
+
+    Attributes:
+        event_shape: shape of the values that it accepts, batch dimensions apart; None for any.
+    """
+
+    event_shape: tuple[int, ...] | None = None
+
+    def start(self, value: Tensor) -> Tensor:
+        """The value to start from, given the mechanism's own."""
+        return value
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """The unconstrained numbers of a value.
+
+        Raises:
+            MechanismError: when the value is not in the domain.
+        """
+        raise NotImplementedError
+
+
+class Free(Parametrization):
+    """No constraint: centre of mass, gravity, position of a joint."""
+
+    def forward(self, theta: Tensor) -> Tensor:
+        """The number itself."""
+        return theta
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """The value itself."""
+        return value
+
+
+class Positive(Parametrization):
+    """Positive numbers by their logarithm: damping, friction, armature, stiffness, a mass.
+
+    Steps of an optimiser are relative, so numbers of any size learn alike.
+
+    Args:
+        init: value to start from instead of the mechanism's own; needed where that is zero, which no
+            logarithm reaches.
+
+    Example:
+        >>> import torch
+        >>> Positive().right_inverse(torch.ones(2)), Positive(init=0.5).start(torch.zeros(2))
+        (tensor([0., 0.]), tensor([0.5000, 0.5000]))
+    """
+
+    def __init__(self, init: float | None = None) -> None:
+        super().__init__()
+        self.init = init
+
+    def start(self, value: Tensor) -> Tensor:
+        """`init`, or the mechanism's own value."""
+        return value if self.init is None else torch.full_like(value, self.init)
+
+    def forward(self, theta: Tensor) -> Tensor:
+        """exp(theta)."""
+        return theta.exp()
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """log(value)."""
+        if not bool((value > 0).all()):
+            raise MechanismError(
+                f"it starts at {value.min().item():g}.\n"
+                "Positive() learns the logarithm of a number, so it starts above zero.\n"
+                "Pass Positive(init=0.01), or give the mechanism another value with mech.replace(...)."
+            )
+        return value.log()
+
+
+class Bounded(Parametrization):
+    """Numbers between two bounds, by a sigmoid.
+
+    Args:
+        lower: lower bound, not reached.
+        upper: upper bound, not reached.
+        init: value to start from instead of the mechanism's own.
+
+    Raises:
+        MechanismError: when `lower` is not below `upper`.
+    """
+
+    def __init__(self, lower: float, upper: float, init: float | None = None) -> None:
+        super().__init__()
+        if not lower < upper:
+            raise MechanismError(
+                f"Bounded({lower}, {upper}) holds no number.\n"
+                "The lower bound is below the upper one.\nExchange them."
+            )
+        self.lower, self.upper, self.init = lower, upper, init
+
+    def start(self, value: Tensor) -> Tensor:
+        """`init`, or the mechanism's own value."""
+        return value if self.init is None else torch.full_like(value, self.init)
+
+    def forward(self, theta: Tensor) -> Tensor:
+        """Lower + (upper - lower) sigmoid(theta)."""
+        return self.lower + (self.upper - self.lower) * theta.sigmoid()
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """log of (value - lower) / (upper - value)."""
+        if not bool(((value > self.lower) & (value < self.upper)).all()):
+            raise MechanismError(
+                f"it starts at {value.tolist()}.\n"
+                f"Bounded({self.lower}, {self.upper}) holds numbers strictly between these bounds.\n"
+                "Widen them, or pass init=..., a value between them."
+            )
+        return ((value - self.lower) / (self.upper - value)).log()
+
+
+class Rotation(Parametrization):
+    """Rotation matrices by a quaternion of any length: how a joint is mounted."""
+
+    event_shape = (3, 3)
+
+    def forward(self, theta: Tensor) -> Tensor:
+        """The rotation of the quaternion `w x y z` in a matrix of four numbers `[*, 4]`."""
+        return quaternion_to_matrix(theta / (theta * theta).sum(-1, keepdim=True).sqrt())
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """A unit quaternion of the rotation, `[*, 3, 3]` to `[*, 4]`.
+
+        Reference: I. Bar-Itzhack, *New method for extracting the quaternion from a rotation matrix*,
+        Journal of Guidance, Control, and Dynamics 23(6), 2000 (as an eigenvector, no case fails).
+        """
+        off = value + value.mT
+        xx, yy, zz = value.diagonal(dim1=-2, dim2=-1).unbind(-1)
+        x, y, z = (value[..., i, j] - value[..., j, i] for i, j in ((2, 1), (0, 2), (1, 0)))
+        rows = [
+            torch.stack([xx + yy + zz, x, y, z], -1),
+            torch.stack([x, xx - yy - zz, off[..., 0, 1], off[..., 0, 2]], -1),
+            torch.stack([y, off[..., 0, 1], yy - xx - zz, off[..., 1, 2]], -1),
+            torch.stack([z, off[..., 0, 2], off[..., 1, 2], zz - xx - yy], -1),
+        ]
+        return torch.linalg.eigh(torch.stack(rows, -2)).eigenvectors[..., -1]
+
+
+class InertiaLogCholesky(Parametrization):
+    r"""All inertial parameters of a body, physical whatever the ten numbers behind them.
+
+    The pseudo-inertia is factored, J = U U* with U upper triangular and a positive diagonal,
+
+    .. math::
+        U = e^{\alpha} \begin{bmatrix} e^{d_1} & s_{12} & s_{13} & t_1 \\ & e^{d_2} & s_{23} & t_2 \\
+        & & e^{d_3} & t_3 \\ & & & 1 \end{bmatrix}.
+
+    Read off the last row and column: the mass is exp(2 alpha), t the centre of mass, and the triangle
+    left over, S, gives the second moments about it, mass S S*. That form is used here: no difference
+    of large numbers where the body's frame is far from its centre of mass.
+
+    Values are packed as `[*, 10]`: mass, centre of mass (3), inertia about it (xx, yy, zz, xy, xz, yz);
+    the unconstrained numbers as alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3.
+
+    Args:
+        spread: how far to smear out the start's mass in every direction [m]: adds mass * spread^2 to
+            its second moments. For point masses and flat bodies, which have no log-Cholesky factor.
+
+    Reference: C. Rucker, P. Wensing, *Smooth parameterization of rigid-body inertia*, IEEE Robotics
+    and Automation Letters 7(2), 2022.
+    """
+
+    event_shape = (10,)
+
+    def __init__(self, spread: float = 0.0) -> None:
+        super().__init__()
+        self.spread = spread
+
+    def start(self, value: Tensor) -> Tensor:
+        """The mechanism's own value, smeared out by `spread`."""
+        mass = value[..., :1]
+        extra = 2 * self.spread**2 * mass.expand(*mass.shape[:-1], 3)
+        return value + torch.nn.functional.pad(extra, (4, 3))
+
+    def forward(self, theta: Tensor) -> Tensor:
+        """Mass, centre of mass and inertia of log-Cholesky numbers, `[*, 10]`."""
+        alpha, d1, d2, d3, s12, s13, s23, *t = theta.unbind(-1)
+        mass, x, y, z = (2 * alpha).exp(), d1.exp(), d2.exp(), d3.exp()
+        # Second moments about the centre of mass, over the mass: S S*.
+        xx, yy, zz = x * x + s12 * s12 + s13 * s13, y * y + s23 * s23, z * z
+        xy, xz, yz = s12 * y + s13 * s23, s13 * z, s23 * z
+        inertia = [mass * part for part in (yy + zz, xx + zz, xx + yy, -xy, -xz, -yz)]
+        return torch.stack([mass, *t, *inertia], -1)
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """Log-Cholesky numbers of mass, centre of mass and inertia, `[*, 10]`."""
+        mass, *t = value[..., :4].unbind(-1)
+        if not bool((mass > 0).all()):
+            raise MechanismError(
+                f"its mass starts at {mass.min().item():g} kg.\n"
+                "InertiaLogCholesky() learns the logarithm of a mass, so a massless link cannot start.\n"
+                "Give the link mass and inertia: mech.replace(mass=..., inertia=...)."
+            )
+        xx, yy, zz, xy, xz, yz = (value[..., 4:] / mass[..., None]).unbind(-1)
+        # Elimination from the last row up: second moments are (trace / 2) 1 - inertia.
+        z2 = (xx + yy - zz) / 2
+        s13, s23 = -xz / z2.sqrt(), -yz / z2.sqrt()
+        y2 = (xx + zz - yy) / 2 - s23 * s23
+        s12 = (-xy - s13 * s23) / y2.sqrt()
+        x2 = (yy + zz - xx) / 2 - s12 * s12 - s13 * s13
+        pivots = torch.stack([x2, y2, z2], -1)
+        rounding = 16 * torch.finfo(value.dtype).eps * (xx + yy + zz)
+        # Written so that a nan fails it.
+        if not bool((pivots > rounding[..., None]).all()):
+            raise MechanismError(
+                "its mass starts on a point, a line or a plane (the largest principal moment of inertia "
+                "is the sum of the others).\n"
+                "InertiaLogCholesky() learns the logarithm of an extent, which is zero there.\n"
+                "Pass InertiaLogCholesky(spread=0.01): one centimetre more in every direction."
+            )
+        logs = [mass.log() / 2, *(pivots.log() / 2).unbind(-1)]
+        return torch.stack([*logs, s12, s13, s23, *t], -1)

@@ -1,0 +1,194 @@
+"""What can be learned, by name: "link5", "link5.mass", "joint4.damping", "gravity"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from torchsko.algebra.tree import unknown_name
+from torchsko.errors import MechanismError
+from torchsko.learn.parametrizations import Bounded, Free, InertiaLogCholesky, Rotation
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+
+BODY_FIELDS = {"mass": "mass", "com": "com"}
+"""Fields of one body: as written in a target, and the mechanism's field."""
+
+JOINT_FIELDS = {
+    "damping": "damping",
+    "friction": "friction",
+    "armature": "armature",
+    "stiffness": "stiffness",
+    "position": "joint_position",
+    "rotation": "joint_rotation",
+}
+"""Fields of one joint: as written in a target, and the mechanism's field."""
+
+VECTORS = ("damping", "friction", "armature", "stiffness", "gravity")
+"""Fields whose entries are numbers, several to a joint: a target is a slice of them."""
+
+NEVER_NEGATIVE = ("mass", "damping", "friction", "armature")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing to learn and where it lies in the mechanism.
+
+    Attributes:
+        name: as the user wrote it.
+        fields: fields of the mechanism that it changes.
+        start: of its entries along the first dimension of each field.
+        size: number of these entries.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    start: int
+    size: int
+
+    @property
+    def key(self) -> str:
+        """A name for its module: has a slash, as no attribute does, and no dot, as torch demands."""
+        owner, _, field = self.name.rpartition(".")
+        if len(self.fields) > 1:
+            owner, field = self.name, "inertial"
+        return f"{owner}/{field}".replace("%", "%25").replace(".", "%2E")
+
+    def read(self, mech: Mechanism) -> Tensor:
+        """Its value in a mechanism: `[*batch, *event]`."""
+        if len(self.fields) > 1:
+            return pack_inertial(
+                mech.mass[..., self.start],
+                mech.com[..., self.start, :],
+                mech.inertia[..., self.start, :, :],
+            )
+        (field,) = self.fields
+        dim = -len(PARAMETERS[field])
+        part = getattr(mech, field).narrow(dim, self.start, self.size)
+        return part if field in VECTORS else part.squeeze(dim)
+
+    def write(self, value: Tensor) -> dict[str, Tensor]:
+        """A value as slices of the mechanism's fields, `[*batch, size, ...]` each."""
+        if len(self.fields) > 1:
+            mass, com, inertia = unpack_inertial(value)
+            return {
+                "mass": mass[..., None],
+                "com": com[..., None, :],
+                "inertia": inertia[..., None, :, :],
+            }
+        (field,) = self.fields
+        return {field: value if field in VECTORS else value.unsqueeze(-len(PARAMETERS[field]))}
+
+
+def pack_inertial(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
+    """Mass `[*]`, centre of mass `[*, 3]`, inertia about it `[*, 3, 3]`, to `[*, 10]`."""
+    symmetric = (inertia + inertia.mT) / 2
+    moments = [
+        symmetric[..., i, j, None] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+    ]
+    parts = [mass[..., None], com, *moments]
+    batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1)
+
+
+def unpack_inertial(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mass `[*]`, centre of mass `[*, 3]` and inertia about it `[*, 3, 3]` of `[*, 10]`."""
+    mass, _, _, _, xx, yy, zz, xy, xz, yz = value.unbind(-1)
+    rows = [torch.stack(row, -1) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
+    return mass, value[..., 1:4], torch.stack(rows, -2)
+
+
+def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Target:
+    """Where a target lies.
+
+    Raises:
+        MechanismError: on an unknown name, or a parametrization that does not keep it physical.
+    """
+    if name in mech.body_names:
+        target = Target(name, ("mass", "com", "inertia"), mech.body_index(name), 1)
+    else:
+        target = _find_field(mech, name)
+    field, bodies = target.fields[0], len(target.fields) > 1
+    if bodies != isinstance(parametrization, InertiaLogCholesky):
+        _refuse_unfit(
+            mech,
+            name,
+            parametrization,
+            "InertiaLogCholesky() learns mass, centre of mass and inertia of a body together, and "
+            "nothing else keeps them physical",
+        )
+    if (field == "joint_rotation") != isinstance(parametrization, Rotation):
+        _refuse_unfit(
+            mech, name, parametrization, "Rotation() learns a rotation, and nothing else keeps one"
+        )
+    below = isinstance(parametrization, Bounded) and parametrization.lower < 0
+    if field in NEVER_NEGATIVE and (below or isinstance(parametrization, Free)):
+        _refuse_unfit(mech, name, parametrization, "the number could become negative")
+    return target
+
+
+def _refuse_unfit(mech: Mechanism, name: str, parametrization: nn.Module, why: str) -> None:
+    owner, _, field = name.rpartition(".")
+    if name in mech.body_names:
+        advice = (
+            f'{{"{name}": ts.learn.InertiaLogCholesky()}}, or a target "{name}.mass", "{name}.com"'
+        )
+    elif field == "rotation":
+        advice = f'{{"{name}": ts.learn.Rotation()}}'
+    elif field in NEVER_NEGATIVE:
+        advice = f'{{"{name}": ts.learn.Positive()}}, or ts.learn.Bounded(0.0, 10.0)'
+    else:
+        advice = f'{{"{name}": ts.learn.Free()}}, or ts.learn.Bounded(-1.0, 1.0)'
+    body = f', or {{"{owner}": ...}} for the whole body' if owner in mech.body_names else ""
+    raise MechanismError(
+        f"{type(parametrization).__name__} does not fit {name!r}.\n"
+        f"Learned numbers stay physical by construction: {why}.\nType {advice}{body}."
+    )
+
+
+def _find_field(mech: Mechanism, name: str) -> Target:
+    if name == "gravity":
+        return Target(name, ("gravity",), 0, 3)
+    owner, _, field = name.rpartition(".")
+    if owner in mech.body_names and field in BODY_FIELDS:
+        return Target(name, (BODY_FIELDS[field],), mech.body_index(owner), 1)
+    if owner in mech.joint_names and field in JOINT_FIELDS:
+        place = mech.dof_slice(owner)
+        if field in VECTORS:
+            return Target(name, (JOINT_FIELDS[field],), place.start, place.stop - place.start)
+        return Target(name, (JOINT_FIELDS[field],), mech.joint_index(owner), 1)
+    if owner in mech.body_names and field == "inertia":
+        raise MechanismError(
+            f"{name!r} cannot be learned by itself.\n"
+            "An inertia is physical only together with its mass.\n"
+            f'Type {{"{owner}": ts.learn.InertiaLogCholesky()}}.'
+        )
+    raise MechanismError(unknown_name("learnable parameter", name, _near(mech, owner, field)))
+
+
+def _near(mech: Mechanism, owner: str, field: str) -> tuple[str, ...]:
+    """Everything that can be learned; a body's or joint's own targets first where the name is right."""
+    bodies = [f"{body}.{f}" for body in mech.body_names for f in BODY_FIELDS]
+    joints = [f"{joint}.{f}" for joint in mech.joint_names for f in JOINT_FIELDS]
+    every = [*mech.body_names, *bodies, *joints, "gravity"]
+    own = [name for name in every if owner and name.startswith(f"{owner}.")]
+    return tuple(dict.fromkeys([*own, *every]))
+
+
+def refuse_overlap(targets: Mapping[str, Target]) -> None:
+    """Refuse two targets that change the same numbers.
+
+    Raises:
+        MechanismError: names both.
+    """
+    owner: dict[tuple[str, int], str] = {}
+    for name, target in targets.items():
+        for field in target.fields:
+            first = owner.setdefault((field, target.start), name)
+            if first != name:
+                raise MechanismError(
+                    f"{first!r} and {name!r} both set the {field} of the same body.\n"
+                    "One number follows one parameter.\nLeave one of them out."
+                )

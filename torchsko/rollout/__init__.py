@@ -1,0 +1,1 @@
+"""Simulation: integrators as data, and rollouts that gradients pass through."""

@@ -1,0 +1,103 @@
+r"""Integrators: how a state moves over one time step, on the manifold of configurations.
+
+A step is a function of (mech, accelerate, t, q, qd, dt) that returns the next q and qd, where
+``accelerate(t, q, qd)`` gives qdd. `INTEGRATORS` lists them by name. Configurations move by
+``integrate(q, step)``, never by addition, so quaternions stay unit quaternions.
+
+Runge-Kutta methods work in the tangent space at q (Munthe-Kaas): q(t) = integrate(q, u(t)), and u obeys
+
+.. math::
+    \dot u = v + \tfrac12 [u, v] + \tfrac1{12} [u, [u, v]] + O(u^4),
+
+v the body-frame velocity and [., .] the bracket of SO(3) or SE(3), zero on ordinary joints. The first
+two corrections suffice for order 4.
+
+Reference: H. Munthe-Kaas, *High order Runge-Kutta methods on manifolds*, Applied Numerical Mathematics
+29(1), 1999.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.joints import integrate
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.motion import cross_motion
+from torchsko.spatial.rotation import cross
+
+State = tuple[Tensor, Tensor]
+Accelerate = Callable[[float, Tensor, Tensor], Tensor]
+Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
+
+
+def semi_implicit_euler(
+    mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+) -> State:
+    """Velocity first, then position with the new velocity: order 1, one evaluation, no energy drift."""
+    qd = qd + dt * accelerate(t, q, qd)
+    return integrate(mech, q, dt * qd), qd
+
+
+@dataclass(frozen=True)
+class RungeKutta:
+    """An explicit Runge-Kutta method, as a `Step`.
+
+    Attributes:
+        rows: coefficients of each later stage on the stages before it.
+        weights: of the stages in the step.
+    """
+
+    rows: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...]
+
+    def __call__(
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+    ) -> State:
+        """The next state; order at most 4 where a joint is spherical or free."""
+        rates: list[State] = [(qd, accelerate(t, q, qd))]
+        for row in self.rows:
+            u, change = _combine(row, rates, dt)
+            v = qd + change
+            qdd = accelerate(t + dt * sum(row), integrate(mech, q, u), v)
+            rates.append((_tangent_rate(mech, u, v), qdd))
+        u, change = _combine(self.weights, rates, dt)
+        return integrate(mech, q, u), qd + change
+
+
+def _combine(coefficients: tuple[float, ...], rates: list[State], dt: float) -> State:
+    used = [(dt * c, rate) for c, rate in zip(coefficients, rates, strict=True) if c]
+    u = torch.stack([c * rate[0] for c, rate in used]).sum(0)
+    return u, torch.stack([c * rate[1] for c, rate in used]).sum(0)
+
+
+def _tangent_rate(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
+    """Rate of the tangent step u at which the body-frame velocity is v, `[*batch, num_dof]`."""
+    if not {"spherical", "free"} & set(mech.joint_kinds):
+        return v
+    once = _bracket(mech, u, v)
+    return v + once / 2 + _bracket(mech, u, once) / 12
+
+
+def _bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
+    """Lie bracket of two tangent vectors, joint by joint, `[*batch, num_dof]`."""
+    brackets = {"spherical": cross, "free": _screw_bracket}
+    parts = []
+    for group in mech.joints.groups:
+        a, b = group.rates(u), group.rates(v)
+        parts.append(brackets[group.kind](a, b) if group.kind in brackets else torch.zeros_like(b))
+    return mech.joints.vector(parts, mech.joints.dof_place)
+
+
+def _screw_bracket(u: Tensor, v: Tensor) -> Tensor:
+    return cross_motion(u[..., None], v[..., None])[..., 0]
+
+
+RK4 = RungeKutta(rows=((0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), weights=(1 / 6, 1 / 3, 1 / 3, 1 / 6))
+"""The classical method of order 4: four evaluations a step."""
+
+INTEGRATORS: dict[str, Step] = {"semi_implicit_euler": semi_implicit_euler, "rk4": RK4}
+"""The methods that `torchsko.rollout` knows by name."""

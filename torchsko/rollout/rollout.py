@@ -1,0 +1,164 @@
+"""Rollouts: a mechanism moves under a control, and gradients pass through every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint as recompute
+
+from torchsko.algebra.tree import unknown_name
+from torchsko.dynamics import check_state, forward_dynamics, refuse_singular
+from torchsko.errors import ShapeError, TorchskoError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.integrators import INTEGRATORS, Accelerate, Step
+
+Policy = Callable[[float, Tensor, Tensor], Tensor]
+
+
+class Layer(Protocol):
+    """Anything that gives a mechanism, such as `torchsko.Dynamics`."""
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with the current values."""
+        ...
+
+
+def rollout(
+    mech: Mechanism | Layer,
+    q: Tensor,
+    qd: Tensor,
+    control: Tensor | Policy | None = None,
+    steps: int = 500,
+    dt: float = 2e-3,
+    method: str | Step = "semi_implicit_euler",
+    *,
+    checkpoint: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Simulate a mechanism under a control.
+
+    Batch dimensions of the mechanism, the state and the control broadcast together. Gradients, in
+    reverse and in forward mode, reach all of them.
+
+    Args:
+        mech: a mechanism, or a `Dynamics` layer, whose values are read once.
+        q: start configuration, `[*batch, num_q]`.
+        qd: start velocity, `[*batch, num_dof]` [rad/s or m/s].
+        control: joint forces [N m or N]. A tensor `[num_dof]` is constant; `[*batch, steps, num_dof]`
+            is held over each step (`steps` may be 1: constant). A function or module is called as
+            control(t, q, qd), t in seconds, at every evaluation of the dynamics (four times a step in
+            "rk4"), and returns `[*batch, num_dof]`. None: no force.
+        steps: number of time steps.
+        dt: time step [s].
+        method: "semi_implicit_euler" (order 1, one evaluation a step, no energy drift), "rk4" (order
+            4, four evaluations), or a function like those in `torchsko.rollout.integrators`.
+        checkpoint: keep only every so many steps for the backward pass and compute those in between
+            again: memory for steps / checkpoint + checkpoint steps instead of all, for one more forward
+            pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
+
+    Returns:
+        Configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]`, the
+        start included.
+
+    Raises:
+        ShapeError: when a state or the control does not fit the mechanism.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints.
+        TorchskoError: on an unknown method, or steps, dt or checkpoint out of range.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(16)
+        >>> qs, qds = ts.rollout(arm, q, qd, lambda t, q, qd: -5.0 * qd, steps=10)
+        >>> qs.shape
+        torch.Size([16, 11, 7])
+    """
+    robot = mech if isinstance(mech, Mechanism) else mech.mechanism()
+    check_state(robot, q=q, qd=qd)
+    refuse_singular(robot)
+    _check_numbers(steps, dt, checkpoint)
+    step = _step(method)
+    control = torch.zeros_like(robot.damping) if control is None else control
+    shapes = [q.shape[:-1], qd.shape[:-1], robot.batch_shape]
+    if isinstance(control, Tensor):
+        control = _check_control(robot, control, steps)
+        shapes.append(control.shape[:-2])
+    batch = torch.broadcast_shapes(*shapes)
+    q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
+
+    def segment(first: int, last: int, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
+        qs, qds = [], []
+        for k in range(first, last):
+            q, qd = step(robot, _accelerate(robot, control, k), k * dt, q, qd, dt)
+            qs.append(q)
+            qds.append(qd)
+        return torch.stack(qs, -2), torch.stack(qds, -2)
+
+    qs, qds = [q[..., None, :]], [qd[..., None, :]]
+    stride = steps if checkpoint is None else checkpoint
+    for first in range(0, steps, max(stride, 1)):
+        last, start = min(first + stride, steps), (qs[-1][..., -1, :], qds[-1][..., -1, :])
+        moved = (
+            segment(first, last, *start)
+            if checkpoint is None
+            else recompute(segment, first, last, *start, use_reentrant=False)
+        )
+        qs.append(moved[0])
+        qds.append(moved[1])
+    return torch.cat(qs, -2), torch.cat(qds, -2)
+
+
+def _accelerate(mech: Mechanism, control: Tensor | Policy, step: int) -> Accelerate:
+    """Forward dynamics under the control of one step."""
+
+    def accelerate(t: float, q: Tensor, qd: Tensor) -> Tensor:
+        if isinstance(control, Tensor):
+            tau = control[..., step if control.shape[-2] > 1 else 0, :]
+        else:
+            tau = control(t, q, qd)
+        qdd = forward_dynamics(mech, q, qd, tau)
+        if qdd.shape != qd.shape:
+            raise ShapeError(
+                f"the control returned joint forces of shape {list(tau.shape)} for a state of batch "
+                f"shape {list(q.shape[:-1])}.\n"
+                "A rollout keeps its batch shape.\n"
+                "Expand q and qd to the batch of the control before the rollout."
+            )
+        return qdd
+
+    return accelerate
+
+
+def _check_control(mech: Mechanism, control: Tensor, steps: int) -> Tensor:
+    """A tensor control as `[*batch, steps or 1, num_dof]`."""
+    control = control[None] if control.ndim == 1 else control
+    check_state(mech, control=control)
+    if control.ndim < 2 or control.shape[-2] not in (1, steps):
+        raise ShapeError(
+            f"control has shape {list(control.shape)} for {steps} steps.\n"
+            "Its dimension before the last is time.\n"
+            f"Pass [*batch, {steps}, {mech.num_dof}], or a constant [*batch, 1, {mech.num_dof}]."
+        )
+    return control
+
+
+def _check_numbers(steps: int, dt: float, checkpoint: int | None) -> None:
+    for name, value, fits, advice in (
+        ("steps", steps, steps >= 0, "steps=500"),
+        ("dt", dt, dt > 0, "dt=2e-3"),
+        ("checkpoint", checkpoint, checkpoint is None or checkpoint > 0, "checkpoint=20, or None"),
+    ):
+        if not fits:
+            raise TorchskoError(
+                f"{name} is {value}.\nTime runs forward, in whole steps.\nPass {advice}, say."
+            )
+
+
+def _step(method: str | Step) -> Step:
+    if not isinstance(method, str):
+        return method
+    if method not in INTEGRATORS:
+        raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
+    return INTEGRATORS[method]
