@@ -13,11 +13,8 @@ from torch import Tensor
 
 def skew(v: Tensor) -> Tensor:
     """The matrix of the cross product, skew(v) w = v x w: `[*, 3]` to `[*, 3, 3]`."""
-    x, y, z = v.unbind(-1)
-    o = torch.zeros_like(x)
-    return torch.stack(
-        [torch.stack([o, -z, y], -1), torch.stack([z, o, -x], -1), torch.stack([-y, x, o], -1)], -2
-    )
+    identity = torch.eye(3, dtype=v.dtype, device=v.device)
+    return cross(v[..., None, :], identity).mT  # its columns are v x e_j
 
 
 def cross(v: Tensor, w: Tensor) -> Tensor:
