@@ -1,0 +1,147 @@
+"""Pinocchio as an oracle: the robots of `example-robot-data`, and the map of conventions by name.
+
+Where the two libraries differ, for one robot file:
+
+============== ============================= ====================================
+               torchsko                      Pinocchio
+============== ============================= ====================================
+order          file order, depth first       alphabetical among siblings
+free joint q   x y z, quaternion w x y z     x y z, quaternion x y z w
+free joint qd  [omega; v] in the body        [v; omega] in the body
+continuous     angle                         cosine, sine
+force          [moment; force]               [force; moment]
+joint losses   damping and friction in tau   read from the file, not in `rnea`
+============== ============================= ====================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+import torch
+
+import torchsko as ts
+
+BATCH = 256
+
+
+def robot_files() -> dict[str, Path]:
+    """Every URDF of `example-robot-data` that Pinocchio loads, by its path below the package."""
+    folder = Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"
+    files = sorted(folder.rglob("*.urdf"))
+    return {f.relative_to(folder).as_posix(): f for f in files if _pinocchio_loads(f)}
+
+
+def _pinocchio_loads(file: Path) -> bool:
+    try:
+        pin.buildModelFromUrdf(str(file))
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Robot:
+    """One robot in both libraries.
+
+    Attributes:
+        mech: torchsko's; without joint losses unless asked for.
+        model: Pinocchio's.
+        dofs: for each of Pinocchio's velocities, its place in torchsko's.
+    """
+
+    mech: ts.Mechanism
+    model: pin.Model
+    dofs: np.ndarray
+
+    @staticmethod
+    def load(file: Path, floating_base: bool, losses: bool = False) -> Robot:
+        mech = ts.load(file, floating_base=floating_base, mimic="independent")
+        if not losses:
+            none = torch.zeros_like(mech.damping)
+            mech = mech.replace(damping=none, friction=none)
+        base = (pin.JointModelFreeFlyer(),) if floating_base else ()
+        model = pin.buildModelFromUrdf(str(file), *base)
+        return Robot(mech, model, _dof_places(mech, model))
+
+    def states(self, batch: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
+        """Random q, and three random vectors of the size of qd; q disregards limits."""
+        g = torch.Generator().manual_seed(seed)
+        unlimited = torch.full_like(self.mech.upper, torch.inf)
+        wide = self.mech.replace(lower=-unlimited, upper=unlimited)
+        q, _ = wide.random_state(batch, generator=g)
+        rest = torch.randn(3, batch, self.mech.num_dof, generator=g, dtype=q.dtype)
+        return (q, *rest)
+
+    def q_to_pin(self, q: torch.Tensor) -> np.ndarray:
+        """Configurations in Pinocchio's order and conventions."""
+        out = np.empty((*q.shape[:-1], self.model.nq))
+        for name, joint in _joints(self.model):
+            ours = q[..., self.mech.q_slice(name)].numpy()
+            theirs = out[..., joint.idx_q : joint.idx_q + joint.nq]
+            if joint.nq == 7:
+                theirs[..., :3], theirs[..., 3:6], theirs[..., 6] = (
+                    ours[..., :3],
+                    ours[..., 4:],
+                    ours[..., 3],
+                )
+            elif joint.nq == 2:
+                theirs[..., 0], theirs[..., 1] = np.cos(ours[..., 0]), np.sin(ours[..., 0])
+            else:
+                theirs[...] = ours
+        return out
+
+    def to_pin(self, x: torch.Tensor) -> np.ndarray:
+        """Velocities, accelerations or joint forces in Pinocchio's order."""
+        return x.numpy()[..., self.dofs]
+
+    def from_pin(self, x: np.ndarray, axes: int = 1) -> torch.Tensor:
+        """Vectors (one axis of dofs) or matrices (two) in torchsko's order."""
+        back = np.argsort(self.dofs)
+        x = x[..., back]
+        return torch.from_numpy(np.ascontiguousarray(x if axes == 1 else x[..., back, :]))
+
+    def map(
+        self, function: Callable[..., np.ndarray], q: torch.Tensor, *x: torch.Tensor, axes: int = 1
+    ) -> torch.Tensor:
+        """A function of Pinocchio, `function(model, data, q, *x)`, at every state of a batch."""
+        data = self.model.createData()
+        rows = zip(self.q_to_pin(q), *map(self.to_pin, x), strict=True)
+        # Pinocchio returns views of `data`: copied before the next state overwrites them.
+        return self.from_pin(np.stack([function(self.model, data, *r).copy() for r in rows]), axes)
+
+
+def mass_matrix(model: pin.Model, data: pin.Data, q: np.ndarray) -> np.ndarray:
+    """The whole symmetric matrix; `crba` fills one triangle."""
+    upper = np.triu(pin.crba(model, data, q))
+    return upper + np.triu(upper, 1).T
+
+
+def worst_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest of all `state_errors`."""
+    return state_errors(actual, expected).max().item()
+
+
+def state_errors(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """For each state the largest difference, relative to the largest entry expected."""
+    error, size = (x.flatten(1).abs().amax(1) for x in (actual - expected, expected))
+    # Where nothing is expected and nothing is there, 0 / 0 is no error.
+    return torch.where(error == 0, error, error / size)
+
+
+def _joints(model: pin.Model) -> list[tuple[str, pin.JointModel]]:
+    return list(zip(model.names, model.joints, strict=True))[1:]
+
+
+def _dof_places(mech: ts.Mechanism, model: pin.Model) -> np.ndarray:
+    places = np.empty(model.nv, dtype=int)
+    for name, joint in _joints(model):
+        ours = np.arange(mech.num_dof)[mech.dof_slice(name)]
+        if joint.nv == 6:
+            ours = np.roll(ours, 3)
+        places[joint.idx_v : joint.idx_v + joint.nv] = ours
+    return places
