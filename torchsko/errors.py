@@ -27,5 +27,9 @@ class FusedError(TorchskoError):
     """A function that cannot be traced, or a kernel that cannot be built."""
 
 
+class CompilerError(FusedError):
+    """There is no C++ compiler on this machine, or it failed."""
+
+
 class MissingExtraError(TorchskoError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""

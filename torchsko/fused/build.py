@@ -1,0 +1,197 @@
+"""Compile C++ to shared libraries and keep them on disk.
+
+The cache holds, for every key, a text file ``<key>.lib`` with the SHA-256 of a library and the
+library itself under that digest. Both are written to a temporary file and renamed, the library
+first; so concurrent builds overwrite each other with valid files, an interrupted one leaves nothing
+that is read, and a library whose bytes no longer give its name is rebuilt.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchsko.errors import CompilerError
+
+# -fno-math-errno and -fno-trapping-math change no value: they let loops over lanes become vectors.
+_FLAGS = (
+    "-std=c++17 -O2 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math "
+    "-ffp-contract=fast -w -pthread"
+).split()
+_CANDIDATES = ("g++", "c++", "clang++")
+_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C++ compiler and what it compiles for.
+
+    Attributes:
+        path: the executable.
+        flags: all flags but inputs and outputs.
+        identity: digest of the compiler's predefined macros: its version, the CPU's instruction
+            sets, the ABI.
+        vector_bytes: width of the vectors to generate.
+    """
+
+    path: str
+    flags: tuple[str, ...]
+    identity: str
+    vector_bytes: int
+
+
+def find_toolchain(target: str = "native") -> Toolchain:
+    """The compiler named by the environment variable ``CXX``, else g++, c++ or clang++.
+
+    Args:
+        target: instruction set, in the words of the compiler's ``-march``.
+
+    Raises:
+        CompilerError: none is installed, or none works.
+    """
+    tried = []
+    for name in filter(None, (os.environ.get("CXX"), *_CANDIDATES)):
+        path = shutil.which(name)
+        if path is None:
+            tried.append(f"{name}: not found")
+            continue
+        for march in (f"-march={target}", f"-mcpu={target}"):  # Clang on Arm knows the second
+            macros = _predefined_macros(path, march)
+            if macros is not None:
+                return _toolchain(path, march, macros)
+        tried.append(f"{name}: does not run")
+    raise CompilerError(
+        f"no C++ compiler for fused kernels ({'; '.join(tried)}).\n"
+        "Kernels are compiled on first use; without a compiler the eager functions serve.\n"
+        "Install one (Debian: apt install g++; macOS: xcode-select --install), or set CXX."
+    )
+
+
+def _predefined_macros(path: str, march: str) -> str | None:
+    command = [path, march, "-dM", "-E", "-x", "c++", os.devnull]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _toolchain(path: str, march: str, macros: str) -> Toolchain:
+    flags = [*_FLAGS, march]
+    vector_bytes = 16
+    if "#define __AVX512F__" in macros and "#define __AVX512VL__" in macros:
+        vector_bytes = 64
+        if "#define __clang__" not in macros:
+            flags.append("-mprefer-vector-width=512")  # else loops over lanes are cut in two
+    elif "#define __AVX__" in macros:
+        vector_bytes = 32
+    identity = _digest(os.path.realpath(path).encode(), macros.encode())
+    return Toolchain(path, tuple(flags), identity, vector_bytes)
+
+
+def cache_directory() -> Path:
+    """``$TORCHSKO_CACHE``, else ``torchsko`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    if own := os.environ.get("TORCHSKO_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchsko"
+
+
+def compile_library(key: str, units: Sequence[str], toolchain: Toolchain) -> ctypes.CDLL:
+    """Compile translation units in parallel, link them, store the library and load it.
+
+    Args:
+        key: name in the cache, of hexadecimal digits; see `cached_library`.
+        units: the C++ texts.
+        toolchain: the compiler.
+
+    Raises:
+        CompilerError: the compiler failed; the message holds its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="torchsko-") as name:
+        folder = Path(name)
+        built = folder / "kernel.so"
+        objects = [folder / f"u{k}.o" for k in range(len(units))]
+        jobs = []
+        for text, target in zip(units, objects, strict=True):
+            source = target.with_suffix(".cpp")
+            source.write_text(text, encoding="ascii")
+            jobs.append(["-c", str(source), "-o", str(target)])
+        if len(units) == 1:
+            jobs = [["-shared", str(objects[0].with_suffix(".cpp")), "-o", str(built)]]
+        _run_all(toolchain, jobs)
+        if len(units) > 1:
+            _run_all(toolchain, [["-shared", *map(str, objects), "-o", str(built)]])
+        library = _store(key, built.read_bytes())
+        return ctypes.CDLL(str(library or built))
+
+
+def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
+    running: list[subprocess.Popen[str]] = []
+    try:
+        for job in jobs:
+            command = [toolchain.path, *toolchain.flags, *job]
+            running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        for process in running:
+            _, said = process.communicate(timeout=_SECONDS)
+            if process.returncode != 0:
+                raise CompilerError(
+                    f"{toolchain.path} failed on a fused kernel:\n{said[-2000:]}\n"
+                    "Set CXX to another compiler, or use the eager functions."
+                )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"{toolchain.path} could not build a fused kernel: {error}") from error
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def cached_library(key: str) -> ctypes.CDLL | None:
+    """The library stored under a key, or None if there is none or its bytes have changed."""
+    folder = cache_directory()
+    try:
+        digest = (folder / f"{key}.lib").read_text(encoding="ascii").strip()
+        library = folder / f"{digest}.so"
+        if _digest(library.read_bytes()) != digest:
+            return None
+        return ctypes.CDLL(str(library))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _store(key: str, library: bytes) -> Path | None:
+    """The library's place in the cache, or None where the cache cannot be written."""
+    folder, digest = cache_directory(), _digest(library)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(folder / f"{digest}.so", library)
+        _write(folder / f"{key}.lib", digest.encode())
+    except OSError:
+        return None
+    return folder / f"{digest}.so"
+
+
+def _write(path: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _digest(*parts: bytes) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(hashlib.sha256(part).digest())
+    return total.hexdigest()

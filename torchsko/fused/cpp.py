@@ -1,0 +1,208 @@
+"""Print a scheduled program as C++: one vector of samples per value, one function per chunk.
+
+The text is made of value numbers, constants in hexadecimal and the fixed files of ``native/``;
+nothing that a user wrote (names of joints, of inputs) can reach it. Every chunk is a function
+``c<k>(in, out, s)`` of the inputs' vectors, the outputs' vectors and the scratch slots; the driver
+(``native/driver.hpp``) transposes batch-first rows into such vectors and back.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+
+from torchsko.errors import FusedError
+from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
+from torchsko.fused.schedule import Chunk, Schedule
+
+ENTRY = "torchsko_kernel"
+
+# `v<name>` is a function of native/vector.hpp.
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_KNOWN = frozenset(("const", "input", *UNARY, *BINARY, *TERNARY))
+
+# Costs in time of one addition, to size blocks of work and to decide whether threads pay.
+_COST = {"div": 8, "recip": 8, "sqrt": 10, "sin": 20, "cos": 20} | {
+    name: 100 for name in "pow atan2 tan exp log tanh atan asin acos expm1 log1p sinh cosh".split()
+}
+_BLOCK_COST = 50_000
+_UNIT_OPS = 1500
+
+
+def cost(program: Program) -> int:
+    """Time of one vector of samples through a program, in additions."""
+    return sum(_COST.get(op, 1) for op, _ in program.code if op not in ("const", "input"))
+
+
+def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1) -> list[str]:
+    """The C++ source of a kernel.
+
+    Args:
+        schedule: the program, ordered and cut.
+        bits: 64 for float64, 32 for float32.
+        vector_bytes: width of the vectors, 16, 32 or 64.
+        max_units: number of translation units that can be compiled at a time.
+
+    Returns:
+        Translation units, to be compiled separately and linked; the first has the entry. Small
+        programs have one, whatever ``max_units`` says.
+
+    Raises:
+        FusedError: an instruction that is none of `torchsko.fused.program`.
+    """
+    program = schedule.program
+    unknown = sorted({op for op, _ in program.code} - _KNOWN)
+    if unknown:
+        raise FusedError(
+            f"the program contains {unknown}: the C++ generator has no rule for that.\n"
+            f"Use the instructions listed in torchsko.fused.program."
+        )
+    width = vector_bytes * 8 // bits
+    tiles = max(1, min(64, _BLOCK_COST // max(1, cost(program))))
+    prelude = _prelude(bits, vector_bytes)
+    num_units = max(1, min(max_units, len(schedule.order) // _UNIT_OPS))
+    groups = _in_equal_parts(schedule.chunks, num_units)
+    units = []
+    for start, chunks in groups:
+        lines = [prelude]
+        linkage = "static " if num_units == 1 else ""
+        for k, chunk in enumerate(chunks, start):
+            lines.append(f"{linkage}void c{k}({_PARAMETERS}) {{")
+            lines.extend(_chunk_lines(program, chunk, bits))
+            lines.append("}")
+        units.append("\n".join(lines) + "\n")
+    units[0] += _driver(schedule, tiles, width, already=len(groups[0][1]))
+    return units
+
+
+_PARAMETERS = "const V* __restrict in, V* __restrict out, V* __restrict s"
+
+
+def native(name: str) -> str:
+    """The text of one of the fixed files of ``native/``."""
+    return (files("torchsko.fused") / "native" / name).read_text(encoding="ascii")
+
+
+def _prelude(bits: int, vector_bytes: int) -> str:
+    scalar, integer = ("double", "long long") if bits == 64 else ("float", "int")
+    return (
+        f"typedef {scalar} T;\ntypedef {integer} I;\n"
+        f"#define T_BITS {bits}\n#define BYTES {vector_bytes}\n{native('vector.hpp')}"
+    )
+
+
+def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, Sequence[Chunk]]]:
+    cuts = [len(chunks) * k // num_parts for k in range(num_parts + 1)]
+    return [(a, chunks[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+
+def _driver(schedule: Schedule, tiles: int, width: int, already: int) -> str:
+    program, half = schedule.program, width // 2
+    inputs = [port.size for port in program.inputs]
+    outputs = [port.size for port in program.outputs]
+    names = [f"c{k}" for k in range(len(schedule.chunks))]
+    defines = {
+        "ENTRY": ENTRY,
+        "NUM_IN": sum(inputs),
+        "NUM_OUT": len(program.results),
+        "NUM_IN_PORTS": len(inputs),
+        "NUM_OUT_PORTS": len(outputs),
+        "NUM_SLOTS": schedule.num_slots,
+        "TILES": tiles,
+        "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
+        "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),
+    }
+    lines = [f"#define {name} {value}" for name, value in defines.items()]
+    # A trailing 0: C++ has no empty array.
+    lines.append(f"static const int IN_SIZE[] = {{{', '.join(map(str, [*inputs, 0]))}}};")
+    lines.append(f"static const int OUT_SIZE[] = {{{', '.join(map(str, [*outputs, 0]))}}};")
+    lines.extend(f"void {name}({_PARAMETERS});" for name in names[already:])
+    lines.append(f"INLINE void run_tile({_PARAMETERS}) {{")
+    lines.extend(f"  {name}(in, out, s);" for name in names)
+    lines.append("}")
+    return "\n".join(lines) + "\n" + native("driver.hpp")
+
+
+def _chunk_lines(program: Program, chunk: Chunk, bits: int) -> Iterator[str]:
+    """The statements of one chunk: each load before its first reader, each store at once."""
+    loads, stores = dict(chunk.loads), dict(chunk.stores)
+    outputs: dict[int, list[int]] = {}
+    for scalar, value in chunk.outputs:
+        outputs.setdefault(value, []).append(scalar)
+    pairs = _sine_cosine_pairs(program, chunk)
+    loaded: set[int] = set()
+    done: set[int] = set()
+
+    def settle(value: int) -> Iterator[str]:
+        if value in stores:
+            yield f"s[{stores[value]}] = v{value};"
+        for scalar in outputs.get(value, ()):
+            yield f"out[{scalar}] = v{value};"
+
+    for value in chunk.instrs:
+        op, args = program.code[value]
+        if op == "const":
+            yield f"const V v{value} = splat({literal(program.constants[args[0]], bits)});"
+        elif op == "input":
+            yield f"const V v{value} = in[{args[0]}];"
+        else:
+            for x in args:
+                if x in loads and x not in loaded:
+                    loaded.add(x)
+                    yield f"const V v{x} = s[{loads[x]}];"
+            if value in done:
+                continue
+            if value in pairs:
+                sine, cosine = pairs[value]
+                yield f"V v{sine}, v{cosine}; vsincos(v{args[0]}, &v{sine}, &v{cosine});"
+                done.update((sine, cosine))
+                yield from settle(sine)
+                yield from settle(cosine)
+                continue
+            yield f"const V v{value} = {_expression(op, [f'v{x}' for x in args])};"
+        yield from settle(value)
+
+
+def _sine_cosine_pairs(program: Program, chunk: Chunk) -> dict[int, tuple[int, int]]:
+    """For sines and cosines of one argument in one chunk: both values, keyed by each."""
+    of: dict[tuple[str, int], int] = {}
+    for value in chunk.instrs:
+        op, args = program.code[value]
+        if op in ("sin", "cos"):
+            of[op, args[0]] = value
+    pairs: dict[int, tuple[int, int]] = {}
+    for (op, x), sine in of.items():
+        if op == "sin" and ("cos", x) in of:
+            pairs[sine] = pairs[of["cos", x]] = (sine, of["cos", x])
+    return pairs
+
+
+def _expression(op: str, args: list[str]) -> str:
+    if op in _INFIX:
+        return f"{args[0]} {_INFIX[op]} {args[1]}"
+    if op in _COMPARE:
+        return f"truth({args[0]} {_COMPARE[op]} {args[1]})"
+    if op == "where":
+        return f"select({args[0]} != 0, {args[1]}, {args[2]})"
+    if op == "neg":
+        return f"-{args[0]}"
+    if op == "recip":
+        return f"1 / {args[0]}"
+    return f"v{op}({', '.join(args)})"
+
+
+def literal(x: float, bits: int) -> str:
+    """A constant as exact hexadecimal text, rounded once if the kernel is single precision."""
+    if math.isnan(x):
+        return '(T)__builtin_nan("")'
+    if bits == 32:
+        try:
+            x = struct.unpack("f", struct.pack("f", x))[0]
+        except OverflowError:
+            x = math.copysign(math.inf, x)
+    if math.isinf(x):
+        return f"{'-' if x < 0 else ''}(T)__builtin_inf()"
+    return x.hex() + ("f" if bits == 32 else "")

@@ -1,0 +1,247 @@
+"""A compiled program as a function of CPU tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import struct
+from array import array
+from collections.abc import Sequence
+from importlib.resources import files
+from math import prod
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FusedError, ShapeError
+from torchsko.fused.build import Toolchain, cached_library, compile_library, find_toolchain
+from torchsko.fused.cpp import ENTRY, cost, emit_cpp, native
+from torchsko.fused.program import Port, Program
+from torchsko.fused.schedule import schedule
+
+_BITS = {torch.float32: 32, torch.float64: 64}
+_GENERATOR = ("cpp.py", "schedule.py", "native/vector.hpp", "native/driver.hpp")
+
+# A helper thread costs its caller some 10 microseconds. Below this time, counted in additions of
+# one vector, it would not pay.
+_THREADED_COST = 200_000
+
+
+class _Plan(ctypes.Structure):
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_longlong),
+        ("block_rows", ctypes.c_longlong),
+    )
+
+
+def build_kernel(
+    program: Program, dtype: torch.dtype, toolchain: Toolchain | None = None
+) -> Kernel:
+    """Compile a program, or load it from the disk cache.
+
+    Args:
+        program: the program.
+        dtype: float32 or float64.
+        toolchain: the compiler; by default `find_toolchain()`.
+
+    Raises:
+        CompilerError: no compiler, or it failed.
+        FusedError: another dtype, or an instruction without a rule.
+    """
+    if dtype not in _BITS:
+        raise FusedError(
+            f"no fused kernel for {dtype}: kernels are float32 or float64.\n"
+            "Convert the inputs, or use the eager functions."
+        )
+    toolchain = toolchain or find_toolchain()
+    generator = [(files("torchsko.fused") / name).read_bytes() for name in _GENERATOR]
+    key = _key(toolchain, program_digest(program).encode(), str(dtype).encode(), *generator)
+    library = cached_library(key)
+    if library is None:
+        units = emit_cpp(
+            schedule(program),
+            bits=_BITS[dtype],
+            vector_bytes=toolchain.vector_bytes,
+            max_units=os.cpu_count() or 1,
+        )
+        library = compile_library(key, units, toolchain)
+    return Kernel(program, dtype, library, _runtime(toolchain), toolchain.vector_bytes)
+
+
+def program_digest(program: Program) -> str:
+    """SHA-256 of all that a program computes; names of ports do not count."""
+    total = hashlib.sha256()
+    total.update(repr([port.size for port in program.inputs]).encode())
+    total.update(repr([port.size for port in program.outputs]).encode())
+    total.update(array("q", program.results).tobytes())
+    total.update(array("d", program.constants).tobytes())
+    total.update("\n".join([f"{op}{args}" for op, args in program.code]).encode())
+    return total.hexdigest()
+
+
+def _key(toolchain: Toolchain, *parts: bytes) -> str:
+    total = hashlib.sha256(repr((toolchain.identity, toolchain.flags)).encode())
+    for part in parts:
+        total.update(hashlib.sha256(part).digest())
+    return total.hexdigest()
+
+
+def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
+    """The thread pool, one library for all kernels."""
+    text = native("runtime.cpp")
+    key = _key(toolchain, text.encode())
+    return cached_library(key) or compile_library(key, [text], toolchain)
+
+
+class Kernel:
+    """One program in one dtype, compiled.
+
+    Attributes:
+        program: the program.
+        dtype: float32 or float64.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        dtype: torch.dtype,
+        library: ctypes.CDLL,
+        runtime: ctypes.CDLL,
+        vector_bytes: int,
+    ) -> None:
+        self.program = program
+        self.dtype = dtype
+        self._library = library  # keeps the code loaded
+        self._plan = _Plan(
+            ctypes.cast(getattr(library, ENTRY), ctypes.c_void_p).value,
+            ctypes.c_longlong.in_dll(library, "torchsko_scratch_bytes").value,
+            ctypes.c_longlong.in_dll(library, "torchsko_block_rows").value,
+        )
+        self._plan_address = ctypes.addressof(self._plan)
+        # A prototype of our own: setting argtypes on the library's function would be shared.
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
+        self._launch = prototype(("torchsko_launch", runtime))
+        num_ports = len(program.inputs) + len(program.outputs)
+        self._pack = struct.Struct(f"@{1 + 2 * num_ports}q").pack
+        self._inputs = tuple((p.shape, len(p.shape), p.size) for p in program.inputs)
+        self._outputs = tuple((p.shape, p.size) for p in program.outputs)
+        width = vector_bytes * 8 // _BITS[dtype]
+        self._threaded_batch = _THREADED_COST * width // max(1, cost(program))
+
+    def __call__(
+        self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Run the program on a batch.
+
+        Args:
+            inputs: for each port a CPU tensor ``[*batch, *port.shape]`` of the kernel's dtype; the
+                batch shapes broadcast. One without batch dimensions is read once for all samples.
+            summed: for each output, whether it is to be summed over the whole batch.
+
+        Returns:
+            For each output port a tensor ``[*batch, *port.shape]``, or ``port.shape`` if summed
+            (in a fixed order of summation: the same result from call to call).
+
+        Raises:
+            ShapeError: shape, dtype or device of an input does not fit.
+        """
+        words, batch, held = self._usual_words(inputs) or self._words(inputs)
+        total = words[0]
+        results = []
+        for k, (shape, size) in enumerate(self._outputs):
+            if summed is not None and summed[k]:
+                num_blocks = -(-total // self._plan.block_rows)
+                lead, stride = (num_blocks,), 0
+            else:
+                lead, stride = batch, size
+            y = inputs[0].new_empty((*lead, *shape))
+            results.append(y)
+            words += (y.data_ptr(), stride)
+        if total > 0:
+            threads = torch.get_num_threads() if total >= self._threaded_batch else 1
+            if self._launch(self._plan_address, self._pack(*words), threads) != 0:
+                raise MemoryError("no memory for the scratch of a fused kernel")
+        if summed is not None:
+            results = [y.sum(0) if s else y for y, s in zip(results, summed, strict=True)]
+        return tuple(results)
+
+    def _usual_words(
+        self, inputs: Sequence[Tensor]
+    ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]] | None:
+        """`_words` where all inputs are contiguous and have one batch shape, else None.
+
+        At small batches the time of a call is that of these lines.
+        """
+        dtype, words = self.dtype, [0]
+        lead: tuple[int, ...] | None = None
+        for x, (shape, rank, size) in zip(inputs, self._inputs, strict=True):
+            if lead is None:
+                lead = tuple(x.shape)
+                lead = lead[: len(lead) - rank]
+            if x.shape != lead + shape or x.dtype is not dtype:
+                return None
+            if not x.is_contiguous() or not x.is_cpu:
+                return None
+            words += (x.data_ptr(), size)
+        if lead is None:
+            return None
+        words[0] = prod(lead)
+        return words, lead, ()
+
+    def _words(
+        self, inputs: Sequence[Tensor]
+    ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]]:
+        """Batch size, then address and stride of each input; the batch shape; what to keep alive."""
+        batch = self._batch(inputs)
+        words, held = [prod(batch)], []
+        for x, (shape, rank, _) in zip(inputs, self._inputs, strict=True):
+            x, stride = _rows(x, shape, x.dim() - rank, batch)
+            held.append(x)
+            words += (x.data_ptr(), stride)
+        return words, batch, held
+
+    def _batch(self, inputs: Sequence[Tensor]) -> tuple[int, ...]:
+        """The common batch shape, after a check of every input."""
+        shapes = []
+        for x, port in zip(inputs, self.program.inputs, strict=True):
+            num_batch = x.dim() - len(port.shape)
+            if num_batch < 0 or tuple(x.shape[num_batch:]) != port.shape:
+                raise ShapeError(
+                    f"{port.name} has shape {tuple(x.shape)}.\n"
+                    f"The kernel takes one {port.shape} per sample.\n"
+                    f"Pass a tensor [*batch{''.join(f', {n}' for n in port.shape)}]."
+                )
+            if x.dtype is not self.dtype or not x.is_cpu:
+                raise ShapeError(
+                    f"{port.name} is {x.dtype} on {x.device}; this kernel takes {self.dtype} on "
+                    "the CPU.\nNothing is cast or moved in silence.\n"
+                    f"Convert all inputs to one dtype and device: x.to({self.dtype})."
+                )
+            shapes.append(x.shape[:num_batch])
+        return broadcast_batch(*shapes)
+
+
+def broadcast_batch(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The common batch shape of several, as a `ShapeError` if there is none."""
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError as error:
+        raise ShapeError(
+            f"batch shapes {' and '.join(str(tuple(s)) for s in shapes)} do not broadcast.\n"
+            "All inputs of one call share their leading dimensions.\n"
+            "Make them equal, or 1 where one value serves all samples."
+        ) from error
+
+
+def _rows(
+    x: Tensor, shape: tuple[int, ...], num_batch: int, batch: tuple[int, ...]
+) -> tuple[Tensor, int]:
+    """A tensor with the same values, and how far apart its samples are; 0 if there is only one."""
+    if prod(x.shape[:num_batch]) == 1:
+        return x.contiguous(), 0
+    is_row = num_batch == 1 == len(batch) and x.stride(0) > 0
+    if is_row and x[0].is_contiguous():  # a slice of wider rows
+        return x, x.stride(0)
+    return x.expand(*batch, *shape).contiguous(), prod(shape)

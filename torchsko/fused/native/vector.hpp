@@ -1,0 +1,146 @@
+// Vectors of samples and the functions that a scalar program may call on them.
+//
+// One vector holds one scalar of the program for W samples. The generator defines before this text
+//   T, I          the scalar and the signed integer of its size
+//   T_BITS        32 or 64
+//   BYTES         size of a vector, 16, 32 or 64
+// GCC's vector extensions, which Clang shares, keep this free of instruction names; no fast-math
+// flag is used, so that NaN and infinities propagate as in eager code.
+
+typedef T V __attribute__((vector_size(BYTES), may_alias));
+typedef I M __attribute__((vector_size(BYTES), may_alias));
+enum { W = BYTES / sizeof(T) };
+#define INLINE static inline __attribute__((always_inline, unused))
+#define LANES for (int lane = 0; lane < W; ++lane)
+
+INLINE V splat(T x) { return x - V{}; }  // minus: the sum would lose the sign of -0
+INLINE V select(M mask, V x, V y) { return mask ? x : y; }
+INLINE V truth(M mask) { return (V)(mask & (M)splat(1)); }
+INLINE V vabs(V x) { return (V)((M)x & ~((I)1 << (T_BITS - 1))); }
+
+INLINE bool any(M mask) {
+#if BYTES == 64 && T_BITS == 64
+  typedef signed char Narrow __attribute__((vector_size(W), may_alias));
+  return (long long)__builtin_convertvector(mask, Narrow) != 0;
+#else
+  typedef long long Words __attribute__((vector_size(BYTES), may_alias));
+  const Words words = (Words)mask;
+  long long some = 0;
+  for (int k = 0; k < BYTES / 8; ++k) some |= words[k];
+  return some != 0;
+#endif
+}
+
+// Loops over lanes: the compiler turns roundings and roots into one instruction, the rest are calls
+// of the C library, lane by lane.
+#if T_BITS == 64
+#define LIBM(name) __builtin_##name
+#else
+#define LIBM(name) __builtin_##name##f
+#endif
+#define BY_LANE_1(name)                               \
+  INLINE V v##name(V x) {                             \
+    V y = x;                                          \
+    LANES y[lane] = LIBM(name)(x[lane]);              \
+    return y;                                         \
+  }
+#define BY_LANE_2(name)                               \
+  INLINE V v##name(V x, V y) {                        \
+    V z = x;                                          \
+    LANES z[lane] = LIBM(name)(x[lane], y[lane]);     \
+    return z;                                         \
+  }
+BY_LANE_1(sqrt)
+BY_LANE_1(tan)
+BY_LANE_1(exp)
+BY_LANE_1(log)
+BY_LANE_1(tanh)
+BY_LANE_1(atan)
+BY_LANE_1(asin)
+BY_LANE_1(acos)
+BY_LANE_1(expm1)
+BY_LANE_1(log1p)
+BY_LANE_1(sinh)
+BY_LANE_1(cosh)
+BY_LANE_2(pow)
+BY_LANE_2(atan2)
+
+// NaN in either argument gives NaN, as torch.maximum and torch.minimum do.
+INLINE V vmax(V x, V y) { return select((x > y) | (x != x), x, y); }
+INLINE V vmin(V x, V y) { return select((x < y) | (x != x), x, y); }
+INLINE V vsign(V x) { return truth(x > 0) - truth(x < 0); }
+
+// Sine and cosine. The argument loses its nearest multiple n of pi/2 in steps (Cody and Waite 1980).
+// With a fused multiply-add every product n * PIO2_k is exact, so full-width parts serve; without it
+// all parts but the last are short enough for their products to be exact, which bounds n.
+// Beyond REDUCIBLE the C library reduces, lane by lane. The polynomials are minimax fits on
+// |x| <= pi/4 (Remez exchange), 2^-58 and 2^-64 in double, 2^-37 and 2^-33 in single precision.
+#if T_BITS == 64
+#define SHIFT 0x1.8p+52
+#ifdef __FP_FAST_FMA
+#define REDUCIBLE 0x1p+30
+#define PIO2_1 0x1.921fb54442d18p+0
+#define PIO2_2 0x1.1a62633145c07p-54
+#define PIO2_3 -0x1.f1976b7ed8fbcp-110
+#else
+#define REDUCIBLE 0x1p+20
+#define PIO2_1 0x1.921fb544p+0
+#define PIO2_2 0x1.0b4611a6p-34
+#define PIO2_3 0x1.3198a2e000000p-69
+#define PIO2_4 0x1.b839a252049c1p-104
+#endif
+static const T SIN[] = {-0x1.5555555555549p-3, 0x1.111111110f8c9p-7, -0x1.a01a019c19948p-13,
+                        0x1.71de357d92949p-19, -0x1.ae5e6a3a8b3f1p-26, 0x1.5d94092df750ep-33};
+static const T COS[] = {0x1.555555555554cp-5, -0x1.6c16c16c151b4p-10, 0x1.a01a019cb6650p-16,
+                        -0x1.27e4f80cf3e5cp-22, 0x1.1ee9edc5e3ca0p-29, -0x1.8faf7f63d1827p-37};
+#else
+#define SHIFT 0x1.8p+23f
+#ifdef __FP_FAST_FMAF
+#define REDUCIBLE 0x1p+17f
+#define PIO2_1 0x1.921fb6p+0f
+#define PIO2_2 -0x1.777a5cp-25f
+#define PIO2_3 -0x1.ee59dap-50f
+#else
+#define REDUCIBLE 0x1p+10f
+#define PIO2_1 0x1.921p+0f
+#define PIO2_2 0x1.f6ap-13f
+#define PIO2_3 0x1.1100000000000p-26f
+#define PIO2_4 0x1.68c2340000000p-39f
+#endif
+static const T SIN[] = {-0x1.5555554b74e53p-3f, 0x1.111107a5c2506p-7f, -0x1.a00edacae7346p-13f,
+                        0x1.6ca9e17cbc012p-19f};
+static const T COS[] = {0x1.5555497f705e3p-5f, -0x1.6c0bc8fa536e0p-10f, 0x1.99c93d31ec751p-16f};
+#endif
+
+template <int N>
+INLINE V horner(const T (&coefficients)[N], V z) {
+  V sum = splat(coefficients[N - 1]);
+#pragma GCC unroll 8
+  for (int k = N - 2; k >= 0; --k) sum = sum * z + coefficients[k];
+  return sum;
+}
+
+static __attribute__((noinline, cold, unused)) void sincos_by_lane(V x, V* sine, V* cosine) {
+  LANES {
+    (*sine)[lane] = LIBM(sin)(x[lane]);
+    (*cosine)[lane] = LIBM(cos)(x[lane]);
+  }
+}
+
+INLINE void vsincos(V x, V* sine, V* cosine) {
+  if (__builtin_expect(any(vabs(x) > (T)REDUCIBLE), 0)) return sincos_by_lane(x, sine, cosine);
+  const V shifted = x * (T)0x1.45f306dc9c883p-1 + (T)SHIFT;  // the low bits now hold n
+  const V n = shifted - (T)SHIFT;
+  V r = ((x - n * (T)PIO2_1) - n * (T)PIO2_2) - n * (T)PIO2_3;
+#ifdef PIO2_4
+  r = r - n * (T)PIO2_4;
+#endif
+  const V z = r * r, half = z * (T)0.5, head = (T)1 - half;
+  const V s = r + r * z * horner(SIN, z);
+  const V c = head + ((((T)1 - head) - half) + z * z * horner(COS, z));
+  const M quadrant = (M)shifted, odd = (quadrant & 1) != 0;
+  *sine = (V)((M)select(odd, c, s) ^ ((quadrant & 2) << (T_BITS - 2)));
+  *cosine = (V)((M)select(odd, s, c) ^ (((quadrant + 1) & 2) << (T_BITS - 2)));
+}
+INLINE V vsin(V x) { V s, c; vsincos(x, &s, &c); return s; }
+INLINE V vcos(V x) { V s, c; vsincos(x, &s, &c); return c; }
