@@ -6,9 +6,10 @@ and products by themselves, and ``a - b`` and ``b - a`` are one node. Number 0 i
 number 1 the constant 1. Equal expressions get equal numbers, whatever the order in which
 commuting operands were given.
 
-Rewriting keeps every value up to rounding, with the usual freedoms of structural algebra: ``0 * x``
-is 0, ``x - x`` is 0, ``x * (1 / x)`` is 1 and the sign of a zero is ignored. Constants that cancel to
-within ``SNAP`` of their size become an exact zero, those within ``SNAP`` of 1 an exact one.
+Rewriting keeps every value up to rounding, with the usual freedoms of structural algebra:
+``0 * x`` is 0, ``x - x`` is 0, ``x * (1 / x)`` is 1 and the sign of a zero is ignored. Constants
+that cancel to within ``SNAP`` of their size become an exact zero, those within ``SNAP`` of 1 an
+exact one.
 """
 
 from __future__ import annotations

@@ -95,7 +95,9 @@ class _Lowering:
         """
         op = self.graph.nodes[node][0]
         args = self.graph.args(node)
-        below = (self.uses[x] == 1 and depth < _FLIP_DEPTH and self._flip(x, depth + 1) for x in args)
+        below = (
+            self.uses[x] == 1 and depth < _FLIP_DEPTH and self._flip(x, depth + 1) for x in args
+        )
         is_free = (
             op == "sub"
             or (op == "mul" and any(self.graph.constant[x] is not None for x in args))

@@ -30,7 +30,7 @@ _MOVES = frozenset(
     """
     alias detach view _unsafe_view reshape expand permute transpose t unsqueeze squeeze slice select
     narrow split split_with_sizes unbind chunk diagonal diag_embed cat stack index_select gather
-    index flip roll triu tril clone repeat unfold lift_fresh lift_fresh_copy slice_backward
+    index flip roll clone repeat unfold lift_fresh lift_fresh_copy slice_backward
     select_backward diagonal_backward select_scatter slice_scatter diagonal_scatter
     index_copy zeros_like empty_like new_zeros new_empty
     """.split()
@@ -53,7 +53,9 @@ class Symbolic(Tensor):
     ids: Tensor
 
     @staticmethod
-    def __new__(cls, graph: Graph, ids: Tensor, dtype: torch.dtype = torch.float64) -> Symbolic:
+    def __new__(  # noqa: D102
+        cls, graph: Graph, ids: Tensor, dtype: torch.dtype = torch.float64
+    ) -> Symbolic:
         return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
             ids.shape,
@@ -87,7 +89,6 @@ def lift(graph: Graph, x: Tensor) -> Tensor:
             "own graph.\nCall trace() from outside of traced functions and let no tensor escape."
         )
     return x.ids
-
 
 
 def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -204,7 +205,7 @@ def _cast(
 
 
 def _zeros_with_batch_of(x: Tensor, like: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
-    """Zeros of the shape of ``like`` behind the batch dimensions of x (forward mode asks for it)."""
+    """Zeros of the shape of ``like`` behind x's batch dimensions (forward mode asks for it)."""
     graph = next(t.graph for t in (x, like) if isinstance(t, Symbolic))
     shape = (*x.shape[:self_num_batch_dims], *like.shape)
     return Symbolic(graph, torch.zeros(shape, dtype=torch.int64))
@@ -231,7 +232,5 @@ def _refusal(func: Any, name: str) -> str:
     elif "linalg" in name or "cholesky" in name or name == "_lu_solve":
         advice = "Use torchsko's spd_solve, or write the factorisation with + - * / and sqrt."
     else:
-        advice = (
-            "Write it with operations that have one, or add a rule to torchsko/fused/rules.py."
-        )
+        advice = "Write it with operations that have one, or add a rule to torchsko/fused/rules.py."
     return f"{func} has no rule for tracing to a scalar program.\n{advice}"

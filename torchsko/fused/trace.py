@@ -45,7 +45,7 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Port]) -> Program:
         ...     return 0.5 * 3.0 * (v * v).sum()
         >>> program = trace(torch.func.grad(kinetic_energy), [Port("v", (2,))])
         >>> [instr.op for instr in program.code]
-        ['input', 'input', 'const', 'mul', 'mul']
+        ['const', 'input', 'mul', 'input', 'mul']
     """
     graph = Graph()
     arguments, start = [], 0

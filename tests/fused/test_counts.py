@@ -1,0 +1,105 @@
+"""Operation counts of the library's own functions, held as ceilings, and agreement with eager."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchsko as ts
+from torchsko.fused.evaluate import evaluate
+from torchsko.fused.program import Port
+from torchsko.fused.trace import trace
+
+
+def humanoid() -> ts.Mechanism:
+    """Thirty revolute joints in legs, waist, arms and neck, every link of general inertia.
+
+    A limb's first joint may be placed anywhere; within a limb offsets are along the limb, with some
+    sideways offset at every second joint, and axes are those of one frame: as humanoids are built.
+    """
+    builder = ts.MechanismBuilder("humanoid")
+    g = torch.Generator().manual_seed(0)
+    limbs = {"waist": (2, None), "neck": (2, "waist_1"), "left_arm": (7, "waist_1")}
+    limbs |= {"right_arm": (7, "waist_1"), "left_leg": (6, None), "right_leg": (6, None)}
+    for limb, (length, parent) in limbs.items():
+        for k in range(length):
+            name = f"{limb}_{k}"
+            A = torch.randn(3, 3, generator=g, dtype=torch.float64)
+            spread = A @ A.mT + torch.eye(3, dtype=torch.float64)
+            inertia = spread.trace() * torch.eye(3, dtype=torch.float64) - spread
+            com, position = torch.randn(2, 3, generator=g, dtype=torch.float64)
+            axis = [0.0, 0.0, 0.0]
+            axis[(k + length) % 3] = 1.0
+            if k:
+                position = position * torch.tensor([1.0 - k % 2, 0.0, 1.0])
+            builder.link(name, mass=2.0, com=com.tolist(), inertia=inertia.tolist())
+            builder.joint(
+                f"{name}_joint", "revolute", child=name, parent=parent,
+                position=position.tolist(), axis=axis,
+            )  # fmt: skip
+            parent = name
+    return builder.build()
+
+
+def forward_and_pullback(mech: ts.Mechanism, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor):
+    """Acceleration, and a cotangent's pullback by the identity: mu = M^-1 lambda, -VJP of ID."""
+    qdd = ts.forward_dynamics(mech, q, qd, tau)
+    mu = ts.innovations(ts.assemble(mech, q)).solve(cotangent).detach()
+    q, qd = (x.detach().requires_grad_() for x in (q, qd))
+    power = (mu * ts.inverse_dynamics(mech, q, qd, qdd.detach())).sum()
+    grad_q, grad_qd = torch.autograd.grad(power, (q, qd))
+    return qdd, -grad_q, -grad_qd, mu
+
+
+VERBS = {
+    "inverse_dynamics": (ts.inverse_dynamics, 3),
+    "forward_dynamics": (ts.forward_dynamics, 3),
+    "mass_matrix": (ts.mass_matrix, 1),
+    "forward_and_pullback": (forward_and_pullback, 4),
+}
+ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
+
+
+@pytest.mark.parametrize(
+    ("robot", "verb", "ceiling"),
+    [
+        ("panda", "inverse_dynamics", 1100),
+        ("panda", "forward_dynamics", 1900),
+        ("panda", "mass_matrix", 800),
+        ("panda", "forward_and_pullback", 4300),
+        ("humanoid", "inverse_dynamics", 5000),
+        ("humanoid", "forward_dynamics", 9000),
+        ("humanoid", "forward_and_pullback", 20000),
+    ],
+)
+def test_program_is_small_and_agrees_with_eager(robot, verb, ceiling):
+    mech = ROBOTS[robot]()
+    fn, num_inputs = VERBS[verb]
+    scalar = mech.replace(scalar=True)
+    sizes = [mech.num_q] + 3 * [mech.num_dof]
+    ports = [Port(f"x{k}", (size,)) for k, size in enumerate(sizes[:num_inputs])]
+    program = trace(lambda *inputs: fn(scalar, *inputs), ports)
+    assert program.num_flops <= ceiling
+    g = torch.Generator().manual_seed(3)
+    inputs = [torch.randn(p.size, generator=g, dtype=torch.float64) for p in ports]
+    eager = fn(mech, *inputs)
+    for mine, theirs in zip(
+        evaluate(program, inputs), eager if isinstance(eager, tuple) else (eager,), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-13, atol=1e-13 * float(theirs.abs().max()))
+
+
+def test_inertial_parameters_as_inputs_cost_little():
+    mech = ts.load(ts.robots.panda).replace(scalar=True)
+    state = [Port(name, (7,)) for name in ("q", "qd", "tau")]
+    constant = trace(lambda *x: ts.forward_dynamics(mech, *x), state)
+
+    def with_inertia(q, qd, tau, mass, com, inertia):
+        return ts.forward_dynamics(mech.replace(mass=mass, com=com, inertia=inertia), q, qd, tau)
+
+    parameters = [
+        Port("mass", (7,), True),
+        Port("com", (7, 3), True),
+        Port("inertia", (7, 3, 3), True),
+    ]
+    program = trace(with_inertia, [*state, *parameters])
+    assert program.num_flops < 1.25 * constant.num_flops

@@ -1,0 +1,213 @@
+"""What the traced program computes is what the eager function computes, derivatives included."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.fused import toy
+from torchsko.errors import FusedError
+from torchsko.fused.evaluate import evaluate
+from torchsko.fused.program import Port
+from torchsko.fused.trace import trace
+
+N = 4
+PORTS = [Port("x", (N,)), Port("y", (N,))]
+ARM = toy.random_arm(3)
+
+
+def pair(seed: int = 0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(2, N, dtype=torch.float64, generator=g))
+
+
+def flat(result) -> list[Tensor]:
+    return [result] if isinstance(result, Tensor) else [x for part in result for x in flat(part)]
+
+
+def assert_traced_equals_eager(fn, ports=PORTS, inputs=None) -> None:
+    inputs = inputs or pair()
+    program = trace(fn, ports)
+    for traced, eager in zip(evaluate(program, inputs), flat(fn(*inputs)), strict=True):
+        torch.testing.assert_close(traced, eager.detach().to(torch.float64), rtol=1e-13, atol=1e-13)
+
+
+def mixture(x: Tensor, y: Tensor) -> Tensor:
+    """Broadcasts, products, movement, masks and functions in one smooth scalar."""
+    A = torch.arange(16.0, dtype=x.dtype).reshape(4, 4) / 10
+    m = 3 * torch.eye(4, dtype=x.dtype) + torch.outer(x, y) + A
+    m = m @ m.mT + torch.cat([x, y]).reshape(2, 4).mT @ torch.stack([x, y])
+    turned = torch.linalg.cross(x[:3], y[1:]) * torch.sin(x[0]) / (2 + y[2] ** 2)
+    chosen = torch.where(x > 0, x.tanh(), y * y).cumsum(0)
+    picked = m.index_select(0, torch.tensor([2, 0, 2])).triu(1).flatten()
+    return (
+        turned.sum()
+        + torch.einsum("ij,i,j->", m, x, y)
+        + (chosen[:2] * chosen[2:]).sum()
+        + picked.sum()
+    )
+
+
+FUNCTIONS = {
+    "broadcast": lambda x, y: x[:, None] - 2 * y + x.sum() / y.exp().mean(),
+    "scalar": lambda x, y: (1 - x) * 3 + 2 / (1 + y**2) + torch.rsqrt(1 + x * x) + x.neg() + 2**y,
+    "products": lambda x, y: (x @ y, torch.outer(x, y) @ x, torch.einsum("i,j,j->i", x, x, y)),
+    "batched": lambda x, y: torch.stack([x, y]).reshape(2, 2, 2) @ y.reshape(2, 2).expand(2, 2, 2),
+    "addmm": lambda x, y: torch.addmm(x.reshape(2, 2), y.reshape(2, 2), y.reshape(2, 2), beta=2),
+    "reductions": lambda x, y: (
+        x.reshape(2, 2).sum(0, keepdim=True),
+        x.prod(),
+        torch.outer(x, y).mean(-1),
+        torch.outer(x, y).amax((0, 1)),
+        y.cumsum(0),
+        x.sum((), True),
+    ),
+    "masks": lambda x, y: (
+        torch.where((x > 0) & ~(y > 1) | (x < y), x, y),
+        x.masked_fill(torch.tensor([True, False, True, False]), 2.5),
+        x.clamp(-0.5, 0.5),
+        torch.minimum(x, y),
+        (x >= y).double(),
+    ),
+    "movement": lambda x, y: (
+        torch.cat([x[1:3], y.flip(0)]),
+        torch.outer(x, y).triu(1) + torch.outer(y, x).tril(-1).mT,
+        torch.outer(x, y).movedim(0, 1)[:, [2, 0]],
+        torch.nn.functional.pad(x, (1, 2), value=3.0),
+        x.gather(0, torch.tensor([3, 3, 0])),
+        torch.diag_embed(x),
+        x.split((1, 3))[1].unflatten(0, (3, 1)).squeeze(1),
+    ),
+    "accumulate": lambda x, y: (
+        x.index_add(0, torch.tensor([1, 1, 3, 0]), y, alpha=2),
+        x.scatter_add(0, torch.tensor([2, 2]), y),
+        x.index_put((torch.tensor([0, 0]),), y[:2], accumulate=True),
+    ),
+    "in_place": lambda x, y: x.clone().add_(y).mul_(2.0),
+    "functions": lambda x, y: (
+        torch.atan2(x, y), x.sigmoid(), torch.nn.functional.softplus(y), x.sign(), x.lerp(y, 0.3),
+        x.norm(), x.sinh() + y.cosh() + x.atan() + torch.expm1(x) + torch.log1p(y * y) + x.tan(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_traced_operations_equal_eager(name):
+    assert_traced_equals_eager(FUNCTIONS[name])
+
+
+def gradient_by_accumulation(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.detach().requires_grad_()
+    (g,) = torch.autograd.grad(mixture(x, y), x, create_graph=True)
+    (h,) = torch.autograd.grad((g * y).sum(), x)
+    return g, h
+
+
+TRANSFORMS = {
+    "grad": torch.func.grad(mixture),
+    "vjp": lambda x, y: torch.func.vjp(mixture, x, y)[1](mixture(x, y)),
+    "jvp": lambda x, y: torch.func.jvp(mixture, (x, y), (y, x)),
+    "jacfwd": torch.func.jacfwd(mixture),
+    "jacrev of grad": torch.func.jacrev(torch.func.grad(mixture)),
+    "hessian": torch.func.hessian(mixture),
+    "jvp of grad": lambda x, y: torch.func.jvp(
+        torch.func.grad(lambda z: mixture(z, y)), (x,), (y,)
+    ),
+    "autograd twice": gradient_by_accumulation,
+    "vmap": lambda x, y: torch.func.vmap(mixture)(torch.stack([x, y]), torch.stack([y, x])),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_derivatives_above_the_tracer_equal_eager(name):
+    assert_traced_equals_eager(TRANSFORMS[name])
+
+
+def test_gradient_that_fans_in_is_accumulated():
+    def fan_in(x, y):
+        x = x.detach().requires_grad_()
+        parts = x.split(1) + (x[1:], x * y, x)
+        return torch.autograd.grad(sum((k + 1) * (p * p).sum() for k, p in enumerate(parts)), x)
+
+    assert_traced_equals_eager(fan_in)
+
+
+def test_writing_in_place_reaches_every_view():
+    def write(x, y):
+        z = x.clone()
+        row = z.view(2, 2)[1]
+        row.add_(y[:2])
+        z[0] = 5.0
+        return z, row
+
+    assert_traced_equals_eager(write)
+
+
+def test_what_is_held_fixed_stays_fixed():
+    # d/dx of x * stop(x) is stop(x); seen through, it would be 2 x.
+    def held(x, y):
+        return torch.func.grad(lambda z: (z * z.detach() * y).sum())(x)
+
+    assert_traced_equals_eager(held)
+
+
+def test_pullback_by_the_identity_equals_reverse_mode():
+    ports = [Port(name, (3,)) for name in ("q", "qd", "tau", "cotangent")]
+    g = torch.Generator().manual_seed(1)
+    inputs = tuple(torch.randn(4, 3, dtype=torch.float64, generator=g))
+    program = trace(lambda *a: toy.vjp_by_identity(ARM, *a), ports)
+    qdd, *gradients = evaluate(program, inputs)
+    expected, pullback = torch.func.vjp(lambda *a: toy.forward_dynamics(ARM, *a), *inputs[:3])
+    torch.testing.assert_close(qdd, expected, rtol=1e-12, atol=1e-12)
+    for mine, theirs in zip(gradients, pullback(inputs[3]), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+def test_program_runs_on_any_batch(batch):
+    program = trace(mixture, PORTS)
+    g = torch.Generator().manual_seed(2)
+    x, y = torch.randn(2, *batch, N, dtype=torch.float64, generator=g)
+    eager = mixture
+    for _ in batch:
+        eager = torch.func.vmap(eager)
+    torch.testing.assert_close(evaluate(program, [x, y])[0], eager(x, y), rtol=1e-13, atol=1e-13)
+
+
+def test_closed_over_tensors_are_exact_constants():
+    table = torch.tensor([0.1, -1 / 3, 6e-17, 1e-300], dtype=torch.float64)
+    program = trace(lambda x: x * table, [Port("x", (4,))])
+    assert set(program.constants) == set(table.tolist())
+
+
+def test_shared_port_has_no_batch():
+    program = trace(lambda x, y: x * y, [Port("x", (2,), shared=True), Port("y", (2,))])
+    x, y = torch.ones(2), torch.ones(5, 2)
+    assert evaluate(program, [x, y])[0].shape == (5, 2)
+    with pytest.raises(FusedError, match="'x' has shape"):
+        evaluate(program, [y, y])
+
+
+@pytest.mark.parametrize(
+    ("fn", "words"),
+    [
+        (lambda x, y: x if x.sum() > 0 else y, "torch.where"),
+        (lambda x, y: torch.full_like(y, x[0].item()), "item"),
+        (lambda x, y: torch.linalg.inv(torch.outer(x, y)), "spd_solve"),
+        (lambda x, y: x.sort().values, "aten.sort.default has no rule"),
+        (lambda x, y: x[y.long()], "int64"),
+        (lambda x, y: torch.zeros(4).copy_(x), "torch.cat"),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), "rounding_mode"),
+        (lambda x, y: x.as_strided((2,), (2,)), "Use view"),
+        (lambda x, y: {"x": x}, "nested"),
+    ],
+)
+def test_untraceable_function_is_refused_by_name(fn, words):
+    with pytest.raises(FusedError, match=words):
+        trace(fn, PORTS)
+
+
+def test_tensors_do_not_leak_between_traces():
+    leaked = []
+    trace(lambda x: leaked.append(x) or x, [Port("x", (2,))])
+    with pytest.raises(FusedError, match="another trace"):
+        trace(lambda x: x + leaked[0], [Port("x", (2,))])
