@@ -110,19 +110,33 @@ def checked(mech: Mechanism) -> Mechanism:
     Returns:
         The same mechanism with `singular_joints` set.
     """
-    exact = mech.to(torch.float64)
-    generator = torch.Generator(device=exact.device).manual_seed(0)
-    q, _ = exact.random_state(3, generator=generator)
-    riccati = innovations(assemble(exact, q)).riccati
-    bad = set()
-    for level, D, P in zip(
-        exact.layout.tree.levels, riccati.hinge_inertia, riccati.art_inertia, strict=True
-    ):
-        smallest = torch.linalg.eigvalsh(D.nan_to_num())[..., 0]
-        rounding = 64 * torch.finfo(torch.float64).eps * P.abs().nan_to_num().amax((-1, -2))
-        verdict = ((smallest <= rounding) | ~D.isfinite().all(-1).all(-1)).reshape(-1, len(level)).all(0)
-        bad |= {exact.joint_names[k] for k, is_bad in zip(level, verdict.tolist(), strict=True) if is_bad}
-    return mech.replace(singular_joints=tuple(n for n in mech.joint_names if n in bad))
+    exact = mech.to(torch.float64).replace(singular_joints=())
+    bad: set[str] = set()
+    # A hinge found singular is locked by a huge armature and the rest judged again, so that what it
+    # does to the inertias below it is not held against them.
+    while found := _vanishing_hinges(exact) - bad:
+        bad |= found
+        dofs = [exact.dof_slice(name) for name in bad]
+        locked = [i for dof in dofs for i in range(dof.start, dof.stop)]
+        index = torch.tensor(locked, device=exact.device)
+        exact = exact.replace(armature=exact.armature.index_fill(-1, index, 1e6))
+    return mech.replace(singular_joints=tuple(name for name in mech.joint_names if name in bad))
+
+
+def _vanishing_hinges(mech: Mechanism) -> set[str]:
+    """Joints whose hinge inertia is no more than rounding of the inertia it is taken from."""
+    generator = torch.Generator(device=mech.device).manual_seed(0)
+    q, _ = mech.random_state(3, generator=generator)
+    riccati = innovations(assemble(mech, q)).riccati
+    found: set[str] = set()
+    levels = zip(mech.layout.tree.levels, riccati.hinge_inertia, riccati.art_inertia, strict=True)
+    for level, D, P in levels:
+        rounding = 64 * torch.finfo(torch.float64).eps * P.abs().amax((-1, -2))
+        finite = D.isfinite().all(-1).all(-1)  # what lies below a vanishing hinge is judged later
+        smallest = torch.linalg.eigvalsh(D.nan_to_num(posinf=0.0, neginf=0.0))[..., 0]
+        verdict = (finite & (smallest <= rounding)).reshape(-1, len(level)).all(0).tolist()
+        found |= {mech.joint_names[k] for k, bad in zip(level, verdict, strict=True) if bad}
+    return found
 
 
 class MechanismBuilder:
