@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import hypothesis.strategies as st
 import torch
 from torch import Tensor
 
 import torchsko as ts
+from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.tree import Tree
 
@@ -33,46 +37,73 @@ def random_model(
     batch: tuple[int, ...] = (),
     seed: int = 0,
     armature: bool = False,
+    mixed: bool = False,
+    orthonormal: bool = False,
+    scalar: bool = False,
 ) -> SKOModel:
-    """A model of these block sizes with well-conditioned random blocks, some weights singular."""
+    """A model of these block sizes with well-conditioned random blocks, some weights singular.
+
+    With `mixed` every field has batch dimensions of its own that broadcast to `batch`; with
+    `orthonormal` the rows of every H are, and the model says so.
+    """
     g = torch.Generator().manual_seed(seed)
-
-    def randn(*shape: int) -> Tensor:
-        return torch.randn(*batch, *shape, generator=g, dtype=torch.float64)
-
-    def positive(m: int) -> Tensor:
-        x = randn(m, m)
-        return x @ x.mT / m + torch.eye(m, dtype=torch.float64)
-
     n = range(tree.num_nodes)
-    weights = [
-        None
-        if (p := tree.parent[k]) < 0
-        else randn(node_sizes[p], node_sizes[k]) / node_sizes[k] ** 0.5
-        for k in n
-    ]
-    return SKOModel.from_blocks(
+    whole = int(torch.randint(6, (), generator=g))  # the field that keeps every batch dimension
+
+    def field(place: int, shapes: list[tuple[int, ...]]) -> list[Tensor]:
+        keep = torch.rand(len(batch), generator=g) < 0.5
+        skip = int(torch.randint(len(batch) + 1, (), generator=g))
+        narrow = tuple(b if kept else 1 for b, kept in zip(batch, keep, strict=True))[skip:]
+        own = narrow if mixed and place != whole else batch
+        return [torch.randn(*own, *s, generator=g, dtype=torch.float64) for s in shapes]
+
+    m, d = node_sizes, dof_sizes
+    weights = field(0, [(m[max(tree.parent[k], 0)], m[k]) for k in n])
+    H = field(1, [(d[k], m[k]) for k in n])
+    roots = field(2, [(m[k], m[k]) for k in n])
+    a, b, S = (field(place, [(s,) for s in sizes]) for place, sizes in ((3, m), (4, m), (5, d)))
+    for k in range(0, tree.num_nodes, 3):  # every third weight loses its rank
+        weights[k] = weights[k] * (torch.arange(m[k]) > 0)
+    model = SKOModel.from_blocks(
         tree,
-        weights,
-        [randn(dof_sizes[k], node_sizes[k]) for k in n],
-        [positive(node_sizes[k]) for k in n],
-        [randn(node_sizes[k]) for k in n],
-        [randn(node_sizes[k]) for k in n],
-        [randn(dof_sizes[k]).square() for k in n] if armature else None,
+        [None if tree.parent[k] < 0 else weights[k] / m[k] ** 0.5 for k in n],
+        [torch.linalg.qr(x.mT).Q.mT for x in H] if orthonormal else H,
+        [x @ x.mT / x.shape[-1] + torch.eye(x.shape[-1], dtype=x.dtype) for x in roots],
+        a,
+        b,
+        [x.square() for x in S] if armature else None,
     )
+    edges = DenseEdges(model.edge_weight.dense(), scalar)
+    return replace(model, edge_weight=edges, orthonormal=orthonormal and not armature)
 
 
 @st.composite
 def sko_models(
-    draw: st.DrawFn, max_nodes: int = 8, forests: bool = True, armature: bool | None = None
+    draw: st.DrawFn,
+    max_nodes: int = 8,
+    forests: bool = True,
+    armature: bool | None = None,
+    mixed: bool = False,
+    min_dofs: int = 1,
+    orthonormal: bool = False,
+    scalar: bool = False,
 ) -> SKOModel:
-    """Random tree, ragged block sizes (m 2..6, d 1..m), batch shapes (), (1,), (2, 3)."""
+    """Random tree, ragged block sizes (m 2..6, d min_dofs..3), batch shapes (), (1,), (2, 3)."""
     tree = draw(trees(max_nodes, forests))
     m = [draw(st.integers(2, 6)) for _ in range(tree.num_nodes)]
-    d = [draw(st.integers(1, min(mk, 3))) for mk in m]
+    d = [draw(st.integers(min_dofs, min(mk, 3))) for mk in m]
     batch = draw(st.sampled_from(BATCHES))
     with_armature = draw(st.booleans()) if armature is None else armature
-    return random_model(tree, m, d, batch, draw(st.integers(0, 2**31)), with_armature)
+    seed = draw(st.integers(0, 2**31))
+    return random_model(tree, m, d, batch, seed, with_armature, mixed, orthonormal, scalar)
+
+
+def agree(actual: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
+    """Assert equality relative to the largest entry; batch dimensions broadcast, the rest may not."""
+    assert actual.shape[-2:] == expected.shape[-2:], (actual.shape, expected.shape)
+    if actual.numel():
+        scale = max(1.0, float(expected.abs().max()))
+        assert float((actual - expected).abs().max()) <= tolerance * scale
 
 
 def dense_sko(model: SKOModel) -> Tensor:
@@ -96,33 +127,63 @@ def dense_spo(model: SKOModel) -> Tensor:
 
 def dense_blocks(model: SKOModel, packed: Tensor, rows: str, cols: str) -> Tensor:
     """Block-diagonal matrix of packed blocks `[*, n, r, c]`; rows, cols in {"nodes", "dofs"}."""
-    r, c = getattr(model.layout, rows).sizes, getattr(model.layout, cols).sizes
+    r, c = getattr(model.layout, rows).places, getattr(model.layout, cols).places
     blocks = model.layout.tree_order(packed, -3)
-    out = blocks.new_zeros(*blocks.shape[:-3], sum(r), sum(c))
+    out = blocks.new_zeros(*blocks.shape[:-3], sum(map(len, r)), sum(map(len, c)))
     for k in range(model.tree.num_nodes):
-        i, j = sum(r[:k]), sum(c[:k])
-        out[..., i : i + r[k], j : j + c[k]] = blocks[..., k, : r[k], : c[k]]
+        for i, row in enumerate(r[k]):
+            for j, col in enumerate(c[k]):
+                out[..., row, col] = blocks[..., k, i, j]
     return out
+
+
+def dense_operators(model: SKOModel) -> SimpleNamespace:
+    """E, A, H, M, S of a model by their definitions, by the papers' letters."""
+    S = model.layout.dofs.padding[..., None] * 0.0 if model.armature is None else model.armature
+    S = torch.diag_embed(S[..., 0]).to(model.inertia.dtype)
+    return SimpleNamespace(
+        E=dense_sko(model),
+        A=dense_spo(model),
+        H=dense_blocks(model, model.joint_map, "dofs", "nodes"),
+        M=dense_blocks(model, model.inertia, "nodes", "nodes"),
+        S=dense_blocks(model, S, "dofs", "dofs"),
+    )
+
+
+def dense_riccati(model: SKOModel) -> SimpleNamespace:
+    """The operators of `dense_operators`, and P, D, G, K, tau, tau_bar, P_plus, E_psi, psi.
+
+    P is the fixed point of P = M + E_A P+ E_A*, reached in as many steps as E_A is nilpotent of.
+    """
+    dense = dense_operators(model)
+    E, H, M, S = dense.E, dense.H, dense.M, dense.S
+    P = M
+    for _ in range(model.tree.nilpotency):
+        D = H @ P @ H.mT + S
+        G = P @ H.mT @ torch.linalg.inv(D)
+        P_plus = P - G @ D @ G.mT
+        P = M + E @ P_plus @ E.mT
+    I = torch.eye(M.shape[-1], dtype=M.dtype)  # noqa: E741
+    D = H @ P @ H.mT + S
+    G = P @ H.mT @ torch.linalg.inv(D)
+    tau_bar = I - G @ H
+    riccati = {"P": P, "D": D, "G": G, "K": E @ G, "tau": G @ H, "tau_bar": tau_bar}
+    psi = torch.linalg.inv(I - E @ tau_bar)
+    last = {"P_plus": P - G @ D @ G.mT, "E_psi": E @ tau_bar, "psi": psi}
+    return SimpleNamespace(**vars(dense), **riccati, **last)
 
 
 def dense_mass_matrix(model: SKOModel) -> Tensor:
     """H A M A* H* + S from the definition."""
-    A = dense_spo(model)
-    H = dense_blocks(model, model.joint_map, "dofs", "nodes")
-    M = dense_blocks(model, model.inertia, "nodes", "nodes")
-    MM = H @ A @ M @ A.mT @ H.mT
-    if model.armature is None:
-        return MM
-    return MM + torch.diag_embed(model.layout.dofs.unpack(model.armature)[..., 0])
+    x = dense_operators(model)
+    return x.H @ x.A @ x.M @ x.A.mT @ x.H.mT + x.S
 
 
 def dense_bias(model: SKOModel) -> Tensor:
     """H A (M A* a + b) from the definition, `[*batch, num_dof]`."""
-    A = dense_spo(model)
-    H = dense_blocks(model, model.joint_map, "dofs", "nodes")
-    M = dense_blocks(model, model.inertia, "nodes", "nodes")
-    a, b = (model.layout.nodes.unpack(x) for x in (model.coriolis_accel, model.gyro_force))
-    return (H @ A @ (M @ A.mT @ a + b))[..., 0]
+    x = dense_operators(model)
+    a, b = (model.layout.nodes.unpack(v) for v in (model.coriolis_accel, model.gyro_force))
+    return (x.H @ x.A @ (x.M @ x.A.mT @ a + b))[..., 0]
 
 
 def random_mechanism(
