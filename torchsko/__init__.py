@@ -9,6 +9,11 @@ from torchsko import robots as robots
 from torchsko.algebra.innovations import Innovations as Innovations
 from torchsko.algebra.innovations import innovations as innovations
 from torchsko.algebra.model import SKOModel as SKOModel
+from torchsko.algebra.partition import partition as partition
+from torchsko.algebra.subgraph import aggregation_subgraph as aggregation_subgraph
+from torchsko.algebra.subgraph import path_induced_nodes as path_induced_nodes
+from torchsko.algebra.transform import aggregate as aggregate
+from torchsko.algebra.transform import aggregate_segments as aggregate_segments
 from torchsko.algebra.tree import Tree as Tree
 from torchsko.assemble import assemble as assemble
 from torchsko.builder import MechanismBuilder as MechanismBuilder

@@ -1,0 +1,121 @@
+"""A model as one block per node, at true sizes: the form in which its tree is taken apart.
+
+The recursions want packed tensors; a transformation of the tree wants to say which block goes
+where. Blocks come out of a model by `blocks_of`, go back into one by `Blocks.model`, and the
+functions at the end lay them out in small dense matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from torchsko.algebra.edges import DenseEdges
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The blocks of a model, node by node in the tree's order; vectors are columns.
+
+    Attributes:
+        edge_weight: A(p(k), k), `[*batch, m_p, m_k]`; without rows at a base.
+        joint_map: H(k), `[*batch, d_k, m_k]`.
+        inertia: M(k), `[*batch, m_k, m_k]`.
+        coriolis_accel: a(k), `[*batch, m_k, 1]`.
+        gyro_force: b(k), `[*batch, m_k, 1]`.
+        armature: S(k), `[*batch, d_k, 1]`, or None for zero.
+        dof_places: where the dofs of node k stand in dof vectors.
+        scalar: whether the model is written to be traced (see `torchsko.symmetric`).
+    """
+
+    edge_weight: list[Tensor]
+    joint_map: list[Tensor]
+    inertia: list[Tensor]
+    coriolis_accel: list[Tensor]
+    gyro_force: list[Tensor]
+    armature: list[Tensor] | None
+    dof_places: list[tuple[int, ...]]
+    scalar: bool
+
+    def model(self, tree: Tree) -> SKOModel:
+        """The model of these blocks on a tree."""
+        S = self.armature
+        made = SKOModel.from_blocks(
+            tree,
+            self.edge_weight,
+            self.joint_map,
+            self.inertia,
+            [a[..., 0] for a in self.coriolis_accel],
+            [b[..., 0] for b in self.gyro_force],
+            None if S is None else [s[..., 0] for s in S],
+            self.dof_places,
+        )
+        return replace(made, edge_weight=DenseEdges(made.edge_weight.dense(), self.scalar))
+
+
+def blocks_of(model: SKOModel) -> Blocks:
+    """The blocks of a model."""
+    layout = model.layout
+    m, d = layout.nodes.sizes, layout.dofs.sizes
+    one = (1,) * model.tree.num_nodes
+
+    def cut(packed: Tensor, rows: Sequence[int], cols: Sequence[int]) -> list[Tensor]:
+        blocks = layout.tree_order(packed, -3).unbind(-3)
+        return [b[..., :r, :c] for b, r, c in zip(blocks, rows, cols, strict=True)]
+
+    return Blocks(
+        edge_weight=cut(
+            model.edge_weight.dense(), [m[p] if p >= 0 else 0 for p in model.tree.parent], m
+        ),
+        joint_map=cut(model.joint_map, d, m),
+        inertia=cut(model.inertia, m, m),
+        coriolis_accel=cut(model.coriolis_accel, m, one),
+        gyro_force=cut(model.gyro_force, m, one),
+        armature=None if model.armature is None else cut(model.armature, d, one),
+        dof_places=list(layout.dofs.places),
+        scalar=model.scalar,
+    )
+
+
+def row_of_columns(columns: Sequence[Tensor], starts: Sequence[int], rows: int) -> Tensor:
+    """Blocks side by side, each from its own row on in a matrix of that many rows, else zeros."""
+    placed = [
+        pad(block, (0, 0, start, rows - start - block.shape[-2]))
+        for block, start in zip(columns, starts, strict=True)
+    ]
+    return concatenate(placed, dim=-1)
+
+
+def concatenate(blocks: Sequence[Tensor], dim: int) -> Tensor:
+    """Matrices one after another along dim -2 or -1, batch dimensions broadcast."""
+    batch = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks))
+    return torch.cat([block.expand(*batch, *block.shape[-2:]) for block in blocks], dim=dim)
+
+
+def block_diagonal(blocks: Sequence[Tensor]) -> Tensor:
+    """Blocks along the diagonal of a dense matrix."""
+    end = list(accumulate(block.shape[-2] for block in blocks))
+    return row_of_columns(blocks, [0, *end[:-1]], end[-1])
+
+
+def connector(tree: Tree, blocks: Blocks, above: Sequence[int], below: Sequence[int]) -> Tensor:
+    """The part of E_A with the rows of nodes `above` and the columns of nodes `below`, dense.
+
+    Returns:
+        `[*batch, sum of m over above, sum of m over below]`; zero but for the edges between them.
+    """
+    sizes = [blocks.inertia[k].shape[-1] for k in above]
+    start = dict(zip(above, accumulate(sizes, initial=0), strict=False))
+    columns, starts = [blocks.inertia[0].new_zeros(0, 0)], [0]
+    for k in below:
+        weight, p = blocks.edge_weight[k], tree.parent[k]
+        columns.append(weight if p in start else weight[..., :0, :])
+        starts.append(start.get(p, 0))
+    return row_of_columns(columns, starts, sum(sizes))

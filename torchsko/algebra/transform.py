@@ -1,0 +1,129 @@
+r"""Aggregation: SKO models with fewer, larger nodes and the same dynamics.
+
+When a set S of nodes meets the aggregation condition it becomes one node, with the stacked
+velocities of its members. In the order C, S, P of `partition`,
+
+.. math::
+    E_A \to \begin{bmatrix} E_C & 0 & 0 \\ B_S & 0 & 0 \\ 0 & E_{SP} A_S & E_P \end{bmatrix}, \quad
+    H_S \to H_S A_S, \quad a_S \to A_S^* a_S
+
+while M (now one block), b and the armature stay. Mass matrix, bias and accelerations are those of
+the model it came from, entry by entry: an aggregated model keeps the order of the dof vectors, in
+any numbering of the tree.
+
+============= ============================================= =======================
+paper         meaning                                       code
+============= ============================================= =======================
+A_S           SPO inside S                                  ``A_S``
+E_SP          weights of the edges from S to its parent     ``E_SP``
+E_SP A_S      A(j, i) for all members i, j the new parent   ``weights``
+H_S A_S       joint map of the new node                     ``joint_maps``
+============= ============================================= =======================
+
+Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
+Nonlinear Dynamics, 2011, section 6.
+DEPARTS: Eqs. 40-41 write the bias with the untransformed a; it takes A_S* a_S there as well, since
+A_a* a is not A* a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.blocks import Blocks, block_diagonal, blocks_of, connector
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.subgraph import (
+    coarse_tree,
+    contract,
+    contracted_groups,
+    induced_subgraph,
+    node_numbers,
+    segment_groups,
+)
+from torchsko.algebra.tree import Tree
+
+
+def aggregate(model: SKOModel, nodes: Iterable[int | str], name: str | None = None) -> SKOModel:
+    """The model in which a set of nodes is one node; same dynamics, same dof vectors.
+
+    The new node has m_S = sum m_k velocities and d_S = sum d_k dofs. It stands in the tree where
+    its lowest-numbered member stood, its members' velocities stacked in their old order. Dof
+    vectors keep the order they have in `model`, whatever the numbering, so mass matrices, biases
+    and accelerations compare entry by entry; `layout.dofs.places` says where each node's dofs are.
+
+    Args:
+        model: any SKO model, also an aggregated one.
+        nodes: numbers or names of the nodes; they must meet the aggregation condition.
+        name: name of the new node; by default its members' names joined by "+".
+
+    Returns:
+        An SKO model on the contracted tree. Its joint map is orthonormal no longer.
+
+    Raises:
+        TreeError: when the nodes do not meet the aggregation condition; the message says why and
+            gives the `aggregation_subgraph` that does.
+
+    Reference: Jain 2011, Transformations Part I, Lemmas 7-9, Corollary 6.1.
+    """
+    S = node_numbers(model.tree, nodes)
+    return _regroup(model, contract(model.tree, S, name), contracted_groups(model.tree, S))
+
+
+def aggregate_segments(model: SKOModel) -> SKOModel:
+    """The model with one node per serial-chain segment; same dynamics, same dof vectors.
+
+    Reference: Jain 2011, Transformations Part I, section 7.
+    """
+    groups = segment_groups(model.tree)
+    return _regroup(model, coarse_tree(model.tree, groups), groups)
+
+
+def _regroup(model: SKOModel, coarse: Tree, groups: Sequence[Sequence[int]]) -> SKOModel:
+    """The model on the coarse tree whose node i stands for groups[i] (Lemma 9)."""
+    tree, blocks = model.tree, blocks_of(model)
+
+    def stacked(of: list[Tensor], S: Sequence[int]) -> Tensor:
+        return torch.cat([of[k] for k in S], dim=-2)
+
+    weights, joint_maps, inertias, coriolis = [], [], [], []
+    for S, p in zip(groups, coarse.parent, strict=True):
+        A_S = resolvent(connector(tree, blocks, S, S), induced_subgraph(tree, S).nilpotency)
+        E_SP = connector(tree, blocks, groups[p] if p >= 0 else (), S)
+        weights.append(E_SP @ A_S)
+        joint_maps.append(block_diagonal([blocks.joint_map[k] for k in S]) @ A_S)
+        inertias.append(block_diagonal([blocks.inertia[k] for k in S]))
+        coriolis.append(A_S.mT @ stacked(blocks.coriolis_accel, S))
+    armature = blocks.armature
+    return Blocks(
+        edge_weight=weights,
+        joint_map=joint_maps,
+        inertia=inertias,
+        coriolis_accel=coriolis,
+        gyro_force=[stacked(blocks.gyro_force, S) for S in groups],
+        armature=None if armature is None else [stacked(armature, S) for S in groups],
+        dof_places=[tuple(i for k in S for i in blocks.dof_places[k]) for S in groups],
+        scalar=blocks.scalar,
+    ).model(coarse)
+
+
+def resolvent(E: Tensor, nilpotency: int) -> Tensor:
+    """(I - E)^-1 = (I + E)(I + E^2)(I + E^4)... for a matrix whose power `nilpotency` is zero.
+
+    Args:
+        E: `[*batch, m, m]`.
+        nilpotency: smallest p with E^p = 0.
+
+    Returns:
+        `[*batch, m, m]`, in 2 log2(nilpotency) products.
+
+    Reference: Jain 2011 Part II, section 2 (the SPO as a 1-resolvent).
+    """
+    A = torch.eye(E.shape[-1], dtype=E.dtype, device=E.device) + E
+    power, reach = E, 2
+    while reach < nilpotency:
+        power, reach = power @ power, 2 * reach
+        A = A + power @ A
+    return A
