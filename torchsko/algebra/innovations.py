@@ -102,7 +102,53 @@ class Innovations:
         """[I - H psi K]* D^(-1/2)* x, the inverse of `sqrt_transpose`, shape of x."""
         return self._columns(x, columns, self._whiten_transpose)
 
-    def _columns(self, x: Tensor, columns: bool, action: Callable[[Tensor], list[Tensor]]) -> Tensor:
+    def sample(
+        self, n: int, *, generator: torch.Generator | None = None, inverse: bool = False
+    ) -> Tensor:
+        """Normal samples of mean zero whose covariance is the mass matrix, or its inverse, O(N) each.
+
+        White noise x becomes `sqrt(x)`, or `whiten_transpose(x)`. Samples are differentiable in the
+        model's tensors for fixed noise.
+
+        Args:
+            n: number of samples for every batch entry.
+            generator: source of the noise, on the model's device; torch's own when left out, as it must
+                be inside `torch.compile`.
+            inverse: covariance M^-1 instead of M. Velocities drawn so, times sqrt(k T), are those of
+                a system at temperature T.
+
+        Returns:
+            `[n, *batch, num_dof]`.
+
+        Reference: Jain 2011, Part II, Lemma 11.
+        """
+        M = self.model.inertia
+        shape = (n, *self.model.batch_shape, self.model.num_dof)
+        noise = torch.randn(shape, generator=generator, dtype=M.dtype, device=M.device)
+        return self.whiten_transpose(noise) if inverse else self.sqrt(noise)
+
+    def hinge_certificate(self) -> Tensor:
+        """Smallest eigenvalue of the hinge inertia D(k) of every node, `[*batch, num_nodes]`.
+
+        The mass matrix is positive definite if and only if all are positive. The node of the smallest
+        one says which joint next to no inertia resists. Nodes in the tree's order; units are those of
+        D(k), mixed where a joint both turns and slides.
+
+        Reference: Jain 2011, Part II, Corollary 6.1.
+        """
+        layout = self.model.layout
+        padding = layout.split_dofs(layout.dofs.padding[..., None], -2)
+        smallest = [
+            _smallest_eigenvalue(D, pad[..., 0])
+            for D, pad in zip(self.riccati.hinge_inertia, padding, strict=True)
+        ]
+        batch = self.model.batch_shape
+        packed = torch.cat([level.expand(*batch, level.shape[-1]) for level in smallest], -1)
+        return layout.tree_order(packed, -1)
+
+    def _columns(
+        self, x: Tensor, columns: bool, action: Callable[[Tensor], list[Tensor]]
+    ) -> Tensor:
         layout = self.model.layout
         y = action(layout.dofs.pack(x if columns else x[..., None]))
         flat = layout.dofs.unpack(join([layout.widen_dofs(level) for level in y]))
@@ -216,6 +262,17 @@ class Innovations:
             alpha = _add(alpha_plus, spread(H[depth], x_levels[depth]))
             y.append(spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar).mT @ rate)
         return y
+
+
+def _smallest_eigenvalue(D: Tensor, padding: Tensor) -> Tensor:
+    """Of each block `[*, n, d, d]`, leaving padded dofs `[n, d]` out of account; `[*, n]`."""
+    if D.shape[-1] == 1:
+        return D[..., 0, 0]
+    # On the diagonal of padded dofs stands 1, made larger than every eigenvalue here.
+    bound = D.square().sum((-2, -1)).sqrt()
+    return torch.linalg.eigvalsh(D + padding.to(D.dtype).diag_embed() * bound[..., None, None])[
+        ..., 0
+    ]
 
 
 def _times(G: Tensor, eps: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
-r"""Composite-body inertias and the mass matrix.
+r"""The mass matrix from composite-body inertias.
 
 .. math::
-    R = E_A R E_A^* + M, \qquad
     \mathcal{M} = H R H^* + H \tilde{A} R H^* + H R \tilde{A}^* H^* + S
 
 ======== ================================ ==========================
@@ -21,24 +20,11 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import EdgeWeight
+from torchsko.algebra.hinge import join
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
+from torchsko.algorithms.composite_body import composite_inertia
 from torchsko.symmetric import mirror
-from torchsko.algebra.sweeps import join
-
-
-def composite_inertia(model: SKOModel) -> tuple[Tensor, ...]:
-    """Composite-body inertias R, one tensor `[*batch, n_l, m, m]` per level (Alg. 4.1).
-
-    R(k) is the inertia of node k with everything outboard of it frozen.
-    """
-    layout = model.layout
-    R = list(layout.split(model.inertia))
-    edges = model.edge_weight.split(layout.level_sizes)
-    for depth in range(len(R) - 1, 0, -1):
-        handed = edges[depth].congruence(R[depth])
-        R[depth - 1] = R[depth - 1] + layout.links[depth].sum_to_parents(handed)
-    return tuple(R)
 
 
 def mass_matrix(model: SKOModel) -> Tensor:
@@ -83,7 +69,9 @@ def _ancestors(layout: Layout, depth: int, edges: EdgeWeight) -> EdgeWeight:
 
 def _ancestors_map(layout: Layout, depth: int, H: Tensor, count: int) -> Tensor:
     """For every node deeper than `depth`, the joint map of its ancestor at `depth`."""
-    return H if layout.level_sizes[depth] == 1 else H.index_select(-3, layout.ancestor[depth][-count:])
+    return (
+        H if layout.level_sizes[depth] == 1 else H.index_select(-3, layout.ancestor[depth][-count:])
+    )
 
 
 def _append(here: Tensor, X: Tensor | None) -> Tensor:

@@ -1,0 +1,118 @@
+r"""The mass of a system as felt at its nodes: the extended operational space compliance Omega.
+
+.. math::
+    J \mathcal{M}^{-1} J^* = B^* \Omega B, \qquad \Omega = \psi^* H^* D^{-1} H \psi
+
+for a Jacobian J = B* A* H* with pick-off B. Omega is a backward Lyapunov product of the SPO psi, whose
+weights are A (I - G H), *not* A: its diagonal blocks follow from one sweep, any other from two paths.
+
+======== ======================================== =======================
+paper    meaning                                  code
+======== ======================================== =======================
+Omega    acceleration of node i per force on j    ``block``, ``dense``
+Upsilon  its diagonal blocks                      ``compliance_kernel``
+psi      SPO of the weights A (I - G H)           ``weight``
+======== ======================================== =======================
+
+Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
+Dynamics 26(3), 2011, section 6.2, Lemma 5 and Algorithm 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from torchsko.algebra.articulated import articulated_operators
+from torchsko.algebra.edges import EdgeWeight
+from torchsko.algebra.innovations import Innovations
+from torchsko.algebra.layout import Layout
+from torchsko.algebra.lyapunov import Levels, backward_block, backward_diag_of, backward_terms
+from torchsko.algebra.model import SKOModel
+
+
+@dataclass(frozen=True, eq=False)
+class ExtendedCompliance:
+    """Omega, held as its diagonal blocks and the weights of psi; made by `extended_compliance`.
+
+    Attributes:
+        layout: the tree and its block sizes.
+        weight: of psi, A (I - G H).
+        compliance_kernel: Upsilon, one tensor `[*batch, n_l, m, m]` per level.
+    """
+
+    layout: Layout
+    weight: EdgeWeight
+    compliance_kernel: Levels
+
+    def block(self, i: int, j: int) -> Tensor:
+        """Block Omega(i, j), `[*batch, m_i, m_j]`; zero for nodes on different bases.
+
+        Args:
+            i: row node, in the tree's numbering.
+            j: column node.
+
+        Reference: Jain 2011, Part II, Algorithm 4.3.
+        """
+        return backward_block(
+            self.layout, self.weight, self.weight, self.compliance_kernel, i, j
+        )
+
+    def dense(self) -> Tensor:
+        """All of Omega, `[*batch, M, M]`, M the sum of the node sizes."""
+        terms = backward_terms(self.layout, self.weight, self.weight, self.compliance_kernel)
+        return terms.total()
+
+
+def extended_compliance(model: SKOModel) -> ExtendedCompliance:
+    """Factor Omega = psi* H* D^-1 H psi: one Riccati sweep and one backward Lyapunov sweep, O(N).
+
+    Args:
+        model: an SKO model.
+
+    Returns:
+        Its diagonal blocks and the weights of psi. Their units are 1/kg, 1/(kg m), 1/(kg m^2).
+
+    Reference: Jain 2011, Part II, Eq. 60 and Lemma 5.
+    """
+    art, H = articulated_operators(model), model.joint_map
+    weight = art.art_spo.edge_weight
+    X = H.mT @ art.hinge_compliance.blocks @ H
+    return ExtendedCompliance(model.layout, weight, backward_diag_of(model.layout, weight, X))
+
+
+def operational_space_compliance(model: SKOModel, i: int, j: int) -> Tensor:
+    """Block Omega(i, j): acceleration of node i per unit force on node j, everything else driven.
+
+    For several blocks of one model, call `extended_compliance` once and its `block` for each.
+
+    Args:
+        model: an SKO model.
+        i: row node, in the tree's numbering.
+        j: column node.
+
+    Returns:
+        `[*batch, m_i, m_j]`; zero for nodes on different bases.
+
+    Reference: Jain 2011, Part II, section 6.2 and Algorithm 4.3.
+    """
+    return extended_compliance(model).block(i, j)
+
+
+def reflected_compliance(fac: Innovations, jacobian: Tensor) -> Tensor:
+    """J M^-1 J* of any rows J, as V* V with V = D^(-1/2) [I - H psi K] J*, O(N) for each row.
+
+    A product of that form is symmetric and positive semi-definite whatever the rounding.
+
+    Args:
+        fac: the factored mass matrix, `innovations(model)`.
+        jacobian: J, `[*batch, r, num_dof]`.
+
+    Returns:
+        `[*batch, r, r]`.
+
+    Reference: Jain 2011, Part II, Eq. 59.
+    """
+    V = fac.whiten(jacobian.mT, columns=True)
+    return V.mT @ V
