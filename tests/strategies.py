@@ -130,10 +130,10 @@ def dense_blocks(model: SKOModel, packed: Tensor, rows: str, cols: str) -> Tenso
     r, c = getattr(model.layout, rows).places, getattr(model.layout, cols).places
     blocks = model.layout.tree_order(packed, -3)
     out = blocks.new_zeros(*blocks.shape[:-3], sum(map(len, r)), sum(map(len, c)))
-    for k in range(model.tree.num_nodes):
-        for i, row in enumerate(r[k]):
-            for j, col in enumerate(c[k]):
-                out[..., row, col] = blocks[..., k, i, j]
+    for k, (row, col) in enumerate(zip(r, c, strict=True)):
+        if row and col:
+            i = torch.tensor(row)[:, None]
+            out[..., i, list(col)] = blocks[..., k, : len(row), : len(col)]
     return out
 
 
@@ -163,7 +163,7 @@ def dense_riccati(model: SKOModel) -> SimpleNamespace:
         G = P @ H.mT @ torch.linalg.inv(D)
         P_plus = P - G @ D @ G.mT
         P = M + E @ P_plus @ E.mT
-    I = torch.eye(M.shape[-1], dtype=M.dtype)  # noqa: E741
+    I = torch.eye(M.shape[-1], dtype=M.dtype)
     D = H @ P @ H.mT + S
     G = P @ H.mT @ torch.linalg.inv(D)
     tau_bar = I - G @ H
@@ -187,7 +187,11 @@ def dense_bias(model: SKOModel) -> Tensor:
 
 
 def random_mechanism(
-    kinds: list[str], parents: list[int], seed: int = 0, armature: bool = False, passive: bool = True
+    kinds: list[str],
+    parents: list[int],
+    seed: int = 0,
+    armature: bool = False,
+    passive: bool = True,
 ) -> ts.Mechanism:
     """A mechanism of these joints on this tree (parents before children) with random parameters."""
     g = torch.Generator().manual_seed(seed)
