@@ -167,8 +167,11 @@ def test_sets_of_nodes_that_are_none_are_refused(nodes, words):
 @pytest.mark.parametrize(
     ("edges", "words"),
     [
-        ([("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], "'d' has two parents, 'b' and 'c'"),
-        ([("a", "b"), ("b", "c"), ("c", "a")], "cycle"),
+        (
+            [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")],
+            "'d' has two parents, 'b' and 'c'(?s:.*)not independent",
+        ),
+        ([("a", "b"), ("b", "c"), ("c", "a")], "cycle(?s:.*)not nilpotent"),
         ([("a", "a")], "its own parent"),
     ],
 )

@@ -89,9 +89,7 @@ class Tree:
         return Tree(tuple(-1 if p is None else number[p] for p in parents.values()), tuple(parents))
 
     @staticmethod
-    def from_edges(
-        edges: Iterable[tuple[str, str]], nodes: Sequence[str] | None = None
-    ) -> Tree:
+    def from_edges(edges: Iterable[tuple[str, str]], nodes: Sequence[str] | None = None) -> Tree:
         """Tree from directed edges (parent, child); refuses any other digraph.
 
         Args:
@@ -99,9 +97,11 @@ class Tree:
             nodes: all node names in the numbering wanted; by default in order of appearance.
 
         Raises:
-            TreeError: when a node has two parents (the SKO operator of a digraph that is no tree is
-                not nilpotent path by path: Jain 2011, Part II, section 8.2), on a cycle, a
-                self-loop or an edge to an unlisted node.
+            TreeError: when a node has two parents (its velocity must follow from both, so the rates
+                of its two hinges are not independent), on a cycle or a self-loop (the SKO operator
+                is not nilpotent and has no SPO), or an edge to an unlisted node.
+
+        Reference: Jain 2011 Part II, section 8.2.
         """
         edges = list(edges)
         names = list(dict.fromkeys(n for e in edges for n in e) if nodes is None else nodes)
@@ -117,8 +117,8 @@ class Tree:
             if (first := parents[child]) is not None:
                 raise TreeError(
                     f"node {child!r} has two parents, {first!r} and {p!r}.\n"
-                    "In a tree one path leads from a node to its base; with two, the products of "
-                    "edge weights along them differ and the SKO recursions have no meaning.\n"
+                    "Its velocity would have to follow from both at once, so the rates of its two "
+                    "hinges are not independent, as those of an SKO model must be.\n"
                     f"Cut one of the edges ({first!r}, {child!r}), ({p!r}, {child!r}) and impose "
                     "it as a loop constraint, or aggregate the nodes of the loop into one."
                 )
@@ -209,9 +209,7 @@ class Tree:
 
         They partition the nodes; a segment starts at a base or below a branching node.
         """
-        starts = [
-            k for k in self.order if (p := self.parent[k]) < 0 or len(self.children[p]) != 1
-        ]
+        starts = [k for k in self.order if (p := self.parent[k]) < 0 or len(self.children[p]) != 1]
         found = []
         for k in starts:
             run = [k]
@@ -274,6 +272,7 @@ def _refuse_cycle(parent: tuple[int, ...], names: tuple[str, ...]) -> None:
             loop = [*path[path.index(p) :], p]
             raise TreeError(
                 f"the parents form a cycle: {' -> '.join(names[k] for k in loop)}.\n"
-                "No base is reached from its nodes, so no sweep can start.\n"
+                "Around it paths never end: the SKO operator is not nilpotent, so the SPO "
+                "(I - E_A)^-1 does not exist and no sweep can start.\n"
                 f"Cut it: give one of them the parent -1, for example parents[{loop[0]}] = -1."
             )
