@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def skew(v: Tensor) -> Tensor:
-    """The matrix of the cross product, skew(v) w = v x w: `[*, 3]` to `[*, 3, 3]`."""
+    """Matrix of the cross product with a vector, v x w: `[*, 3]` to `[*, 3, 3]`."""
     identity = torch.eye(3, dtype=v.dtype, device=v.device)
     return cross(v[..., None, :], identity).mT  # its columns are v x e_j
 
