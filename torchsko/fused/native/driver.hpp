@@ -25,6 +25,7 @@ struct Call {
 
 // Transposes W vectors: log2(W) perfect shuffles.
 INLINE void transpose(V* a) {
+#pragma GCC unroll 4
   for (int step = 1; step < W; step *= 2) {
     V b[W];
 #pragma GCC unroll 16
