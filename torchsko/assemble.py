@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import final
 
 import torch
@@ -38,6 +39,7 @@ from torchsko.spatial.transform import (
     translate_force,
     translate_inertia,
     translate_motion,
+    turn_inertia,
 )
 
 
@@ -97,7 +99,13 @@ def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
         turn, shift = joint_poses(mech, q)
         placed = mech.layout.breadth_first(mech.joint_rotation, -3)
         position = mech.layout.breadth_first(mech.joint_position, -2)
-        return RigidEdges((turn, shift, placed, position))
+        aligned = tuple(
+            mech.aligned and mech.joint_kinds[k] in ("revolute", "prismatic")
+            for level in mech.layout.tree.levels
+            for k in level
+        )
+        axis = mech.layout.breadth_first(mech.axis, -2)
+        return RigidEdges((turn, shift, placed, position), axis, aligned)
     parts = [_weight_terms(mech, group, q) for group in mech.joints.groups]
     levels = [
         mech.joints.level(depth, lambda g, first, n: parts[g].narrow(first, n), -3)
@@ -214,11 +222,15 @@ class RigidEdges(EdgeWeight):
     Attributes:
         pose: joint rotation, joint translation, placement rotation, placement translation; each
             `[*batch, n, 3, 3]` or `[*batch, n, 3]`, None for the identity or zero.
+        axis: joint axes, `[*batch, n, 3]`.
+        aligned: for each node, whether its joint moves about or along one coordinate axis.
         freedom: joint maps H whose directions are annihilated first, `[n, d, 6]`.
         scalar: always True.
     """
 
     pose: tuple[Tensor | None, Tensor | None, Tensor, Tensor]
+    axis: Tensor
+    aligned: tuple[bool, ...]
     freedom: Tensor | None = None
     scalar: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
 
@@ -253,7 +265,9 @@ class RigidEdges(EdgeWeight):
         if self.freedom is not None:
             keep = torch.eye(6, dtype=P.dtype, device=P.device) - self.freedom.mT @ self.freedom
             P = keep @ P @ keep
-        P = P if turn is None else rotate_inertia(turn, P)
+        if turn is not None:
+            about_axis = all(self.aligned)
+            P = turn_inertia(self.axis, turn, P) if about_axis else rotate_inertia(turn, P)
         P = P if shift is None else translate_inertia(shift, P)
         return translate_inertia(position, rotate_inertia(rotation, P))
 
@@ -270,7 +284,9 @@ class RigidEdges(EdgeWeight):
         )
         freedom = [None] * len(runs) if self.freedom is None else self.freedom.split(runs, -3)
         parts = zip(turn, shift, rotation, position, strict=True)
-        return [RigidEdges(pose, H) for pose, H in zip(parts, freedom, strict=True)]
+        axis, ends = self.axis.split(runs, -2), accumulate(runs)
+        aligned = [self.aligned[end - n : end] for n, end in zip(runs, ends, strict=True)]
+        return [RigidEdges(*run) for run in zip(parts, axis, aligned, freedom, strict=True)]
 
     def select(self, nodes: Tensor) -> RigidEdges:
         """The weights at these positions."""
@@ -279,7 +295,9 @@ class RigidEdges(EdgeWeight):
             for part, dim in zip(self.pose, (-3, -2, -3, -2), strict=True)
         )
         freedom = None if self.freedom is None else self.freedom.index_select(-3, nodes)
-        return RigidEdges((turn, shift, rotation, position), freedom)
+        axis = self.axis.index_select(-2, nodes)
+        # Which joints these are stands in a tensor: the general form serves all.
+        return RigidEdges((turn, shift, rotation, position), axis, (False,), freedom)
 
     def dense(self) -> Tensor:
         """The matrices `[*batch, n, 6, 6]`."""

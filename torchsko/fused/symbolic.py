@@ -72,7 +72,7 @@ class Symbolic(Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
