@@ -74,6 +74,9 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Pose:
         ShapeError: when q does not fit the mechanism.
     """
     bodies = forward_kinematics(mech, q)
+    batch = torch.broadcast_shapes(
+        bodies.rotation.shape[:-3], mech.frame_rotation.shape[:-3], mech.frame_position.shape[:-2]
+    )
     rotations, positions = [], []
     for name in frames:
         k = mech.frame_index(name)
@@ -81,8 +84,8 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Pose:
         if (body := mech.frame_body[k]) >= 0:
             R_body, r_body = bodies.rotation[..., body, :, :], bodies.position[..., body, :]
             R, r = R_body @ R, r_body + (R_body @ r[..., None])[..., 0]
-        rotations.append(R.expand(*bodies.rotation.shape[:-3], 3, 3))
-        positions.append(r.expand(*bodies.position.shape[:-2], 3))
+        rotations.append(R.expand(*batch, 3, 3))
+        positions.append(r.expand(*batch, 3))
     return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
 
 
@@ -117,4 +120,4 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
             continue
         X = force_matrix(mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :])
         found.append(X.mT @ J[..., body, :, :])
-    return torch.stack(found, -3)
+    return torch.stack(torch.broadcast_tensors(*found), -3)

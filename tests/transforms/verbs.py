@@ -1,0 +1,174 @@
+"""Every public function of mechanisms as data: the one registry that the transform tests run over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from strategies import random_mechanism
+from torch import Tensor
+
+import torchsko as ts
+
+KINEMATIC = ("joint_rotation", "joint_position", "axis")
+FRAMES = ("frame_rotation", "frame_position")
+INERTIAL = ("mass", "com", "inertia")
+PASSIVE = ("damping", "friction", "stiffness", "spring_reference")
+SYSTEM = (*KINEMATIC, *INERTIAL, "armature")
+DYNAMIC = (*SYSTEM, *PASSIVE, "gravity")
+
+CONFIGURATIONS = ("q", "start", "end")
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A public function: the states and the parameters that its result depends on, and how to call it."""
+
+    name: str
+    states: tuple[str, ...]
+    parameters: tuple[str, ...]
+    call: Callable[..., Tensor | tuple[Tensor, ...]]
+
+    def reads(self, mech: ts.Mechanism) -> tuple[str, ...]:
+        """Names of all its tensor inputs; armature only where the mechanism has some."""
+        parameters = [p for p in self.parameters if p != "armature" or mech.has_armature]
+        return (*self.states, *parameters)
+
+    def __call__(self, mech: ts.Mechanism, **inputs: Tensor) -> tuple[Tensor, ...]:
+        """Results as a tuple; parameters among the inputs replace the mechanism's."""
+        states = {name: inputs.pop(name) for name in self.states}
+        result = self.call(mech.replace(**inputs), **states)
+        return (result,) if isinstance(result, Tensor) else tuple(result)
+
+    def function(self, mech: ts.Mechanism) -> Callable[..., tuple[Tensor, ...]]:
+        """The verb as a function of the tensors that it reads, in order."""
+        names = self.reads(mech)
+        return lambda *tensors: self(mech, **dict(zip(names, tensors, strict=True)))
+
+
+def _model(mech: ts.Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor) -> tuple[Tensor, ...]:
+    """Fields of the model; those that no batched input reaches keep no batch, so all are expanded."""
+    model = ts.assemble(mech, q, qd, f_ext)
+    fields = (
+        model.edge_weight.dense(),
+        model.joint_map,
+        model.inertia,
+        model.coriolis_accel,
+        model.gyro_force,
+    )
+    return tuple(field.expand(*model.batch_shape, *field.shape[-3:]) for field in fields)
+
+
+def _factor(mech: ts.Mechanism, q: Tensor) -> ts.Innovations:
+    return ts.innovations(ts.assemble(mech, q))
+
+
+def _frames(mech: ts.Mechanism) -> tuple[str, ...]:
+    return mech.frame_names
+
+
+VERBS = (
+    Verb("inverse_dynamics", ("q", "qd", "qdd", "f_ext"), DYNAMIC, ts.inverse_dynamics),
+    Verb("forward_dynamics", ("q", "qd", "tau", "f_ext"), DYNAMIC, ts.forward_dynamics),
+    Verb("mass_matrix", ("q",), SYSTEM, ts.mass_matrix),
+    Verb(
+        "bias_force",
+        ("q", "qd", "f_ext"),
+        (*KINEMATIC, *INERTIAL, *PASSIVE, "gravity"),
+        ts.bias_force,
+    ),
+    Verb("passive_force", ("q", "qd"), PASSIVE, ts.passive_force),
+    Verb("forward_kinematics", ("q",), KINEMATIC, ts.forward_kinematics),
+    Verb(
+        "frame_pose",
+        ("q",),
+        (*KINEMATIC, *FRAMES),
+        lambda mech, q: ts.frame_pose(mech, q, _frames(mech)),
+    ),
+    Verb(
+        "frame_jacobian",
+        ("q",),
+        (*KINEMATIC, *FRAMES),
+        lambda mech, q: ts.frame_jacobian(mech, q, _frames(mech)),
+    ),
+    Verb("integrate", ("q", "step"), (), ts.integrate),
+    Verb("difference", ("start", "end"), (), ts.difference),
+    Verb("assemble", ("q", "qd", "f_ext"), (*KINEMATIC, *INERTIAL, "gravity"), _model),
+    Verb("innovations.solve", ("q", "x"), SYSTEM, lambda mech, q, x: _factor(mech, q).solve(x)),
+    Verb("innovations.logdet", ("q",), SYSTEM, lambda mech, q: _factor(mech, q).logdet()),
+    Verb("innovations.inverse", ("q",), SYSTEM, lambda mech, q: _factor(mech, q).inverse()),
+    Verb("innovations.sqrt", ("q", "x"), SYSTEM, lambda mech, q, x: _factor(mech, q).sqrt(x)),
+    Verb("innovations.whiten", ("q", "x"), SYSTEM, lambda mech, q, x: _factor(mech, q).whiten(x)),
+    Verb(
+        "innovations.sqrt_transpose",
+        ("q", "x"),
+        SYSTEM,
+        lambda mech, q, x: _factor(mech, q).sqrt_transpose(x),
+    ),
+    Verb(
+        "innovations.whiten_transpose",
+        ("q", "x"),
+        SYSTEM,
+        lambda mech, q, x: _factor(mech, q).whiten_transpose(x),
+    ),
+)
+
+
+def mixed_tree(armature: bool = False) -> ts.Mechanism:
+    """All kinds of joints, branched, in an order that is not breadth first; springs on each.
+
+    One link is merged into a moving body, one into the inertial frame.
+    """
+    kinds = ["revolute", "prismatic", "spherical", "free", "fixed", "fixed"]
+    mech = random_mechanism(kinds, [-1, 0, 1, 0, 1, -1], seed=3, armature=armature)
+    g = torch.Generator().manual_seed(4)
+    reference, _ = mech.random_state(generator=g)
+    stiffness = torch.rand(mech.num_dof, generator=g, dtype=torch.float64)
+    return mech.replace(stiffness=stiffness, spring_reference=reference)
+
+
+def sample(mech: ts.Mechanism, name: str, batch: tuple[int, ...], g: torch.Generator) -> Tensor:
+    """A random tensor `[*batch, ...]` for one input: a state, or a parameter near the mechanism's own.
+
+    Parameters stay physical: rotations turn, unit axes stay unit, inertias gain a multiple of one.
+    """
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(*batch, *shape, generator=g, dtype=torch.float64)
+
+    if name in CONFIGURATIONS or name == "spring_reference":
+        return mech.random_state(*batch, generator=g)[0]
+    if name in ("qd", "qdd", "tau", "x"):
+        return randn(mech.num_dof)
+    if name == "step":
+        return 0.5 * randn(mech.num_dof)
+    if name == "f_ext":
+        return randn(mech.num_bodies, 6)
+    value = getattr(mech, name)
+    if name in ("joint_rotation", "frame_rotation"):
+        return value @ torch.linalg.matrix_exp(0.3 * (w := randn(*value.shape)) - 0.3 * w.mT)
+    if name == "axis":
+        return torch.nn.functional.normalize(value + 0.3 * randn(*value.shape), dim=-1)
+    if name == "inertia":
+        eye = torch.eye(3, dtype=torch.float64)
+        return value + randn(mech.num_bodies)[..., None, None].square() * eye
+    if name in ("com", "joint_position", "frame_position", "gravity"):
+        return value + 0.3 * randn(*value.shape)
+    return value * (1 + 0.5 * torch.rand(*batch, *value.shape, generator=g, dtype=torch.float64))
+
+
+def inputs(
+    mech: ts.Mechanism, verb: Verb, batch: tuple[int, ...] = (), seed: int = 0
+) -> dict[str, Tensor]:
+    """One random tensor for every input of a verb, each `[*batch, ...]`."""
+    g = torch.Generator().manual_seed(seed)
+    return {name: sample(mech, name, batch, g) for name in verb.reads(mech)}
+
+
+CASES = {f"{verb.name}-bare": (verb, mixed_tree()) for verb in VERBS} | {
+    f"{verb.name}-armature": (verb, mixed_tree(armature=True))
+    for verb in VERBS
+    if "armature" in verb.parameters
+}
+"""Every verb on the mixed tree; those that read the armature also on one that has some."""
