@@ -22,6 +22,7 @@ from torchsko.builder import checked as checked
 from torchsko.builder import load as load
 from torchsko.dynamics import bias_force as bias_force
 from torchsko.dynamics import forward_dynamics as forward_dynamics
+from torchsko.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.dynamics import mass_matrix as mass_matrix
 from torchsko.dynamics import passive_force as passive_force
@@ -30,6 +31,7 @@ from torchsko.errors import MechanismError as MechanismError
 from torchsko.errors import MissingExtraError as MissingExtraError
 from torchsko.errors import RobotFileError as RobotFileError
 from torchsko.errors import ShapeError as ShapeError
+from torchsko.errors import SingularError as SingularError
 from torchsko.errors import TorchskoError as TorchskoError
 from torchsko.errors import TreeError as TreeError
 from torchsko.kinematics import Pose as Pose
@@ -40,4 +42,11 @@ from torchsko.learn.module import Dynamics as Dynamics
 from torchsko.mechanism.joints import difference as difference
 from torchsko.mechanism.joints import integrate as integrate
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
+from torchsko.operational_space import (
+    consistent_jacobian_inverse as consistent_jacobian_inverse,
+)
+from torchsko.operational_space import (
+    operational_space_compliance as operational_space_compliance,
+)
+from torchsko.operational_space import operational_space_inertia as operational_space_inertia
 from torchsko.rollout.rollout import rollout as rollout

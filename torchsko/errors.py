@@ -33,3 +33,7 @@ class CompilerError(FusedError):
 
 class MissingExtraError(TorchskoError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
+
+
+class SingularError(TorchskoError):
+    """A matrix that has to be inverted is singular; names the samples, says what else there is."""

@@ -173,7 +173,7 @@ class Innovations:
         eps: list[Tensor] = []
         received: Tensor | None = None
         for depth in reversed(range(len(H))):
-            z = _add(None if bias is None else bias[depth], received)
+            z = received if bias is None else _add(received, bias[depth])
             eps.append(T_levels[depth] if z is None else T_levels[depth] - project(H[depth], z))
             if depth:
                 handed = edges[depth].up(_add(z, _times(G[depth], eps[-1])))
@@ -196,7 +196,8 @@ class Innovations:
             if alpha is not None:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
                 accel = accel - G[depth].mT @ alpha_plus
-            alpha = _add(_add(alpha_plus, spread(H[depth], accel)), None if a is None else a[depth])
+            alpha = _add(alpha_plus, spread(H[depth], accel))
+            alpha = alpha if a is None else alpha + a[depth]
             qdd.append(accel)
         return qdd
 
@@ -280,9 +281,9 @@ def _times(G: Tensor, eps: Tensor) -> Tensor:
     return G * eps if G.shape[-1] == 1 else G @ eps
 
 
-def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:
-    """Sum of two terms, either of which may be absent."""
-    return y if x is None else x if y is None else x + y
+def _add(x: Tensor | None, y: Tensor) -> Tensor:
+    """Sum of two terms of which the first may be absent."""
+    return y if x is None else x + y
 
 
 def innovations(model: SKOModel) -> Innovations:

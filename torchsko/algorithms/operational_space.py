@@ -21,7 +21,9 @@ Dynamics 26(3), 2011, section 6.2, Lemma 5 and Algorithm 4.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+import torch
 from torch import Tensor
 
 from torchsko.algebra.articulated import articulated_operators
@@ -30,6 +32,10 @@ from torchsko.algebra.innovations import Innovations
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.lyapunov import Levels, backward_block, backward_diag_of, backward_terms
 from torchsko.algebra.model import SKOModel
+from torchsko.errors import ShapeError, SingularError
+
+Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float]
+"""What a singular sample gives; see `invert_compliance`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,3 +122,69 @@ def reflected_compliance(fac: Innovations, jacobian: Tensor) -> Tensor:
     """
     V = fac.whiten(jacobian.mT, columns=True)
     return V.mT @ V
+
+
+def invert_compliance(
+    compliance: Tensor,
+    singular: Singular = "nan",
+    rank_tolerance: float | None = None,
+) -> Tensor:
+    """Operational space inertia Lambda = (J M^-1 J*)^-1, with a say in what singular samples give.
+
+    Args:
+        compliance: J M^-1 J*, `[*batch, r, r]`, symmetric and positive semi-definite.
+        singular: what becomes of a sample whose rank is less than r; the others never notice.
+
+            - ``"nan"``: it is nan, and passes no gradient back.
+            - ``"raise"``: an error names the samples. Reads values: not for `torch.compile` or `vmap`.
+            - ``"pinv"``: the pseudo-inverse of *every* sample: no inertia where motion is impossible.
+              Eigenvalues of a task that turns and slides mix units; their cut then depends on these.
+            - ``("damped", d)``: (J M^-1 J* + d I)^-1 for *every* sample, d > 0 in the units of the
+              compliance. Smooth through singularities, and biased everywhere.
+        rank_tolerance: eigenvalues below this fraction of the largest count as zero; 4 r eps when
+            left out, what rounding makes of an exact zero.
+
+    Returns:
+        `[*batch, r, r]`; nan for samples that are not finite, too.
+
+    Raises:
+        SingularError: with ``"raise"``.
+        ShapeError: when `singular` is none of these.
+
+    Reference: Jain 2011, Part II, section 6.2.
+    """
+    tolerance = 4 * compliance.shape[-1] * torch.finfo(compliance.dtype).eps
+    tolerance = tolerance if rank_tolerance is None else rank_tolerance
+    identity = torch.eye(compliance.shape[-1], dtype=compliance.dtype, device=compliance.device)
+    usable = compliance.isfinite().all(-1).all(-1)
+    if isinstance(singular, tuple) and singular[0] == "damped":
+        compliance = compliance + singular[1] * identity
+    elif singular in ("nan", "raise"):
+        usable = usable & _full_rank(torch.where(usable[..., None, None], compliance, identity), tolerance)
+    elif singular != "pinv":
+        raise ShapeError(
+            f"singular={singular!r} is no rule for singular samples.\n"
+            "What their inertia shall be is for the caller to say.\n"
+            'Pass "nan", "raise", "pinv" or ("damped", 1e-4), say.'
+        )
+    if singular == "raise" and not bool(usable.all()):
+        raise SingularError(
+            f"the task is singular in samples {(~usable).nonzero().tolist()}.\n"
+            "Its Jacobian has dependent rows there, so some task accelerations are impossible and no "
+            "inertia belongs to them.\n"
+            'Pass singular="pinv", ("damped", 1e-4) or "nan", or fewer rows.'
+        )
+    # Singular samples are replaced before the inverse: nan times zero would enter shared gradients.
+    safe = torch.where(usable[..., None, None], compliance, identity)
+    if singular == "pinv":
+        inverse = torch.linalg.pinv(safe, hermitian=True, rtol=tolerance)
+    else:
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(safe).L)
+    return torch.where(usable[..., None, None], inverse, torch.nan)
+
+
+def _full_rank(compliance: Tensor, tolerance: float) -> Tensor:
+    """Whether the smallest eigenvalue is above this fraction of the largest, `[*batch]`."""
+    # A verdict has no derivative, and that of eigenvalues is not wanted.
+    eigenvalues = torch.linalg.eigvalsh(compliance.detach())
+    return eigenvalues[..., 0] > tolerance * eigenvalues[..., -1]

@@ -1,0 +1,150 @@
+r"""Dynamics as felt at named frames: operational space compliance and inertia of a mechanism.
+
+.. math::
+    \Lambda = (J \mathcal{M}^{-1} J^*)^{-1}, \qquad \bar J = \mathcal{M}^{-1} J^* \Lambda
+
+J stacks the Jacobians of the frames, six rows each, [omega; v] in the frame's own axes at its origin.
+For other rows (a position, say) compose `frame_jacobian`, `algorithms.reflected_compliance` and
+`algorithms.invert_compliance` in the same way.
+
+Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
+Dynamics 26(3), 2011, section 6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from torchsko.algebra.innovations import innovations
+from torchsko.algorithms.operational_space import (
+    Singular,
+    invert_compliance,
+    reflected_compliance,
+)
+from torchsko.assemble import assemble
+from torchsko.dynamics import check_state, refuse_singular
+from torchsko.errors import ShapeError
+from torchsko.kinematics import frame_jacobian
+from torchsko.mechanism.mechanism import Mechanism
+
+
+def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
+    """Accelerations of frames per unit forces on them, J M^-1 J*.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, one or several.
+
+    Returns:
+        `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear]; positive semi-definite, of full rank
+        only where the frames can accelerate in every direction.
+
+    Raises:
+        MechanismError: on an unknown frame, or when a joint's hinge inertia vanishes.
+        ShapeError: when q does not fit the mechanism, or no frame is named.
+
+    Reference: Jain 2011, Part II, Eq. 59.
+    """
+    J = _jacobian(mech, q, frames)
+    return reflected_compliance(innovations(assemble(mech, q)), J)
+
+
+def operational_space_inertia(
+    mech: Mechanism,
+    q: Tensor,
+    frames: Sequence[str],
+    singular: Singular = "nan",
+    rank_tolerance: float | None = None,
+) -> Tensor:
+    """Inertia felt at frames, Lambda = (J M^-1 J*)^-1: forces on them per unit accelerations.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, one or several.
+        singular: what a configuration gives in which the rows of J depend on one another: "nan" (the
+            default), "raise", "pinv" or ("damped", d). Other samples of the batch never notice. See
+            `torchsko.algorithms.invert_compliance`.
+        rank_tolerance: see there.
+
+    Returns:
+        `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear] [kg m^2, kg m, kg].
+
+    Raises:
+        MechanismError: on an unknown frame, or when a joint's hinge inertia vanishes.
+        ShapeError: when q does not fit the mechanism, no frame is named, or the frames have more rows
+            than the mechanism has dofs and `singular` is "nan" or "raise".
+        SingularError: with ``singular="raise"``; names the samples.
+
+    Reference: Jain 2011, Part II, section 6.2.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, _ = arm.random_state(5)
+        >>> ts.operational_space_inertia(arm, q, [arm.frame_names[-1]]).shape
+        torch.Size([5, 6, 6])
+    """
+    _refuse_too_many_rows(mech, frames, singular)
+    compliance = operational_space_compliance(mech, q, frames)
+    return invert_compliance(compliance, singular, rank_tolerance)
+
+
+def consistent_jacobian_inverse(
+    mech: Mechanism,
+    q: Tensor,
+    frames: Sequence[str],
+    singular: Singular = "nan",
+    rank_tolerance: float | None = None,
+) -> Tensor:
+    """The dynamically consistent inverse of the Jacobian of frames, M^-1 J* Lambda.
+
+    Of all right inverses of J it is the one whose joint forces (I - J* Jbar*) tau move no frame.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, one or several.
+        singular: as in `operational_space_inertia`.
+        rank_tolerance: as in `operational_space_inertia`.
+
+    Returns:
+        `[*batch, num_dof, 6 F]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or when a joint's hinge inertia vanishes.
+        ShapeError: as `operational_space_inertia`.
+        SingularError: with ``singular="raise"``; names the samples.
+
+    Reference: Jain 2011, Part II, section 6.2.
+    """
+    _refuse_too_many_rows(mech, frames, singular)
+    J = _jacobian(mech, q, frames)
+    fac = innovations(assemble(mech, q))
+    inertia = invert_compliance(reflected_compliance(fac, J), singular, rank_tolerance)
+    return fac.solve(J.mT, columns=True) @ inertia
+
+
+def _jacobian(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
+    """Rows of all frames, `[*batch, 6 F, num_dof]`."""
+    check_state(mech, q=q)
+    refuse_singular(mech)
+    if isinstance(frames, str) or not frames:
+        raise ShapeError(
+            f"frames={frames!r} names no frames.\n"
+            "A task is a list of frame names, one at least.\n"
+            f"Pass [{mech.frame_names[-1]!r}], say."
+        )
+    return frame_jacobian(mech, q, frames).flatten(-3, -2)
+
+
+def _refuse_too_many_rows(mech: Mechanism, frames: Sequence[str], singular: Singular) -> None:
+    if 6 * len(frames) > mech.num_dof and singular in ("nan", "raise"):
+        raise ShapeError(
+            f"{len(frames)} frames have {6 * len(frames)} rows, {mech.name!r} has {mech.num_dof} dofs.\n"
+            "More rows than dofs depend on one another in every configuration.\n"
+            'Pass singular="pinv" or ("damped", 1e-4), or fewer frames.'
+        )
