@@ -25,12 +25,6 @@ INVERSE = {
 }
 """Methods of inverse dynamics, each a function of a model and accelerations."""
 
-FORWARD = {
-    "articulated": algorithms.forward_dynamics,
-    "composite": algorithms.composite_forward_dynamics,
-}
-"""Methods of forward dynamics, each a function of a model and forces."""
-
 
 def inverse_dynamics(
     mech: Mechanism,
@@ -107,7 +101,54 @@ def forward_dynamics(
     """
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     refuse_singular(mech)
-    return accelerations(mech, q, qd, tau - passive_force(mech, q, qd), f_ext)
+    accelerate = _method({"articulated": accelerations, "composite": _composite}, method)
+    return accelerate(mech, q, qd, tau - passive_force(mech, q, qd), f_ext)
+
+
+def _composite(
+    mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
+) -> Tensor:
+    return algorithms.composite_forward_dynamics(assemble(mech, q, qd, f_ext), gen_force)
+
+
+def hybrid_dynamics(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    qdd: Tensor,
+    prescribed: Iterable[str],
+    f_ext: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Some joints move as prescribed, forces drive the others: what is not given, from what is, O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N]; read at force-driven joints only.
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2]; read at prescribed joints only.
+        prescribed: names of the joints whose acceleration is given; any subset, another one in every
+            call. Prescribed motion is the case in which they follow a function of time.
+        f_ext: as in `inverse_dynamics`.
+
+    Returns:
+        qdd and tau, complete, `[*batch, num_dof]` each: what was given comes back unchanged.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: on an unknown joint, or when a force-driven joint's hinge inertia vanishes and
+            no prescribed joint is outboard of it; names the joints.
+
+    Reference: Jain 2024, SOA slides 9, O(N) hybrid dynamics.
+    """
+    check_state(mech, q=q, qd=qd, tau=tau, qdd=qdd, f_ext=f_ext)
+    nodes = tuple(mech.joint_index(name) for name in prescribed)
+    refuse_singular(mech, nodes)
+    passive = passive_force(mech, q, qd)
+    model = assemble(mech, q, qd, f_ext)
+    accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, nodes)
+    return accel, force + passive
 
 
 def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
