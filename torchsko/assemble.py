@@ -162,7 +162,8 @@ def _weight_terms(mech: Mechanism, group: JointGroup, q: Tensor) -> WeightTerms:
         sliding = torch.nn.functional.pad(skew(axis), (3, 0, 0, 3))
         return WeightTerms(placement, ((coordinates[..., None], placement @ sliding),))
     turn, shift = joint_motion(group.kind, axis, coordinates)
-    shift = coordinates.new_zeros(3) if shift is None else shift
+    turn = torch.eye(3, dtype=axis.dtype, device=axis.device) if turn is None else turn
+    shift = torch.zeros_like(axis) if shift is None else shift
     return WeightTerms(placement @ force_matrix(turn, shift))
 
 
@@ -172,9 +173,7 @@ def joint_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor | None, Tensor | Non
     None stands for the identity and for zero, when no joint of the mechanism turns, or shifts.
     """
     motions = [
-        joint_motion(
-            group.kind, mech.axis.index_select(-2, group.bodies), group.coordinates(q)
-        )
+        joint_motion(group.kind, mech.axis.index_select(-2, group.bodies), group.coordinates(q))
         for group in mech.joints.groups
     ]
     turns, shifts = zip(*motions, strict=True)
@@ -183,7 +182,9 @@ def joint_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor | None, Tensor | Non
     if any(t is not None for t in turns):
         identity = torch.eye(3, dtype=q.dtype, device=q.device)
         still = [identity.expand(n, 3, 3) for n in counts]
-        turn = mech.joints.nodes([s if t is None else t for t, s in zip(turns, still, strict=True)], -3)
+        turn = mech.joints.nodes(
+            [s if t is None else t for t, s in zip(turns, still, strict=True)], -3
+        )
     if any(s is not None for s in shifts):
         nothing = [q.new_zeros(n, 3) for n in counts]
         shift = mech.joints.nodes(
@@ -278,22 +279,27 @@ class RigidEdges(EdgeWeight):
     def split(self, sizes: Sequence[int]) -> Sequence[RigidEdges]:
         """One object per run of nodes."""
         runs = tuple(sizes)
-        turn, shift, rotation, position = (
-            [None] * len(runs) if part is None else part.split(runs, dim)
-            for part, dim in zip(self.pose, (-3, -2, -3, -2), strict=True)
+        turn, shift, rotation, position = self.pose
+        absent = (None,) * len(runs)
+        freedom = absent if self.freedom is None else self.freedom.split(runs, -3)
+        parts = zip(
+            absent if turn is None else turn.split(runs, -3),
+            absent if shift is None else shift.split(runs, -2),
+            rotation.split(runs, -3),
+            position.split(runs, -2),
+            strict=True,
         )
-        freedom = [None] * len(runs) if self.freedom is None else self.freedom.split(runs, -3)
-        parts = zip(turn, shift, rotation, position, strict=True)
         axis, ends = self.axis.split(runs, -2), accumulate(runs)
         aligned = [self.aligned[end - n : end] for n, end in zip(runs, ends, strict=True)]
         return [RigidEdges(*run) for run in zip(parts, axis, aligned, freedom, strict=True)]
 
     def select(self, nodes: Tensor) -> RigidEdges:
         """The weights at these positions."""
-        turn, shift, rotation, position = (
-            None if part is None else part.index_select(dim, nodes)
-            for part, dim in zip(self.pose, (-3, -2, -3, -2), strict=True)
-        )
+        turn, shift, rotation, position = self.pose
+        turn = None if turn is None else turn.index_select(-3, nodes)
+        shift = None if shift is None else shift.index_select(-2, nodes)
+        rotation = rotation.index_select(-3, nodes)
+        position = position.index_select(-2, nodes)
         freedom = None if self.freedom is None else self.freedom.index_select(-3, nodes)
         axis = self.axis.index_select(-2, nodes)
         # Which joints these are stands in a tensor: the general form serves all.

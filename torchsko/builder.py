@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -14,6 +14,7 @@ from torchsko.assemble import assemble
 from torchsko.errors import MechanismError
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.description import (
+    IDENTITY,
     JointDescription,
     JointKind,
     LinkDescription,
@@ -139,6 +140,13 @@ def _vanishing_hinges(mech: Mechanism) -> set[str]:
     return found
 
 
+JOINT_DATA = (
+    "damping", "friction", "armature", "stiffness", "spring_reference", "lower", "upper", "velocity",
+    "effort",
+)  # fmt: skip
+"""What `MechanismBuilder.joint` takes besides the placement; see `JointDescription`."""
+
+
 class MechanismBuilder:
     """Write a robot in code: links, joints, then `build`.
 
@@ -206,8 +214,7 @@ class MechanismBuilder:
             rotation: joint frame to parent coordinates, 3 x 3; identity when left out.
             position: origin of the joint frame in the parent [m].
             axis: of a revolute or prismatic joint, in the joint frame; normalised at build.
-            **data: damping, friction, armature, stiffness, spring_reference, lower, upper, velocity,
-                effort (see `JointDescription`).
+            **data: any of `JOINT_DATA`, SI units.
 
         Raises:
             MechanismError: on an unknown kind or unknown data.
@@ -217,19 +224,18 @@ class MechanismBuilder:
                 f"joint {name!r} has the unknown kind {kind!r}.\n"
                 "Known kinds: revolute, prismatic, spherical, free, fixed.\nUse one of them."
             )
-        known = JointDescription.__dataclass_fields__
         for key in data:
-            if key not in known:
+            if key not in JOINT_DATA:
                 raise MechanismError(
                     f"joint {name!r} was given the unknown {key!r}.\n"
-                    "Known: damping, friction, armature, stiffness, spring_reference, lower, upper, "
-                    "velocity, effort.\nUse one of them."
+                    f"Known: {', '.join(JOINT_DATA)}.\nUse one of them."
                 )
-        joint = JointDescription(
-            name, kind, parent or WORLD, child, position=_vector(position), axis=_vector(axis),
-            **{key: float(value) for key, value in data.items()},
-        )  # fmt: skip
-        self._joints.append(joint if rotation is None else replace(joint, rotation=_matrix(rotation)))
+        frame = IDENTITY if rotation is None else _matrix(rotation)
+        bare = JointDescription(
+            name, kind, parent or WORLD, child, frame, _vector(position), _vector(axis)
+        )
+        numbers: dict[str, Any] = {key: float(value) for key, value in data.items()}
+        self._joints.append(replace(bare, **numbers))
         return self
 
     def description(self) -> RobotDescription:

@@ -48,7 +48,10 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
                     "Joints connect links of the same robot.\n"
                     f"Add the link, or use one of: {', '.join(sorted(known))}."
                 )
-        if joint.kind in ("revolute", "prismatic") and not 0 < np.linalg.norm(joint.axis) < math.inf:
+        if (
+            joint.kind in ("revolute", "prismatic")
+            and not 0 < np.linalg.norm(joint.axis) < math.inf
+        ):
             raise MechanismError(
                 f"joint {joint.name!r} has the axis {joint.axis}.\n"
                 "A direction of motion has a finite, nonzero length.\nPass axis=(0, 0, 1), say."
@@ -61,7 +64,12 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
                     "It takes energy out of the joint (armature: stores it), so it is finite and not "
                     f"negative.\nPass {field}=0.0 or more."
                 )
-        numbers = (*joint.position, *np.ravel(joint.rotation), joint.stiffness, joint.spring_reference)
+        numbers = (
+            *joint.position,
+            *np.ravel(joint.rotation),
+            joint.stiffness,
+            joint.spring_reference,
+        )
         if not np.isfinite(numbers).all():
             raise MechanismError(
                 f"joint {joint.name!r} has a placement or spring that is not finite.\n"

@@ -66,7 +66,9 @@ class JointGroup:
 
     def to(self, device: torch.device | str) -> JointGroup:
         """The same group with its index tensors on a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("bodies", "q_index", "dof_index")}
+        moved = {
+            name: getattr(self, name).to(device) for name in ("bodies", "q_index", "dof_index")
+        }
         return replace(self, **moved)
 
 
@@ -275,9 +277,15 @@ def random_configuration(
             lower = mech.lower.index_select(-1, group.q_index)
             upper = mech.upper.index_select(-1, group.q_index)
             # A limit on one side only leaves a range of the usual width on the other.
-            low = torch.where(lower.isfinite(), lower, torch.where(upper.isfinite(), upper - 2 * reach, -reach))
-            high = torch.where(upper.isfinite(), upper, torch.where(lower.isfinite(), lower + 2 * reach, reach))
-            parts.append((low + (high - low) * torch.rand(size, generator=generator, **like))[..., None])
+            low = torch.where(
+                lower.isfinite(), lower, torch.where(upper.isfinite(), upper - 2 * reach, -reach)
+            )
+            high = torch.where(
+                upper.isfinite(), upper, torch.where(lower.isfinite(), lower + 2 * reach, reach)
+            )
+            parts.append(
+                (low + (high - low) * torch.rand(size, generator=generator, **like))[..., None]
+            )
             continue
         quat = torch.nn.functional.normalize(
             torch.randn(*size, 4, generator=generator, **like), dim=-1

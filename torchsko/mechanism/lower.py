@@ -35,9 +35,7 @@ class Frame:
     position: np.ndarray
 
 
-def lower(
-    robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
-) -> Mechanism:
+def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]) -> Mechanism:
     """The mechanism of a description, in float64 on the CPU; hinges not yet checked.
 
     Raises:
@@ -66,7 +64,9 @@ def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescripti
     roots = [link.name for link in robot.links if link.name not in moved]
     kind = "free" if floating_base else "fixed"
     added = [
-        JointDescription(ROOT_JOINT if len(roots) == 1 else f"{ROOT_JOINT}_{root}", kind, WORLD, root)
+        JointDescription(
+            ROOT_JOINT if len(roots) == 1 else f"{ROOT_JOINT}_{root}", kind, WORLD, root
+        )
         for root in roots
     ]
     return [*added, *robot.joints]
@@ -116,23 +116,25 @@ def _lump(
     carrier: str, frames: dict[str, Frame], links: dict[str, LinkDescription]
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Mass, centre of mass and inertia about it, of a body and all links welded to it."""
-    parts = []
+    masses, coms, inertias = [], [], []
     for name, frame in frames.items():
         if frame.carrier != carrier or name not in links:
             continue
         link = links[name]
         turn = frame.rotation @ _rotation(link.inertia_rotation)
-        inertia = turn @ np.array(link.inertia) @ turn.T
-        parts.append((link.mass, frame.position + frame.rotation @ np.array(link.com), inertia))
-    mass = sum(m for m, _, _ in parts)
-    if len(parts) == 1 or mass == 0:
-        return mass, parts[0][1], sum(inertia for _, _, inertia in parts)
-    com = sum(m * c for m, c, _ in parts) / mass
-    inertia = np.zeros((3, 3))
-    for m, c, own in parts:
-        arm = c - com
-        inertia = inertia + own + m * (arm @ arm * np.eye(3) - np.outer(arm, arm))
-    return mass, com, inertia
+        masses.append(link.mass)
+        coms.append(frame.position + frame.rotation @ np.array(link.com))
+        inertias.append(turn @ np.array(link.inertia) @ turn.T)
+    mass = sum(masses)
+    if len(masses) == 1 or mass == 0:
+        return mass, coms[0], np.sum(inertias, axis=0)
+    com = np.average(coms, axis=0, weights=masses)
+    arms = coms - com
+    spread = [
+        m * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+        for m, arm in zip(masses, arms, strict=True)
+    ]
+    return mass, com, np.sum(inertias, axis=0) + np.sum(spread, axis=0)
 
 
 def _tensors(
@@ -200,7 +202,5 @@ def _tensors(
 def _spring_reference(hinges: list[JointDescription]) -> torch.Tensor:
     """Relaxed configuration: the file's number for one-dof joints, identity pose for the others."""
     identity = {"spherical": [1.0, 0, 0, 0], "free": [0.0, 0, 0, 1, 0, 0, 0]}
-    values = [
-        v for joint in hinges for v in identity.get(joint.kind, [joint.spring_reference])
-    ]
+    values = [v for joint in hinges for v in identity.get(joint.kind, [joint.spring_reference])]
     return torch.tensor(values, dtype=torch.float64)
