@@ -206,7 +206,7 @@ def test_operators_that_do_not_fit_are_refused_with_their_spaces(model):
         E @ H
     with pytest.raises(ShapeError, match=r"(?s)BlockDiagonal \(dofs <- nodes.*added to SKO"):
         H + E
-    with pytest.raises(ShapeError, match="length 6.*7 components"):
+    with pytest.raises(ShapeError, match=r"length 6.*7 components"):
         M @ torch.zeros(6)
     other = random_model(Tree.from_parents([-1, 0, 1]), [2, 3, 2], [1, 2, 1])
     with pytest.raises(ShapeError, match="one tree"):

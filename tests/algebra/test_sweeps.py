@@ -1,5 +1,7 @@
 """Sweeps against the matrices they stand for, and the law of their cost."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -146,5 +148,5 @@ def test_the_number_of_tensor_operations_does_not_grow_with_the_nodes_of_a_level
 def test_the_number_of_tensor_operations_grows_by_the_same_amount_with_every_level(name):
     run = COSTED[name]
     chain = [operations(list(range(-1, n - 1)), run) for n in (4, 5, 6, 7)]
-    steps = {b - a for a, b in zip(chain, chain[1:], strict=False)}
+    steps = {b - a for a, b in itertools.pairwise(chain)}
     assert len(steps) == 1 and steps.pop() > 0

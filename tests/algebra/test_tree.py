@@ -1,6 +1,7 @@
 """Trees: every property against brute force on the reachability matrix; every refusal by name."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -81,14 +82,14 @@ def test_path_climbs_edge_by_edge_from_a_node_to_its_ancestor(tree):
                 assert path == ()
                 continue
             assert (path[0], path[-1]) == (j, i)
-            assert all(tree.parent[low] == up for low, up in zip(path, path[1:], strict=False))
+            assert all(tree.parent[low] == up for low, up in itertools.pairwise(path))
 
 
 @given(trees())
 def test_segments_partition_the_nodes_into_maximal_serial_chains(tree):
     assert sorted(k for run in tree.segments for k in run) == list(range(tree.num_nodes))
     for run in tree.segments:
-        for up, low in zip(run, run[1:], strict=False):
+        for up, low in itertools.pairwise(run):
             assert tree.children[up] == (low,)
         assert len(tree.children[run[-1]]) != 1
         above = tree.parent[run[0]]
@@ -167,5 +168,5 @@ def test_what_is_no_tree_is_refused_by_name_with_a_cure(make, words):
 
 
 def test_the_cycle_refusal_names_the_loop_and_not_the_nodes_that_lead_to_it():
-    with pytest.raises(TreeError, match="b -> c -> b|c -> b -> c"):
+    with pytest.raises(TreeError, match=r"form a cycle: b -> c -> b\."):
         Tree.from_parents([1, 2, 1], ["a", "b", "c"])

@@ -146,7 +146,8 @@ class Layout:
         nodes: packing of node vectors (velocities, forces).
         dofs: packing of generalized coordinates' rates and forces.
         level_sizes: number of nodes in each level.
-        level_dofs: largest number of dofs in each level: sweeps narrow padded dofs to it.
+        level_dofs: largest number of dofs in each level, 1 at least: sweeps narrow padded dofs to
+            it, and a level without freedom keeps one padded dof, so that no block is empty.
         links: link of each level to the one above; that of level 0 is never used.
         order: breadth-first order of the nodes, int64.
         rank: place of each node in that order, int64.
@@ -187,7 +188,7 @@ class Layout:
             nodes=Packing.of(node_sizes, order),
             dofs=dofs,
             level_sizes=tuple(map(len, tree.levels)),
-            level_dofs=tuple(max(dof_sizes[k] for k in level) for level in tree.levels),
+            level_dofs=_level_dofs(tree, dof_sizes),
             links=tuple(_link(tree, depth, position) for depth in range(tree.num_levels)),
             order=torch.tensor(order, dtype=torch.int64),
             rank=torch.argsort(torch.tensor(order, dtype=torch.int64)),
@@ -239,6 +240,10 @@ class Layout:
         return torch.nn.functional.pad(x, (0, 0, 0, missing)) if missing else x
 
 
+def _level_dofs(tree: Tree, sizes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(max(1, *(sizes[k] for k in level)) for level in tree.levels)
+
+
 def _link(tree: Tree, depth: int, position: list[dict[int, int]]) -> Link:
     if depth == 0:
         parents, count = [], 0
@@ -265,7 +270,7 @@ def _mass_matrix_source(tree: Tree, paths: list[tuple[int, ...]], dofs: Packing)
     past the last of them.
     """
     total, sizes, places = dofs.total, dofs.sizes, dofs.places
-    widths = [max(sizes[k] for k in level) for level in tree.levels]
+    widths = _level_dofs(tree, sizes)
     source, count = [-1] * total**2, 0
     for depth, level in enumerate(tree.levels):
         deeper = [k for below in tree.levels[depth + 1 :] for k in below]

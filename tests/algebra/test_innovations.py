@@ -1,0 +1,164 @@
+"""The innovations factorisation (Jain Part II, Lemma 11, Cor. 6.1): every law of it, one test each."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import BATCHES, agree, dense_bias, dense_mass_matrix, random_model, sko_models
+
+from torchsko.algebra.articulated import articulated_operators, operators
+from torchsko.algebra.innovations import innovations
+from torchsko.algebra.tree import Tree
+from torchsko.errors import ShapeError
+
+ANY = sko_models(mixed=True, min_dofs=0)
+
+
+def factors(model):
+    """[I + H A K], its inverse [I - H psi K], and D, D^-1 as operators."""
+    m, r = operators(model), articulated_operators(model)
+    H, one = m.joint_map, m.dof_identity
+    L = one + H @ m.spo @ r.shifted_gain
+    return L, one - H @ r.art_spo @ r.shifted_gain, r.hinge_inertia, r.hinge_compliance
+
+
+def columns(model, r=2, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(model.num_dof, r, generator=g, dtype=torch.float64)
+
+
+@given(ANY)
+def test_the_mass_matrix_is_l_d_l_transposed(model):
+    L, _, D, _ = factors(model)
+    agree((L @ D @ L.T).to_dense(), dense_mass_matrix(model), 1e-9)
+
+
+@given(ANY)
+def test_identity_minus_h_psi_k_inverts_identity_plus_h_a_k(model):
+    L, L_inv, _, _ = factors(model)
+    one = torch.eye(model.num_dof, dtype=torch.float64)
+    agree((L @ L_inv).to_dense(), one, 1e-9)
+    agree((L_inv @ L).to_dense(), one, 1e-9)
+
+
+@given(ANY)
+def test_the_inverse_mass_matrix_is_l_inverse_transposed_d_inverse_l_inverse(model):
+    _, L_inv, _, D_inv = factors(model)
+    product = (L_inv.T @ D_inv @ L_inv).to_dense()
+    one = torch.eye(model.num_dof, dtype=torch.float64)
+    agree(dense_mass_matrix(model) @ product, one, 1e-9)
+    agree(innovations(model).inverse(), product, 1e-9)
+
+
+@given(ANY)
+def test_the_factor_is_unit_triangular_in_breadth_first_order(model):
+    if model.num_dof:
+        L, layout = factors(model)[0].to_dense(), model.layout
+        order = [i for k in layout.tree.order for i in layout.dofs.places[k]]
+        sorted_L = L[..., order, :][..., order]
+        agree(sorted_L, torch.triu(sorted_L, 1) + torch.eye(model.num_dof).double())
+
+
+@given(ANY)
+def test_the_log_determinant_is_the_sum_over_hinges(model):
+    logdet = innovations(model).logdet()
+    assert logdet.shape == model.batch_shape
+    expected = torch.logdet(dense_mass_matrix(model)).expand(model.batch_shape)
+    agree(logdet.reshape(-1, 1), expected.reshape(-1, 1))
+
+
+@given(ANY, st.sampled_from(BATCHES))
+def test_solve_is_the_inverse_mass_matrix(model, batch):
+    x = columns(model).expand(*batch, -1, -1)
+    agree(dense_mass_matrix(model) @ innovations(model).solve(x, columns=True), x, 1e-9)
+
+
+@given(ANY)
+def test_sqrt_times_its_transpose_is_the_mass_matrix(model):
+    fac, one = innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
+    W = fac.sqrt(one, columns=True)
+    agree(W @ W.mT, dense_mass_matrix(model), 1e-9)
+    agree(fac.sqrt(fac.sqrt_transpose(one, columns=True), columns=True), W @ W.mT, 1e-9)
+
+
+@given(ANY)
+def test_sqrt_transpose_is_the_transpose_of_sqrt(model):
+    fac, one = innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
+    agree(fac.sqrt_transpose(one, columns=True), fac.sqrt(one, columns=True).mT, 1e-9)
+
+
+@given(ANY)
+def test_whiten_inverts_sqrt(model):
+    fac, x = innovations(model), columns(model)
+    agree(fac.whiten(fac.sqrt(x, columns=True), columns=True), x, 1e-9)
+    agree(fac.sqrt(fac.whiten(x, columns=True), columns=True), x, 1e-9)
+
+
+@given(ANY)
+def test_whiten_transpose_inverts_sqrt_transpose(model):
+    fac, x = innovations(model), columns(model)
+    both = fac.whiten_transpose(fac.sqrt_transpose(x, columns=True), columns=True)
+    agree(both, x, 1e-9)
+
+
+@given(ANY)
+def test_whitened_forces_have_unit_covariance(model):
+    fac, one = innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
+    W = fac.whiten(one, columns=True)
+    agree(W @ dense_mass_matrix(model) @ W.mT, one, 1e-9)
+
+
+@given(ANY)
+def test_whitened_rates_carry_twice_the_kinetic_energy(model):
+    qd = columns(model, 1)
+    rates = innovations(model).sqrt_transpose(qd, columns=True)
+    agree(rates.mT @ rates, qd.mT @ dense_mass_matrix(model) @ qd, 1e-9)
+
+
+@given(ANY)
+def test_forward_dynamics_is_the_inverse_mass_matrix_on_force_less_bias(model):
+    T = columns(model, 1)[..., 0]
+    qdd = innovations(model).forward_dynamics(T)
+    force = dense_mass_matrix(model) @ qdd[..., None] + dense_bias(model)[..., None]
+    agree(force, T[:, None], 1e-9)
+
+
+ACTIONS = ("solve", "sqrt", "whiten", "sqrt_transpose", "whiten_transpose")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@given(model=ANY)
+def test_a_vector_is_one_column(action, model):
+    act, x = getattr(innovations(model), action), columns(model)
+    each = torch.stack([act(x[:, i]) for i in range(2)], -1)
+    agree(each, act(x, columns=True))
+
+
+@given(sko_models(armature=False, orthonormal=True, mixed=True))
+def test_exact_zeros_along_orthonormal_hinges_change_no_result(model):
+    exact, plain = innovations(model), innovations(replace(model, orthonormal=False))
+    x = columns(model)
+    for action in ACTIONS:
+        agree(
+            getattr(exact, action)(x, columns=True), getattr(plain, action)(x, columns=True), 1e-9
+        )
+    qdd = exact.forward_dynamics(x[:, 0])
+    agree(qdd[..., None], plain.forward_dynamics(x[:, 0])[..., None], 1e-9)
+
+
+@given(sko_models(mixed=True, min_dofs=0, scalar=True))
+def test_the_scalar_reading_agrees_with_the_dense_one(model):
+    dense = replace(model, edge_weight=replace(model.edge_weight, scalar=False))
+    one, other, x = innovations(model), innovations(dense), columns(model)
+    for action in ACTIONS:
+        agree(getattr(one, action)(x, columns=True), getattr(other, action)(x, columns=True), 1e-9)
+    agree(one.logdet().reshape(-1, 1), other.logdet().reshape(-1, 1))
+
+
+def test_a_vector_of_another_length_is_refused():
+    fac = innovations(random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2]))
+    for action in ACTIONS:
+        with pytest.raises(ShapeError, match="length 4 was given where the model has 3"):
+            getattr(fac, action)(torch.zeros(4, dtype=torch.float64))
