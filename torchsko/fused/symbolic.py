@@ -99,11 +99,11 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     is_in_place = name.endswith("_") and func._schema.is_mutable
     base = name.removesuffix("_") if is_in_place else name
     if base in RULES or name in _MOVES:
-        graph = next(x.graph for x in _leaves((args, kwargs)) if isinstance(x, Symbolic))
-        result = _run_on_ids(graph, base, func, args, kwargs)
+        first = next(x for x in _leaves((args, kwargs)) if isinstance(x, Symbolic))
+        result = _run_on_ids(first.graph, base, func, args, kwargs)
         if is_in_place:
             return _write(name, args[0], result)
-        return _wrapped(graph, result, _result_dtype(base, args, kwargs))
+        return _wrapped(first.graph, result, _result_dtype(base, first, kwargs))
     decomposition = decomposition_table.get(func, func.decompose)
     result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
     if result is NotImplemented:
@@ -169,7 +169,7 @@ def _wrapped(graph: Graph, result: Any, dtype: torch.dtype) -> Any:
     return Symbolic(graph, result, dtype)
 
 
-def _result_dtype(base: str, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.dtype:
+def _result_dtype(base: str, first: Symbolic, kwargs: dict[str, Any]) -> torch.dtype:
     dtype = kwargs.get("dtype")
     if dtype is not None:
         return _checked(dtype)
@@ -177,7 +177,7 @@ def _result_dtype(base: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tor
         return torch.bool
     if base in RULES:
         return torch.float64
-    return next(x.dtype for x in _leaves(args) if isinstance(x, Symbolic))
+    return first.dtype
 
 
 def _checked(dtype: torch.dtype) -> torch.dtype:

@@ -54,19 +54,17 @@ def turn_inertia(axis: Tensor, rotation: Tensor, P: Tensor) -> Tensor:
         rotation: R, `[*, 3, 3]`.
         P: symmetric, `[*, 6, 6]`.
     """
+    X = torch.stack([P[..., :3, :3], P[..., :3, 3:], P[..., 3:, 3:]], -3)
+    axis, rotation = axis[..., None, :], rotation[..., None, :, :]
     K = skew(axis)
     E = axis[..., :, None] * axis[..., None, :]
     N = torch.eye(3, dtype=axis.dtype, device=axis.device) - E
     c, s = (0.5 * (part * rotation).sum((-2, -1), keepdim=True) for part in (N, K))
-    cs, ss = c * s, s * s
-
-    def turned(X: Tensor) -> Tensor:
-        still, across = E @ X @ E + N @ X @ N, E @ X @ N + N @ X @ E
-        twist = K @ X @ E - E @ X @ K
-        plane = cs * (K @ X @ N - N @ X @ K) - ss * (N @ X @ N + K @ X @ K)
-        return still + c * across + s * twist + plane
-
-    I, C, M = (turned(block) for block in (P[..., :3, :3], P[..., :3, 3:], P[..., 3:, 3:]))
+    EX, NX, KX = E @ X, N @ X, K @ X
+    NXN = NX @ N
+    turned = EX @ E + NXN + c * (EX @ N + NX @ E) + s * (KX @ E - EX @ K)
+    turned = turned + (c * s * (KX @ N - NX @ K) - s * s * (NXN + KX @ K))
+    I, C, M = turned.unbind(-3)
     return _symmetric_blocks(mirror(I, scalar=True), C, mirror(M, scalar=True))
 
 
