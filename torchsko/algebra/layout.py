@@ -15,6 +15,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from torchsko.algebra.jumps import Jump, Round, ancestor_jumps, peel
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
 
@@ -154,6 +155,8 @@ class Layout:
         in_order: whether the tree's own numbering is breadth first already.
         ancestor: for each level, the position *in that level* of the ancestor of every node at that
             level or deeper, int64 (deeper nodes in breadth-first order).
+        jumps: 2^i nodes towards the base, for recursions without levels.
+        rounds: how the tree comes apart into unbranched runs, tips first, for the same.
     """
 
     tree: Tree
@@ -167,6 +170,8 @@ class Layout:
     in_order: bool
     ancestor: tuple[Tensor, ...]
     mass_matrix_source: Tensor
+    jumps: tuple[Jump, ...]
+    rounds: tuple[Round, ...]
 
     @staticmethod
     def of(
@@ -199,6 +204,8 @@ class Layout:
             mass_matrix_source=torch.tensor(
                 _mass_matrix_source(tree, paths, dofs), dtype=torch.int64
             ),
+            jumps=ancestor_jumps(tree),
+            rounds=peel(tree),
         )
 
     def to(self, device: torch.device | str) -> Layout:
@@ -212,6 +219,8 @@ class Layout:
             rank=self.rank.to(device),
             ancestor=tuple(row.to(device) for row in self.ancestor),
             mass_matrix_source=self.mass_matrix_source.to(device),
+            jumps=tuple(jump.to(device) for jump in self.jumps),
+            rounds=tuple(one.to(device) for one in self.rounds),
         )
 
     def breadth_first(self, x: Tensor, dim: int) -> Tensor:

@@ -15,7 +15,8 @@ function        operator                   recursion
 =============== ========================== ==================================================
 
 Every step handles a whole level: the number of tensor operations grows with the depth of the tree, not
-with its nodes. Vectors are packed columns, `[*batch, n, m, r]` (see `layout`); batch dimensions of
+with its nodes; `gather` and `scatter` by ``method="doubling"`` take as many as its logarithm
+(see `logdepth`). Vectors are packed columns, `[*batch, n, m, r]` (see `layout`); batch dimensions of
 weights and vectors broadcast.
 
 Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
@@ -29,13 +30,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.algebra import logdepth
 from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.hinge import join
 from torchsko.algebra.layout import Layout
+from torchsko.algebra.logdepth import Method, doubles
 
 
-def gather(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
+def gather(
+    layout: Layout, edge_weight: EdgeWeight, x: Tensor, *, method: Method = "sweep"
+) -> Tensor:
     """A x, tips to bases: `[*batch, n, m, r]` to the same. Jain 2011 Part II, Lemma 1."""
+    if doubles(method):
+        jumps = layout.jumps
+        return logdepth.gather(jumps, logdepth.powers(jumps, edge_weight.dense()), x)
     levels = list(layout.split(x))
     edges = edge_weight.split(layout.level_sizes)
     for depth in range(len(levels) - 1, 0, -1):
@@ -44,8 +52,13 @@ def gather(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
     return join(levels)
 
 
-def scatter(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
+def scatter(
+    layout: Layout, edge_weight: EdgeWeight, x: Tensor, *, method: Method = "sweep"
+) -> Tensor:
     """A* x, bases to tips: `[*batch, n, m, r]` to the same. Jain 2011 Part II, Lemma 2."""
+    if doubles(method):
+        jumps = layout.jumps
+        return logdepth.scatter(jumps, logdepth.powers(jumps, edge_weight.dense()), x)
     levels = list(layout.split(x))
     edges = edge_weight.split(layout.level_sizes)
     for depth in range(1, len(levels)):
