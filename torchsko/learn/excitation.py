@@ -52,8 +52,8 @@ def exciting_trajectory(
         mech: a mechanism of revolute and prismatic joints.
         period: [s].
         harmonics: number of terms; the highest frequency is harmonics / period.
-        reach: largest part of the limits that is used, in (0, 1]; pi rad or 1 m (per second) stands for
-            a limit that is not there.
+        reach: largest part of the limits that is used, in (0, 1]; pi rad or 1 m (per second) stands
+            for a limit that is not there.
         generator: source of randomness, on the mechanism's device.
 
     Returns:

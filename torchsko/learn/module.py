@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,10 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 class Dynamics(nn.Module):
     """Dynamics of a mechanism, some of whose physical parameters are `nn.Parameter`s.
 
-    The layer holds no dynamics of its own: `mechanism()` gives a `Mechanism` with the current values,
-    differentiable with respect to the parameters, and every method is the function of the same name on
-    it. What is not learned is a buffer. Both move with ``.to``, and live in ``state_dict``.
+    The layer holds no dynamics of its own: `mechanism()` gives a `Mechanism` with the current
+    values, differentiable with respect to the parameters, and every method is the function of the
+    same name on it. What is not learned is a buffer. Both move with ``.to``, and live in
+    ``state_dict``.
 
     Args:
         mech: the start; its tensors are copied, it stays as it is.
@@ -71,7 +72,7 @@ class Dynamics(nn.Module):
         """The mechanism with the current values, differentiable with respect to the parameters."""
         fields = {name: getattr(self.start, name) for name in PARAMETERS}
         parts = {
-            name: target.write(self.learned[target.key].value)
+            name: target.write(cast(Learned, self.learned[target.key]).value)
             for name, target in self._targets.items()
         }
         for field, runs in self._plan.items():
@@ -102,8 +103,8 @@ class Dynamics(nn.Module):
         return f"{self._structure.name!r}, learn={list(self._targets)}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Dynamics:
-        # .to(), .cuda(), .float() and their kin all end here. Index tensors are no buffers (they are
-        # the mechanism's structure), so they follow here, once, and no call has to look.
+        # .to(), .cuda(), .float() and their kin all end here. Index tensors are no buffers (they
+        # are the mechanism's structure), so they follow here, once, and no call has to look.
         super()._apply(fn, recurse)
         like = self.start.get_buffer("mass")
         structure = self._structure.to(like.dtype)

@@ -1,18 +1,18 @@
 r"""Parametrizations: maps from unconstrained numbers onto physical ones, with an exact way back.
 
-Each is a module of the kind that `torch.nn.utils.parametrize` takes: ``forward`` maps what an optimiser
-moves to the physical value, ``right_inverse`` maps a start value back, so that ``forward(right_inverse(x))``
-is x. Whatever the optimiser does, the value stays in its domain.
+Each is a module of the kind that `torch.nn.utils.parametrize` takes: ``forward`` maps what an
+optimiser moves to the physical value, ``right_inverse`` maps a start value back, so that
+``forward(right_inverse(x))`` is x. Whatever the optimiser does, the value stays in its domain.
 
-==================== ======================================== =======================================
-parametrization      physical value                           domain
-==================== ======================================== =======================================
-`Free`               any tensor                               everything
-`Positive`           any tensor                               > 0
-`Bounded`            any tensor                               between two bounds
-`Rotation`           rotation matrix                          SO(3)
-`InertiaLogCholesky` mass, centre of mass, inertia            positive definite pseudo-inertia
-==================== ======================================== =======================================
+==================== ====================================== ======================================
+parametrization      physical value                         domain
+==================== ====================================== ======================================
+`Free`               any tensor                             everything
+`Positive`           any tensor                             > 0
+`Bounded`            any tensor                             between two bounds
+`Rotation`           rotation matrix                        SO(3)
+`InertiaLogCholesky` mass, centre of mass, inertia          positive definite pseudo-inertia
+==================== ====================================== ======================================
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Positive(Parametrization):
     Steps of an optimiser are relative, so numbers of any size learn alike.
 
     Args:
-        init: value to start from instead of the mechanism's own; needed where that is zero, which no
-            logarithm reaches.
+        init: value to start from instead of the mechanism's own; needed where that is zero, which
+            no logarithm reaches.
 
     Example:
         >>> import torch
@@ -91,7 +91,7 @@ class Positive(Parametrization):
             raise MechanismError(
                 f"it starts at {value.min().item():g}.\n"
                 "Positive() learns the logarithm of a number, so it starts above zero.\n"
-                "Pass Positive(init=0.01), or give the mechanism another value with mech.replace(...)."
+                "Pass Positive(init=0.01), or give the mechanism another value: mech.replace(...)."
             )
         return value.log()
 
@@ -126,11 +126,11 @@ class Bounded(Parametrization):
         return self.lower + (self.upper - self.lower) * theta.sigmoid()
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """log of (value - lower) / (upper - value)."""
+        """Logarithm of (value - lower) / (upper - value)."""
         if not bool(((value > self.lower) & (value < self.upper)).all()):
             raise MechanismError(
                 f"it starts at {value.tolist()}.\n"
-                f"Bounded({self.lower}, {self.upper}) holds numbers strictly between these bounds.\n"
+                f"Bounded({self.lower}, {self.upper}) holds numbers strictly between the two.\n"
                 "Widen them, or pass init=..., a value between them."
             )
         return ((value - self.lower) / (self.upper - value)).log()
@@ -148,8 +148,9 @@ class Rotation(Parametrization):
     def right_inverse(self, value: Tensor) -> Tensor:
         """A unit quaternion of the rotation, `[*, 3, 3]` to `[*, 4]`.
 
-        Reference: I. Bar-Itzhack, *New method for extracting the quaternion from a rotation matrix*,
-        Journal of Guidance, Control, and Dynamics 23(6), 2000 (as an eigenvector, no case fails).
+        Reference: I. Bar-Itzhack, *New method for extracting the quaternion from a rotation
+        matrix*, Journal of Guidance, Control, and Dynamics 23(6), 2000 (as an eigenvector, no case
+        fails).
         """
         off = value + value.mT
         xx, yy, zz = value.diagonal(dim1=-2, dim2=-1).unbind(-1)
@@ -169,19 +170,20 @@ class InertiaLogCholesky(Parametrization):
     The pseudo-inertia is factored, J = U U* with U upper triangular and a positive diagonal,
 
     .. math::
-        U = e^{\alpha} \begin{bmatrix} e^{d_1} & s_{12} & s_{13} & t_1 \\ & e^{d_2} & s_{23} & t_2 \\
-        & & e^{d_3} & t_3 \\ & & & 1 \end{bmatrix}.
+        U = e^{\alpha} \begin{bmatrix} e^{d_1} & s_{12} & s_{13} & t_1 \\ & e^{d_2} & s_{23}
+        & t_2 \\ & & e^{d_3} & t_3 \\ & & & 1 \end{bmatrix}.
 
-    Read off the last row and column: the mass is exp(2 alpha), t the centre of mass, and the triangle
-    left over, S, gives the second moments about it, mass S S*. That form is used here: no difference
-    of large numbers where the body's frame is far from its centre of mass.
+    Read off the last row and column: the mass is exp(2 alpha), t the centre of mass, and the
+    triangle left over, S, gives the second moments about it, mass S S*. That form is used here: no
+    difference of large numbers where the body's frame is far from its centre of mass.
 
-    Values are packed as `[*, 10]`: mass, centre of mass (3), inertia about it (xx, yy, zz, xy, xz, yz);
-    the unconstrained numbers as alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3.
+    Values are packed as `[*, 10]`: mass, centre of mass (3), inertia about it (xx, yy, zz, xy, xz,
+    yz); the unconstrained numbers as alpha, d1, d2, d3, s12, s13, s23, t1, t2, t3.
 
     Args:
-        spread: how far to smear out the start's mass in every direction [m]: adds mass * spread^2 to
-            its second moments. For point masses and flat bodies, which have no log-Cholesky factor.
+        spread: how far to smear out the start's mass in every direction [m]: adds mass * spread^2
+            to its second moments. For point masses and flat bodies, which have no log-Cholesky
+            factor.
 
     Reference: C. Rucker, P. Wensing, *Smooth parameterization of rigid-body inertia*, IEEE Robotics
     and Automation Letters 7(2), 2022.
@@ -215,8 +217,8 @@ class InertiaLogCholesky(Parametrization):
         if not bool((mass > 0).all()):
             raise MechanismError(
                 f"its mass starts at {mass.min().item():g} kg.\n"
-                "InertiaLogCholesky() learns the logarithm of a mass, so a massless link cannot start.\n"
-                "Give the link mass and inertia: mech.replace(mass=..., inertia=...)."
+                "InertiaLogCholesky() learns the logarithm of a mass: a massless link cannot start."
+                "\nGive the link mass and inertia: mech.replace(mass=..., inertia=...)."
             )
         xx, yy, zz, xy, xz, yz = (value[..., 4:] / mass[..., None]).unbind(-1)
         # Elimination from the last row up: second moments are (trace / 2) 1 - inertia.
@@ -230,8 +232,8 @@ class InertiaLogCholesky(Parametrization):
         # Written so that a nan fails it.
         if not bool((pivots > rounding[..., None]).all()):
             raise MechanismError(
-                "its mass starts on a point, a line or a plane (the largest principal moment of inertia "
-                "is the sum of the others).\n"
+                "its mass starts on a point, a line or a plane (the largest principal moment of "
+                "inertia is the sum of the others).\n"
                 "InertiaLogCholesky() learns the logarithm of an extent, which is zero there.\n"
                 "Pass InertiaLogCholesky(spread=0.01): one centimetre more in every direction."
             )

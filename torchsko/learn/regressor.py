@@ -1,12 +1,14 @@
-r"""Joint forces are linear in the inertial parameters: the regressor, and a distance between parameters.
+r"""Joint forces are linear in inertial parameters: the regressor, and a distance between robots.
 
-With phi(k) = [m, m c, I_o] (mass, first moment, inertia about the body's origin; ten numbers a body),
-tau = Y(q, qd, qdd) phi + passive forces. The columns of Y are dependent: only some combinations of phi,
-the *base parameters*, move any torque, and only those can be identified from torques.
+With phi(k) = [m, m c, I_o] (mass, first moment, inertia about the body's origin; ten numbers a
+body), tau = Y(q, qd, qdd) phi + passive forces. The columns of Y are dependent: only some
+combinations of phi, the *base parameters*, move any torque, and only those can be identified from
+torques.
 
-References: C. Atkeson, C. An, J. Hollerbach, *Estimation of inertial parameters of manipulator loads and
-links*, International Journal of Robotics Research 5(3), 1986; M. Gautier, W. Khalil, *Direct calculation
-of minimum set of inertial parameters of serial robots*, IEEE Trans. Robotics and Automation 6(3), 1990.
+References: C. Atkeson, C. An, J. Hollerbach, *Estimation of inertial parameters of manipulator
+loads and links*, International Journal of Robotics Research 5(3), 1986; M. Gautier, W. Khalil,
+*Direct calculation of minimum set of inertial parameters of serial robots*, IEEE Trans. Robotics
+and Automation 6(3), 1990.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def linear_parameters(mech: Mechanism) -> Tensor:
 
 
 def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-    """The matrix Y that takes `linear_parameters` to joint forces, passive forces and armature apart.
+    """The matrix Y that takes `linear_parameters` to joint forces, passive forces apart.
 
     Args:
         mech: the mechanism, without batch dimensions; its inertial parameters do not matter.
@@ -54,7 +56,7 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     def forces(phi: Tensor) -> Tensor:
         return inverse_dynamics(_from_linear(mech, phi), q, qd, qdd)
 
-    # The derivative of a linear map is the map; taken at unit masses, where nothing divides by zero.
+    # The derivative of a linear map is the map; at unit masses nothing divides by zero.
     phi = torch.zeros(mech.num_bodies, 10, dtype=mech.dtype, device=mech.device)
     return torch.func.jacfwd(forces)(phi + torch.nn.functional.pad(phi[:, :1] + 1, (0, 9)))
 
@@ -62,9 +64,9 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
 def inertia_divergence(mech: Mechanism, reference: Mechanism) -> Tensor:
     """How far the inertial parameters of each body are from others, free of units and frames.
 
-    The log-det Bregman divergence of pseudo-inertias, tr(X) - log det(X) - 4 with X = J J_ref^-1: zero
-    when they agree, without bound towards unphysical ones. Added to a loss, it holds what the data
-    cannot see near the reference.
+    The log-det Bregman divergence of pseudo-inertias, tr(X) - log det(X) - 4 with X = J J_ref^-1:
+    zero when they agree, without bound towards unphysical ones. Added to a loss, it holds what the
+    data cannot see near the reference.
 
     Args:
         mech: the mechanism.
@@ -73,8 +75,8 @@ def inertia_divergence(mech: Mechanism, reference: Mechanism) -> Tensor:
     Returns:
         `[*batch, num_bodies]`, not negative.
 
-    Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification: a convex programming
-    approach*, IEEE Transactions on Robotics 36(2), 2020.
+    Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification: a convex
+    programming approach*, IEEE Transactions on Robotics 36(2), 2020.
     """
     J = pseudo_inertia(mech.mass, mech.com, mech.inertia)
     J_ref = pseudo_inertia(reference.mass, reference.com, reference.inertia)

@@ -49,36 +49,41 @@ class Target:
     size: int
 
     @property
+    def whole_body(self) -> bool:
+        """Whether it is all inertial parameters of a body."""
+        return len(self.fields) > 1
+
+    @property
     def key(self) -> str:
-        """A name for its module: has a slash, as no attribute does, and no dot, as torch demands."""
+        """Name of its module: with a slash, as no attribute has, and no dot, as torch demands."""
         owner, _, field = self.name.rpartition(".")
-        if len(self.fields) > 1:
+        if self.whole_body:
             owner, field = self.name, "inertial"
         return f"{owner}/{field}".replace("%", "%25").replace(".", "%2E")
 
     def read(self, mech: Mechanism) -> Tensor:
         """Its value in a mechanism: `[*batch, *event]`."""
-        if len(self.fields) > 1:
+        if self.whole_body:
             return pack_inertial(
                 mech.mass[..., self.start],
                 mech.com[..., self.start, :],
                 mech.inertia[..., self.start, :, :],
             )
-        (field,) = self.fields
+        field = self.fields[0]
         dim = -len(PARAMETERS[field])
         part = getattr(mech, field).narrow(dim, self.start, self.size)
         return part if field in VECTORS else part.squeeze(dim)
 
     def write(self, value: Tensor) -> dict[str, Tensor]:
         """A value as slices of the mechanism's fields, `[*batch, size, ...]` each."""
-        if len(self.fields) > 1:
+        if self.whole_body:
             mass, com, inertia = unpack_inertial(value)
             return {
                 "mass": mass[..., None],
                 "com": com[..., None, :],
                 "inertia": inertia[..., None, :, :],
             }
-        (field,) = self.fields
+        field = self.fields[0]
         return {field: value if field in VECTORS else value.unsqueeze(-len(PARAMETERS[field]))}
 
 
@@ -110,8 +115,8 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
         target = Target(name, ("mass", "com", "inertia"), mech.body_index(name), 1)
     else:
         target = _find_field(mech, name)
-    field, bodies = target.fields[0], len(target.fields) > 1
-    if bodies != isinstance(parametrization, InertiaLogCholesky):
+    field = target.fields[0]
+    if target.whole_body != isinstance(parametrization, InertiaLogCholesky):
         _refuse_unfit(
             mech,
             name,
@@ -165,11 +170,11 @@ def _find_field(mech: Mechanism, name: str) -> Target:
             "An inertia is physical only together with its mass.\n"
             f'Type {{"{owner}": ts.learn.InertiaLogCholesky()}}.'
         )
-    raise MechanismError(unknown_name("learnable parameter", name, _near(mech, owner, field)))
+    raise MechanismError(unknown_name("learnable parameter", name, _near(mech, owner)))
 
 
-def _near(mech: Mechanism, owner: str, field: str) -> tuple[str, ...]:
-    """Everything that can be learned; a body's or joint's own targets first where the name is right."""
+def _near(mech: Mechanism, owner: str) -> tuple[str, ...]:
+    """Everything that can be learned; the targets of a body or joint that exists come first."""
     bodies = [f"{body}.{f}" for body in mech.body_names for f in BODY_FIELDS]
     joints = [f"{joint}.{f}" for joint in mech.joint_names for f in JOINT_FIELDS]
     every = [*mech.body_names, *bodies, *joints, "gravity"]

@@ -4,16 +4,17 @@ A step is a function of (mech, accelerate, t, q, qd, dt) that returns the next q
 ``accelerate(t, q, qd)`` gives qdd. `INTEGRATORS` lists them by name. Configurations move by
 ``integrate(q, step)``, never by addition, so quaternions stay unit quaternions.
 
-Runge-Kutta methods work in the tangent space at q (Munthe-Kaas): q(t) = integrate(q, u(t)), and u obeys
+Runge-Kutta methods work in the tangent space at q (Munthe-Kaas): q(t) = integrate(q, u(t)), and u
+obeys
 
 .. math::
     \dot u = v + \tfrac12 [u, v] + \tfrac1{12} [u, [u, v]] + O(u^4),
 
-v the body-frame velocity and [., .] the bracket of SO(3) or SE(3), zero on ordinary joints. The first
-two corrections suffice for order 4.
+v the body-frame velocity and [., .] the bracket of SO(3) or SE(3), zero on ordinary joints. The
+first two corrections suffice for order 4.
 
-Reference: H. Munthe-Kaas, *High order Runge-Kutta methods on manifolds*, Applied Numerical Mathematics
-29(1), 1999.
+Reference: H. Munthe-Kaas, *High order Runge-Kutta methods on manifolds*, Applied Numerical
+Mathematics 29(1), 1999.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
 def semi_implicit_euler(
     mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
 ) -> State:
-    """Velocity first, then position with the new velocity: order 1, one evaluation, no energy drift."""
+    """Velocity first, then position with the new velocity: order 1, energy without drift."""
     qd = qd + dt * accelerate(t, q, qd)
     return integrate(mech, q, dt * qd), qd
 

@@ -46,21 +46,21 @@ def rollout(
         mech: a mechanism, or a `Dynamics` layer, whose values are read once.
         q: start configuration, `[*batch, num_q]`.
         qd: start velocity, `[*batch, num_dof]` [rad/s or m/s].
-        control: joint forces [N m or N]. A tensor `[num_dof]` is constant; `[*batch, steps, num_dof]`
-            is held over each step (`steps` may be 1: constant). A function or module is called as
-            control(t, q, qd), t in seconds, at every evaluation of the dynamics (four times a step in
-            "rk4"), and returns `[*batch, num_dof]`. None: no force.
+        control: joint forces [N m or N]. A tensor `[num_dof]` is constant; `[*batch, steps,
+            num_dof]` is held over each step (`steps` may be 1: constant). A function or module is
+            called as control(t, q, qd), t in seconds, at every evaluation of the dynamics (four
+            times a step in "rk4"), and returns `[*batch, num_dof]`. None: no force.
         steps: number of time steps.
         dt: time step [s].
         method: "semi_implicit_euler" (order 1, one evaluation a step, no energy drift), "rk4" (order
             4, four evaluations), or a function like those in `torchsko.rollout.integrators`.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
-            again: memory for steps / checkpoint + checkpoint steps instead of all, for one more forward
-            pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
+            again: memory for steps / checkpoint + checkpoint steps instead of all, for one more
+            forward pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
 
     Returns:
-        Configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]`, the
-        start included.
+        Configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]`,
+        the start included.
 
     Raises:
         ShapeError: when a state or the control does not fit the mechanism.
@@ -80,18 +80,19 @@ def rollout(
     refuse_singular(robot)
     _check_numbers(steps, dt, checkpoint)
     step = _step(method)
-    control = torch.zeros_like(robot.damping) if control is None else control
-    shapes = [q.shape[:-1], qd.shape[:-1], robot.batch_shape]
-    if isinstance(control, Tensor):
-        control = _check_control(robot, control, steps)
-        shapes.append(control.shape[:-2])
-    batch = torch.broadcast_shapes(*shapes)
+    forces = _forces(robot, control, steps)
+    batch = torch.broadcast_shapes(
+        q.shape[:-1],
+        qd.shape[:-1],
+        robot.batch_shape,
+        forces.shape[:-2] if isinstance(forces, Tensor) else (),
+    )
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
 
     def segment(first: int, last: int, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
         qs, qds = [], []
         for k in range(first, last):
-            q, qd = step(robot, _accelerate(robot, control, k), k * dt, q, qd, dt)
+            q, qd = step(robot, _accelerate(robot, forces, k), k * dt, q, qd, dt)
             qs.append(q)
             qds.append(qd)
         return torch.stack(qs, -2), torch.stack(qds, -2)
@@ -121,8 +122,8 @@ def _accelerate(mech: Mechanism, control: Tensor | Policy, step: int) -> Acceler
         qdd = forward_dynamics(mech, q, qd, tau)
         if qdd.shape != qd.shape:
             raise ShapeError(
-                f"the control returned joint forces of shape {list(tau.shape)} for a state of batch "
-                f"shape {list(q.shape[:-1])}.\n"
+                f"the control returned joint forces of shape {list(tau.shape)}, the state has the "
+                f"batch shape {list(q.shape[:-1])}.\n"
                 "A rollout keeps its batch shape.\n"
                 "Expand q and qd to the batch of the control before the rollout."
             )
@@ -131,8 +132,12 @@ def _accelerate(mech: Mechanism, control: Tensor | Policy, step: int) -> Acceler
     return accelerate
 
 
-def _check_control(mech: Mechanism, control: Tensor, steps: int) -> Tensor:
-    """A tensor control as `[*batch, steps or 1, num_dof]`."""
+def _forces(mech: Mechanism, control: Tensor | Policy | None, steps: int) -> Tensor | Policy:
+    """A control as a function, or as a tensor `[*batch, steps or 1, num_dof]`."""
+    if control is None:
+        return mech.damping.new_zeros(1, mech.num_dof)
+    if not isinstance(control, Tensor):
+        return control
     control = control[None] if control.ndim == 1 else control
     check_state(mech, control=control)
     if control.ndim < 2 or control.shape[-2] not in (1, steps):

@@ -1,0 +1,67 @@
+"""Identify a robot arm: inertial parameters and joint friction from noisy torques, by gradient descent.
+
+MuJoCo moves a Panda arm whose parameters differ from the robot file's. The fit starts at the file and
+sees only measured motion and motor torque. Needs pip install "torchsko[identify]"; half a minute.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from identify_report import figure, print_tables
+from mujoco_arm import measure, mujoco_model, secret_parameters
+
+import torchsko as ts
+
+NOISE = (1e-4, 1e-3, 2e-2, 0.15)  # standard deviation of q, qd, qdd [rad, s], tau [N m]
+AT_REST = 0.05  # [rad/s]: below, dry friction may be anything up to its Coulomb value
+
+
+def identify(nominal, q, qd, qdd, tau, steps, generator):
+    """The nominal robot with parameters fitted to measurements."""
+    learn = {body: ts.learn.InertiaLogCholesky() for body in nominal.body_names}
+    for joint in nominal.joint_names:
+        learn[f"{joint}.damping"] = ts.learn.Positive(init=0.2)
+        learn[f"{joint}.friction"] = ts.learn.Positive()
+    layer = ts.Dynamics(nominal, learn)
+    weight = (qd.abs() > AT_REST).to(tau) / NOISE[-1] ** 2
+    ts.learn.identify(
+        layer, q, qd, qdd, tau, weight=weight, steps=steps, prior=0.1, generator=generator
+    )
+    with torch.no_grad():
+        return layer.mechanism()
+
+
+def base_parameters(mech, q, qd, qdd):
+    """The combinations of inertial numbers that any torque depends on: orthonormal rows."""
+    Y = ts.learn.torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
+    _, size, rows = torch.linalg.svd(Y, full_matrices=False)
+    return rows[size > 1e-9 * size[0]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=600, help="steps of gradient descent")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder for the figure")
+    args = parser.parse_args()
+    torch.set_num_threads(1)  # batches this small are slower on two
+    generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
+
+    nominal = ts.load(ts.robots.panda)
+    truth = secret_parameters(nominal, generator)
+    arm = mujoco_model(ts.robots.panda, truth)
+    motions = [ts.learn.exciting_trajectory(nominal, generator=generator) for _ in range(3)]
+    *seen, held_out = [measure(arm, motion, NOISE, rng) for motion in motions]
+    samples = [torch.cat(parts) for parts in zip(*seen, strict=True)]
+    print(f"{len(samples[0])} samples of {nominal.name!r}, torque noise {NOISE[-1]} N m")
+
+    fitted = identify(nominal, *samples, args.steps, generator)
+    robots = {"true": truth, "start": nominal, "identified": fitted}
+    base = base_parameters(nominal, *(x[::50] for x in samples[:3]))
+    print_tables(robots, base, held_out, AT_REST)
+    print("\nfigure:", figure(args.out / "identify.png", robots, held_out, AT_REST))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What 02_identify.py prints and draws; robots come as {"true": ..., "start": ..., "identified": ...}."""
+
+import torch
+
+import torchsko as ts
+from torchsko.extras import require
+
+
+def table(names, groups):
+    """Print groups of named columns of numbers, one row per name."""
+    lines = [f"{'':8}", f"{'':8}", *(f"{name:8}" for name in names)]
+    for title, columns in groups.items():
+        lines[0] += "   " + f"{title:>{11 * len(columns)}}"
+        lines[1] += "   " + "".join(f"{header:>11}" for header in columns)
+        for row in range(len(names)):
+            numbers = (f"{values[row].item():11.3f}" for values in columns.values())
+            lines[row + 2] += "   " + "".join(numbers)
+    print("\n" + "\n".join(lines))
+
+
+def torque_errors(mech, q, qd, qdd, tau, at_rest):
+    """Root mean square error per joint [N m], over the samples in which the joint moves."""
+    moving = (qd.abs() > at_rest).to(tau)
+    error = ts.inverse_dynamics(mech, q, qd, qdd) - tau
+    return ((moving * error.square()).sum(0) / moving.sum(0)).sqrt()
+
+
+def print_tables(robots, base, held_out, at_rest):
+    """Parameters and torque errors; rows of `base` are the combinations that torques depend on."""
+    truth = robots["true"]
+    guesses = {name: mech for name, mech in robots.items() if name != "true"}
+    off = {name: 1e3 * (mech.com - truth.com).norm(dim=-1) for name, mech in guesses.items()}
+    mass = {name: mech.mass for name, mech in robots.items()}
+    seen = (
+        base[:, ::10].square().sum(0)
+    )  # squared length of each mass's shadow on the base parameters
+    groups = {"mass [kg]": mass, "share seen": {"by torques": seen}, "com off by [mm]": off}
+    table(truth.body_names, groups)
+    damping = {name: mech.damping for name, mech in robots.items()}
+    friction = {name: mech.friction for name, mech in robots.items()}
+    table(truth.joint_names, {"damping [N m s]": damping, "dry friction [N m]": friction})
+    errors = {name: torque_errors(mech, *held_out, at_rest) for name, mech in robots.items()}
+    table(truth.joint_names, {"torque error, held out [N m]": errors})
+    print("(the true parameters leave the sensor noise)\n")
+
+    true = ts.learn.linear_parameters(truth).flatten()
+    for name, mech in guesses.items():
+        miss = ts.learn.linear_parameters(mech).flatten() - true
+        percent = 100 * (base @ miss).norm() / (base @ true).norm()
+        print(f"{name}: identifiable combinations off by {percent:.1f} % altogether")
+    print(
+        f"Torques depend on {base.shape[0]} combinations of the {true.numel()} inertial numbers; the "
+        "fit is as good as those are.\nNo torque tells the others (link1's mass is one): single "
+        "masses and centres may stay wrong."
+    )
+
+
+def figure(path, robots, held_out, at_rest):
+    """Measured against predicted torque on the held-out trajectory, before and after."""
+    require("matplotlib", "identify").use("Agg")
+    plt = require("matplotlib.pyplot", "identify")
+    q, qd, qdd, tau = held_out
+    moving = qd.abs() > at_rest
+    looks = {"start": ("tab:orange", "before"), "identified": ("tab:blue", "after")}
+    panels, axes = plt.subplots(2, 4, figsize=(13, 6.5), layout="constrained")
+    for joint, ax in enumerate(axes.flat[:-1]):
+        seen = moving[:, joint]
+        for name, (color, label) in looks.items():
+            predicted = ts.inverse_dynamics(robots[name], q, qd, qdd)[seen, joint]
+            ax.plot(tau[seen, joint], predicted, ".", ms=2, alpha=0.5, color=color, label=label)
+        ax.axline((0, 0), slope=1, color="black", lw=0.8)
+        ax.set(title=robots["true"].joint_names[joint])
+    for name, (color, label) in looks.items():
+        errors = torque_errors(robots[name], *held_out, at_rest)
+        shift = -0.2 if name == "start" else 0.2
+        axes[1, 3].bar(torch.arange(1, 8) + shift, errors, 0.4, color=color, label=label)
+    noise = torque_errors(robots["true"], *held_out, at_rest).mean().item()
+    axes[1, 3].axhline(noise, color="black", lw=0.8, ls="--", label="sensor noise")
+    axes[1, 3].set(title="rms torque error [N m]", xlabel="joint", xticks=range(1, 8))
+    axes[1, 3].legend()
+    panels.suptitle(
+        "A trajectory that the fit has not seen: torques before and after identification"
+    )
+    panels.supxlabel("measured torque [N m]")
+    panels.supylabel("predicted torque [N m]")
+    panels.savefig(path, dpi=120)
+    return path

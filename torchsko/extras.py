@@ -1,0 +1,31 @@
+"""Optional dependencies: imported where they are needed, named where they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from torchsko.errors import MissingExtraError
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency.
+
+    Args:
+        module: name to import.
+        extra: the extra of torchsko that installs it.
+
+    Returns:
+        The module.
+
+    Raises:
+        MissingExtraError: when it is not installed; says what to type.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            f"{missing.name} is not installed.\n"
+            f"It comes with the extra {extra!r} of torchsko, which is not needed elsewhere.\n"
+            f'Type pip install "torchsko[{extra}]".'
+        ) from None
