@@ -133,7 +133,8 @@ def hybrid_dynamics(
         f_ext: as in `inverse_dynamics`.
 
     Returns:
-        qdd and tau, complete, `[*batch, num_dof]` each: what was given comes back unchanged.
+        qdd and tau, complete, `[*batch, num_dof]` each: what was given comes back as it was (tau to
+        rounding, where a joint has passive forces).
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.

@@ -131,8 +131,8 @@ class Innovations:
         """Smallest eigenvalue of the hinge inertia D(k) of every node, `[*batch, num_nodes]`.
 
         The mass matrix is positive definite if and only if all are positive. The node of the smallest
-        one says which joint next to no inertia resists. Nodes in the tree's order; units are those of
-        D(k), mixed where a joint both turns and slides.
+        one says which joint next to no inertia resists. Nodes in the tree's order, inf for one without
+        freedom; units are those of D(k), mixed where a joint both turns and slides.
 
         Reference: Jain 2011, Part II, Corollary 6.1.
         """
@@ -267,13 +267,15 @@ class Innovations:
 
 def _smallest_eigenvalue(D: Tensor, padding: Tensor) -> Tensor:
     """Of each block `[*, n, d, d]`, leaving padded dofs `[n, d]` out of account; `[*, n]`."""
-    if D.shape[-1] == 1:
-        return D[..., 0, 0]
-    # On the diagonal of padded dofs stands 1, made larger than every eigenvalue here.
-    bound = D.square().sum((-2, -1)).sqrt()
-    return torch.linalg.eigvalsh(D + padding.to(D.dtype).diag_embed() * bound[..., None, None])[
-        ..., 0
-    ]
+    if D.shape[-1] == 0:
+        return D.new_full(D.shape[:-2], torch.inf)
+    # In place of the 1 on a padded diagonal stands what is larger than every eigenvalue here.
+    bound = torch.where(padding.all(-1), torch.inf, D.square().sum((-2, -1)).sqrt())
+    finite = D.isfinite().all(-1).all(-1) & bound.isfinite()
+    padded = D + padding.to(D.dtype).diag_embed() * torch.where(finite, bound, 0.0)[..., None, None]
+    # Eigenvalue routines answer nan with numbers.
+    smallest = torch.linalg.eigvalsh(padded)[..., 0]
+    return torch.where(finite, smallest, torch.where(padding.all(-1), torch.inf, torch.nan))
 
 
 def _times(G: Tensor, eps: Tensor) -> Tensor:
