@@ -115,7 +115,16 @@ class SKOModel:
             ShapeError: when a block's shape does not fit; names the node and the shape wanted.
         """
         names = tree.names
-        _check_count(tree, edge_weight=edge_weight, joint_map=joint_map, inertia=inertia)
+        _check_count(
+            tree,
+            edge_weight=edge_weight,
+            joint_map=joint_map,
+            inertia=inertia,
+            coriolis_accel=coriolis_accel,
+            gyro_force=gyro_force,
+            armature=armature,
+        )
+        _check_joint_maps(names, joint_map)
         m = [block.shape[-1] for block in joint_map]
         d = [block.shape[-2] for block in joint_map]
         for k, p in enumerate(tree.parent):
@@ -168,13 +177,24 @@ def _stack(layout: Layout, blocks: Sequence[Tensor], rows: int, cols: int) -> Te
     return torch.stack([b.expand(*batch, rows, cols) for b in padded], dim=-3)
 
 
-def _check_count(tree: Tree, **lists: Sequence[Tensor | None]) -> None:
+def _check_count(tree: Tree, **lists: Sequence[Tensor | None] | None) -> None:
     for label, blocks in lists.items():
-        if len(blocks) != tree.num_nodes:
+        if blocks is not None and len(blocks) != tree.num_nodes:
             raise ShapeError(
                 f"{label} has {len(blocks)} blocks for {tree.num_nodes} nodes.\n"
                 "Every node has one, in the tree's numbering.\n"
                 f"Pass a list of {tree.num_nodes}."
+            )
+
+
+def _check_joint_maps(names: Sequence[str], joint_map: Sequence[Tensor]) -> None:
+    for name, H in zip(names, joint_map, strict=True):
+        if H.ndim < 2 or H.shape[-2] > H.shape[-1]:
+            raise ShapeError(
+                f"joint_map of node {name!r} has shape {list(H.shape)}.\n"
+                "A joint map has one row for each degree of freedom and one column for each velocity "
+                "component, and full row rank: no more rows than columns.\n"
+                "Pass a tensor of shape [*batch, d_k, m_k]."
             )
 
 

@@ -1,0 +1,88 @@
+"""Edge weights: what they promise to the recursions, whichever way they are held."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import agree, random_mechanism, sko_models
+
+from torchsko.algebra.edges import DenseEdges, LevelEdges
+from torchsko.algebra.innovations import innovations
+from torchsko.algorithms import inverse_dynamics, mass_matrix
+from torchsko.assemble import edge_weights
+
+KINDS = {
+    "dense": lambda edges, sizes: edges,
+    "by levels": lambda edges, sizes: LevelEdges(tuple(edges.split(sizes)), tuple(sizes)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(model=sko_models(mixed=True, orthonormal=True, armature=False))
+def test_edges_do_what_their_matrices_do(kind, model):
+    weight = model.edge_weight.dense()
+    edges = KINDS[kind](model.edge_weight, model.layout.level_sizes)
+    x, P = torch.randn_like(model.gyro_force), model.inertia
+    assert edges.batch_shape == weight.shape[:-3]
+    agree(edges.dense(), weight)
+    agree(edges.up(x), weight @ x)
+    agree(edges.down(x), weight.mT @ x)
+    agree(edges.congruence(P), weight @ P @ weight.mT)
+    H = model.joint_map
+    kept = torch.eye(P.shape[-1], dtype=P.dtype) - H.mT @ H
+    agree(edges.annihilating(H, aligned=False).dense(), weight @ kept)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(model=sko_models(), data=st.data())
+def test_splitting_and_selecting_edges_is_slicing_their_matrices(kind, model, data):
+    weight, n = model.edge_weight.dense(), model.tree.num_nodes
+    edges = KINDS[kind](model.edge_weight, model.layout.level_sizes)
+    first = data.draw(st.integers(0, n))
+    for sizes in (model.layout.level_sizes, (first, n - first)):
+        runs = [run.dense() for run in edges.split(sizes) if run.dense().shape[-3]]
+        agree(torch.cat(runs, -3), weight)
+    nodes = torch.tensor(data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=5)))
+    agree(edges.select(nodes).dense(), weight.index_select(-3, nodes))
+
+
+@given(sko_models(mixed=True))
+def test_algorithms_give_the_same_on_edges_held_by_levels(model):
+    sizes = model.layout.level_sizes
+    split = LevelEdges(tuple(model.edge_weight.split(sizes)), sizes)
+    by_levels = replace(model, edge_weight=split)
+    x = torch.randn(model.num_dof, dtype=torch.float64)
+    agree(mass_matrix(by_levels), mass_matrix(model))
+    for run in (inverse_dynamics, lambda m, x: innovations(m).forward_dynamics(x)):
+        agree(run(by_levels, x)[..., None], run(model, x)[..., None], 1e-9)
+
+
+def test_aligned_hinges_are_annihilated_by_leaving_columns_out():
+    H = torch.eye(4, dtype=torch.float64)[[1, 3]].expand(3, 2, 4)
+    edges = DenseEdges(torch.randn(3, 5, 4, dtype=torch.float64))
+    aligned, general = (edges.annihilating(H, aligned=aligned).dense() for aligned in (True, False))
+    agree(aligned, general)
+    assert not aligned[..., [1, 3]].any() and bool(aligned[..., [0, 2]].all())
+
+
+@pytest.mark.parametrize(
+    "kinds", [["revolute"] * 4, ["prismatic", "spherical", "free", "revolute"]]
+)
+def test_rigid_edges_kept_as_transforms_do_what_dense_ones_do(kinds):
+    mech = random_mechanism(kinds, [-1, 0, 0, 2], seed=3)
+    q, _ = mech.random_state(2, generator=torch.Generator().manual_seed(0))
+    dense = edge_weights(mech, q)
+    rigid = edge_weights(mech.replace(scalar=True), q)
+    assert rigid.scalar and not dense.scalar
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 4, 6, 1, generator=g, dtype=torch.float64)
+    root = torch.randn(2, 4, 6, 6, generator=g, dtype=torch.float64)
+    P = root @ root.mT
+    order = torch.tensor([3, 0, 2])
+    agree(rigid.dense(), dense.dense())
+    agree(rigid.up(x), dense.up(x))
+    agree(rigid.down(x), dense.down(x))
+    agree(rigid.congruence(P), dense.congruence(P))
+    agree(rigid.select(order).dense(), dense.select(order).dense())
