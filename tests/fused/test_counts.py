@@ -62,13 +62,14 @@ ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
 @pytest.mark.parametrize(
     ("robot", "verb", "ceiling"),
     [
-        ("panda", "inverse_dynamics", 1100),
-        ("panda", "forward_dynamics", 1900),
-        ("panda", "mass_matrix", 800),
-        ("panda", "forward_and_pullback", 4300),
+        ("panda", "inverse_dynamics", 1050),
+        ("panda", "forward_dynamics", 1700),
+        ("panda", "mass_matrix", 430),
+        ("panda", "forward_and_pullback", 3750),
         ("humanoid", "inverse_dynamics", 5000),
-        ("humanoid", "forward_dynamics", 9000),
-        ("humanoid", "forward_and_pullback", 20000),
+        ("humanoid", "forward_dynamics", 8500),
+        ("humanoid", "mass_matrix", 2500),
+        ("humanoid", "forward_and_pullback", 18500),
     ],
 )
 def test_program_is_small_and_agrees_with_eager(robot, verb, ceiling):
