@@ -95,8 +95,11 @@ def row_of_columns(columns: Sequence[Tensor], starts: Sequence[int], rows: int) 
 
 def concatenate(blocks: Sequence[Tensor], dim: int) -> Tensor:
     """Matrices one after another along dim -2 or -1, batch dimensions broadcast."""
-    batch = torch.broadcast_shapes(*(block.shape[:-2] for block in blocks))
-    return torch.cat([block.expand(*batch, *block.shape[-2:]) for block in blocks], dim=dim)
+    shapes = {block.shape[:-2] for block in blocks}
+    if len(shapes) > 1:
+        batch = torch.broadcast_shapes(*shapes)
+        blocks = [block.expand(*batch, *block.shape[-2:]) for block in blocks]
+    return torch.cat(list(blocks), dim=dim)
 
 
 def block_diagonal(blocks: Sequence[Tensor]) -> Tensor:

@@ -15,9 +15,8 @@ any numbering of the tree.
 paper         meaning                                       code
 ============= ============================================= =======================
 A_S           SPO inside S                                  ``A_S``
-E_SP          weights of the edges from S to its parent     ``E_SP``
-E_SP A_S      A(j, i) for all members i, j the new parent   ``weights``
-H_S A_S       joint map of the new node                     ``joint_maps``
+E_SP          weights of the edges from S to its parent     ``weight``
+E_SP A_S      A(j, i) for all members i, j the new parent   ``weight @ A_S``
 ============= ============================================= =======================
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
@@ -90,12 +89,15 @@ def _regroup(model: SKOModel, coarse: Tree, groups: Sequence[Sequence[int]]) -> 
 
     weights, joint_maps, inertias, coriolis = [], [], [], []
     for S, p in zip(groups, coarse.parent, strict=True):
-        A_S = resolvent(connector(tree, blocks, S, S), induced_subgraph(tree, S).nilpotency)
-        E_SP = connector(tree, blocks, groups[p] if p >= 0 else (), S)
-        weights.append(E_SP @ A_S)
-        joint_maps.append(block_diagonal([blocks.joint_map[k] for k in S]) @ A_S)
+        weight = connector(tree, blocks, groups[p] if p >= 0 else (), S)
+        H, a = block_diagonal([blocks.joint_map[k] for k in S]), stacked(blocks.coriolis_accel, S)
+        if len(S) > 1:  # else A_S = I
+            A_S = resolvent(connector(tree, blocks, S, S), induced_subgraph(tree, S).nilpotency)
+            weight, H, a = weight @ A_S, H @ A_S, A_S.mT @ a
+        weights.append(weight)
+        joint_maps.append(H)
         inertias.append(block_diagonal([blocks.inertia[k] for k in S]))
-        coriolis.append(A_S.mT @ stacked(blocks.coriolis_accel, S))
+        coriolis.append(a)
     armature = blocks.armature
     return Blocks(
         edge_weight=weights,

@@ -209,7 +209,10 @@ class Tree:
 
         They partition the nodes; a segment starts at a base or below a branching node.
         """
-        starts = [k for k in self.order if (p := self.parent[k]) < 0 or len(self.children[p]) != 1]
+        # No `:=` in here: Dynamo does not trace one inside a comprehension.
+        starts = [
+            k for k in self.order if self.parent[k] < 0 or len(self.children[self.parent[k]]) != 1
+        ]
         found = []
         for k in starts:
             run = [k]

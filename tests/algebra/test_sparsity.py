@@ -1,0 +1,109 @@
+"""Block patterns predicted from the topology are those of the numbers, node by node and by segment."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from hypothesis import given
+from strategies import dense_sko, random_model, sko_models, trees
+
+import torchsko as ts
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.operators import SPO
+from torchsko.algebra.sparsity import (
+    block_pattern,
+    coarsen,
+    expand,
+    mass_matrix_pattern,
+    segment_tree,
+    sko_pattern,
+    spo_pattern,
+)
+from torchsko.algebra.subgraph import segment_groups
+
+
+def generic(tree: ts.Tree, batch: tuple[int, ...] = ()) -> SKOModel:
+    """A model in which no entry is zero by accident."""
+    n = range(tree.num_nodes)
+    return random_model(tree, [2 + k % 3 for k in n], [1 + k % 2 for k in n], batch)
+
+
+@given(trees(12))
+def test_patterns_of_sko_spo_and_mass_matrix_are_those_of_the_numbers(tree):
+    model = generic(tree)
+    nodes, dofs = model.layout.nodes, model.layout.dofs
+    assert torch.equal(block_pattern(dense_sko(model), nodes, nodes), sko_pattern(tree))
+    A = SPO(model.layout, model.edge_weight).to_dense()  # by sweeps: zeros are exact
+    assert torch.equal(block_pattern(A, nodes, nodes), spo_pattern(tree))
+    MM = ts.algorithms.mass_matrix(model)
+    assert torch.equal(block_pattern(MM, dofs, dofs), mass_matrix_pattern(tree))
+
+
+@given(sko_models(12, mixed=True))
+def test_scalar_pattern_of_the_mass_matrix_is_the_expanded_one(model):
+    dofs = model.layout.dofs
+    MM = ts.algorithms.mass_matrix(model)
+    nonzero = (MM != 0).reshape(-1, model.num_dof, model.num_dof).any(0)
+    assert torch.equal(nonzero, expand(mass_matrix_pattern(model.tree), dofs, dofs))
+
+
+@given(trees(12))
+def test_segments_are_the_serial_chains_of_the_tree(tree):
+    coarse, segments = segment_tree(tree), tree.segments
+    assert sorted(k for segment in segments for k in segment) == list(range(tree.num_nodes))
+    for segment in segments:
+        assert all(tree.parent[k] == p for p, k in pairwise(segment))
+        assert all(tree.children[k] == (j,) for k, j in pairwise(segment))
+    assert all(len(children) != 1 for children in coarse.children)
+
+
+@given(trees(12))
+def test_equation_43_sko_operator_couples_a_segment_to_itself_and_its_parent_segment(tree):
+    segments = segment_groups(tree)
+    within = torch.diag(torch.tensor([len(segment) > 1 for segment in segments]))
+    expected = sko_pattern(segment_tree(tree)) | within
+    assert torch.equal(coarsen(sko_pattern(tree), segments), expected)
+
+
+@given(trees(12))
+def test_equation_44_one_edge_joins_a_segment_to_its_parent_segment(tree):
+    E = sko_pattern(tree)
+    for segment in tree.segments:
+        base = segment[0]
+        outside = [k for k in range(tree.num_nodes) if k not in segment]
+        for k in segment:
+            above = [i for i in outside if E[i, k]]
+            assert above == ([tree.parent[k]] if k == base and tree.parent[k] >= 0 else [])
+            assert all(tree.children[i] != (k,) for i in above)
+
+
+@given(trees(12))
+def test_equation_45_and_the_mass_matrix_couple_related_segments_densely(tree):
+    segments, coarse = segment_groups(tree), segment_tree(tree)
+    for pattern, expected in (
+        (spo_pattern(tree), spo_pattern(coarse)),
+        (mass_matrix_pattern(tree), mass_matrix_pattern(coarse)),
+    ):
+        assert torch.equal(coarsen(pattern, segments), expected)
+    for i, rows in enumerate(segments):
+        for j, cols in enumerate(segments):
+            block = mass_matrix_pattern(tree)[list(rows)][:, list(cols)]
+            assert bool(block.all()) == bool(block.any()) == bool(coarse.related(i, j))
+
+
+@given(trees(12))
+def test_pattern_of_the_aggregated_model_is_that_of_its_segment_tree(tree):
+    coarse = ts.aggregate_segments(generic(tree, (2,)))
+    assert coarse.tree.parent == segment_tree(tree).parent
+    dofs = coarse.layout.dofs
+    MM = ts.algorithms.mass_matrix(coarse)
+    assert torch.equal(block_pattern(MM, dofs, dofs), mass_matrix_pattern(coarse.tree))
+
+
+@given(trees(12))
+def test_coarsening_undoes_expansion(tree):
+    model = generic(tree)
+    nodes, dofs = model.layout.nodes, model.layout.dofs
+    pattern = spo_pattern(tree)
+    assert torch.equal(coarsen(expand(pattern, dofs, nodes), dofs.places, nodes.places), pattern)

@@ -1,0 +1,436 @@
+"""Partition and aggregation: the block formulas, and dynamics that do not notice the aggregation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from strategies import (
+    dense_bias,
+    dense_blocks,
+    dense_mass_matrix,
+    dense_operators,
+    dense_sko,
+    dense_spo,
+    random_mechanism,
+    random_model,
+    sko_models,
+)
+from torch import Tensor
+
+import torchsko as ts
+from torchsko.algebra.edges import DenseEdges
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.subgraph import path_induced_nodes
+
+exactly_shaped = torch.testing.assert_close
+
+TREE = ts.Tree.from_parents([3, 0, -1, 2, 3, 2, 1])
+MEMBERS = (0, 3)
+FIELDS = ("joint_map", "inertia", "coriolis_accel", "gyro_force", "armature")
+
+
+def fixed_model(batch: tuple[int, ...] = (), armature: bool = True) -> SKOModel:
+    return random_model(TREE, [3, 2, 4, 5, 2, 6, 3], [1, 2, 2, 3, 1, 1, 2], batch, 5, armature)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    """Equal after broadcasting batch dimensions: fields and results carry only those they need."""
+    exactly_shaped(*torch.broadcast_tensors(found, expected), rtol=1e-9, atol=1e-9)
+    assert found.shape[-1:] == expected.shape[-1:]
+
+
+@st.composite
+def models_with_nodes(draw: st.DrawFn, max_nodes: int = 12) -> tuple[SKOModel, tuple[int, ...]]:
+    model = draw(sko_models(max_nodes, mixed=True, min_dofs=0))
+    nodes = draw(st.sets(st.integers(0, model.tree.num_nodes - 1), min_size=1))
+    return model, tuple(sorted(nodes))
+
+
+@st.composite
+def models_with_members(draw: st.DrawFn, max_nodes: int = 12) -> tuple[SKOModel, tuple[int, ...]]:
+    """A model and a set of nodes that meets the aggregation condition."""
+    model, nodes = draw(models_with_nodes(max_nodes))
+    return model, ts.aggregation_subgraph(model.tree, nodes)
+
+
+def places(sizes: tuple[int, ...], nodes: list[int] | tuple[int, ...]) -> list[int]:
+    """Flat places of these nodes' components, one node after another."""
+    return [i for k in nodes for i in range(sum(sizes[:k]), sum(sizes[: k + 1]))]
+
+
+def in_new_order(model: SKOModel, members: tuple[int, ...]) -> list[int]:
+    """Places of the old node velocities, in the order of the aggregated model's."""
+    nodes = [k for k in range(model.tree.num_nodes) if k not in members or k == members[0]]
+    return places(
+        model.layout.nodes.sizes, [j for k in nodes for j in (members if k in members else (k,))]
+    )
+
+
+def permuted(matrix: Tensor, order: list[int]) -> Tensor:
+    return matrix[..., order, :][..., order]
+
+
+def vectors(model: SKOModel, seed: int = 0) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(*model.batch_shape, model.num_dof, generator=g, dtype=torch.float64)
+
+
+@given(models_with_members())
+def test_corollary_6_1_mass_matrix_and_bias_are_invariant(case):
+    model, members = case
+    aggregated = ts.aggregate(model, members)
+    close(ts.algorithms.mass_matrix(aggregated), dense_mass_matrix(model))
+    close(ts.algorithms.bias_force(aggregated), dense_bias(model))
+
+
+@given(models_with_members())
+def test_every_algorithm_gives_the_same_on_the_aggregated_model(case):
+    model, members = case
+    aggregated, x = ts.aggregate(model, members), vectors(model)
+    for law in (
+        ts.algorithms.inverse_dynamics,
+        ts.algorithms.forward_dynamics,
+        ts.algorithms.composite_inverse_dynamics,
+        ts.algorithms.composite_forward_dynamics,
+        lambda model, x: ts.innovations(model).solve(x),
+        lambda model, x: ts.innovations(model).logdet(),
+        lambda model, x: ts.algorithms.mass_matrix_trace(model),
+        lambda model, x: ts.algorithms.mass_matrix_by_jacobian(model),
+        lambda model, x: ts.algorithms.mass_matrix_by_inverse_dynamics(model),
+    ):
+        close(law(aggregated, x), law(model, x))
+
+
+@given(models_with_members(max_nodes=8))
+def test_hybrid_dynamics_with_the_members_prescribed_is_that_of_the_aggregate(case):
+    model, members = case
+    tau, qdd = vectors(model, 1), vectors(model, 2)
+    aggregated = ts.aggregate(model, members, name="S")
+    for found, expected in zip(
+        ts.algorithms.hybrid_dynamics(aggregated, tau, qdd, prescribed=["S"]),
+        ts.algorithms.hybrid_dynamics(model, tau, qdd, prescribed=members),
+        strict=True,
+    ):
+        close(found, expected)
+
+
+@given(models_with_members(max_nodes=8))
+def test_operational_space_compliance_of_the_aggregate_is_that_of_its_members(case):
+    model, members = case
+    aggregated = ts.aggregate(model, members, name="S")
+    s = aggregated.tree.index("S")
+    rows = [
+        [ts.algorithms.operational_space_compliance(model, i, j) for j in members] for i in members
+    ]
+    batch = model.batch_shape
+    whole = torch.cat(
+        [torch.cat([b.expand(*batch, *b.shape[-2:]) for b in row], -1) for row in rows], -2
+    )
+    found = ts.algorithms.operational_space_compliance(aggregated, s, s)
+    close(found, whole)
+
+
+@given(models_with_members())
+def test_lemma_7_sko_operator_of_the_aggregated_tree(case):
+    model, members = case
+    order = in_new_order(model, members)
+    inside = [order.index(i) for i in places(model.layout.nodes.sizes, members)]
+    outside = [i for i in range(len(order)) if i not in inside]
+    E = permuted(dense_sko(model), order)
+    E_S = E[..., inside, :][..., inside]
+    A_S = torch.linalg.inv(torch.eye(len(inside), dtype=E.dtype) - E_S)
+    expected = E.clone()
+    rows, cols = torch.tensor(outside, dtype=torch.int64), torch.tensor(inside)
+    expected[..., cols[:, None], cols] = 0.0
+    expected[..., rows[:, None], cols] = E[..., rows, :][..., cols] @ A_S
+    close(dense_sko(ts.aggregate(model, members)), expected)
+
+
+@given(models_with_members())
+def test_lemmas_8_and_9_transform_spo_joint_map_and_accelerations(case):
+    model, members = case
+    aggregated, order = ts.aggregate(model, members), in_new_order(model, members)
+    inside = torch.tensor([order.index(i) for i in places(model.layout.nodes.sizes, members)])
+    A = permuted(dense_spo(model), order)
+    J_inverse = torch.eye(len(order), dtype=A.dtype).expand_as(A).clone()
+    J_inverse[..., inside[:, None], inside] = A[..., inside[:, None], inside]
+    close(J_inverse @ dense_spo(aggregated), A)
+    H = dense_blocks(model, model.joint_map, "dofs", "nodes")[..., order]
+    H_a = dense_blocks(aggregated, aggregated.joint_map, "dofs", "nodes")
+    close(H_a, H @ J_inverse)
+    a = model.layout.nodes.unpack(model.coriolis_accel)[..., order, :]
+    close(aggregated.layout.nodes.unpack(aggregated.coriolis_accel), J_inverse.mT @ a)
+
+
+def test_the_bias_takes_the_transformed_acceleration():
+    """DEPARTS: Eqs. 40-41 of Part I write the untransformed one."""
+    model = fixed_model()
+    whole = ts.aggregate(model, range(7))
+    untransformed = model.layout.nodes.unpack(model.coriolis_accel)[None]
+    assert not torch.allclose(
+        ts.algorithms.bias_force(replace(whole, coriolis_accel=untransformed)), dense_bias(model)
+    )
+
+
+@given(models_with_members())
+def test_aggregate_stands_at_its_first_member_and_dof_vectors_keep_their_order(case):
+    model, members = case
+    aggregated = ts.aggregate(model, members, name="S")
+    kept = [k for k in range(model.tree.num_nodes) if k not in members or k == members[0]]
+    names = ["S" if k in members else model.tree.names[k] for k in kept]
+    assert aggregated.tree.names == tuple(names)
+    was = model.layout.dofs.places
+    groups = [members if k in members else (k,) for k in kept]
+    assert aggregated.layout.dofs.places == tuple(
+        tuple(i for k in g for i in was[k]) for g in groups
+    )
+
+
+@given(models_with_members())
+def test_repeated_aggregation_ends_in_one_node_with_the_same_dynamics(case):
+    model, members = case
+    first = ts.aggregate(model, members, name="S")
+    second = ts.aggregate(first, ts.aggregation_subgraph(first.tree, ["S", 0]), name="T")
+    third = ts.aggregate(second, range(second.tree.num_nodes))
+    assert third.tree.num_nodes == 1
+    for coarser in (second, third):
+        close(ts.algorithms.mass_matrix(coarser), dense_mass_matrix(model))
+        close(ts.algorithms.bias_force(coarser), dense_bias(model))
+
+
+@given(sko_models(12, mixed=True, min_dofs=0))
+def test_aggregating_every_segment_leaves_no_serial_chain_and_the_same_dynamics(model):
+    coarse, x = ts.aggregate_segments(model), vectors(model)
+    assert coarse.tree.num_nodes == len(model.tree.segments)
+    assert all(len(children) != 1 for children in coarse.tree.children)
+    close(ts.algorithms.mass_matrix(coarse), dense_mass_matrix(model))
+    close(ts.algorithms.forward_dynamics(coarse, x), ts.algorithms.forward_dynamics(model, x))
+
+
+@given(models_with_nodes())
+def test_lemma_2_parts_and_connectors_give_the_operators_of_the_whole(case):
+    model, nodes = case
+    parts = ts.partition(model, path_induced_nodes(model.tree, nodes))
+    C, S, P = parts.child_nodes, parts.selected_nodes, parts.parent_nodes
+    sizes = model.layout.nodes.sizes
+    E, A = dense_sko(model), dense_spo(model)
+
+    def block(of: Tensor, rows: tuple[int, ...], cols: tuple[int, ...]) -> Tensor:
+        return of[..., places(sizes, rows), :][..., places(sizes, cols)]
+
+    for part, k in ((parts.child, C), (parts.selected, S), (parts.parent, P)):
+        assert (part is None) == (not k)
+        if part is not None:
+            close(dense_sko(part), block(E, k, k))
+            close(dense_spo(part), block(A, k, k))
+    close(parts.child_connector, block(E, S, C))
+    close(parts.parent_connector, block(E, P, S))
+    for rows, cols in ((P, C), (C, S), (C, P), (S, P)):
+        assert not block(E, rows, cols).any()
+    whole = permuted(A, places(sizes, C + S + P))
+    close(parts.spo(), whole)
+
+
+@given(models_with_nodes())
+def test_parts_are_models_with_the_joint_maps_and_inertias_of_the_whole(case):
+    model, nodes = case
+    parts = ts.partition(model, path_induced_nodes(model.tree, nodes))
+    whole = dense_operators(model)
+    for part, nodes, dofs in (
+        (parts.child, parts.child_nodes, parts.child_dofs),
+        (parts.selected, parts.selected_nodes, parts.selected_dofs),
+        (parts.parent, parts.parent_nodes, parts.parent_dofs),
+    ):
+        if part is not None:
+            k, d = places(model.layout.nodes.sizes, nodes), list(dofs)
+            H, A, M = whole.H[..., d, :][..., k], permuted(whole.A, k), permuted(whole.M, k)
+            close(ts.algorithms.mass_matrix(part), H @ A @ M @ A.mT @ H.mT + permuted(whole.S, d))
+            a, b = (
+                model.layout.nodes.unpack(x)[..., k, :]
+                for x in (model.coriolis_accel, model.gyro_force)
+            )
+            close(ts.algorithms.bias_force(part), (H @ A @ (M @ A.mT @ a + b))[..., 0])
+
+
+@given(models_with_nodes())
+def test_corollary_4_1_outer_block_of_the_mass_matrix_is_that_of_the_outer_system(case):
+    model, nodes = case
+    outer = sorted({*nodes, *(j for k in nodes for j in model.tree.descendants(k))})
+    parts = ts.partition(model, outer)
+    blocks, MM = parts.mass_matrix_blocks(), dense_mass_matrix(model)
+    i, j = list(parts.selected_dofs), list(parts.parent_dofs)
+    close(ts.algorithms.mass_matrix(parts.selected), MM[..., i, :][..., i])
+    for found, whole in (
+        (blocks.outer, MM[..., i, :][..., i]),
+        (blocks.coupling, MM[..., i, :][..., j]),
+        (blocks.inner + blocks.felt, MM[..., j, :][..., j]),
+    ):
+        close(found, whole)
+    if parts.parent is not None:
+        close(blocks.inner, dense_mass_matrix(parts.parent))
+
+
+def test_corollary_4_1_is_refused_for_a_system_that_is_not_the_outer_one():
+    parts = ts.partition(fixed_model(), [0])
+    with pytest.raises(ts.TreeError, match=r"'1', '6' hang below(?s:.*)\[0, 1, 6\]"):
+        parts.mass_matrix_blocks()
+
+
+def test_a_part_of_an_aggregated_model_is_the_aggregate_of_the_part():
+    model = fixed_model()
+    parts = ts.partition(ts.aggregate(model, MEMBERS, name="S"), ["S", "1"])
+    same = ts.partition(model, [0, 1, 3])
+    assert parts.selected_dofs == same.selected_dofs
+    close(ts.algorithms.mass_matrix(parts.selected), dense_mass_matrix(same.selected))
+
+
+@given(sko_models(8, orthonormal=True, armature=False))
+def test_parts_of_an_orthonormal_model_are_and_its_aggregates_are_not(model):
+    part = ts.partition(model, [0]).selected
+    whole = ts.aggregate(model, ts.aggregation_subgraph(model.tree, range(model.tree.num_nodes)))
+    assert part.orthonormal and not whole.orthonormal
+    for made in (part, whole):
+        x = vectors(made)
+        force = (dense_mass_matrix(made) @ x[..., None])[..., 0] + dense_bias(made)
+        close(ts.algorithms.forward_dynamics(made, force), x)
+
+
+def test_a_mechanism_aggregates_at_any_state():
+    mech = random_mechanism(
+        ["free", "revolute", "prismatic", "spherical"], [-1, 0, 1, 0], armature=True
+    )
+    g = torch.Generator().manual_seed(3)
+    step = torch.randn(3, mech.num_dof, generator=g, dtype=torch.float64)
+    q = ts.integrate(mech, mech.neutral(), step)
+    qd = torch.randn(3, mech.num_dof, generator=g, dtype=torch.float64)
+    model = ts.assemble(mech, q, qd)
+    aggregated = ts.aggregate(model, [1, 2, 3])
+    close(ts.algorithms.mass_matrix(aggregated), ts.algorithms.mass_matrix(model))
+    close(ts.algorithms.bias_force(aggregated), ts.algorithms.bias_force(model))
+    close(ts.algorithms.forward_dynamics(aggregated, qd), ts.algorithms.forward_dynamics(model, qd))
+
+
+# Differentiation, vectorisation, compilation: functions of a model's tensors.
+
+
+LIKE = fixed_model()
+
+
+def tensors(model: SKOModel) -> tuple[Tensor, ...]:
+    return (model.edge_weight.dense(), *(getattr(model, name) for name in FIELDS))
+
+
+def rebuilt(like: SKOModel, weight: Tensor, *fields: Tensor) -> SKOModel:
+    changed = dict(zip(FIELDS, fields, strict=True))
+    M = changed["inertia"]
+    changed["inertia"] = (M + M.mT) / 2
+    return replace(like, edge_weight=DenseEdges(weight), **changed)
+
+
+def aggregated_dynamics(*fields: Tensor) -> tuple[Tensor, ...]:
+    model = rebuilt(LIKE, *fields)
+    aggregated = ts.aggregate(model, MEMBERS)
+    force = torch.linspace(-1, 1, model.num_dof, dtype=torch.float64)
+    return (
+        ts.algorithms.mass_matrix(aggregated),
+        ts.algorithms.forward_dynamics(aggregated, force),
+    )
+
+
+def plain_dynamics(*fields: Tensor) -> tuple[Tensor, ...]:
+    model = rebuilt(LIKE, *fields)
+    force = torch.linspace(-1, 1, model.num_dof, dtype=torch.float64)
+    return ts.algorithms.mass_matrix(model), ts.algorithms.forward_dynamics(model, force)
+
+
+def segment_dynamics(*fields: Tensor) -> tuple[Tensor, ...]:
+    return (ts.algorithms.mass_matrix(ts.aggregate_segments(rebuilt(LIKE, *fields))),)
+
+
+def partitioned(*fields: Tensor) -> tuple[Tensor, ...]:
+    model = rebuilt(LIKE, *fields)
+    three, two = ts.partition(model, MEMBERS), ts.partition(model, [0, 1, 6])
+    assert three.child is not None
+    force = torch.linspace(-1, 1, three.child.num_dof, dtype=torch.float64)
+    return (
+        three.spo(),
+        ts.algorithms.forward_dynamics(three.child, force),
+        *two.mass_matrix_blocks(),
+    )
+
+
+functions = pytest.mark.parametrize(
+    "fn", [aggregated_dynamics, segment_dynamics, partitioned], ids=lambda fn: fn.__name__
+)
+
+
+@functions
+def test_first_derivatives_in_reverse_and_forward_mode(fn):
+    given_tensors = tuple(x.requires_grad_() for x in tensors(fixed_model()))
+    assert torch.autograd.gradcheck(fn, given_tensors, check_forward_ad=True, fast_mode=True)
+
+
+def test_second_derivatives_through_aggregation():
+    given_tensors = tuple(x.requires_grad_() for x in tensors(fixed_model()))
+    assert torch.autograd.gradgradcheck(aggregated_dynamics, given_tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)], ids=str)
+def test_aggregation_leaves_gradients_to_every_block_as_they_are(batch):
+    leaves = tuple(x.requires_grad_() for x in tensors(fixed_model(batch)))
+    grads = [
+        torch.autograd.grad(sum(y.sin().sum() for y in fn(*leaves)), leaves)
+        for fn in (aggregated_dynamics, plain_dynamics)
+    ]
+    exactly_shaped(*grads)
+
+
+@functions
+def test_vmap_is_the_batched_call(fn):
+    batched = tensors(fixed_model((3,)))
+    exactly_shaped(torch.vmap(fn)(*batched), fn(*batched))
+
+
+@functions
+def test_vmap_over_one_tensor_shares_the_others(fn):
+    batched, single = tensors(fixed_model((3,))), tensors(fixed_model())
+    for i in range(len(single)):
+        mixed = [batched[i] if i == j else x for j, x in enumerate(single)]
+        dims = tuple(0 if i == j else None for j in range(len(single)))
+        for found, expected in zip(torch.vmap(fn, in_dims=dims)(*mixed), fn(*mixed), strict=True):
+            close(found, expected)
+
+
+@functions
+def test_compiled_function_is_the_eager_one(fn):
+    torch._dynamo.reset()
+    given_tensors = tensors(fixed_model((2,)))
+    exactly_shaped(
+        torch.compile(fn, fullgraph=True, backend="aot_eager")(*given_tensors), fn(*given_tensors)
+    )
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
+@pytest.mark.parametrize("parents", [[-1], [-1, 0, 0, 0, 0], [-1, -1, -1]], ids=str)
+def test_one_body_star_and_forest(parents, batch):
+    n = len(parents)
+    model = random_model(
+        ts.Tree.from_parents(parents), [3] * n, [1 + k % 2 for k in range(n)], batch
+    )
+    for members in ([0], range(n), [n - 1]):
+        close(ts.algorithms.mass_matrix(ts.aggregate(model, members)), dense_mass_matrix(model))
+        parts = ts.partition(model, members)
+        close(ts.algorithms.mass_matrix(parts.selected), dense_mass_matrix(parts.selected))
+
+
+def test_float32_stays_float32():
+    model = fixed_model()
+    single = rebuilt(model, *(x.float() for x in tensors(model)))
+    aggregated = ts.aggregate(single, MEMBERS)
+    assert ts.algorithms.mass_matrix(aggregated).dtype == torch.float32
+    assert ts.partition(single, MEMBERS).spo().dtype == torch.float32
