@@ -66,7 +66,12 @@ def _at(mech: Mechanism, parameters: tuple[Tensor, ...]) -> Mechanism:
 
 
 def _plain(
-    mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None, *parameters: Tensor
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    gen_force: Tensor,
+    f_ext: Tensor | None,
+    *parameters: Tensor,
 ) -> Tensor:
     return algorithms.forward_dynamics(assemble(_at(mech, parameters), q, qd, f_ext), gen_force)
 
@@ -100,7 +105,8 @@ class _Accelerations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        qdd, *state = ctx.saved_tensors
+        # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
+        qdd, *state = (x.view_as(x) for x in ctx.saved_tensors)
         mu = _solve(ctx.mech, state, ctx.has_force, cotangent)
         _, pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)
         to_q, to_qd, *rest = pull(-mu)
@@ -109,18 +115,29 @@ class _Accelerations(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
-        qdd, *state = ctx.saved_tensors
-        dq, dqd, dT, df, *dparameters = tangents
-        moved = [dq, dqd, *([df] if ctx.has_force else []), *dparameters]
-        moved = [
-            torch.zeros_like(x) if dx is None else dx for x, dx in zip(state, moved, strict=True)
-        ]
-        # Forward levels do not nest in torch, so the product comes from transposing the transpose.
-        _, pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)
-        _, push = torch.func.vjp(pull, torch.zeros_like(qdd))
-        (dforce,) = push(tuple(moved))
-        change = -dforce if dT is None else dT - dforce
-        return _solve(ctx.mech, state, ctx.has_force, change)
+        # torch turns forward mode off in here, which would make jvp of jvp zero without a word. It is
+        # turned on again for the levels outside; the one being differentiated is taken off first.
+        with torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+            saved = [_primal(x) for x in ctx.saved_tensors]
+            return _push(ctx, saved, [None if dx is None else _primal(dx) for dx in tangents])
+
+
+def _primal(x: Tensor) -> Tensor:
+    return torch.autograd.forward_ad.unpack_dual(x, level=0).primal
+
+
+def _push(ctx: Any, saved: list[Tensor], tangents: list[Tensor | None]) -> Tensor:
+    """Tangent of qdd."""
+    qdd, *state = saved
+    dq, dqd, dT, df, *dparameters = tangents
+    moved = [dq, dqd, *([df] if ctx.has_force else []), *dparameters]
+    moved = [torch.zeros_like(x) if dx is None else dx for x, dx in zip(state, moved, strict=True)]
+    # Forward levels do not nest in torch, so the product comes from transposing the transpose.
+    _, pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)
+    _, push = torch.func.vjp(pull, torch.zeros_like(qdd))
+    (dforce,) = push(tuple(moved))
+    change = -dforce if dT is None else dT - dforce
+    return _solve(ctx.mech, state, ctx.has_force, change)
 
 
 def _solve(mech: Mechanism, state: list[Tensor], has_force: bool, x: Tensor) -> Tensor:
