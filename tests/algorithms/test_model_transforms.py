@@ -1,0 +1,145 @@
+"""Every algorithm on an SKO model under every transformation: derivatives, vmap, functorch, compile."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from batteries import check_transforms
+from strategies import random_model
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from torchsko.algebra.innovations import innovations
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.riccati import solve_riccati
+from torchsko.algebra.tree import Tree
+from torchsko.algorithms import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
+
+FUNCTIONS: dict[str, Callable[[SKOModel, Tensor], Tensor | tuple[Tensor, ...]]] = {
+    "mass_matrix": lambda model, x: mass_matrix(model),
+    "inverse_dynamics": inverse_dynamics,
+    "forward_dynamics": forward_dynamics,
+    "bias_force": lambda model, x: bias_force(model),
+    "riccati": lambda model, x: solve_riccati(model).art_inertia,
+    "solve": lambda model, x: innovations(model).solve(x),
+    "logdet": lambda model, x: innovations(model).logdet(),
+    "inverse": lambda model, x: innovations(model).inverse(),
+    "sqrt": lambda model, x: innovations(model).sqrt(x),
+    "whiten": lambda model, x: innovations(model).whiten(x),
+    "sqrt_transpose": lambda model, x: innovations(model).sqrt_transpose(x),
+    "whiten_transpose": lambda model, x: innovations(model).whiten_transpose(x),
+}
+
+TREE = Tree.from_parents([1, -1, 1])
+SIZES, DOFS = [3, 2, 2], [2, 1, 0]
+
+
+def blocks_and_function(name, scalar=False, armature=True):
+    """The tensors of a ragged model, one per block, and a function of them through `from_blocks`."""
+    model = random_model(TREE, SIZES, DOFS, (), 5, armature)
+    layout, nodes = model.layout, range(3)
+
+    def cut(packed, rows, cols):
+        x = layout.tree_order(packed, -3)
+        return [x[k, : rows[k], : cols[k]].clone().requires_grad_() for k in nodes]
+
+    one = [1] * 3
+    above = [SIZES[max(p, 0)] if p >= 0 else 0 for p in TREE.parent]
+    fields = [
+        cut(model.edge_weight.dense(), above, SIZES),
+        cut(model.joint_map, DOFS, SIZES),
+        cut(model.inertia, SIZES, SIZES),
+        cut(model.coriolis_accel, SIZES, one),
+        cut(model.gyro_force, SIZES, one),
+        cut(model.armature, DOFS, one) if armature else [],
+    ]
+    x = torch.randn(model.num_dof, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+    def call(*tensors):
+        *blocks, vector = tensors
+        W, H, M, a, b, S = (blocks[3 * i : 3 * i + 3] for i in range(6))
+        made = SKOModel.from_blocks(
+            TREE,
+            [None if p < 0 else w for p, w in zip(TREE.parent, W, strict=True)],
+            H,
+            [(m + m.mT) / 2 for m in M],
+            [v[:, 0] for v in a],
+            [v[:, 0] for v in b],
+            [s[:, 0] for s in S] or None,
+        )
+        made = replace(made, edge_weight=replace(made.edge_weight, scalar=scalar))
+        return FUNCTIONS[name](made, vector)
+
+    return [x for field in fields for x in field] + [x.requires_grad_()], call
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_to_every_block_are_right(name, scalar):
+    tensors, call = blocks_and_function(name, scalar)
+    # Entry by entry in the dense reading; the scalar one along random directions.
+    checks = {"check_forward_ad": True, "check_batched_grad": True}
+    assert gradcheck(call, tensors, fast_mode=scalar, **checks)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_second_derivatives_to_every_block_are_right(name):
+    tensors, call = blocks_and_function(name)
+    assert gradgradcheck(call, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vmap_is_the_batch_and_compile_is_eager(name):
+    x = torch.linspace(-1, 1, 9, dtype=torch.float64)
+    check_transforms(lambda model: FUNCTIONS[name](model, x), armature=name != "forward_dynamics")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functorch_jacobians_agree_with_reverse_mode(name):
+    tensors, call = blocks_and_function(name)
+    with torch.no_grad():
+        tensors = [x.detach() for x in tensors]
+    expected = torch.autograd.functional.jacobian(lambda *x: _flat(call(*x)), tuple(tensors))
+    places = tuple(range(len(tensors)))
+    for transform in (torch.func.jacrev, torch.func.jacfwd):
+        jacobians = transform(lambda *x: _flat(call(*x)), argnums=places)(*tensors)
+        torch.testing.assert_close(jacobians, expected)
+    directions = tuple(torch.ones_like(x) for x in tensors)
+    _, rate = torch.func.jvp(lambda *x: _flat(call(*x)), tuple(tensors), directions)
+    torch.testing.assert_close(rate, sum(J.flatten(1).sum(-1) for J in expected))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_backward_can_be_repeated(name):
+    tensors, call = blocks_and_function(name)
+    total = _flat(call(*tensors)).sum()
+    used = [x for x in tensors if x.numel()]
+    first = torch.autograd.grad(total, used, retain_graph=True, allow_unused=True)
+    second = torch.autograd.grad(total, used, allow_unused=True)
+    for x, y in zip(first, second, strict=True):
+        assert (x is None) == (y is None)
+        if x is not None and y is not None:
+            assert torch.equal(x, y) and bool(x.isfinite().all())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_vmap_over_blocks_is_the_batch(name):
+    tensors, call = blocks_and_function(name)
+    with torch.no_grad():
+        many = [torch.stack([x, 1.1 * x]) for x in tensors]
+        one_by_one = [_flat(call(*(x[i] for x in many))) for i in range(2)]
+        together = torch.vmap(lambda *x: _flat(call(*x)))(*many)
+    torch.testing.assert_close(together, torch.stack(one_by_one))
+
+
+def test_a_model_can_be_made_from_blocks_inside_a_compiled_function():
+    tensors, call = blocks_and_function("forward_dynamics")
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*tensors), call(*tensors))
+
+
+def _flat(result: Tensor | tuple[Tensor, ...]) -> Tensor:
+    parts = result if isinstance(result, tuple) else (result,)
+    return torch.cat([x.flatten() for x in parts])
