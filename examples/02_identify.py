@@ -15,7 +15,17 @@ from mujoco_arm import measure, mujoco_model, secret_parameters
 import torchsko as ts
 
 NOISE = (1e-4, 1e-3, 2e-2, 0.15)  # standard deviation of q, qd, qdd [rad, s], tau [N m]
-AT_REST = 0.05  # [rad/s]: below, dry friction may be anything up to its Coulomb value
+
+
+def moving(qd):
+    """Where a joint moves: at rest, dry friction may be anything up to its Coulomb value."""
+    return qd.abs() > 0.05
+
+
+def torque_errors(mech, q, qd, qdd, tau):
+    """Root mean square error of each joint, while it moves [N m]."""
+    weight, error = moving(qd).to(tau), ts.inverse_dynamics(mech, q, qd, qdd) - tau
+    return ((weight * error.square()).sum(0) / weight.sum(0)).sqrt()
 
 
 def identify(nominal, q, qd, qdd, tau, steps, generator):
@@ -25,7 +35,7 @@ def identify(nominal, q, qd, qdd, tau, steps, generator):
         learn[f"{joint}.damping"] = ts.learn.Positive(init=0.2)
         learn[f"{joint}.friction"] = ts.learn.Positive()
     layer = ts.Dynamics(nominal, learn)
-    weight = (qd.abs() > AT_REST).to(tau) / NOISE[-1] ** 2
+    weight = moving(qd).to(tau) / NOISE[-1] ** 2
     ts.learn.identify(
         layer, q, qd, qdd, tau, weight=weight, steps=steps, prior=0.1, generator=generator
     )
@@ -59,8 +69,11 @@ def main():
     fitted = identify(nominal, *samples, args.steps, generator)
     robots = {"true": truth, "start": nominal, "identified": fitted}
     base = base_parameters(nominal, *(x[::50] for x in samples[:3]))
-    print_tables(robots, base, held_out, AT_REST)
-    print("\nfigure:", figure(args.out / "identify.png", robots, held_out, AT_REST))
+    errors = {name: torque_errors(mech, *held_out) for name, mech in robots.items()}
+    print_tables(robots, errors, base)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / "identify.png"
+    print("\nfigure:", figure(path, robots, errors, held_out, moving(held_out[1])))
 
 
 if __name__ == "__main__":

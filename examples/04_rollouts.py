@@ -23,7 +23,7 @@ def randomised(arm, count, generator):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arms", type=int, default=4096)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
     generator = torch.Generator().manual_seed(0)
     arm = ts.load(ts.robots.panda, dtype=torch.float32)
@@ -44,9 +44,9 @@ def main():
     gains = torch.stack([stiffness, stiffness / 10]).log()
     began = time.perf_counter()
     with torch.no_grad():
-        qs, _ = ts.rollout(arms, q, qd, controller(gains), steps=args.steps, dt=4e-3)
+        qs, _ = ts.rollout(arms, q, qd, controller(gains), steps=args.steps, dt=6e-3)
     spent = time.perf_counter() - began
-    print(f"{args.arms} different arms, {args.steps} steps of 4 ms: {spent:.1f} s,", end=" ")
+    print(f"{args.arms} different arms, {args.steps} steps of 6 ms: {spent:.1f} s,", end=" ")
     print(f"{args.arms * args.steps / spent / 1e3:.0f} thousand steps a second")
     miss = (qs[:, -1] - goal).abs().amax(-1)
     print(
@@ -57,10 +57,10 @@ def main():
     few = randomised(arm, 64, generator)
     state = q[:1].expand(64, -1), torch.zeros(64, arm.num_dof)
     gains = gains.requires_grad_()
-    optimiser = torch.optim.Adam([gains], lr=0.2)
+    optimiser = torch.optim.Adam([gains], lr=0.3)
     print("\nTuning the gains of all joints by gradient descent through the rollout:")
-    for iteration in range(8):
-        qs, _ = ts.rollout(few, *state, controller(gains), steps=args.steps, dt=4e-3, checkpoint=10)
+    for iteration in range(6):
+        qs, _ = ts.rollout(few, *state, controller(gains), steps=args.steps, dt=6e-3, checkpoint=10)
         loss = (qs - goal).square().mean()
         optimiser.zero_grad()
         loss.backward()

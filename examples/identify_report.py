@@ -18,28 +18,16 @@ def table(names, groups):
     print("\n" + "\n".join(lines))
 
 
-def torque_errors(mech, q, qd, qdd, tau, at_rest):
-    """Root mean square error per joint [N m], over the samples in which the joint moves."""
-    moving = (qd.abs() > at_rest).to(tau)
-    error = ts.inverse_dynamics(mech, q, qd, qdd) - tau
-    return ((moving * error.square()).sum(0) / moving.sum(0)).sqrt()
-
-
-def print_tables(robots, base, held_out, at_rest):
+def print_tables(robots, errors, base):
     """Parameters and torque errors; rows of `base` are the combinations that torques depend on."""
     truth = robots["true"]
     guesses = {name: mech for name, mech in robots.items() if name != "true"}
     off = {name: 1e3 * (mech.com - truth.com).norm(dim=-1) for name, mech in guesses.items()}
     mass = {name: mech.mass for name, mech in robots.items()}
-    seen = (
-        base[:, ::10].square().sum(0)
-    )  # squared length of each mass's shadow on the base parameters
-    groups = {"mass [kg]": mass, "share seen": {"by torques": seen}, "com off by [mm]": off}
-    table(truth.body_names, groups)
+    table(truth.body_names, {"mass [kg]": mass, "com off by [mm]": off})
     damping = {name: mech.damping for name, mech in robots.items()}
     friction = {name: mech.friction for name, mech in robots.items()}
     table(truth.joint_names, {"damping [N m s]": damping, "dry friction [N m]": friction})
-    errors = {name: torque_errors(mech, *held_out, at_rest) for name, mech in robots.items()}
     table(truth.joint_names, {"torque error, held out [N m]": errors})
     print("(the true parameters leave the sensor noise)\n")
 
@@ -55,12 +43,11 @@ def print_tables(robots, base, held_out, at_rest):
     )
 
 
-def figure(path, robots, held_out, at_rest):
+def figure(path, robots, errors, held_out, moving):
     """Measured against predicted torque on the held-out trajectory, before and after."""
     require("matplotlib", "identify").use("Agg")
     plt = require("matplotlib.pyplot", "identify")
     q, qd, qdd, tau = held_out
-    moving = qd.abs() > at_rest
     looks = {"start": ("tab:orange", "before"), "identified": ("tab:blue", "after")}
     panels, axes = plt.subplots(2, 4, figsize=(13, 6.5), layout="constrained")
     for joint, ax in enumerate(axes.flat[:-1]):
@@ -71,11 +58,9 @@ def figure(path, robots, held_out, at_rest):
         ax.axline((0, 0), slope=1, color="black", lw=0.8)
         ax.set(title=robots["true"].joint_names[joint])
     for name, (color, label) in looks.items():
-        errors = torque_errors(robots[name], *held_out, at_rest)
         shift = -0.2 if name == "start" else 0.2
-        axes[1, 3].bar(torch.arange(1, 8) + shift, errors, 0.4, color=color, label=label)
-    noise = torque_errors(robots["true"], *held_out, at_rest).mean().item()
-    axes[1, 3].axhline(noise, color="black", lw=0.8, ls="--", label="sensor noise")
+        axes[1, 3].bar(torch.arange(1, 8) + shift, errors[name], 0.4, color=color, label=label)
+    axes[1, 3].axhline(errors["true"].mean(), color="black", lw=0.8, ls="--", label="sensor noise")
     axes[1, 3].set(title="rms torque error [N m]", xlabel="joint", xticks=range(1, 8))
     axes[1, 3].legend()
     panels.suptitle(
