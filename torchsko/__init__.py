@@ -6,8 +6,8 @@ A robot file goes in; batched, differentiable dynamics come out. See the README 
 from torchsko import algorithms as algorithms
 from torchsko import learn as learn
 from torchsko import robots as robots
+from torchsko.algebra.factorisation import innovations as innovations
 from torchsko.algebra.innovations import Innovations as Innovations
-from torchsko.algebra.innovations import innovations as innovations
 from torchsko.algebra.model import SKOModel as SKOModel
 from torchsko.algebra.partition import partition as partition
 from torchsko.algebra.subgraph import aggregation_subgraph as aggregation_subgraph

@@ -109,9 +109,10 @@ def checked(mech: Mechanism) -> Mechanism:
         mech: a mechanism without batch dimensions.
 
     Returns:
-        The same mechanism with `singular_joints` set.
+        The same mechanism with `singular_joints` and `bare_joints` set.
     """
     exact = mech.to(torch.float64).replace(singular_joints=())
+    bare = _bare_joints(exact)
     bad: set[str] = set()
     # A hinge found singular is locked by a huge armature and the rest judged again, so that what it
     # does to the inertias below it is not held against them.
@@ -121,7 +122,19 @@ def checked(mech: Mechanism) -> Mechanism:
         locked = [i for dof in dofs for i in range(dof.start, dof.stop)]
         index = torch.tensor(locked, device=exact.device)
         exact = exact.replace(armature=exact.armature.index_fill(-1, index, 1e6))
-    return mech.replace(singular_joints=tuple(name for name in mech.joint_names if name in bad))
+    singular = tuple(name for name in mech.joint_names if name in bad)
+    return mech.replace(singular_joints=singular, bare_joints=bare)
+
+
+def _bare_joints(mech: Mechanism) -> tuple[str, ...]:
+    """Joints whose H M H* + S is no more than rounding of M; the same in every configuration."""
+    model = assemble(mech, mech.neutral())
+    H, M, dofs = model.joint_map, model.inertia, model.layout.dofs
+    S = 0.0 if model.armature is None else model.armature
+    D = H @ M @ H.mT + torch.diag_embed((S + dofs.padding[..., None].to(M.dtype))[..., 0])
+    rounding = 64 * torch.finfo(torch.float64).eps * M.abs().amax((-1, -2))
+    verdict = mech.layout.tree_order(torch.linalg.eigvalsh(D)[..., 0] <= rounding, -1).tolist()
+    return tuple(name for name, bare in zip(mech.joint_names, verdict, strict=True) if bare)
 
 
 def _vanishing_hinges(mech: Mechanism) -> set[str]:

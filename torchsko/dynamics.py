@@ -14,8 +14,10 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.adjoint import accelerations
+from torchsko.algebra.factorisation import innovations
 from torchsko.assemble import assemble
 from torchsko.errors import MechanismError, ShapeError
+from torchsko.level_free import assemble_level_free
 from torchsko.mechanism.joints import difference
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -88,20 +90,23 @@ def forward_dynamics(
         tau: joint forces, `[*batch, num_dof]` [N m or N].
         f_ext: as in `inverse_dynamics`.
         method: "articulated", the articulated-body sweeps, O(N), or "composite", the mass matrix and
-            its Cholesky factor; equal.
+            its Cholesky factor, or "scan", the articulated-body recursion in O(log depth) operations,
+            for long chains; equal.
 
     Returns:
         qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2].
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism, or the method is unknown.
-        MechanismError: when a joint's hinge inertia vanishes; names the joints.
+        MechanismError: when a joint's hinge inertia vanishes, or, by "scan", when a joint's own body does
+            not resist it; names the joints.
 
     Reference: Jain 2011, Part II, Algorithm 6.1.
     """
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     refuse_singular(mech)
-    accelerate = _method({"articulated": accelerations, "composite": _composite}, method)
+    methods = {"articulated": accelerations, "composite": _composite, "scan": _scan}
+    accelerate = _method(methods, method)
     return accelerate(mech, q, qd, tau - passive_force(mech, q, qd), f_ext)
 
 
@@ -109,6 +114,22 @@ def _composite(
     mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
 ) -> Tensor:
     return algorithms.composite_forward_dynamics(assemble(mech, q, qd, f_ext), gen_force)
+
+
+def _scan(
+    mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
+) -> Tensor:
+    if mech.bare_joints:
+        names = ", ".join(map(repr, mech.bare_joints))
+        raise MechanismError(
+            f'method="scan" cannot cross joint {names} of {mech.name!r}: the body it moves has no inertia '
+            "of its own about it.\n"
+            "The scan crosses every joint once with nothing outboard; the sweeps never do.\n"
+            'Pass method="articulated", or give the body inertia or the joint armature '
+            "(mech.replace(...)), then call torchsko.checked(mech)."
+        )
+    model = assemble_level_free(mech, q, qd, f_ext)
+    return innovations(model, method="scan").forward_dynamics(gen_force)
 
 
 def hybrid_dynamics(

@@ -139,7 +139,7 @@ class Innovations:
         layout = self.model.layout
         padding = layout.split_dofs(layout.dofs.padding[..., None], -2)
         smallest = [
-            _smallest_eigenvalue(D, pad[..., 0])
+            smallest_eigenvalue(D, pad[..., 0])
             for D, pad in zip(self.riccati.hinge_inertia, padding, strict=True)
         ]
         batch = self.model.batch_shape
@@ -265,7 +265,7 @@ class Innovations:
         return y
 
 
-def _smallest_eigenvalue(D: Tensor, padding: Tensor) -> Tensor:
+def smallest_eigenvalue(D: Tensor, padding: Tensor) -> Tensor:
     """Of each block `[*, n, d, d]`, leaving padded dofs `[n, d]` out of account; `[*, n]`."""
     if D.shape[-1] == 0:
         return D.new_full(D.shape[:-2], torch.inf)

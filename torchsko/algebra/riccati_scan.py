@@ -48,6 +48,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.algebra.hinge import join
 from torchsko.algebra.jumps import Jump, Round
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import ArticulatedInertias, cross_hinge
@@ -74,26 +75,11 @@ def solve_riccati_scan(model: SKOModel) -> ArticulatedInertias:
     Reference: Sarkka and Garcia-Fernandez 2021, Temporal parallelization, Lemma 8; Jain 2011, Part II,
     Lemma 7.
     """
-    layout, M, H = model.layout, model.inertia, model.joint_map
-    A = model.edge_weight.dense()
-    batch = torch.broadcast_shapes(model.batch_shape, M.shape[:-3])
-    A, M, H = (x.expand(*batch, *x.shape[-3:]) for x in (A, M, H))
-    offset = packed_offset(model)
-    P, places, found = M, [], []
-    for one in layout.rounds:
-        nodes = one.nodes
-        part = None if offset is None else offset.index_select(-3, nodes)
-        A_r, P_r, H_r = (x.index_select(-3, nodes) for x in (A, P, H))
-        crossing = _single(one, A_r, P_r, H_r, part, model)
-        P_plus = _scan(one.jumps, crossing)
-        places.append(nodes)
-        found.append(P_plus)
-        if one.tops.shape[0]:
-            weight = A_r.index_select(-3, one.tops)
-            handed = weight @ P_plus.index_select(-3, one.tops) @ weight.mT
-            P = P.index_add(-3, one.below, handed)
-    P_plus = torch.cat(found, -3).index_select(-3, torch.argsort(torch.cat(places)))
+    layout, A = model.layout, model.edge_weight.dense()
+    fields = (A, model.inertia, model.joint_map, packed_offset(model))
+    P_plus = _peel(model, *fields)
     # One more step of the recursion, all nodes at once, settles what the scan left of rounding.
+    A, M, H, offset = fields
     P = M
     if layout.jumps:
         jump = layout.jumps[0]
@@ -101,6 +87,24 @@ def solve_riccati_scan(model: SKOModel) -> ArticulatedInertias:
         P = M + jump.at_reached(weight @ jump.jumping(P_plus) @ weight.mT)
     D, G, _ = cross_hinge(P, H, offset, scalar=model.scalar)
     return ArticulatedInertias((P,), (D,), (G,), (P_plus,))
+
+
+def _peel(model: SKOModel, A: Tensor, M: Tensor, H: Tensor, offset: Tensor | None) -> Tensor:
+    """P+ of every node, `[*batch, n, m, m]`, round by round."""
+    P, places, found = M, [], []
+    for one in model.layout.rounds:
+        part = None if offset is None else offset.index_select(-3, one.nodes)
+        A_r, P_r, H_r = (x.index_select(-3, one.nodes) for x in (A, P, H))
+        P_plus = _scan(one.jumps, _single(one, A_r, P_r, H_r, part, model.orthonormal))
+        places.append(one.nodes)
+        found.append(P_plus)
+        if one.tops.shape[0]:
+            weight = A_r.index_select(-3, one.tops)
+            handed = weight @ P_plus.index_select(-3, one.tops) @ weight.mT
+            batch = torch.broadcast_shapes(P.shape[:-3], handed.shape[:-3])
+            P, handed = (x.expand(*batch, *x.shape[-3:]) for x in (P, handed))
+            P = P.index_add(-3, one.below, handed)
+    return join(found).index_select(-3, torch.argsort(torch.cat(places)))
 
 
 def packed_offset(model: SKOModel) -> Tensor | None:
@@ -113,7 +117,7 @@ def packed_offset(model: SKOModel) -> Tensor | None:
 
 
 def _single(
-    one: Round, A: Tensor, M: Tensor, H: Tensor, offset: Tensor | None, model: SKOModel
+    one: Round, A: Tensor, M: Tensor, H: Tensor, offset: Tensor | None, orthonormal: bool
 ) -> Crossing:
     """The maps of the nodes of a round, each from the next node outboard in its run."""
     U = M @ H.mT
@@ -121,7 +125,7 @@ def _single(
     G = spd_solve(D, U.mT, scalar=False).mT
     identity = torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)
     keep, C = identity - G @ H, M - G @ U.mT
-    if model.orthonormal:
+    if orthonormal:
         straight = identity - H.mT @ H
         keep, C = straight @ keep, straight @ C @ straight
     if not one.jumps:
@@ -131,7 +135,7 @@ def _single(
     HA = jump.jumping(H) @ weight
     E = jump.jumping(keep) @ weight
     J = HA.mT @ spd_solve(jump.jumping(D), HA, scalar=False)
-    return Crossing(jump.at_jumping(E), C, jump.at_jumping(J))
+    return Crossing(*torch.broadcast_tensors(jump.at_jumping(E), C, jump.at_jumping(J)))
 
 
 def _scan(jumps: tuple[Jump, ...], crossing: Crossing) -> Tensor:

@@ -78,6 +78,8 @@ class Mechanism:
         coordinates: packing of configurations.
         joints: the joints by kind, with their index tensors.
         singular_joints: joints whose hinge inertia vanishes; forward dynamics refuses them by name.
+        bare_joints: joints that neither armature nor the inertia of the very body they move resists, as where
+            two joints meet in a massless body; some methods refuse them by name.
         has_armature: whether any armature was given.
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
@@ -113,6 +115,7 @@ class Mechanism:
     coordinates: Packing
     joints: JointSet
     singular_joints: tuple[str, ...] = ()
+    bare_joints: tuple[str, ...] = ()
     has_armature: bool = False
     aligned: bool = False
     scalar: bool = False
@@ -167,8 +170,8 @@ class Mechanism:
 
         Args:
             **changes: new values by field name; tensors of the shapes listed in the class, with any
-                leading batch dimensions. `singular_joints` keeps the verdict made at load: call
-                `checked` to redo it.
+                leading batch dimensions. `singular_joints` and `bare_joints` keep the verdict made at
+                load: call `checked` to redo it.
 
         Raises:
             MechanismError: on an unknown field, or a tensor whose shape, dtype or device does not fit.

@@ -1,0 +1,39 @@
+"""The innovations factorisation of a model, by the method asked for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchsko.algebra.innovations import Innovations
+from torchsko.algebra.innovations import innovations as swept_innovations
+from torchsko.algebra.innovations_scan import scanned_innovations
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.tree import unknown_name
+from torchsko.errors import TorchskoError
+
+METHODS = {"sweep": swept_innovations, "scan": scanned_innovations}
+"""What `innovations` knows by name."""
+
+
+def innovations(model: SKOModel, *, method: Literal["sweep", "scan"] = "sweep") -> Innovations:
+    """Factor the mass matrix of a model.
+
+    Args:
+        model: an SKO model.
+        method: "sweep", level by level: O(N) work, a number of operations that grows with the depth of the
+            tree. "scan": O(N log depth) work, a number of operations that grows with the logarithm of
+            the depth (times 1 + log2 of the number of tips on branched trees); for long chains. It
+            asks more of the model: H M H* + S of every node positive definite, not just D.
+
+    Returns:
+        The factors; equal to rounding, and used alike.
+
+    Raises:
+        TorchskoError: on another method. A hinge inertia that is singular gives inf or nan for its
+            sample; mechanisms refuse such joints by name.
+
+    Reference: Jain 2011, Part II, Lemma 11.
+    """
+    if method not in METHODS:
+        raise TorchskoError(unknown_name("method", method, tuple(METHODS)))
+    return METHODS[method](model)

@@ -1,0 +1,121 @@
+r"""The innovations factorisation in O(log depth) operations per round of the tree.
+
+The factors are those of `innovations`, found by `riccati_scan`; the sweeps by which they act become
+products with powers of two SKO operators, E_A and E_psi = E_A (I - G H) (see `logdepth`):
+
+.. math::
+    z = \psi\,(E_A G\, T + P a + b), \quad \epsilon = T - H z, \qquad
+    \alpha = \psi^* (H^* \nu + a), \quad \ddot q = \nu - K^* \alpha
+
+Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
+Dynamics 26(3), 2011, Lemmas 11-12, Corollary 6.1; the powers: section 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra import logdepth
+from torchsko.algebra.hinge import apply_blocks, project, spread
+from torchsko.algebra.innovations import Innovations, smallest_eigenvalue
+from torchsko.algebra.logdepth import Powers
+from torchsko.algebra.model import SKOModel
+from torchsko.algebra.riccati import crossing_weight
+from torchsko.algebra.riccati_scan import solve_riccati_scan
+from torchsko.symmetric import factor_solve, spd_factor, spd_solve
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ScannedInnovations(Innovations):
+    """The factors of a mass matrix, found and applied without levels; made by `innovations`.
+
+    All nodes are one run in `riccati`, dofs padded to one width. What a user calls is as in
+    `Innovations`.
+
+    Attributes:
+        powers: of E_A.
+        art_powers: of E_psi.
+    """
+
+    powers: Powers
+    art_powers: Powers
+
+    def hinge_certificate(self) -> Tensor:
+        """See `Innovations.hinge_certificate`."""
+        layout, batch = self.model.layout, self.model.batch_shape
+        smallest = smallest_eigenvalue(self.riccati.hinge_inertia[0], layout.dofs.padding)
+        return layout.tree_order(smallest.expand(*batch, smallest.shape[-1]), -1)
+
+    def _innovations(self, T: Tensor, bias: Tensor | None) -> Tensor:
+        """Innovations eps = [I - H psi K] T; with bias p = P a + b, less H psi p."""
+        jumps, H, G = self.model.layout.jumps, self.model.joint_map, self.riccati.gain[0]
+        crossed = G @ T
+        if self.model.orthonormal:
+            # Along the hinge G T is T itself: written so, not as a product that comes to it.
+            crossed = crossed + spread(H, T - project(H, crossed))
+        source = logdepth.step_up(jumps, self.powers, crossed)
+        z = logdepth.gather(jumps, self.art_powers, source if bias is None else source + bias)
+        return T - project(H, z)
+
+    def _accelerations(self, nu: Tensor, a: Tensor | None) -> Tensor:
+        """Accelerations [I - H psi K]* nu; with a, those of Alg. 6.1."""
+        jumps, source = self.model.layout.jumps, spread(self.model.joint_map, nu)
+        alpha = logdepth.scatter(jumps, self.art_powers, source if a is None else source + a)
+        alpha_plus = logdepth.step_down(jumps, self.powers, alpha)
+        return nu - self.riccati.gain[0].mT @ alpha_plus
+
+    def _factor(self) -> Tensor:
+        return spd_factor(self.riccati.hinge_inertia[0], scalar=False)
+
+    def _divide_by_root(self, x: Tensor, *, adjoint: bool) -> Tensor:
+        D = self.riccati.hinge_inertia[0]
+        return factor_solve(D, x, adjoint=adjoint, scalar=False)
+
+    def _solve(self, T: Tensor) -> list[Tensor]:
+        nu = spd_solve(self.riccati.hinge_inertia[0], self._innovations(T, None), scalar=False)
+        return [self._accelerations(nu, None)]
+
+    def _accelerate(self, T: Tensor) -> list[Tensor]:
+        a = self.model.coriolis_accel
+        bias = apply_blocks(self.riccati.art_inertia[0], a) + self.model.gyro_force
+        nu = spd_solve(self.riccati.hinge_inertia[0], self._innovations(T, bias), scalar=False)
+        return [self._accelerations(nu, a)]
+
+    def _whiten(self, x: Tensor) -> list[Tensor]:
+        return [self._divide_by_root(self._innovations(x, None), adjoint=False)]
+
+    def _whiten_transpose(self, x: Tensor) -> list[Tensor]:
+        return [self._accelerations(self._divide_by_root(x, adjoint=True), None)]
+
+    def _sqrt(self, x: Tensor) -> list[Tensor]:
+        """[I + H A K] L x, L L* = D."""
+        jumps, eps = self.model.layout.jumps, self._factor() @ x
+        source = logdepth.step_up(jumps, self.powers, self.riccati.gain[0] @ eps)
+        return [project(self.model.joint_map, logdepth.gather(jumps, self.powers, source)) + eps]
+
+    def _sqrt_transpose(self, x: Tensor) -> list[Tensor]:
+        """L* [I + H A K]* x, L L* = D."""
+        jumps = self.model.layout.jumps
+        alpha = logdepth.scatter(jumps, self.powers, spread(self.model.joint_map, x))
+        alpha_plus = logdepth.step_down(jumps, self.powers, alpha)
+        return [self._factor().mT @ (x + self.riccati.gain[0].mT @ alpha_plus)]
+
+
+def scanned_innovations(model: SKOModel) -> ScannedInnovations:
+    """Factor the mass matrix of a model in O(log depth) operations per round of the tree.
+
+    Reference: Jain 2011, Part II, Lemma 11; Sarkka and Garcia-Fernandez 2021, Temporal parallelization,
+    Lemma 8.
+    """
+    riccati, jumps, H = solve_riccati_scan(model), model.layout.jumps, model.joint_map
+    A, crossing = model.edge_weight.dense(), crossing_weight(model)
+    identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    art_weight = crossing.dense() @ (identity - riccati.gain[0] @ H)
+    return ScannedInnovations(
+        model, riccati, crossing, logdepth.powers(jumps, A), logdepth.powers(jumps, art_weight)
+    )
