@@ -1,0 +1,207 @@
+"""One operator of PyTorch's dispatcher for each fused function.
+
+`torch.library.custom_op` would be shorter, but its autograd kernel drops the tangents of forward
+mode in silence and its registrations live as long as the process. Here the operator lives as long
+as its function: the registry of PyTorch itself is needed, since torch.compile and torch.func know
+functions that are no tensor operations by their registered names only, but nothing else holds on
+to it, and it holds the function weakly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from torchsko.fused.kernel import broadcast_batch
+from torchsko.fused.program import Port, Program
+
+_NAMESPACE = "torchsko"
+
+
+class Differentiable(Protocol):
+    """What an operator calls; see `torchsko.fused.register.FusedFunction`."""
+
+    inputs: tuple[Port, ...]
+    num_outputs: int
+    like: tuple[int | None, ...] | None
+    saves_outputs: bool
+    operator: Any
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]: ...
+
+    @property
+    def program(self) -> Program: ...
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
+
+    def batch_of(self, k: int, x: Tensor) -> torch.Size: ...
+
+    def pull(
+        self,
+        needed: tuple[bool, ...],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        by: Sequence[Tensor],
+    ) -> tuple[Tensor, ...]: ...
+
+    def push(
+        self, given: tuple[bool, ...], inputs: Sequence[Tensor], by: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]: ...
+
+
+def define_operator(function: Differentiable, key: str) -> tuple[torch.library.Library, Any]:
+    """Register a function.
+
+    Args:
+        function: held weakly.
+        key: its hash names the operator; a number follows if another operator has that name.
+
+    Returns:
+        The library, which unregisters the operator when it is collected; and the operator.
+    """
+    library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+    name = _define(library, key, len(function.inputs), function.num_outputs)
+    reference = weakref.ref(function)
+
+    def alive() -> Differentiable:
+        found = reference()
+        if found is None:
+            raise RuntimeError("a fused function was deleted while a graph still calls it")
+        return found
+
+    def packed(outputs: Sequence[Tensor]) -> Any:
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def on_device(*inputs: Tensor) -> Any:
+        return packed(alive().run(inputs))
+
+    def with_autograd(*inputs: Tensor) -> Any:
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            raise RuntimeError(
+                "an operator of torchsko was called under torch.func. It has no derivatives there: "
+                "call the FusedFunction, which has them."
+            )
+        return packed(Node.apply(alive(), *inputs))
+
+    def with_shapes(*inputs: Tensor) -> Any:
+        return packed(_shapes(alive(), inputs))
+
+    for device in ("CPU", "CUDA"):
+        library.impl(name, on_device, device)
+    library.impl(name, with_autograd, "Autograd")
+    torch.library.register_fake(f"{_NAMESPACE}::{name}", with_shapes, lib=library)
+    operator = getattr(getattr(torch.ops, _NAMESPACE), name).default
+    return library, operator
+
+
+def _define(library: torch.library.Library, key: str, num_inputs: int, num_outputs: int) -> str:
+    """Define the operator under the first free name."""
+    arguments = ", ".join(f"Tensor x{k}" for k in range(num_inputs))
+    results = ", ".join(["Tensor"] * num_outputs)
+    results = results if num_outputs == 1 else f"({results})"
+    stem = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    for k in count():
+        name = f"{stem}_{k}" if k else stem
+        try:
+            library.define(f"{name}({arguments}) -> {results}", tags=torch.Tag.pt2_compliant_tag)
+        except RuntimeError as error:
+            if "multiple times" not in str(error):
+                raise
+        else:
+            return name
+    raise AssertionError("unreachable: count() does not end")
+
+
+class Node(torch.autograd.Function):
+    """Autograd and torch.func's view of a function: saves the inputs, and what `pull` wants."""
+
+    @staticmethod
+    def forward(function: Differentiable, *inputs: Tensor) -> tuple[Tensor, ...]:
+        with torch._C._AutoDispatchBelowAutograd():
+            outputs = function.operator(*inputs)
+        return (outputs,) if function.num_outputs == 1 else tuple(outputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.function, *tensors = inputs
+        ctx.save_for_backward(*tensors, *(output if ctx.function.saves_outputs else ()))
+        ctx.save_for_forward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        function: Differentiable = ctx.function
+        # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
+        saved = [x.view_as(x) for x in ctx.saved_tensors]
+        inputs, outputs = saved[: len(function.inputs)], saved[len(function.inputs) :]
+        # A zero without batch dimensions broadcasts to any.
+        by = [
+            inputs[0].new_zeros(port.shape) if y is None else y
+            for y, port in zip(cotangents, function.program.outputs, strict=True)
+        ]
+        needed = tuple(ctx.needs_input_grad[1:])
+        found = iter(function.pull(needed, inputs, outputs, by))
+        return None, *(next(found) if flag else None for flag in needed)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+        given = tuple(x is not None for x in tangents)
+        by = [x for x in tangents if x is not None]
+        # Torch turns forward mode off in here, which would make the JVP of a JVP zero in silence.
+        # Turned on again, it must not see the tangents of this level.
+        with forward_ad._set_fwd_grad_enabled(True):
+            inputs = [forward_ad.unpack_dual(x).primal for x in ctx.saved_tensors]
+            return ctx.function.push(given, inputs, by)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], function: Differentiable, *inputs: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        outputs = _vmap(function, info.batch_size, in_dims[1:], inputs)
+        return outputs, (0,) * len(outputs)
+
+
+def _shapes(function: Differentiable, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Empty tensors of the right shapes."""
+    batch = broadcast_batch(*(function.batch_of(k, x) for k, x in enumerate(inputs)))
+    ports = function.program.outputs
+    like = function.like or [None] * len(ports)
+    return [
+        inputs[0].new_empty((*batch, *port.shape) if k is None else inputs[k].shape)
+        for k, port in zip(like, ports, strict=True)
+    ]
+
+
+def _vmap(
+    function: Differentiable,
+    size: int,
+    in_dims: Sequence[int | None],
+    inputs: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
+    """The function with the mapped dimension as first batch dimension, there in all outputs too."""
+    like = function.like or (None,) * function.num_outputs
+    own, ranks, is_mapped = [], [], []
+    for k, (x, dim) in enumerate(zip(inputs, in_dims, strict=True)):
+        if dim is not None:
+            x = x.movedim(dim, 0)
+        elif k in like:  # a gradient belongs to one mapped sample even if its input serves all
+            x = x.expand(size, *x.shape)
+        own.append(x)
+        is_mapped.append(dim is not None or k in like)
+        ranks.append(len(function.batch_of(k, x)) - is_mapped[k])
+    # Ones between the mapped dimension and the others let the others broadcast from the right.
+    aligned = [
+        x.reshape(size, *[1] * (max(ranks) - rank), *x.shape[1:]) if flag else x
+        for x, rank, flag in zip(own, ranks, is_mapped, strict=True)
+    ]
+    outputs = function(*aligned)
+    return tuple(
+        y if k is None else y.reshape(own[k].shape) for k, y in zip(like, outputs, strict=True)
+    )

@@ -1,0 +1,319 @@
+"""Fused kernels as PyTorch functions: autograd, torch.func and torch.compile see one operator.
+
+A `FusedFunction` is one operator of PyTorch's dispatcher. Its kernels for autograd, vmap, fake
+tensors and devices are registered below, so every transform meets it in the same way, inside of
+torch.compile and outside; and forward mode is part of its autograd kernel, so that it cannot be
+dropped in silence. Its VJP and JVP are FusedFunctions again, traced from the same source when first
+needed; past a given order of differentiation they are the source itself, run eagerly.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from torchsko.errors import CompilerError, FusedError, ShapeError
+from torchsko.fused.kernel import broadcast_batch, build_kernel
+from torchsko.fused.operator import Node, define_operator
+from torchsko.fused.program import Port, Program
+from torchsko.fused.trace import trace
+
+Flags = tuple[bool, ...]
+Tensors = tuple[Tensor, ...]
+Function = Callable[..., Tensor | Sequence[Tensor]]
+Pullback = Callable[[Flags, Tensors, Tensors, Tensors], Sequence[Tensor]]
+
+
+class FusedFunction:
+    """A function of one sample, run on batches by a kernel and differentiable to any order.
+
+    Kernels are traced and compiled when first needed, in the dtype of the inputs; they and the
+    derivatives are the only state. Without a compiler the source runs eagerly, after one warning.
+
+    Attributes:
+        inputs: the input ports.
+        like: for each output the input whose shape it takes, by a sum over the other samples, as a
+            gradient does; None for the batch shape of the call. None alone stands for all None.
+        num_outputs: number of outputs.
+        saves_outputs: whether the backward pass reads the outputs besides the inputs.
+        operator: the operator of the dispatcher.
+    """
+
+    def __init__(
+        self,
+        fn: Function,
+        inputs: Sequence[Port],
+        *,
+        key: str,
+        num_outputs: int = 1,
+        pullback: Pullback | None = None,
+        order: int = 1,
+        like: Sequence[int | None] | None = None,
+    ) -> None:
+        """Prepare a function; nothing is traced yet.
+
+        Args:
+            fn: takes one tensor per port, of the port's shape, and returns a tensor or several; must
+                work under `torch.func.vmap`.
+            inputs: the ports, at least one.
+            key: tells this function from others; its hash names the operator.
+            num_outputs: number of tensors that ``fn`` returns.
+            pullback: maps (needed, inputs, outputs, cotangents) to the gradients of the needed
+                inputs, for one sample; by default the VJP of ``fn`` by torch.func.
+            order: derivatives up to this order are kernels.
+            like: see the class.
+        """
+        self.inputs = tuple(inputs)
+        self.like = None if like is None else tuple(like)
+        self.num_outputs = num_outputs
+        self.saves_outputs = pullback is not None
+        self._fn, self._key, self._pullback, self._order = fn, key, pullback, order
+        self._lock = threading.RLock()
+        self._program: Program | None = None
+        self._kernels: dict[tuple[torch.dtype, torch.device], Callable[..., Tensors]] = {}
+        self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
+        self._library, self.operator = define_operator(self, key)
+
+    def __call__(self, *inputs: Tensor) -> Tensors:
+        """Apply the function to a batch.
+
+        Args:
+            *inputs: for each port a tensor ``[*batch, *port.shape]``, all of one dtype and device;
+                the batch shapes broadcast.
+
+        Returns:
+            For each output a tensor ``[*batch, *shape]``.
+
+        Raises:
+            ShapeError: number, shape, dtype or device of the inputs does not fit.
+            FusedError: the function cannot be traced.
+        """
+        if torch.compiler.is_compiling():
+            if torch._C._are_functorch_transforms_active():
+                return self.eager(*inputs)
+            outputs = self.operator(*inputs)
+            return (outputs,) if self.num_outputs == 1 else tuple(outputs)
+        return Node.apply(self, *inputs) if _is_transformed(inputs) else self.run(inputs)
+
+    @property
+    def program(self) -> Program:
+        """The scalar program; traced on first use."""
+        with self._lock:
+            if self._program is None:
+                self._program = _in_clean_thread(lambda: trace(self.sample, self.inputs))
+            return self._program
+
+    def run(self, inputs: Sequence[Tensor]) -> Tensors:
+        """The kernel itself: plain tensors only, no derivatives."""
+        if len(inputs) != len(self.inputs):
+            raise ShapeError(
+                f"got {len(inputs)} tensors.\nThis function has {len(self.inputs)} inputs.\n"
+                f"Pass {', '.join(port.name for port in self.inputs)}."
+            )
+        where = inputs[0].dtype, inputs[0].device
+        kernel = self._kernels.get(where) or self._kernel(*where)
+        if self.like is None:
+            return kernel(inputs)
+        # The kernel can sum over all samples; sums over some are left to PyTorch.
+        ranks = [len(port.shape) for port in self.inputs]
+        summed = [k is not None and inputs[k].dim() == ranks[k] for k in self.like]
+        return self._sum(inputs, kernel(inputs, summed))
+
+    def eager(self, *inputs: Tensor) -> Tensors:
+        """The source on a batch, by ordinary tensor operations; differentiable to any order."""
+        leads = [self.batch_of(k, x) for k, x in enumerate(inputs)]
+        batch = broadcast_batch(*leads)
+        if not batch:
+            return self.sample(*inputs)
+        flat = [
+            x.expand(*batch, *port.shape).reshape(-1, *port.shape) if lead else x
+            for x, lead, port in zip(inputs, leads, self.inputs, strict=True)
+        ]
+        in_dims = tuple(0 if lead else None for lead in leads)
+        outputs = torch.func.vmap(self.sample, in_dims)(*flat)
+        return self._sum(inputs, [y.reshape(*batch, *y.shape[1:]) for y in outputs])
+
+    def batch_of(self, k: int, x: Tensor) -> torch.Size:
+        """Batch shape of input k."""
+        return x.shape[: x.dim() - len(self.inputs[k].shape)]
+
+    def pull(
+        self, needed: Flags, inputs: Sequence[Tensor], outputs: Sequence[Tensor], by: Sequence[Tensor]
+    ) -> Tensors:
+        """VJP: the gradients of the needed inputs, each of the shape of its input.
+
+        Args:
+            needed: which inputs.
+            inputs: as for a call.
+            outputs: the results of that call if `saves_outputs`, else unread.
+            by: cotangents, one per output; their batch shapes broadcast.
+        """
+        if self._order > 0:
+            return self._derivative("vjp", needed)(*inputs, *outputs, *by)
+        part, chosen = _restricted(self.eager, inputs, needed)
+        outputs, pullback = torch.func.vjp(part, *chosen)
+        return pullback(tuple(ct.expand(y.shape) for ct, y in zip(by, outputs, strict=True)))
+
+    def push(self, given: Flags, inputs: Sequence[Tensor], by: Sequence[Tensor]) -> Tensors:
+        """JVP: the tangents of the outputs for the tangents ``by`` of the given inputs."""
+        if self._order > 0:
+            return self._derivative("jvp", given)(*inputs, *by)
+        part, chosen = _restricted(self.eager, inputs, given)
+        return _jvp(part, chosen, tuple(by))
+
+    def value_and_vjp(self, needed: Flags) -> FusedFunction:
+        """Outputs and gradients from one kernel, as a function of the inputs and the cotangents."""
+        return self._derivative("value_and_vjp", needed)
+
+    def sample(self, *inputs: Tensor) -> Tensors:
+        """The source, for one sample."""
+        outputs = self._fn(*inputs)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+        if len(outputs) != self.num_outputs:
+            raise FusedError(
+                f"the function returned {len(outputs)} tensors, where num_outputs={self.num_outputs}.\n"
+                "An operator has a fixed number of outputs.\n"
+                f"Pass num_outputs={len(outputs)}."
+            )
+        return outputs
+
+    def _sum(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
+        if self.like is None:
+            return tuple(outputs)
+        return tuple(
+            y if k is None else y.sum_to_size(inputs[k].shape)
+            for k, y in zip(self.like, outputs, strict=True)
+        )
+
+    def _kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
+        with self._lock:
+            if (dtype, device) not in self._kernels:
+                self._kernels[dtype, device] = self._new_kernel(dtype, device)
+            return self._kernels[dtype, device]
+
+    def _new_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
+        if device.type != "cpu":
+            raise FusedError(
+                f"no fused kernel for device {device}.\nKernels run on the CPU.\n"
+                "Move the inputs, or use the eager functions."
+            )
+        try:
+            return build_kernel(self.program, dtype)
+        except CompilerError as error:
+            warnings.warn(f"{error}\nThe eager functions run instead.", stacklevel=2)
+            return lambda inputs, summed=None: self.eager(*inputs)
+
+    def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
+        with self._lock:
+            if (kind, flags) not in self._derivatives:
+                self._derivatives[kind, flags] = self._new_derivative(kind, flags)
+            return self._derivatives[kind, flags]
+
+    def _new_derivative(self, kind: str, flags: Flags) -> FusedFunction:
+        chosen = [k for k, flag in enumerate(flags) if flag]
+        outputs = self.program.outputs
+        like: Sequence[int | None] | None
+        if kind == "jvp":
+            extra = [self.inputs[k] for k in chosen]
+            like, fn = self.like, _pushforward(self.sample, flags)
+            num_outputs = self.num_outputs
+        else:
+            extra = [*outputs, *outputs] if self.saves_outputs and kind == "vjp" else outputs
+            like = chosen
+            if kind == "value_and_vjp":
+                like = [*(self.like or [None] * len(outputs)), *chosen]
+            fn = self._gradients(flags, with_value=kind == "value_and_vjp")
+            num_outputs = len(like)
+        return FusedFunction(
+            fn,
+            [*self.inputs, *extra],
+            key=f"{self._key} {kind} {flags}",
+            num_outputs=num_outputs,
+            order=self._order - 1,
+            like=like,
+        )
+
+    def _gradients(self, needed: Flags, *, with_value: bool) -> Function:
+        """Gradients for one sample, of (inputs, outputs if saved, cotangents)."""
+        num_in, num_out = len(self.inputs), self.num_outputs
+
+        def gradients(*tensors: Tensor) -> Tensors:
+            inputs, by = tensors[:num_in], tensors[-num_out:]
+            if self._pullback is None:
+                part, chosen = _restricted(self.sample, inputs, needed)
+                value, pullback = torch.func.vjp(part, *chosen)
+                found = pullback(by)
+            else:
+                value = self.sample(*inputs) if with_value else tensors[num_in:-num_out]
+                found = self._pullback(needed, inputs, value, by)
+            return (*value, *found) if with_value else tuple(found)
+
+        return gradients
+
+
+def _pushforward(fn: Callable[..., Tensors], given: Flags) -> Function:
+    """Tangents for one sample, of (inputs, tangents of the given inputs)."""
+
+    def tangents(*tensors: Tensor) -> Tensors:
+        part, chosen = _restricted(fn, tensors[: len(given)], given)
+        return _jvp(part, chosen, tensors[len(given) :])
+
+    return tangents
+
+
+def _jvp(fn: Callable[..., Tensors], inputs: Tensors, by: Tensors) -> Tensors:
+    """JVP as the VJP of the VJP in its cotangent.
+
+    Forward mode has one level for the whole process, so `torch.func.jvp` fails where a caller has
+    entered it. The traced program loses nothing: the cotangent occurs linearly and drops out.
+    """
+    outputs, pullback = torch.func.vjp(fn, *inputs)
+    zeros = tuple(torch.zeros_like(y) for y in outputs)
+    return torch.func.vjp(lambda *cotangents: pullback(cotangents), *zeros)[1](by)
+
+
+def _restricted(
+    fn: Callable[..., Tensors], inputs: Sequence[Tensor], flags: Flags
+) -> tuple[Callable[..., Tensors], Tensors]:
+    """A function of some of its inputs, the others held at their values; and those inputs."""
+    places = [k for k, flag in enumerate(flags) if flag]
+
+    def part(*chosen: Tensor) -> Tensors:
+        full = list(inputs)
+        for k, x in zip(places, chosen, strict=True):
+            full[k] = x
+        return fn(*full)
+
+    return part, tuple(inputs[k] for k in places)
+
+
+def _in_clean_thread(work: Callable[[], Any]) -> Any:
+    """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
+
+
+def _is_transformed(inputs: Iterable[Tensor]) -> bool:
+    """Whether a call must pass PyTorch's dispatcher: gradients, transforms, modes, subclasses."""
+    if (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._len_torch_function_stack() > 0
+        or torch._C._get_tracing_state() is not None
+    ):
+        return True
+    with_grad = torch.is_grad_enabled()
+    for x in inputs:
+        if type(x) is not Tensor or (with_grad and x.requires_grad):
+            return True
+        if torch._C._functorch.is_legacy_batchedtensor(x):  # by autograd.grad(is_grads_batched=True)
+            return True
+    return False
