@@ -116,11 +116,34 @@ class Link:
         num_parents: number of nodes in the level above.
         one_to_one: every node above has exactly one child here, in order.
         parent: position of each node's parent in the level above, int64.
+        most_children: the largest number of children of a node above.
+        children: positions of the children of each node above, `[parents * most_children]`, int64;
+            a free place points one past the last node.
     """
 
     num_parents: int
     one_to_one: bool
     parent: Tensor
+    most_children: int
+    children: Tensor
+
+    @staticmethod
+    def of(parents: list[int], num_parents: int) -> Link:
+        """The link of nodes with these parents, siblings side by side."""
+        children = [[k for k, p in enumerate(parents) if p == q] for q in range(num_parents)]
+        most = max(map(len, children), default=0)
+        slots = [k for row in children for k in [*row, *[len(parents)] * (most - len(row))]]
+        return Link(
+            num_parents,
+            parents == list(range(num_parents)),
+            torch.tensor(parents, dtype=torch.int64),
+            most,
+            torch.tensor(slots, dtype=torch.int64),
+        )
+
+    def to(self, device: torch.device | str) -> Link:
+        """The same link with its index tensors on a device."""
+        return replace(self, parent=self.parent.to(device), children=self.children.to(device))
 
     def to_children(self, x: Tensor) -> Tensor:
         """Hand each node its parent's block: `[*, parents, r, c]` to `[*, children, r, c]`."""
@@ -134,8 +157,12 @@ class Link:
             return y
         if self.num_parents == 1:
             return y.sum(-3, keepdim=True)
-        nothing = y.new_zeros(*y.shape[:-3], self.num_parents, *y.shape[-2:])
-        return nothing.index_add(-3, self.parent, y)
+        # A gather with an empty place, not a scatter: the same sum in the same order on any device.
+        padded = torch.nn.functional.pad(y, (0, 0, 0, 0, 0, 1))
+        placed = padded.index_select(-3, self.children)
+        if self.most_children == 1:
+            return placed
+        return placed.unflatten(-3, (self.num_parents, self.most_children)).sum(-3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +241,7 @@ class Layout:
             self,
             nodes=self.nodes.to(device),
             dofs=self.dofs.to(device),
-            links=tuple(replace(link, parent=link.parent.to(device)) for link in self.links),
+            links=tuple(link.to(device) for link in self.links),
             order=self.order.to(device),
             rank=self.rank.to(device),
             ancestor=tuple(row.to(device) for row in self.ancestor),
@@ -255,11 +282,9 @@ def _level_dofs(tree: Tree, sizes: Sequence[int]) -> tuple[int, ...]:
 
 def _link(tree: Tree, depth: int, position: list[dict[int, int]]) -> Link:
     if depth == 0:
-        parents, count = [], 0
-    else:
-        parents = [position[depth - 1][tree.parent[k]] for k in tree.levels[depth]]
-        count = len(tree.levels[depth - 1])
-    return Link(count, parents == list(range(count)), torch.tensor(parents, dtype=torch.int64))
+        return Link.of([], 0)
+    parents = [position[depth - 1][tree.parent[k]] for k in tree.levels[depth]]
+    return Link.of(parents, len(tree.levels[depth - 1]))
 
 
 def _ancestors(
