@@ -5,6 +5,7 @@ A robot file goes in; batched, differentiable dynamics come out. See the README 
 
 from torchsko import algorithms as algorithms
 from torchsko import learn as learn
+from torchsko import plot as plot
 from torchsko import robots as robots
 from torchsko.algebra.factorisation import innovations as innovations
 from torchsko.algebra.innovations import Innovations as Innovations
