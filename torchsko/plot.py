@@ -121,8 +121,8 @@ def draw_pattern(
                         facecolor=face, edgecolor="white", linewidth=1.2,
                     )
                 )  # fmt: skip
-    ax.set_xlim(0, total)
-    ax.set_ylim(total, 0)
+    ax.set_xlim(0, max(total, 1))
+    ax.set_ylim(max(total, 1), 0)
     ax.set_aspect("equal")
     labelled = [k for k in nodes if size[k]]
     middles, names = [start[k] + size[k] / 2 for k in labelled], [tree.names[k] for k in labelled]
