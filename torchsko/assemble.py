@@ -29,6 +29,7 @@ from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import scatter
 from torchsko.mechanism.joints import JointGroup, joint_map, joint_motion
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.motion import cross_force, cross_motion
 from torchsko.spatial.rotation import skew
@@ -58,7 +59,11 @@ def assemble(
     Returns:
         The model (tree, H, A, M, a, b), with the armature; passive joint forces (damping, friction,
         springs) are no part of it: see `torchsko.passive_force`.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
     """
+    check_state(mech, q=q, qd=qd, f_ext=f_ext)
     layout = mech.layout
     edge_weight = edge_weights(mech, q)
     H = joint_maps(mech)

@@ -20,6 +20,7 @@ from torchsko.errors import MechanismError, ShapeError
 from torchsko.level_free import assemble_level_free
 from torchsko.mechanism.joints import difference
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 
 INVERSE = {
     "newton_euler": algorithms.inverse_dynamics,
@@ -224,7 +225,11 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Returns:
         `[*batch, num_dof]` [N m or N]; part of `bias_force`.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
     """
+    check_state(mech, q=q, qd=qd)
     stretch = difference(mech, mech.spring_reference, q)
     return mech.damping * qd + mech.friction * torch.sign(qd) + mech.stiffness * stretch
 
@@ -262,35 +267,3 @@ def _method(methods: dict[str, Callable], name: str) -> Callable:
             f"Pass one of: {', '.join(map(repr, methods))}."
         )
     return methods[name]
-
-
-def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
-    """Check shapes and dtypes of states by name; Python integers only, no value is read.
-
-    Args:
-        mech: the mechanism.
-        **tensors: any of q, qd, qdd, tau, f_ext, ...; "q" has num_q components, "f_ext" is
-            `[*batch, num_bodies, 6]`, all others have num_dof.
-
-    Raises:
-        ShapeError: names the tensor, its shape and the one wanted.
-    """
-    for name, x in tensors.items():
-        if x is None:
-            continue
-        if name == "f_ext":
-            shape: tuple[int, ...] = (mech.num_bodies, 6)
-        else:
-            shape = (mech.num_q if name in ("q", "start", "end") else mech.num_dof,)
-        if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
-            raise ShapeError(
-                f"{name} has shape {list(x.shape)}.\n"
-                f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs and {mech.num_q} "
-                "coordinates, in the order of mech.joint_names.\n"
-                f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
-            )
-        if x.dtype != mech.dtype:
-            raise ShapeError(
-                f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
-                f"Nothing is cast in silence.\nPass {name}.to({mech.dtype}), or mech.to({x.dtype})."
-            )

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchsko.algebra.sweeps import scatter
 from torchsko.assemble import edge_weights, joint_maps, joint_poses
-from torchsko.dynamics import check_state
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 from torchsko.spatial.transform import force_matrix
 
 

@@ -24,10 +24,11 @@ from torchsko.algorithms.operational_space import (
     reflected_compliance,
 )
 from torchsko.assemble import assemble
-from torchsko.dynamics import check_state, refuse_singular
+from torchsko.dynamics import refuse_singular
 from torchsko.errors import ShapeError
 from torchsko.kinematics import frame_jacobian
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 
 
 def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:

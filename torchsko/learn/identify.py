@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from torchsko.dynamics import check_state, inverse_dynamics
+from torchsko.dynamics import inverse_dynamics
 from torchsko.extras import require
 from torchsko.learn.module import Dynamics
 from torchsko.learn.regressor import inertia_divergence
+from torchsko.mechanism.state import check_state
 
 
 def identify(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.state import check_state
 from torchsko.spatial.rotation import (
     quaternion_conjugate,
     quaternion_exp,
@@ -221,6 +222,9 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     Returns:
         `[*batch, num_q]`.
 
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
     Example:
         >>> import torchsko as ts, torch
         >>> arm = ts.load(ts.robots.panda)
@@ -228,6 +232,7 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
         >>> torch.equal(ts.integrate(arm, q, torch.zeros(7, dtype=q.dtype)), q)
         True
     """
+    check_state(mech, q=q, step=step)
     moves: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "spherical": _turn,
         "free": _move,
@@ -250,7 +255,11 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     Returns:
         `[*batch, num_dof]` [rad or m]: ``integrate(mech, start, difference(mech, start, end))`` is
         `end` (a quaternion up to its sign). Smooth except at half turns.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
     """
+    check_state(mech, start=start, end=end)
     differences: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "spherical": _turn_between,
         "free": _move_between,

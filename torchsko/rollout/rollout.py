@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
 from torchsko.algebra.tree import unknown_name
-from torchsko.dynamics import check_state, forward_dynamics, refuse_singular
+from torchsko.dynamics import forward_dynamics, refuse_singular
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 from torchsko.rollout.integrators import INTEGRATORS, Accelerate, Step
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
