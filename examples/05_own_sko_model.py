@@ -68,10 +68,7 @@ def main():
 
     hold = nothing.index_fill(0, torch.tensor(1), -5.0)  # the plate held 5 K below the stem
     _, pump = ts.algorithms.hybrid_dynamics(model, nothing, hold, prescribed=["plate"])
-    print(
-        "heat pump that keeps the plate 5 K below the stem [W]:",
-        pump[:, 1].detach().numpy().round(2),
-    )
+    print("heat pump that does it [W]:", pump[:, 1].detach().numpy().round(2))
     slope = torch.autograd.grad(theta[0, 1], bar)[0]
     print("plate temperature per bar conductance [K per W/K]:", slope.numpy().round(3))
 
