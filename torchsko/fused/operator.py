@@ -9,10 +9,9 @@ to it, and it holds the function weakly.
 
 from __future__ import annotations
 
-import hashlib
+import uuid
 import weakref
 from collections.abc import Sequence
-from itertools import count
 from typing import Any, Protocol
 
 import torch
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torchsko.fused.kernel import broadcast_batch
-from torchsko.fused.program import Port, Program
+from torchsko.fused.program import Port
 
 _NAMESPACE = "torchsko"
 
@@ -37,7 +36,7 @@ class Differentiable(Protocol):
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]: ...
 
     @property
-    def program(self) -> Program: ...
+    def outputs(self) -> tuple[Port, ...]: ...
 
     def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
 
@@ -56,18 +55,21 @@ class Differentiable(Protocol):
     ) -> tuple[Tensor, ...]: ...
 
 
-def define_operator(function: Differentiable, key: str) -> tuple[torch.library.Library, Any]:
+def define_operator(function: Differentiable) -> tuple[torch.library.Library, Any]:
     """Register a function.
 
     Args:
         function: held weakly.
-        key: its hash names the operator; a number follows if another operator has that name.
 
     Returns:
         The library, which unregisters the operator when it is collected; and the operator.
     """
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
-    name = _define(library, key, len(function.inputs), function.num_outputs)
+    # Named anew in every process: torch.compile keeps graphs on disk by the names of operators, and
+    # would meet there derivatives that this process has not defined, or another function's shapes.
+    name = f"k{uuid.uuid4().hex}"
+    schema = _schema(len(function.inputs), function.num_outputs)
+    library.define(name + schema, tags=torch.Tag.pt2_compliant_tag)
     reference = weakref.ref(function)
 
     def alive() -> Differentiable:
@@ -91,7 +93,7 @@ def define_operator(function: Differentiable, key: str) -> tuple[torch.library.L
         return packed(Node.apply(alive(), *inputs))
 
     def with_shapes(*inputs: Tensor) -> Any:
-        return packed(_shapes(alive(), inputs))
+        return packed(empty_outputs(alive(), inputs))
 
     for device in ("CPU", "CUDA"):
         library.impl(name, on_device, device)
@@ -101,22 +103,10 @@ def define_operator(function: Differentiable, key: str) -> tuple[torch.library.L
     return library, operator
 
 
-def _define(library: torch.library.Library, key: str, num_inputs: int, num_outputs: int) -> str:
-    """Define the operator under the first free name."""
+def _schema(num_inputs: int, num_outputs: int) -> str:
     arguments = ", ".join(f"Tensor x{k}" for k in range(num_inputs))
     results = ", ".join(["Tensor"] * num_outputs)
-    results = results if num_outputs == 1 else f"({results})"
-    stem = f"k{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    for k in count():
-        name = f"{stem}_{k}" if k else stem
-        try:
-            library.define(f"{name}({arguments}) -> {results}", tags=torch.Tag.pt2_compliant_tag)
-        except RuntimeError as error:
-            if "multiple times" not in str(error):
-                raise
-        else:
-            return name
-    raise AssertionError("unreachable: count() does not end")
+    return f"({arguments}) -> {results if num_outputs == 1 else f'({results})'}"
 
 
 class Node(torch.autograd.Function):
@@ -144,7 +134,7 @@ class Node(torch.autograd.Function):
         # A zero without batch dimensions broadcasts to any.
         by = [
             inputs[0].new_zeros(port.shape) if y is None else y
-            for y, port in zip(cotangents, function.program.outputs, strict=True)
+            for y, port in zip(cotangents, function.outputs, strict=True)
         ]
         needed = tuple(ctx.needs_input_grad[1:])
         found = iter(function.pull(needed, inputs, outputs, by))
@@ -168,15 +158,14 @@ class Node(torch.autograd.Function):
         return outputs, (0,) * len(outputs)
 
 
-def _shapes(function: Differentiable, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Empty tensors of the right shapes."""
+def empty_outputs(function: Differentiable, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Uninitialised tensors of the outputs' shapes, like the inputs in dtype and device."""
     batch = broadcast_batch(*(function.batch_of(k, x) for k, x in enumerate(inputs)))
-    ports = function.program.outputs
-    like = function.like or [None] * len(ports)
-    return [
+    like = function.like or (None,) * function.num_outputs
+    return tuple(
         inputs[0].new_empty((*batch, *port.shape) if k is None else inputs[k].shape)
-        for k, port in zip(like, ports, strict=True)
-    ]
+        for k, port in zip(like, function.outputs, strict=True)
+    )
 
 
 def _vmap(

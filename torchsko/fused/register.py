@@ -3,8 +3,8 @@
 A `FusedFunction` is one operator of PyTorch's dispatcher. Its kernels for autograd, vmap, fake
 tensors and devices are registered below, so every transform meets it in the same way, inside of
 torch.compile and outside; and forward mode is part of its autograd kernel, so that it cannot be
-dropped in silence. Its VJP and JVP are FusedFunctions again, traced from the same source when first
-needed; past a given order of differentiation they are the source itself, run eagerly.
+dropped in silence. Its VJP and JVP are FusedFunctions again, made from the same source when first
+needed; past a given order of differentiation they run that source eagerly instead of a kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused.kernel import broadcast_batch, build_kernel
-from torchsko.fused.operator import Node, define_operator
+from torchsko.fused.operator import Node, define_operator, empty_outputs
 from torchsko.fused.program import Port, Program
 from torchsko.fused.trace import trace
 
@@ -51,11 +51,11 @@ class FusedFunction:
         fn: Function,
         inputs: Sequence[Port],
         *,
-        key: str,
         num_outputs: int = 1,
         pullback: Pullback | None = None,
         order: int = 1,
         like: Sequence[int | None] | None = None,
+        outputs: Sequence[Port] | None = None,
     ) -> None:
         """Prepare a function; nothing is traced yet.
 
@@ -63,23 +63,24 @@ class FusedFunction:
             fn: takes one tensor per port, of the port's shape, and returns a tensor or several; must
                 work under `torch.func.vmap`.
             inputs: the ports, at least one.
-            key: tells this function from others; its hash names the operator.
             num_outputs: number of tensors that ``fn`` returns.
             pullback: maps (needed, inputs, outputs, cotangents) to the gradients of the needed
                 inputs, for one sample; by default the VJP of ``fn`` by torch.func.
-            order: derivatives up to this order are kernels.
+            order: derivatives up to this order are kernels; below 0, this function is none itself.
             like: see the class.
+            outputs: the output ports if they are known; by default those of the program.
         """
         self.inputs = tuple(inputs)
         self.like = None if like is None else tuple(like)
         self.num_outputs = num_outputs
         self.saves_outputs = pullback is not None
-        self._fn, self._key, self._pullback, self._order = fn, key, pullback, order
+        self._fn, self._pullback, self._order = fn, pullback, order
         self._lock = threading.RLock()
+        self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
         self._kernels: dict[tuple[torch.dtype, torch.device], Callable[..., Tensors]] = {}
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
-        self._library, self.operator = define_operator(self, key)
+        self._library, self.operator = define_operator(self)
 
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Apply the function to a batch.
@@ -109,6 +110,11 @@ class FusedFunction:
             if self._program is None:
                 self._program = _in_clean_thread(lambda: trace(self.sample, self.inputs))
             return self._program
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The output ports."""
+        return self.program.outputs if self._outputs is None else self._outputs
 
     def run(self, inputs: Sequence[Tensor]) -> Tensors:
         """The kernel itself: plain tensors only, no derivatives."""
@@ -152,21 +158,14 @@ class FusedFunction:
         Args:
             needed: which inputs.
             inputs: as for a call.
-            outputs: the results of that call if `saves_outputs`, else unread.
+            outputs: the results of that call if `saves_outputs`, else none.
             by: cotangents, one per output; their batch shapes broadcast.
         """
-        if self._order > 0:
-            return self._derivative("vjp", needed)(*inputs, *outputs, *by)
-        part, chosen = _restricted(self.eager, inputs, needed)
-        outputs, pullback = torch.func.vjp(part, *chosen)
-        return pullback(tuple(ct.expand(y.shape) for ct, y in zip(by, outputs, strict=True)))
+        return self._derivative("vjp", needed)(*inputs, *outputs, *by)
 
     def push(self, given: Flags, inputs: Sequence[Tensor], by: Sequence[Tensor]) -> Tensors:
         """JVP: the tangents of the outputs for the tangents ``by`` of the given inputs."""
-        if self._order > 0:
-            return self._derivative("jvp", given)(*inputs, *by)
-        part, chosen = _restricted(self.eager, inputs, given)
-        return _jvp(part, chosen, tuple(by))
+        return self._derivative("jvp", given)(*inputs, *by)
 
     def value_and_vjp(self, needed: Flags) -> FusedFunction:
         """Outputs and gradients from one kernel, as a function of the inputs and the cotangents."""
@@ -199,6 +198,10 @@ class FusedFunction:
             return self._kernels[dtype, device]
 
     def _new_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
+        if device.type == "meta":
+            return lambda inputs, summed=None: empty_outputs(self, inputs)
+        if self._order < 0:
+            return lambda inputs, summed=None: self.eager(*inputs)
         if device.type != "cpu":
             raise FusedError(
                 f"no fused kernel for device {device}.\nKernels run on the CPU.\n"
@@ -218,26 +221,25 @@ class FusedFunction:
 
     def _new_derivative(self, kind: str, flags: Flags) -> FusedFunction:
         chosen = [k for k, flag in enumerate(flags) if flag]
-        outputs = self.program.outputs
         like: Sequence[int | None] | None
         if kind == "jvp":
             extra = [self.inputs[k] for k in chosen]
-            like, fn = self.like, _pushforward(self.sample, flags)
-            num_outputs = self.num_outputs
+            like, fn, outputs = self.like, _pushforward(self.sample, flags), self.outputs
         else:
-            extra = [*outputs, *outputs] if self.saves_outputs and kind == "vjp" else outputs
-            like = chosen
-            if kind == "value_and_vjp":
-                like = [*(self.like or [None] * len(outputs)), *chosen]
-            fn = self._gradients(flags, with_value=kind == "value_and_vjp")
-            num_outputs = len(like)
+            with_value = kind == "value_and_vjp"
+            extra = [*self.outputs] * (1 + (self.saves_outputs and not with_value))
+            like, fn = chosen, self._gradients(flags, with_value=with_value)
+            outputs = [self.inputs[k] for k in chosen]
+            if with_value:
+                like = [*(self.like or [None] * self.num_outputs), *chosen]
+                outputs = [*self.outputs, *outputs]
         return FusedFunction(
             fn,
             [*self.inputs, *extra],
-            key=f"{self._key} {kind} {flags}",
-            num_outputs=num_outputs,
+            num_outputs=len(outputs),
             order=self._order - 1,
             like=like,
+            outputs=outputs,
         )
 
     def _gradients(self, needed: Flags, *, with_value: bool) -> Function:
