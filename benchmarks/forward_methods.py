@@ -62,7 +62,9 @@ def main() -> None:
     methods = (ts.algorithms.forward_dynamics, ts.algorithms.composite_forward_dynamics)
     print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch "
           f"{torch.__version__}, {args.dtype}, {args.device}")  # fmt: skip
-    print("| robot | dofs | batch | articulated us | articulated / composite | with gradient us | ratio |")
+    print(
+        "| robot | dofs | batch | articulated us | articulated / composite | with gradient us | ratio |"
+    )
     print("|---|---|---|---|---|---|---|")
     for robot in args.robots:
         mech = ts.load(ROBOTS[robot](), dtype=getattr(torch, args.dtype), device=args.device)

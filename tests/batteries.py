@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from strategies import random_model
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.model import SKOModel
@@ -15,6 +16,24 @@ from torchsko.algebra.tree import Tree
 
 BRANCHED = Tree.from_parents([1, -1, 1, 2, 2, -1])
 """Two bases, two branchings, a numbering that is not breadth first."""
+
+
+def ramp(model: SKOModel, phase: float = 0.0) -> Tensor:
+    """Some dof vector `[num_dof]`, the same in every call."""
+    return (torch.arange(model.num_dof, dtype=torch.float64) + phase).cos()
+
+
+class CountOperations(TorchDispatchMode):
+    """Counts the ATen operations run inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.total += 1
+        return func(*args, **(kwargs or {}))
+
 
 ModelFunction = Callable[[SKOModel], Tensor | tuple[Tensor, ...]]
 

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from batteries import branched_model, check_transforms
+from batteries import CountOperations, branched_model, check_transforms
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.hinge import join
@@ -28,7 +27,9 @@ class Product:
     """Two SPOs A, B on one tree and blocks X between them, packed and dense."""
 
     def __init__(self, tree, sizes, batch=(), seed=0):
-        first, second = (random_model(tree, sizes, [1] * len(sizes), batch, seed + i) for i in (0, 1))
+        first, second = (
+            random_model(tree, sizes, [1] * len(sizes), batch, seed + i) for i in (0, 1)
+        )
         g = torch.Generator().manual_seed(seed + 2)
         W = first.layout.nodes.width
         inside = (~first.layout.nodes.padding).double()
@@ -225,16 +226,11 @@ def test_derivatives_vmap_and_compile(function):
 
 
 def test_operations_grow_with_levels_and_not_with_nodes():
-    class Count(TorchDispatchMode):
-        total = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            self.total += 1
-            return func(*args, **(kwargs or {}))
-
     def operations(width):
-        p = Product(Tree.from_parents([-1] + [0] * width + list(range(1, width + 1))), [2] * (2 * width + 1))
-        with Count() as count:
+        p = Product(
+            Tree.from_parents([-1] + [0] * width + list(range(1, width + 1))), [2] * (2 * width + 1)
+        )
+        with CountOperations() as count:
             backward_terms(p.layout, p.A, p.B, p.backward)
             forward_terms(p.layout, p.A, p.B, p.forward)
         return count.total

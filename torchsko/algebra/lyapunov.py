@@ -39,9 +39,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.algebra import logdepth
 from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.hinge import join
 from torchsko.algebra.layout import Layout
+from torchsko.algebra.logdepth import Method, Powers, doubles, powers
 from torchsko.algebra.sweeps import gather_tilde, scatter_tilde
 
 Levels = tuple[Tensor, ...]
@@ -86,7 +88,14 @@ class BackwardTerms(NamedTuple):
         return self.diagonal + self.above + self.below + self.unrelated
 
 
-def forward_diag(layout: Layout, A: EdgeWeight, X: Tensor, B: EdgeWeight | None = None) -> Levels:
+def forward_diag(
+    layout: Layout,
+    A: EdgeWeight,
+    X: Tensor,
+    B: EdgeWeight | None = None,
+    *,
+    method: Method = "sweep",
+) -> Levels:
     """Diagonal blocks Y of A X B*: Y(k) = sum over children j of A(k,j) Y(j) B*(k,j) + X(k), O(N).
 
     Args:
@@ -94,12 +103,18 @@ def forward_diag(layout: Layout, A: EdgeWeight, X: Tensor, B: EdgeWeight | None 
         A: weights of the first SPO.
         X: blocks, packed `[*batch, n, m, m]`.
         B: weights of the second SPO; when left out B = A, and every X(k) must be symmetric.
+        method: "sweep", level by level, or "doubling", in O(log depth) operations (see `logdepth`).
 
     Returns:
         Y, one tensor `[*batch, n_l, m, m]` per level.
 
+    Raises:
+        TorchskoError: on another method.
+
     Reference: Jain 2011, Part II, Lemma 3.
     """
+    if doubles(method):
+        return layout.split(logdepth.forward_diag(layout.jumps, *_doubled(layout, A, X, B)))
     Y = list(layout.split(X))
     A_levels = A.split(layout.level_sizes)
     B_levels = [None] * len(Y) if B is None else B.split(layout.level_sizes)
@@ -161,7 +176,12 @@ def forward_terms(layout: Layout, A: EdgeWeight, B: EdgeWeight, Y: Levels) -> Fo
 
 
 def backward_diag_of(
-    layout: Layout, A: EdgeWeight, X: Tensor, B: EdgeWeight | None = None
+    layout: Layout,
+    A: EdgeWeight,
+    X: Tensor,
+    B: EdgeWeight | None = None,
+    *,
+    method: Method = "sweep",
 ) -> Levels:
     """Diagonal blocks Y of A* X B: Y(k) = A*(p(k),k) Y(p(k)) B(p(k),k) + X(k), O(N).
 
@@ -170,12 +190,18 @@ def backward_diag_of(
         A: weights of the first SPO.
         X: blocks, packed `[*batch, n, m, m]`, of any symmetry.
         B: weights of the second SPO; when left out, B = A.
+        method: "sweep", level by level, or "doubling", in O(log depth) operations (see `logdepth`).
 
     Returns:
         Y, one tensor `[*batch, n_l, m, m]` per level. It solves only X = Y - diag_of(E_A* Y E_B).
 
+    Raises:
+        TorchskoError: on another method.
+
     Reference: Jain 2011, Part II, Lemma 5.
     """
+    if doubles(method):
+        return layout.split(logdepth.backward_diag_of(layout.jumps, *_doubled(layout, A, X, B)))
     Y = list(layout.split(X))
     A_levels = A.split(layout.level_sizes)
     B_levels = A_levels if B is None else B.split(layout.level_sizes)
@@ -243,6 +269,14 @@ def backward_terms(layout: Layout, A: EdgeWeight, B: EdgeWeight, Y: Levels) -> B
         below=_dense(layout, below),
         unrelated=_dense(layout, _unrelated_term(layout, A, below)),
     )
+
+
+def _doubled(
+    layout: Layout, A: EdgeWeight, X: Tensor, B: EdgeWeight | None
+) -> tuple[Powers, Tensor, Powers | None]:
+    """The arguments of `logdepth` for those of this module."""
+    first = powers(layout.jumps, A.dense())
+    return first, X, None if B is None else powers(layout.jumps, B.dense())
 
 
 def _unrelated_term(layout: Layout, A: EdgeWeight, below: Tensor) -> Tensor:

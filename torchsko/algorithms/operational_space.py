@@ -61,9 +61,7 @@ class ExtendedCompliance:
 
         Reference: Jain 2011, Part II, Algorithm 4.3.
         """
-        return backward_block(
-            self.layout, self.weight, self.weight, self.compliance_kernel, i, j
-        )
+        return backward_block(self.layout, self.weight, self.weight, self.compliance_kernel, i, j)
 
     def dense(self) -> Tensor:
         """All of Omega, `[*batch, M, M]`, M the sum of the node sizes."""
@@ -160,7 +158,9 @@ def invert_compliance(
     if isinstance(singular, tuple) and singular[0] == "damped":
         compliance = compliance + singular[1] * identity
     elif singular in ("nan", "raise"):
-        usable = usable & _full_rank(torch.where(usable[..., None, None], compliance, identity), tolerance)
+        usable = usable & _full_rank(
+            torch.where(usable[..., None, None], compliance, identity), tolerance
+        )
     elif singular != "pinv":
         raise ShapeError(
             f"singular={singular!r} is no rule for singular samples.\n"
