@@ -10,11 +10,13 @@ from strategies import (
     dense_mass_matrix,
     dense_operators,
     dense_riccati,
+    mechanisms,
     random_model,
     sko_models,
     trees,
 )
 
+import torchsko as ts
 from torchsko.algebra.articulated import articulated_operators, operators
 from torchsko.algebra.composition import compose
 from torchsko.algebra.edges import DenseEdges
@@ -236,6 +238,19 @@ def test_to_dense_has_the_operator_s_batch_even_where_no_weight_is_met():
     for operator in (SKO(layout, weight), SPO(layout, weight), SPO(layout, weight, adjoint=True)):
         assert operator.to_dense().shape == (2, 3, 4, 4)
         assert (operator @ torch.ones(4, dtype=torch.float64)).shape == (2, 3, 4)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@given(mech=mechanisms())
+def test_the_operators_of_a_mechanism_give_its_mass_matrix_and_inverse(scalar, mech):
+    q, _ = mech.random_state(2, generator=torch.Generator().manual_seed(0))
+    model = ts.assemble(mech.replace(scalar=scalar), q)
+    ops, art, one = operators(model), articulated_operators(model), operators(model).dof_identity
+    MM = ts.mass_matrix(mech, q)
+    agree(ops.mass_matrix.to_dense(), MM)
+    L_inv = one - ops.joint_map @ art.art_spo @ art.shifted_gain
+    inverse = L_inv.T @ art.hinge_compliance @ L_inv
+    agree((ops.mass_matrix @ inverse).to_dense(), one.to_dense(), 1e-9)
 
 
 def test_compose_and_act_trace_under_compile_fullgraph(model):
