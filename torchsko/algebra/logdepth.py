@@ -100,9 +100,7 @@ def step_down(jumps: tuple[Jump, ...], weights: Powers, x: Tensor) -> Tensor:
     return jumps[0].at_jumping(weights[0].mT @ jumps[0].reached(x))
 
 
-def forward_diag(
-    jumps: tuple[Jump, ...], A: Powers, X: Tensor, B: Powers | None = None
-) -> Tensor:
+def forward_diag(jumps: tuple[Jump, ...], A: Powers, X: Tensor, B: Powers | None = None) -> Tensor:
     """Diagonal blocks Y of A X B*, packed `[*batch, n, m, m]`, in O(log depth) operations.
 
     Args:
