@@ -106,7 +106,7 @@ def test_a_vector_of_another_length_is_refused_with_the_length_wanted():
 def test_moving_a_layout_moves_every_index_tensor():
     layout = Layout.of(Tree.from_parents([-1, 0, 0]), [2, 3, 2], [1, 2, 0]).to("meta")
     tensors = [layout.order, layout.rank, layout.mass_matrix_source, *layout.ancestor]
-    tensors += [link.parent for link in layout.links]
+    tensors += [x for link in layout.links for x in (link.parent, link.children)]
     for packing in (layout.nodes, layout.dofs):
         tensors += [packing.source, packing.place, packing.padding]
     assert all(x.device.type == "meta" for x in tensors)

@@ -131,7 +131,7 @@ class Link:
     def of(parents: list[int], num_parents: int) -> Link:
         """The link of nodes with these parents, siblings side by side."""
         children = [[k for k, p in enumerate(parents) if p == q] for q in range(num_parents)]
-        most = max(map(len, children), default=0)
+        most = max([0, *map(len, children)])  # Dynamo knows no max(..., default=0)
         slots = [k for row in children for k in [*row, *[len(parents)] * (most - len(row))]]
         return Link(
             num_parents,
