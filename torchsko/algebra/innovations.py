@@ -54,36 +54,49 @@ class Innovations:
     crossing: EdgeWeight
 
     def solve(self, x: Tensor, *, columns: bool = False) -> Tensor:
-        """M^-1 x = [I - H psi K]* D^-1 [I - H psi K] x (Lemma 11), shape of x."""
+        """M^-1 x = [I - H psi K]* D^-1 [I - H psi K] x, shape of x.
+
+        Reference: Jain 2011, Part II, Lemma 11.
+        """
         return self._columns(x, columns, self._solve)
 
     def forward_dynamics(self, gen_force: Tensor) -> Tensor:
-        """Accelerations M^-1 (T - C) by the articulated-body sweeps (Lemma 12, Alg. 6.1).
+        """Accelerations M^-1 (T - C) by the articulated-body sweeps.
 
         Args:
             gen_force: T, `[*batch, num_dof]` [N m or N].
 
         Returns:
             Generalized accelerations `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+        Reference: Jain 2011, Part II, Lemma 12.
         """
         return self._columns(gen_force, False, self._accelerate)
 
     def inverse(self) -> Tensor:
-        """The dense inverse of the mass matrix, `[*batch, num_dof, num_dof]` (Cor. 6.1)."""
+        """The dense inverse of the mass matrix, `[*batch, num_dof, num_dof]`.
+
+        Reference: Jain 2011, Part II, Corollary 6.1.
+        """
         n = self.model.num_dof
         identity = torch.eye(n, dtype=self.model.inertia.dtype, device=self.model.inertia.device)
         return self.solve(identity, columns=True)
 
     def logdet(self) -> Tensor:
-        """Logarithm of the determinant of the mass matrix, sum of log det D(k), `[*batch]`."""
+        """Logarithm of the determinant of the mass matrix, sum of log det D(k), `[*batch]`.
+
+        Reference: Jain 2011, Part II, Lemma 11.
+        """
         parts = [spd_logdet(D, scalar=self.model.scalar) for D in self.riccati.hinge_inertia]
         batch = self.model.batch_shape
         return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1).sum(-1)
 
     def sqrt(self, x: Tensor, *, columns: bool = False) -> Tensor:
-        """[I + H A K] D^(1/2) x: an action W with W W* = mass matrix, shape of x (Cor. 6.1).
+        """[I + H A K] D^(1/2) x: an action W with W W* = mass matrix, shape of x.
 
         D^(1/2) is the lower triangular Cholesky factor of each hinge inertia.
+
+        Reference: Jain 2011, Part II, Corollary 6.1.
         """
         return self._columns(x, columns, self._sqrt)
 

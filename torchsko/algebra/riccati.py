@@ -85,7 +85,7 @@ def hinge_offset(model: SKOModel) -> tuple[Tensor | None, ...]:
 
 
 def solve_riccati(model: SKOModel, crossing: EdgeWeight | None = None) -> ArticulatedInertias:
-    """Solve P = E_A P+ E_A* + M in one sweep from the tips to the bases (Jain 2011, Lemma 7).
+    """Solve P = E_A P+ E_A* + M in one sweep from the tips to the bases.
 
     Args:
         model: an SKO model.
@@ -93,6 +93,8 @@ def solve_riccati(model: SKOModel, crossing: EdgeWeight | None = None) -> Articu
 
     Returns:
         P, D, G and P+ of every node. P+ of the base nodes is included.
+
+    Reference: Jain 2011, Part II, Lemma 7.
     """
     layout: Layout = model.layout
     edges = (crossing or crossing_weight(model)).split(layout.level_sizes)

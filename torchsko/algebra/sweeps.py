@@ -40,7 +40,7 @@ from torchsko.algebra.logdepth import Method, doubles
 def gather(
     layout: Layout, edge_weight: EdgeWeight, x: Tensor, *, method: Method = "sweep"
 ) -> Tensor:
-    """A x, tips to bases: `[*batch, n, m, r]` to the same. Jain 2011 Part II, Lemma 1."""
+    """A x, tips to bases: `[*batch, n, m, r]` to the same. Reference: Jain 2011, Part II, Lemma 1."""
     if doubles(method):
         jumps = layout.jumps
         return logdepth.gather(jumps, logdepth.powers(jumps, edge_weight.dense()), x)
@@ -55,7 +55,7 @@ def gather(
 def scatter(
     layout: Layout, edge_weight: EdgeWeight, x: Tensor, *, method: Method = "sweep"
 ) -> Tensor:
-    """A* x, bases to tips: `[*batch, n, m, r]` to the same. Jain 2011 Part II, Lemma 2."""
+    """A* x, bases to tips: `[*batch, n, m, r]` to the same. Reference: Jain 2011, Part II, Lemma 2."""
     if doubles(method):
         jumps = layout.jumps
         return logdepth.scatter(jumps, logdepth.powers(jumps, edge_weight.dense()), x)
@@ -85,10 +85,10 @@ def step_down(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
 
 
 def gather_tilde(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
-    """(A - I) x = E_A A x, `[*batch, n, m, r]`. Jain 2011 Part II, Corollary 3.1."""
+    """(A - I) x = E_A A x, `[*batch, n, m, r]`. Reference: Jain 2011, Part II, Corollary 3.1."""
     return step_up(layout, edge_weight, gather(layout, edge_weight, x))
 
 
 def scatter_tilde(layout: Layout, edge_weight: EdgeWeight, x: Tensor) -> Tensor:
-    """(A - I)* x = E_A* A* x, `[*batch, n, m, r]`. Jain 2011 Part II, Corollary 3.1."""
+    """(A - I)* x = E_A* A* x, `[*batch, n, m, r]`. Reference: Jain 2011, Part II, Corollary 3.1."""
     return step_down(layout, edge_weight, scatter(layout, edge_weight, x))

@@ -27,6 +27,8 @@ def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when `accel` has another length than num_dof.
+
+    Reference: Jain 2011, Part II, Algorithm 3.1.
     """
     layout, H = model.layout, model.joint_map
     qdd = layout.dofs.pack(accel[..., None])
@@ -38,7 +40,10 @@ def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
 
 
 def bias_force(model: SKOModel) -> Tensor:
-    """Generalized forces at zero acceleration, C = H A (M A* a + b), `[*batch, num_dof]`."""
+    """Generalized forces at zero acceleration, C = H A (M A* a + b), `[*batch, num_dof]`.
+
+    Reference: Jain 2011, Part II, Algorithm 3.1.
+    """
     layout = model.layout
     alpha = scatter(layout, model.edge_weight, model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)

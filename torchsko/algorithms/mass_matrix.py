@@ -35,6 +35,8 @@ def mass_matrix(model: SKOModel) -> Tensor:
 
     Returns:
         `[*batch, num_dof, num_dof]`, symmetric [kg m^2, kg m or kg].
+
+    Reference: Jain 2011, Part II, Algorithm 4.2.
     """
     layout = model.layout
     R = composite_inertia(model)
