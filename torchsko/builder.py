@@ -90,7 +90,8 @@ def build_mechanism(
         device: of all tensors.
 
     Raises:
-        MechanismError: on a parameter that is not physical, an unknown link, or nothing that moves.
+        MechanismError: on a parameter that is not physical, an unknown link, nothing that moves, or
+            another dtype.
         TreeError: when the joints are no tree: a cycle, or a link with two parents.
     """
     mech = checked(lower(robot, floating_base, gravity))
@@ -106,10 +107,11 @@ def checked(mech: Mechanism) -> Mechanism:
     values. Call it after `replace` has given such a link mass or armature.
 
     Args:
-        mech: a mechanism without batch dimensions.
+        mech: a mechanism; its parameters may carry batch dimensions.
 
     Returns:
-        The same mechanism with `singular_joints` and `bare_joints` set.
+        The same mechanism with `singular_joints` and `bare_joints` set: the joints that are so in any
+        of its robots.
     """
     exact = mech.to(torch.float64).replace(singular_joints=())
     bare = _bare_joints(exact)
@@ -133,14 +135,16 @@ def _bare_joints(mech: Mechanism) -> tuple[str, ...]:
     S = 0.0 if model.armature is None else model.armature
     D = H @ M @ H.mT + torch.diag_embed((S + dofs.padding[..., None].to(M.dtype))[..., 0])
     rounding = 64 * torch.finfo(torch.float64).eps * M.abs().amax((-1, -2))
-    verdict = mech.layout.tree_order(torch.linalg.eigvalsh(D)[..., 0] <= rounding, -1).tolist()
+    in_robot = mech.layout.tree_order(torch.linalg.eigvalsh(D)[..., 0] <= rounding, -1)
+    verdict = in_robot.reshape(-1, mech.num_bodies).any(0).tolist()
     return tuple(name for name, bare in zip(mech.joint_names, verdict, strict=True) if bare)
 
 
 def _vanishing_hinges(mech: Mechanism) -> set[str]:
     """Joints whose hinge inertia is no more than rounding of the inertia it is taken from."""
     generator = torch.Generator(device=mech.device).manual_seed(0)
-    q, _ = mech.random_state(3, generator=generator)
+    batch = (3, *mech.batch_shape)
+    q, _ = mech.random_state(*batch, generator=generator)
     riccati = innovations(assemble(mech, q)).riccati
     found: set[str] = set()
     levels = zip(mech.layout.tree.levels, riccati.hinge_inertia, riccati.art_inertia, strict=True)
@@ -148,7 +152,8 @@ def _vanishing_hinges(mech: Mechanism) -> set[str]:
         rounding = 64 * torch.finfo(torch.float64).eps * P.abs().amax((-1, -2))
         finite = D.isfinite().all(-1).all(-1)  # what lies below a vanishing hinge is judged later
         smallest = torch.linalg.eigvalsh(D.nan_to_num(posinf=0.0, neginf=0.0))[..., 0]
-        verdict = (finite & (smallest <= rounding)).reshape(-1, len(level)).all(0).tolist()
+        in_state = (finite & (smallest <= rounding)).expand(*batch, len(level))
+        verdict = in_state.all(0).reshape(-1, len(level)).any(0).tolist()
         found |= {mech.joint_names[k] for k, bad in zip(level, verdict, strict=True) if bad}
     return found
 
@@ -196,13 +201,18 @@ class MechanismBuilder:
             com: centre of mass in the link frame [m].
             inertia: about the centre of mass, 3 x 3 [kg m^2]; zero (a point mass) when left out.
             inertia_rotation: takes the axes of `inertia` to the link's, 3 x 3; identity when left out.
+
+        Raises:
+            MechanismError: on a vector that has not three components.
         """
-        link = LinkDescription(name, float(mass), _vector(com))
-        if inertia is not None:
-            link = replace(link, inertia=_matrix(inertia))
-        if inertia_rotation is not None:
-            link = replace(link, inertia_rotation=_matrix(inertia_rotation))
-        self._links.append(link)
+        link = LinkDescription(name, float(mass), _vector(com, f"com of link {name!r}"))
+        matrices = {"inertia": inertia, "inertia_rotation": inertia_rotation}
+        given = {
+            field: _matrix(rows, f"{field} of link {name!r}")
+            for field, rows in matrices.items()
+            if rows is not None
+        }
+        self._links.append(replace(link, **given))
         return self
 
     def joint(
@@ -230,7 +240,7 @@ class MechanismBuilder:
             **data: any of `JOINT_DATA`, SI units.
 
         Raises:
-            MechanismError: on an unknown kind or unknown data.
+            MechanismError: on an unknown kind, unknown data, or a vector that has not three components.
         """
         if kind not in (*NUM_Q, "fixed"):
             raise MechanismError(
@@ -243,9 +253,14 @@ class MechanismBuilder:
                     f"joint {name!r} was given the unknown {key!r}.\n"
                     f"Known: {', '.join(JOINT_DATA)}.\nUse one of them."
                 )
-        frame = IDENTITY if rotation is None else _matrix(rotation)
         bare = JointDescription(
-            name, kind, parent or WORLD, child, frame, _vector(position), _vector(axis)
+            name,
+            kind,
+            WORLD if parent is None else parent,
+            child,
+            IDENTITY if rotation is None else _matrix(rotation, f"rotation of joint {name!r}"),
+            _vector(position, f"position of joint {name!r}"),
+            _vector(axis, f"axis of joint {name!r}"),
         )
         numbers: dict[str, Any] = {key: float(value) for key, value in data.items()}
         self._joints.append(replace(bare, **numbers))
@@ -266,11 +281,20 @@ class MechanismBuilder:
         return build_mechanism(self.description(), gravity=gravity, dtype=dtype, device=device)
 
 
-def _vector(values: Sequence[float]) -> Vector:
-    x, y, z = (float(v) for v in values)
+def _vector(values: Sequence[float], what: str) -> Vector:
+    x, y, z = (float(v) for v in _three(values, what))
     return x, y, z
 
 
-def _matrix(rows: Sequence[Sequence[float]]) -> Matrix:
-    x, y, z = (_vector(row) for row in rows)
+def _matrix(rows: Sequence[Sequence[float]], what: str) -> Matrix:
+    x, y, z = (_vector(row, f"row of the {what}") for row in _three(rows, what))
     return x, y, z
+
+
+def _three(values: Sequence[Any], what: str) -> Sequence[Any]:
+    if len(values) != 3:
+        raise MechanismError(
+            f"the {what} has {len(values)} components.\n"
+            "Space has three dimensions.\nPass three numbers, or three rows of three."
+        )
+    return values

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import LinkDescription, RobotDescription
+from torchsko.mechanism.description import LinkDescription, Matrix, RobotDescription
 from torchsko.mechanism.physical import unphysical_links
 
 SYMMETRY_SLACK = 1e-6
 """Relative difference of mirrored entries of an inertia: people print six digits or so."""
+
+ROTATION_SLACK = 1e-5
+"""Entries of R R* - 1 in a rotation of which six digits were printed."""
 
 
 def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
@@ -25,8 +28,8 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
     Raises:
         MechanismError: names the link or joint, says why, and what to type.
     """
-    _refuse_duplicates("link", [link.name for link in robot.links])
-    _refuse_duplicates("joint", [joint.name for joint in robot.joints])
+    refuse_duplicates("link", [link.name for link in robot.links])
+    refuse_duplicates("joint", [joint.name for joint in robot.joints])
     known = {link.name for link in robot.links}
     for link in robot.links:
         if fault := inertial_fault(link):
@@ -64,22 +67,30 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
                     "It takes energy out of the joint (armature: stores it), so it is finite and not "
                     f"negative.\nPass {field}=0.0 or more."
                 )
-        numbers = (
-            *joint.position,
-            *np.ravel(joint.rotation),
-            joint.stiffness,
-            joint.spring_reference,
-        )
+        if not _is_rotation(joint.rotation):
+            raise MechanismError(
+                f"joint {joint.name!r} has a rotation that is none.\n"
+                "The columns of a rotation are orthonormal and right-handed.\n"
+                "Correct the matrix, or leave it out."
+            )
+        numbers = (*joint.position, joint.stiffness, joint.spring_reference)
         if not np.isfinite(numbers).all():
             raise MechanismError(
                 f"joint {joint.name!r} has a placement or spring that is not finite.\n"
-                "Every number of a robot is.\nCorrect position, rotation, stiffness or spring_reference."
+                "Every number of a robot is.\nCorrect position, stiffness or spring_reference."
             )
         if math.isnan(joint.lower) or math.isnan(joint.upper) or joint.lower > joint.upper:
             raise MechanismError(
                 f"joint {joint.name!r} has the limits [{joint.lower}, {joint.upper}].\n"
                 "The lower one is not above the upper one.\nExchange them, or leave both out."
             )
+        for field in ("velocity", "effort"):
+            if not getattr(joint, field) >= 0:
+                raise MechanismError(
+                    f"joint {joint.name!r} has the {field} limit {getattr(joint, field)}.\n"
+                    "It bounds a magnitude, so it is not negative.\n"
+                    "Correct it, or leave it out for none."
+                )
 
 
 def inertial_fault(link: LinkDescription) -> str | None:
@@ -91,10 +102,40 @@ def inertial_fault(link: LinkDescription) -> str | None:
     inertia = np.array(link.inertia)
     if np.abs(inertia - inertia.T).max() > SYMMETRY_SLACK * np.abs(inertia).max():
         return "the inertia is not symmetric.\nPass a symmetric 3 x 3 matrix."
+    if not _is_rotation(link.inertia_rotation):
+        return (
+            "inertia_rotation is no rotation.\nIts columns are orthonormal and right-handed.\n"
+            "Correct the matrix, or leave it out."
+        )
     return None
 
 
-def _refuse_duplicates(kind: str, names: list[str]) -> None:
+def _is_rotation(rows: Matrix) -> bool:
+    R = np.array(rows)
+    apart = np.abs(R @ R.T - np.eye(3)).max()
+    return bool(apart <= ROTATION_SLACK and np.linalg.det(R) > 0)  # nan compares as false
+
+
+def check_gravity(gravity: Sequence[float]) -> None:
+    """Refuse a gravity that is not three finite numbers.
+
+    Raises:
+        MechanismError: says what to type.
+    """
+    if len(gravity) != 3 or not np.isfinite(np.array(gravity, dtype=np.float64)).all():
+        raise MechanismError(
+            f"gravity is {tuple(gravity)}.\n"
+            "It is an acceleration in the inertial frame, three finite numbers [m/s^2].\n"
+            "Pass gravity=(0, 0, -9.81), say."
+        )
+
+
+def refuse_duplicates(kind: str, names: Sequence[str]) -> None:
+    """Refuse names that are given twice.
+
+    Raises:
+        MechanismError: names the first of them.
+    """
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 
 NUM_Q = {"revolute": 1, "prismatic": 1, "spherical": 4, "free": 7}
 NUM_DOF = {"revolute": 1, "prismatic": 1, "spherical": 3, "free": 6}
+USUAL_SPEED = {
+    "revolute": (math.pi,),
+    "prismatic": (1.0,),
+    "spherical": (math.pi,) * 3,
+    "free": (math.pi,) * 3 + (1.0,) * 3,
+}
+"""Largest speed of a random state where a joint has no limit [rad/s or m/s]."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import torch
 from torchsko.algebra.layout import Layout, Packing
 from torchsko.algebra.tree import Tree
 from torchsko.errors import MechanismError
-from torchsko.mechanism.checks import check_description
+from torchsko.mechanism.checks import check_description, check_gravity, refuse_duplicates
 from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
 from torchsko.mechanism.joints import NUM_DOF, NUM_Q, JointSet
 from torchsko.mechanism.mechanism import Mechanism
@@ -43,7 +43,9 @@ def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
         TreeError: when the joints are no tree.
     """
     check_description(robot, (WORLD,))
+    check_gravity(gravity)
     joints = _rooted(robot, floating_base)
+    refuse_duplicates("joint", [joint.name for joint in joints])
     names = [WORLD, *(link.name for link in robot.links)]
     Tree.from_edges([(j.parent, j.child) for j in joints], names)  # refuses what is no tree
     order = _depth_first(joints)
@@ -161,7 +163,7 @@ def _tensors(
         rows = zip(hinges, sizes, strict=True)
         return tensor([getattr(joint, field) for joint, size in rows for _ in range(size)])
 
-    axes = [np.array(joint.axis) / np.linalg.norm(joint.axis) for joint in hinges]
+    axes = [_unit_axis(joint) for joint in hinges]
     has_armature = any(joint.armature != 0.0 for joint in hinges)
     return Mechanism(
         name=robot.name,
@@ -197,6 +199,12 @@ def _tensors(
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused,
     )
+
+
+def _unit_axis(joint: JointDescription) -> np.ndarray:
+    # Ball and free joints have no axis: whatever the file says of one is not read.
+    axis = np.array(joint.axis if NUM_DOF[joint.kind] == 1 else (0.0, 0.0, 1.0))
+    return axis / np.linalg.norm(axis)
 
 
 def _spring_reference(hinges: list[JointDescription]) -> torch.Tensor:

@@ -6,7 +6,6 @@ build, the frames of the links they carried are kept by name.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +16,7 @@ from torchsko.algebra.layout import Layout, Packing
 from torchsko.algebra.tree import unknown_name
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import Unused
-from torchsko.mechanism.joints import JointSet, random_configuration
+from torchsko.mechanism.joints import USUAL_SPEED, JointSet, random_configuration
 
 PARAMETERS = {
     "mass": ("num_bodies",),
@@ -208,9 +207,25 @@ class Mechanism:
                 f"{name} is {value.dtype}, the mechanism {self.dtype}.\n"
                 f"Nothing is cast in silence.\nPass {name}.to({self.dtype}), or mech.to({value.dtype})."
             )
+        if value.device != self.device:
+            raise MechanismError(
+                f"{name} is on {value.device}, the mechanism on {self.device}.\n"
+                "Nothing is copied between devices in silence.\n"
+                f"Pass {name}.to({str(self.device)!r}), or mech.to({str(value.device)!r})."
+            )
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
-        """The mechanism on another device, or in another floating-point type."""
+        """The mechanism on another device, or in another floating-point type.
+
+        Raises:
+            MechanismError: on a type other than float32 and float64.
+        """
+        if isinstance(target, torch.dtype) and target not in (torch.float32, torch.float64):
+            raise MechanismError(
+                f"{self.name!r} was asked for in {target}.\n"
+                "The recursions are written for float32 and float64, and tested in them.\n"
+                "Pass torch.float32 or torch.float64."
+            )
         changes: dict[str, Any] = {name: getattr(self, name).to(target) for name in PARAMETERS}
         if not isinstance(target, torch.dtype):
             changes["layout"] = self.layout.to(target)
@@ -271,7 +286,8 @@ class Mechanism:
         uniform = torch.rand(
             *batch, self.num_dof, generator=generator, dtype=self.dtype, device=self.device
         )
-        fallback = torch.full_like(self.velocity_limit, math.pi)
+        reach = [r for kind in self.joint_kinds for r in USUAL_SPEED[kind]]
+        fallback = torch.tensor(reach, dtype=self.dtype, device=self.device)
         bound = torch.where(self.velocity_limit.isfinite(), self.velocity_limit, fallback)
         return q, (2 * uniform - 1) * bound
 
