@@ -13,10 +13,12 @@ import torchsko as ts
 from torchsko.algebra.subgraph import (
     aggregation_obstacle,
     aggregation_subgraph,
+    coarse_tree,
     contract,
     induced_subgraph,
     is_path_induced,
     path_induced_nodes,
+    segment_groups,
     split_nodes,
 )
 
@@ -124,6 +126,15 @@ def test_contraction_keeps_who_is_above_whom(case):
                 assert small.is_ancestor(image[i], image[k])
     assert small.num_nodes == tree.num_nodes - len(S) + 1
     assert image[min(S)] == sum(k not in S for k in range(min(S)))
+
+
+@given(trees(12))
+def test_lemma_5_segments_contract_at_once_as_they_do_one_by_one(tree):
+    groups = segment_groups(tree)
+    small = tree
+    for group in groups:
+        small = contract(small, [tree.names[k] for k in group])
+    assert small == coarse_tree(tree, groups)
 
 
 LETTERS = ["base", "arm", "leg", "hand", "foot", "toe"]

@@ -25,6 +25,7 @@ import torchsko as ts
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.subgraph import path_induced_nodes
+from torchsko.algebra.transform import resolvent
 
 exactly_shaped = torch.testing.assert_close
 
@@ -434,3 +435,8 @@ def test_float32_stays_float32():
     aggregated = ts.aggregate(single, MEMBERS)
     assert ts.algorithms.mass_matrix(aggregated).dtype == torch.float32
     assert ts.partition(single, MEMBERS).spo().dtype == torch.float32
+
+
+@given(sko_models(12))
+def test_resolvent_of_the_sko_operator_is_the_spo(model):
+    close(resolvent(dense_sko(model), model.tree.nilpotency), dense_spo(model))

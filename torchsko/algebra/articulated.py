@@ -143,6 +143,8 @@ def articulated_operators(
     Args:
         model: an SKO model.
         riccati: its articulated inertias, when the caller has them already.
+
+    Reference: Jain 2011, Part II, Lemmas 7-10.
     """
     layout, H = model.layout, model.joint_map
     solution = solve_riccati(model) if riccati is None else riccati
