@@ -8,6 +8,8 @@ import torch
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=400)
+# Workers share the cores already, and an OpenMP barrier waits for whoever holds the other one.
+torch.set_num_threads(1)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
