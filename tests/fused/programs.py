@@ -1,0 +1,57 @@
+"""Programs written by hand or at random, for tests of the code generators."""
+
+import random
+
+from torchsko.fused.program import BINARY, UNARY, Instr, Port, Program
+
+ALL_UNARY = tuple(UNARY)
+ALL_BINARY = tuple(BINARY)
+
+
+def every_operation() -> Program:
+    """One output for each operation, of inputs x, y and c."""
+    code = [Instr("input", (k,)) for k in range(3)]
+    results = []
+    for op in ALL_UNARY:
+        results.append(len(code))
+        code.append(Instr(op, (0,)))
+    for op in ALL_BINARY:
+        results.append(len(code))
+        code.append(Instr(op, (0, 1)))
+    results.append(len(code))
+    code.append(Instr("where", (2, 0, 1)))
+    inputs = tuple(Port(name, ()) for name in "xyc")
+    outputs = (Port("out", (len(results),)),)
+    return Program(inputs, outputs, tuple(code), (), tuple(results))
+
+
+def random_program(seed: int, num_ops: int = 60) -> Program:
+    """A random program with three input ports and two output ports.
+
+    Every value stays within [-1, 1], so that rounding is not amplified.
+    """
+    draw = random.Random(seed)
+    inputs = (Port("a", (3,)), Port("b", (2, 2)), Port("c", ()))
+    code = [Instr("input", (k,)) for k in range(8)]
+    constants = (0.5, draw.uniform(-1, 1), draw.uniform(-1, 1))
+    code += [Instr("const", (k,)) for k in range(3)]
+    half, bounded = 8, [9, 10]
+    for k in range(8):
+        code.append(Instr("sin", (k,)))
+        bounded.append(len(code) - 1)
+    for _ in range(num_ops):
+        x, y = draw.choice(bounded[-25:]), draw.choice(bounded[-25:])
+        op = draw.choice(("add", "sub", "mul", "neg", "where"))
+        if op == "where":  # a comparison of inputs: rounding cannot turn it over
+            code.append(Instr("lt", (draw.randrange(8), half)))
+            code.append(Instr("where", (len(code) - 1, x, y)))
+        else:
+            code.append(Instr(op, (x,) if op == "neg" else (x, y)))
+        if op in ("add", "sub"):
+            code.append(Instr("mul", (half, len(code) - 1)))
+        bounded.append(len(code) - 1)
+    code += [Instr("sin", (len(code) - 1,)), Instr("cos", (len(code) - 1,))]
+    results = draw.sample(bounded[-10:], 3)
+    results += [len(code) - 1, 0, half]
+    outputs = (Port("p", (2, 2)), Port("r", (2,)))
+    return Program(inputs, outputs, tuple(code), constants, tuple(results))

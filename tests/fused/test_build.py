@@ -1,0 +1,173 @@
+"""Libraries on disk: built once, verified, rebuilt when damaged, safe among processes."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.fused.programs import random_program
+from torchsko.errors import CompilerError
+from torchsko.fused import build, kernel
+from torchsko.fused.build import cached_library, compile_library, find_toolchain
+from torchsko.fused.kernel import build_kernel, program_digest
+
+UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def libraries(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*.so"))
+
+
+def test_a_library_is_compiled_once(cache):
+    assert cached_library("ab") is None
+    assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
+    found = cached_library("ab")
+    assert found is not None and found.answer() == 42
+    assert {path.suffix for path in cache.iterdir()} == {".so", ".lib"}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "unreadable key"])
+def test_a_damaged_library_is_not_loaded(cache, damage):
+    compile_library("ab", [UNIT], find_toolchain())
+    (library,) = libraries(cache)
+    content = library.read_bytes()
+    library.unlink()  # the loaded file keeps its memory; a new one takes its name
+    if damage == "truncated":
+        library.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        library.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "unreadable key":
+        library.write_bytes(content)
+        (cache / "ab.lib").write_bytes(b"\xff\x00../../etc/passwd")
+    assert cached_library("ab") is None
+    assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
+    assert cached_library("ab") is not None
+
+
+def test_a_damaged_kernel_is_rebuilt(cache):
+    program = random_program(1, num_ops=5)
+    inputs = [torch.ones(p.shape, dtype=torch.float64) for p in program.inputs]
+    before = build_kernel(program, torch.float64)(inputs)
+    for library in libraries(cache):
+        library.unlink()
+        library.write_bytes(b"no library")
+    after = build_kernel(program, torch.float64)(inputs)
+    assert all(torch.equal(x, y) for x, y in zip(before, after, strict=True))
+
+
+def test_a_kernel_from_the_cache_needs_no_compiler_run_and_little_time(cache, monkeypatch):
+    program = random_program(2, num_ops=300)
+    build_kernel(program, torch.float64)
+    monkeypatch.setattr(kernel, "compile_library", None)
+    start = time.perf_counter()
+    build_kernel(program, torch.float64)
+    assert time.perf_counter() - start < 1.0  # 0.02 s where nothing else runs
+
+
+def test_keys_tell_programs_apart():
+    digests = {program_digest(random_program(seed, num_ops=5)) for seed in range(20)}
+    assert len(digests) == 20
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    monkeypatch.setenv("TORCHSKO_CACHE", str(blocker / "cache"))
+    assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
+
+
+def test_an_interrupted_write_leaves_nothing_that_is_read(cache, monkeypatch):
+    def interrupted(source, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compile_library("ab", [UNIT], find_toolchain())
+    monkeypatch.undo()
+    assert not list(cache.iterdir()) if cache.exists() else True
+    assert cached_library("ab") is None
+
+
+def test_processes_build_the_same_kernel_at_the_same_time(cache):
+    code = textwrap.dedent("""
+        import torch
+        from tests.fused.programs import random_program
+        from torchsko.fused.kernel import build_kernel
+        program = random_program(3)
+        kernel = build_kernel(program, torch.float64)
+        inputs = [torch.full((5, *p.shape), 0.5, dtype=torch.float64) for p in program.inputs]
+        print(float(sum(y.sum() for y in kernel(inputs))))
+    """)
+    env = {**os.environ, "TORCHSKO_CACHE": str(cache)}
+    root = Path(__file__).parents[2]
+    env["PYTHONPATH"] = str(root)
+    command = [sys.executable, "-c", code]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(2)
+    ]
+    printed = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    assert len(set(printed)) == 1
+
+
+def test_a_forked_child_has_threads_of_its_own(cache):
+    program = random_program(4)
+    built = build_kernel(program, torch.float64)
+    inputs = [torch.full((50_000, *p.shape), 0.5, dtype=torch.float64) for p in program.inputs]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = built(inputs)
+        child = os.fork()
+        if child == 0:
+            # NumPy: PyTorch's own threads do not survive a fork.
+            pairs = zip(built(inputs), expected, strict=True)
+            os._exit(0 if all(np.array_equal(x.numpy(), y.numpy()) for x, y in pairs) else 1)
+        deadline = time.time() + 60
+        done, status = os.waitpid(child, os.WNOHANG)
+        while not done and time.time() < deadline:
+            time.sleep(0.01)
+            done, status = os.waitpid(child, os.WNOHANG)
+        if not done:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        assert done and status == 0
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_without_a_compiler_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("CXX", "/nonexistent/compiler")
+    with pytest.raises(CompilerError, match="CXX"):
+        find_toolchain()
+
+
+def test_a_failing_compiler_is_quoted(cache):
+    with pytest.raises(CompilerError, match="no_such_type"):
+        compile_library("ab", ["no_such_type x;"], find_toolchain())
+
+
+def test_units_are_linked_into_one_library(cache):
+    units = ["int half();\n" + UNIT.replace("42", "2 * half()"), "int half() { return 21; }\n"]
+    library = compile_library("ab", units, find_toolchain())
+    assert isinstance(library, ctypes.CDLL) and library.answer() == 42
+
+
+def test_the_cache_folder_follows_xdg(monkeypatch, tmp_path):
+    monkeypatch.delenv("TORCHSKO_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.cache_directory() == tmp_path / "torchsko"

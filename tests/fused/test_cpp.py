@@ -1,0 +1,190 @@
+"""The C++ of a program computes what the interpreter computes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fused.programs import every_operation, random_program
+from torchsko.errors import FusedError, ShapeError
+from torchsko.fused import cpp
+from torchsko.fused.build import find_toolchain
+from torchsko.fused.cpp import emit_cpp, literal
+from torchsko.fused.evaluate import evaluate
+from torchsko.fused.kernel import build_kernel
+from torchsko.fused.program import Instr, Port, Program
+from torchsko.fused.schedule import schedule
+
+DTYPES = [torch.float64, torch.float32]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-5}
+
+
+def agree(program, kernel, inputs):
+    tolerance = TOLERANCE[inputs[0].dtype]
+    expected = evaluate(program, inputs)
+    for mine, theirs in zip(kernel(inputs), expected, strict=True):
+        assert mine.shape == theirs.shape
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def random_inputs(program, batch, dtype, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randn((*batch, *p.shape), generator=g, dtype=dtype) for p in program.inputs]
+
+
+@pytest.fixture(scope="module", params=DTYPES, ids=str)
+def sample(request):
+    program = random_program(0, num_ops=300)
+    return program, build_kernel(program, request.param), request.param
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_operation_agrees_with_torch_on_special_values_too(dtype):
+    program = every_operation()
+    special = [0.0, -0.0, 0.3, -0.7, 1.0, 2.5, -40.0, 1e4, math.inf, -math.inf, math.nan]
+    x, y = torch.tensor([(a, b) for a in special for b in special], dtype=dtype).unbind(-1)
+    c = (torch.arange(len(x)) % 3 - 1).to(dtype)
+    agree(program, build_kernel(program, dtype), [x, y, c])
+
+
+def test_batch_sizes_from_1_to_67_agree(sample):
+    program, kernel, dtype = sample
+    for size in range(1, 68):
+        agree(program, kernel, random_inputs(program, (size,), dtype, size))
+
+
+@pytest.mark.parametrize("batch", [(), (0,), (3, 0), (2, 3), (1, 1), (5000,)])
+def test_batch_shapes_agree(sample, batch):
+    program, kernel, dtype = sample
+    inputs = random_inputs(program, batch, dtype)
+    if 0 in batch:
+        assert [y.shape for y in kernel(inputs)] == [(*batch, *p.shape) for p in program.outputs]
+    else:
+        agree(program, kernel, inputs)
+
+
+def test_batch_dimensions_broadcast(sample):
+    program, kernel, dtype = sample
+    a, b, c = random_inputs(program, (4, 5), dtype)
+    agree(program, kernel, [a, b[:1], c[:, :1]])
+    agree(program, kernel, [a, b[0, 0], c[0]])
+    agree(program, kernel, [a[:1, :1], b[0, 0], c[0, 0]])
+
+
+def test_strides_do_not_matter(sample):
+    program, kernel, dtype = sample
+    a, b, c = random_inputs(program, (50,), dtype)
+    wide = torch.randn(50, 9, dtype=dtype)
+    for sliced in (wide[:, 2:5], wide[:, ::3], wide.T.contiguous().T[:, 4:7], a[:1].expand(50, 3)):
+        agree(program, kernel, [sliced, b.mT, c])
+    agree(program, kernel, [a[::2], b[::2], c[::2]])
+
+
+def test_threads_change_nothing(sample):
+    program, kernel, dtype = sample
+    inputs = random_inputs(program, (40_000,), dtype)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = kernel(inputs, (True, False))
+        torch.set_num_threads(3)
+        together = kernel(inputs, (True, False))
+    finally:
+        torch.set_num_threads(before)
+    for x, y in zip(alone, together, strict=True):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("size", [0, 1, 13, 3000])
+def test_summed_outputs_are_sums_over_the_batch(sample, size):
+    program, kernel, dtype = sample
+    inputs = random_inputs(program, (size,), dtype)
+    total, each = kernel(inputs, (True, False))
+    full = kernel(inputs)
+    torch.testing.assert_close(total, full[0].sum(0), rtol=1e-4, atol=1e-4 * max(size, 1) ** 0.5)
+    assert torch.equal(each, full[1])
+
+
+@settings(max_examples=4)
+@given(st.integers(0, 10_000), st.sampled_from([3, 17, 50]))
+def test_cuts_and_units_change_nothing(seed, max_ops):
+    program = random_program(seed)
+    toolchain = find_toolchain()
+    width = toolchain.vector_bytes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpp, "_UNIT_OPS", 5)
+        patch.setattr("torchsko.fused.kernel.schedule", lambda p: schedule(p, max_ops))
+        patch.setattr("torchsko.fused.kernel.cached_library", lambda key: None)
+        units = emit_cpp(schedule(program, max_ops), bits=64, vector_bytes=width, max_units=2)
+        kernel = build_kernel(program, torch.float64, toolchain)
+    assert len(units) == 2
+    agree(program, kernel, random_inputs(program, (9,), torch.float64, seed))
+
+
+def sine_and_cosine():
+    code = (Instr("input", (0,)), Instr("sin", (0,)), Instr("cos", (0,)))
+    return Program((Port("x", ()),), (Port("s", ()), Port("c", ())), code, (), (1, 2))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64"])
+def test_sine_and_cosine_are_within_three_units_in_the_last_place(dtype, target):
+    try:
+        toolchain = find_toolchain(target)
+    except FusedError:
+        pytest.skip(f"this compiler knows no {target}")
+    kernel = build_kernel(sine_and_cosine(), dtype, toolchain)
+    if target != "native" and "avx2" not in open("/proc/cpuinfo").read():
+        pytest.skip("this processor cannot run that")
+    g = torch.Generator().manual_seed(0)
+    for scale in (0.8, 10.0, 1e3, 1e5, 1e8, 1e15):
+        x = (2 * torch.rand(20_001, generator=g, dtype=torch.float64) - 1) * scale
+        # The hardest arguments: next to multiples of pi/2.
+        x = torch.cat([x, (x / (math.pi / 2)).round() * (math.pi / 2)]).to(dtype)
+        for mine, exact in zip(kernel([x]), (np.sin, np.cos), strict=True):
+            reference = exact(x.numpy().astype(np.longdouble))
+            unit = np.spacing(np.abs(reference.astype(mine.numpy().dtype)))
+            assert np.max(np.abs(mine.numpy() - reference) / unit) < 3.0
+
+
+def test_names_do_not_reach_the_source():
+    evil = '"; system("x"); //'
+    code = (Instr("input", (0,)), Instr("neg", (0,)))
+    program = Program((Port(evil, ()),), (Port(evil, ()),), code, (), (1,))
+    (text,) = emit_cpp(schedule(program), bits=64, vector_bytes=16)
+    assert "system" not in text
+
+
+@pytest.mark.parametrize("x", [0.1, -1e300, 5e-324, 0.0, -0.0, math.inf, -math.inf, math.nan, 1e39])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_constants_are_exact(x, dtype):
+    code = (Instr("input", (0,)), Instr("const", (0,)))
+    program = Program((Port("x", ()),), (Port("y", ()),), code, (x,), (1,))
+    (y,) = build_kernel(program, dtype)([torch.zeros(3, dtype=dtype)])
+    expected = torch.full((3,), x, dtype=torch.float64).to(dtype)
+    assert torch.equal(y.signbit(), expected.signbit()) or math.isnan(x)
+    torch.testing.assert_close(y, expected, rtol=0, atol=0, equal_nan=True)
+    assert '"' not in literal(x, 64) or math.isnan(x)
+
+
+def test_an_unknown_instruction_is_refused_by_name():
+    program = Program((Port("x", ()),), (Port("y", ()),), (Instr("frobnicate", ()),), (), (0,))
+    with pytest.raises(FusedError, match="frobnicate"):
+        emit_cpp(schedule(program), bits=64, vector_bytes=16)
+
+
+def test_inputs_that_do_not_fit_are_refused_by_name(sample):
+    program, kernel, dtype = sample
+    a, b, c = random_inputs(program, (4,), dtype)
+    other = torch.float32 if dtype == torch.float64 else torch.float64
+    with pytest.raises(ShapeError, match="a has shape"):
+        kernel([a[:, :2], b, c])
+    with pytest.raises(ShapeError, match="b is torch.float"):
+        kernel([a, b.to(other), c])
+    with pytest.raises(ShapeError, match="do not broadcast"):
+        kernel([a[:3], b, c])
+    with pytest.raises(FusedError, match="float16"):
+        build_kernel(program, torch.float16)
