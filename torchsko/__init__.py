@@ -9,6 +9,8 @@ from torchsko import plot as plot
 from torchsko import robots as robots
 from torchsko.algebra.factorisation import innovations as innovations
 from torchsko.algebra.innovations import Innovations as Innovations
+from torchsko.algebra.member_length import member_length_matrix as member_length_matrix
+from torchsko.algebra.member_length import member_length_operator as member_length_operator
 from torchsko.algebra.model import SKOModel as SKOModel
 from torchsko.algebra.partition import partition as partition
 from torchsko.algebra.subgraph import aggregation_subgraph as aggregation_subgraph

@@ -21,6 +21,7 @@ from torchsko.level_free import assemble_level_free
 from torchsko.mechanism.joints import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.parallel import Connectivity, parallel_inverse_dynamics
 
 INVERSE = {
     "newton_euler": algorithms.inverse_dynamics,
@@ -37,6 +38,7 @@ def inverse_dynamics(
     f_ext: Tensor | None = None,
     *,
     method: str = "newton_euler",
+    parents: Tensor | None = None,
 ) -> Tensor:
     """Joint forces that produce given accelerations.
 
@@ -47,15 +49,22 @@ def inverse_dynamics(
         qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin,
             [moment; force] [N m, N].
-        method: "newton_euler", two sweeps, or "composite", through composite-body inertias; equal.
+        method: "newton_euler", two sweeps, "composite", through composite-body inertias, or "parallel",
+            in one frame, where every sweep is one product with the ancestor mask; equal.
+        parents: for "parallel" only: the body that each body hangs on instead of its own parent, -1 for
+            the inertial frame, int64 `[*batch, num_bodies]`; may differ between samples. Joint
+            placements (``mech.replace(joint_position=...)``) are relative to that body. No value is
+            read: a cycle gives nan for its sample.
 
     Returns:
         tau, `[*batch, num_dof]` [N m or N].
 
     Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism, or the method is unknown.
+        ShapeError: when a shape or dtype does not fit the mechanism, or the method is unknown or takes
+            no parents.
 
-    Reference: Jain 2011, Part II, Algorithm 3.1.
+    Reference: Jain 2011, Part II, Algorithm 3.1; "parallel": Isobe and Yagi, General-purpose expression of
+    structural connectivity in the parallel solution scheme, Eq. 2.
 
     Example:
         >>> import torchsko as ts, torch
@@ -65,8 +74,30 @@ def inverse_dynamics(
         torch.Size([5, 7])
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
-    tau = _method(INVERSE, method)(assemble(mech, q, qd, f_ext), qdd)
-    return tau + passive_force(mech, q, qd)
+    passive = passive_force(mech, q, qd)
+    if method == "parallel":
+        connectivity = _connectivity(mech, parents)
+        return parallel_inverse_dynamics(mech, q, qd, qdd, f_ext, connectivity) + passive
+    if parents is not None:
+        raise ShapeError(
+            f"parents were given, but method={method!r} sweeps over the mechanism's own tree.\n"
+            "Only a mask of ancestors can follow from a tensor.\n"
+            'Pass method="parallel" as well.'
+        )
+    tau = _method(INVERSE, method, "parallel")(assemble(mech, q, qd, f_ext), qdd)
+    return tau + passive
+
+
+def _connectivity(mech: Mechanism, parents: Tensor | None) -> Connectivity:
+    if parents is None:
+        return Connectivity.of(mech)
+    if parents.ndim < 1 or parents.shape[-1] != mech.num_bodies or parents.dtype != torch.int64:
+        raise ShapeError(
+            f"parents has shape {list(parents.shape)} and dtype {parents.dtype}.\n"
+            f"{mech.name!r} has {mech.num_bodies} bodies, each with one parent, -1 for the inertial "
+            f"frame.\nPass an int64 tensor of shape [*batch, {mech.num_bodies}]."
+        )
+    return Connectivity.from_parents(mech, parents)
 
 
 def forward_dynamics(
@@ -259,11 +290,11 @@ def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
         )
 
 
-def _method(methods: dict[str, Callable], name: str) -> Callable:
+def _method(methods: dict[str, Callable], name: str, *others: str) -> Callable:
     if name not in methods:
         raise ShapeError(
             f"there is no method {name!r}.\n"
             "Methods give the same result in different ways.\n"
-            f"Pass one of: {', '.join(map(repr, methods))}."
+            f"Pass one of: {', '.join(map(repr, (*methods, *others)))}."
         )
     return methods[name]

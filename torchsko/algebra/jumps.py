@@ -57,6 +57,10 @@ class Jump:
         nothing = y.new_zeros(*y.shape[:-3], self.first + self.count, *y.shape[-2:])
         return nothing.index_add(-3, self.target, y)
 
+    def table(self) -> Tensor:
+        """Place of the target of every node of the list, its length where there is none, int64."""
+        return torch.nn.functional.pad(self.target, (self.first, 0), value=self.first + self.count)
+
     def to(self, device: torch.device | str) -> Jump:
         """The same jump with its index tensor on a device."""
         return replace(self, target=self.target.to(device))
@@ -67,8 +71,8 @@ class Round:
     """Unbranched runs that peel off a tree together.
 
     Attributes:
-        nodes: their nodes, places in breadth-first order; first all tips, then all nodes next to a tip, and so
-            on; int64.
+        nodes: their nodes, places in breadth-first order, int64: first all tips, then all nodes next to
+            a tip, and so on.
         jumps: 2^i nodes along the runs, towards their tips.
         tops: places among `nodes` of the innermost node of each run that hangs on another node.
         below: the nodes they hang on, places in breadth-first order.
@@ -93,6 +97,16 @@ def ancestor_jumps(tree: Tree) -> tuple[Jump, ...]:
     """Jumps of 1, 2, 4, ... nodes towards the base, for the nodes of a tree breadth first."""
     rank = {k: place for place, k in enumerate(tree.order)}
     return _doubled([rank[p] if p >= 0 else -1 for p in (tree.parent[k] for k in tree.order)])
+
+
+def at_or_below(jumps: tuple[Jump, ...], count: int) -> Tensor:
+    """Whether node j is i or a descendant of it, for all pairs (i, j) breadth first; bool `[n, n]`."""
+    above = torch.eye(count, dtype=torch.bool)
+    for jump in jumps:
+        table = jump.table()
+        reached = torch.nn.functional.pad(above, (0, 0, 0, 1)).index_select(0, table)
+        above = above | reached
+    return above.mT.contiguous()
 
 
 def peel(tree: Tree) -> tuple[Round, ...]:

@@ -15,7 +15,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from torchsko.algebra.jumps import Jump, Round, ancestor_jumps, peel
+from torchsko.algebra.jumps import Jump, Round, ancestor_jumps, at_or_below, peel
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
 
@@ -183,6 +183,7 @@ class Layout:
         ancestor: for each level, the position *in that level* of the ancestor of every node at that
             level or deeper, int64 (deeper nodes in breadth-first order).
         jumps: 2^i nodes towards the base, for recursions without levels.
+        below: whether node j is i or a descendant of it, bool `[n, n]`, breadth first.
         rounds: how the tree comes apart into unbranched runs, tips first, for the same.
     """
 
@@ -198,6 +199,7 @@ class Layout:
     ancestor: tuple[Tensor, ...]
     mass_matrix_source: Tensor
     jumps: tuple[Jump, ...]
+    below: Tensor
     rounds: tuple[Round, ...]
 
     @staticmethod
@@ -215,6 +217,7 @@ class Layout:
         position = [{k: i for i, k in enumerate(level)} for level in tree.levels]
         paths = [(*reversed(tree.ancestors(k)), k) for k in range(tree.num_nodes)]
         dofs = Packing.of(dof_sizes, order, dof_places)
+        jumps = ancestor_jumps(tree)
         return Layout(
             tree=tree,
             nodes=Packing.of(node_sizes, order),
@@ -231,7 +234,8 @@ class Layout:
             mass_matrix_source=torch.tensor(
                 _mass_matrix_source(tree, paths, dofs), dtype=torch.int64
             ),
-            jumps=ancestor_jumps(tree),
+            jumps=jumps,
+            below=at_or_below(jumps, tree.num_nodes),
             rounds=peel(tree),
         )
 
@@ -247,6 +251,7 @@ class Layout:
             ancestor=tuple(row.to(device) for row in self.ancestor),
             mass_matrix_source=self.mass_matrix_source.to(device),
             jumps=tuple(jump.to(device) for jump in self.jumps),
+            below=self.below.to(device),
             rounds=tuple(one.to(device) for one in self.rounds),
         )
 
