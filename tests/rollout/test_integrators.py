@@ -1,0 +1,130 @@
+"""Laws of the integrators: order of accuracy, energy, momentum, unit quaternions."""
+
+import functools
+
+import pytest
+import torch
+from newton import kinetic_energy, momentum, potential_energy
+from strategies import KINDS, random_mechanism
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.rollout.integrators import INTEGRATORS, RungeKutta
+
+
+def robot(kinds=KINDS, passive=True, gravity=True):
+    parents = [-1, 0, 0, 1][: len(kinds)]
+    mech = random_mechanism(list(kinds), parents, seed=5, passive=passive)
+    smooth = mech.replace(friction=torch.zeros_like(mech.friction))
+    return smooth if gravity else smooth.replace(gravity=torch.zeros_like(mech.gravity))
+
+
+def state(mech, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(generator=g)
+    return q, torch.randn(mech.num_dof, generator=g, dtype=mech.dtype)
+
+
+def spring(t, q, qd):
+    """A force that depends on time and velocity."""
+    return torch.sin(torch.tensor(3.0 * t, dtype=qd.dtype)) - 0.3 * qd
+
+
+def end(mech, method, steps):
+    """The state after 0.1 s in so many steps."""
+    with torch.no_grad():
+        qs, qds = ts.rollout(mech, *state(mech), spring, steps=steps, dt=0.1 / steps, method=method)
+    return qs[-1], qds[-1]
+
+
+@functools.cache
+def reference(kinds):
+    return end(robot(kinds), "rk4", 24)
+
+
+def observed_order(kinds, method, steps):
+    """How many times the error halves when the step does."""
+    errors = []
+    for n in (steps, 2 * steps):
+        (q, qd), (q_exact, qd_exact) = end(robot(kinds), method, n), reference(kinds)
+        apart = ts.difference(robot(kinds), q_exact, q)
+        errors.append(torch.cat([apart, qd - qd_exact]).norm())
+    return torch.log2(errors[0] / errors[1]).item()
+
+
+MIDPOINT = RungeKutta(rows=((0.5,),), weights=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("kinds", [KINDS, ("revolute", "prismatic"), ("spherical",), ("free",)])
+@pytest.mark.parametrize(
+    ("method", "order", "steps"),
+    [("semi_implicit_euler", 1, 16), (MIDPOINT, 2, 8), ("rk4", 4, 3)],
+    ids=["semi_implicit_euler", "midpoint", "rk4"],
+)
+def test_the_error_falls_with_the_order_of_the_method(kinds, method, order, steps):
+    assert observed_order(kinds, method, steps) == pytest.approx(order, abs=0.3)
+
+
+def energies(mech, qs, qds):
+    return torch.stack(
+        [
+            kinetic_energy(mech, q, v) + potential_energy(mech, q)
+            for q, v in zip(qs, qds, strict=True)
+        ]
+    )
+
+
+def test_semi_implicit_euler_keeps_the_energy_of_a_pendulum_bounded():
+    builder = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -1))
+    mech = builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0)).build()
+    q, qd = torch.tensor([1.0], dtype=mech.dtype), torch.zeros(1, dtype=mech.dtype)
+    qs, qds = ts.rollout(mech, q, qd, steps=800, dt=4e-2)
+    drift = (energies(mech, qs[::7], qds[::7]) - energies(mech, qs[:1], qds[:1])).abs()
+    early, late = drift[:57].max(), drift[-57:].max()  # ten periods apart
+    assert 0 < late < 1.05 * early
+
+
+@pytest.mark.parametrize("kinds", [KINDS, ("free", "revolute", "revolute")])
+def test_rk4_conserves_energy_to_its_order(kinds):
+    mech = robot(kinds, passive=False)
+    q, qd = state(mech)
+    lost = []
+    for steps in (6, 12):
+        qs, qds = ts.rollout(mech, q, qd, steps=steps, dt=0.2 / steps, method="rk4")
+        ends = energies(mech, qs[[0, -1]], qds[[0, -1]])
+        lost.append((ends[1] - ends[0]).abs().item())
+    assert lost[1] < lost[0] / 10
+    assert lost[1] < 1e-4 * ends[0].abs()
+
+
+def test_a_free_floating_robot_keeps_its_momentum_without_gravity():
+    mech = robot(("free", "revolute", "spherical", "prismatic"), passive=False, gravity=False)
+    q, qd = state(mech)
+    internal = torch.cat(
+        [torch.zeros(6, dtype=q.dtype), torch.ones(mech.num_dof - 6, dtype=q.dtype)]
+    )
+    qs, qds = ts.rollout(mech, q, qd, internal, steps=16, dt=1e-2, method="rk4")
+    moving = torch.stack([momentum(mech, qs[k], qds[k]) for k in (0, 8, 16)])
+    assert_close(moving, moving[:1].expand_as(moving), rtol=1e-7, atol=1e-7)
+    assert (qs[-1] - qs[0]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("method", INTEGRATORS)
+def test_quaternions_stay_of_unit_length(method):
+    mech = robot(("spherical", "free"))
+    q, qd = state(mech)
+    qs, _ = ts.rollout(mech, q, 5 * qd, steps=10, dt=4e-2, method=method)
+    for joint, offset in (("joint0", 0), ("joint1", 3)):
+        quat = qs[:, mech.q_slice(joint)][:, offset:]
+        assert_close(quat.norm(dim=-1), torch.ones(11, dtype=q.dtype))
+
+
+@pytest.mark.parametrize("method", INTEGRATORS)
+def test_a_body_in_free_fall_falls_freely(method):
+    mech = ts.MechanismBuilder().link("stone", mass=2.0, inertia=torch.eye(3).tolist())
+    mech = mech.joint("root", "free", child="stone").build()
+    q, qd = mech.neutral(), torch.zeros(6, dtype=mech.dtype)
+    qs, _ = ts.rollout(mech, q, qd, steps=10, dt=0.1, method=method)
+    # Semi-implicit Euler sums 1 + 2 + ... + n: half a step ahead of the parabola.
+    ahead = 0.5 * 9.81 * 0.1 if method == "semi_implicit_euler" else 0.0
+    assert qs[-1, 2].item() == pytest.approx(-0.5 * 9.81 - ahead, rel=1e-9)

@@ -1,0 +1,213 @@
+"""Rollouts: the same in any batch, for any kind of control, with gradients to everything."""
+
+import pytest
+import torch
+from strategies import KINDS, random_mechanism
+from torch.func import jacfwd, jacrev, jvp, vmap
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.rollout.integrators import INTEGRATORS, semi_implicit_euler
+
+METHODS = tuple(INTEGRATORS)
+
+
+def robot(kinds=KINDS):
+    return random_mechanism(list(kinds), [-1, 0, 0, 1][: len(kinds)], seed=5)
+
+
+def state(mech, *batch, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    qd, tau = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=mech.dtype)
+    return q, qd, tau
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_of_rollouts_is_the_rollouts_one_by_one(method, batch):
+    mech = robot()
+    q, qd, tau = state(mech, *batch)
+    qs, qds = ts.rollout(mech, q, qd, tau[..., None, :], steps=3, method=method)
+    assert qs.shape == (*batch, 4, mech.num_q) and qds.shape == (*batch, 4, mech.num_dof)
+    flat = [x.reshape(-1, x.shape[-1]) for x in (q, qd, tau)]
+    for k, one in enumerate(zip(*flat, strict=True)):
+        alone = ts.rollout(mech, *one, steps=3, method=method)
+        assert_close(qs.reshape(-1, 4, mech.num_q)[k], alone[0])
+        assert_close(qds.reshape(-1, 4, mech.num_dof)[k], alone[1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_constant_tensor_function_and_module_controls_agree(method):
+    class Constant(torch.nn.Module):
+        def __init__(self, tau):
+            super().__init__()
+            self.tau = torch.nn.Parameter(tau)
+
+        def forward(self, t, q, qd):
+            return self.tau
+
+    mech = robot()
+    q, qd, tau = state(mech)
+    expected = ts.rollout(mech, q, qd, tau, steps=4, method=method)
+    for control in (tau[None], tau.expand(4, -1), lambda t, q, qd: tau, Constant(tau)):
+        assert_close(ts.rollout(mech, q, qd, control, steps=4, method=method), expected)
+
+
+def test_no_control_is_no_force():
+    mech = robot()
+    q, qd, tau = state(mech, 2)
+    assert_close(
+        ts.rollout(mech, q, qd, steps=3), ts.rollout(mech, q, qd, torch.zeros_like(tau[0]), steps=3)
+    )
+
+
+def test_a_tensor_is_held_over_each_step():
+    mech = robot(("revolute", "prismatic"))
+    q, qd, _ = state(mech)
+    taus = torch.arange(6, dtype=q.dtype).reshape(3, 2)
+    qs, qds = ts.rollout(mech, q, qd, taus, steps=3, method="rk4")
+    for k in range(3):
+        step = ts.rollout(mech, qs[k], qds[k], taus[k], steps=1, method="rk4")
+        assert_close((step[0][-1], step[1][-1]), (qs[k + 1], qds[k + 1]))
+
+
+def test_functions_see_the_time_of_every_stage():
+    mech = robot(("revolute",))
+    q, qd, _ = state(mech)
+    seen = []
+    ts.rollout(mech, q, qd, lambda t, q, qd: seen.append(t) or 0 * qd, 2, 0.5, method="rk4")
+    assert seen == pytest.approx([0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0])
+
+
+def test_no_step_returns_the_start():
+    mech = robot()
+    q, qd, _ = state(mech, 2)
+    qs, qds = ts.rollout(mech, q, qd, steps=0)
+    assert torch.equal(qs, q[:, None]) and torch.equal(qds, qd[:, None])
+
+
+def test_robots_states_and_controls_broadcast():
+    mech = robot(("revolute", "spherical"))
+    q, qd, _ = state(mech)
+    scale = torch.tensor([[1.0], [2.0]], dtype=q.dtype)
+    fleet = mech.replace(mass=scale * mech.mass)
+    taus = torch.randn(
+        3, 1, 2, mech.num_dof, dtype=q.dtype, generator=torch.Generator().manual_seed(0)
+    )
+    qs, _ = ts.rollout(fleet, q, qd, taus, steps=2)
+    assert qs.shape == (3, 2, 3, mech.num_q)
+    for k in range(2):
+        alone = mech.replace(mass=scale[k] * mech.mass)
+        assert_close(qs[1, k], ts.rollout(alone, q, qd, taus[1, 0], steps=2)[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_to_state_control_and_parameters_pass_gradcheck(method):
+    mech = robot(("revolute", "spherical"))
+    q, qd, tau = state(mech)
+
+    def final(qd, tau, mass, damping):
+        moved = mech.replace(mass=mass, damping=damping)
+        qs, qds = ts.rollout(moved, q, qd, tau, steps=3, dt=0.05, method=method)
+        return qs[-1], qds[-1]
+
+    leaves = [x.clone().requires_grad_() for x in (qd, tau, mech.mass, mech.damping)]
+    assert torch.autograd.gradcheck(final, leaves, check_forward_ad=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reverse_forward_and_vmapped_derivatives_agree(method):
+    mech = robot(("revolute", "spherical"))
+    q, qd, tau = state(mech, 3)
+
+    def final(q, qd, tau):
+        return ts.rollout(mech, q, qd, tau[..., None, :], steps=2, dt=0.05, method=method)[0][
+            ..., -1, :
+        ]
+
+    assert_close(vmap(final)(q, qd, tau), final(q, qd, tau))
+    backward = vmap(jacrev(final, (1, 2)))(q, qd, tau)
+    assert_close(vmap(jacfwd(final, (1, 2)))(q, qd, tau), backward)
+    push = jvp(lambda qd: final(q, qd, tau), (qd,), (torch.ones_like(qd),))[1]
+    assert_close(push, backward[0].sum(-1))
+
+
+@pytest.mark.parametrize("stride", [1, 3, 100])
+def test_checkpointing_changes_no_value_and_no_gradient(stride):
+    mech = robot()
+    q, qd, tau = state(mech, 2)
+    mass = mech.mass.clone().requires_grad_()
+    tau = tau[:, None].clone().requires_grad_()
+    results = []
+    for checkpoint in (None, stride):
+        qs, qds = ts.rollout(mech.replace(mass=mass), q, qd, tau, steps=5, checkpoint=checkpoint)
+        loss = qs.square().sum() + qds.square().sum()
+        results.append((qs, qds, *torch.autograd.grad(loss, (mass, tau))))
+    assert_close(results[1], results[0])
+
+
+def test_checkpointing_keeps_less_for_the_backward_pass():
+    mech = robot()
+    q, qd, _ = state(mech)
+    kept = []
+
+    def pack(x):
+        kept[-1] += x.numel()
+        return x
+
+    mass = mech.mass.clone().requires_grad_()
+    for checkpoint in (None, 5):
+        kept.append(0)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            ts.rollout(mech.replace(mass=mass), q, qd, steps=10, checkpoint=checkpoint)
+    assert kept[1] < kept[0] / 5
+
+
+def test_a_learning_layer_rolls_out_and_learns_through_time():
+    mech = robot(("revolute", "revolute"))
+    layer = ts.Dynamics(
+        mech, {"body1": ts.learn.InertiaLogCholesky(), "joint0.damping": ts.learn.Positive()}
+    )
+    q, qd, tau = state(mech, 4)
+    control = tau[:, None]
+    qs, qds = ts.rollout(layer, q, qd, control, steps=5)
+    assert_close((qs, qds), ts.rollout(mech, q, qd, control, steps=5), rtol=1e-9, atol=1e-9)
+    qs.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in layer.parameters())
+
+
+def test_float32_stays_float32():
+    mech = robot().to(torch.float32)
+    q, qd, tau = state(mech, 2)
+    for method in METHODS:
+        qs, qds = ts.rollout(mech, q, qd, tau[:, None], steps=2, method=method)
+        assert qs.dtype == qds.dtype == torch.float32
+
+
+def test_a_step_function_of_one_s_own_is_a_method():
+    mech = robot()
+    q, qd, _ = state(mech)
+    actual = ts.rollout(mech, q, qd, steps=3, method=semi_implicit_euler)
+    assert_close(actual, ts.rollout(mech, q, qd, steps=3), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": "rk5"}, ["'rk5'", "'rk4'"]),
+        ({"steps": -1}, ["steps is -1"]),
+        ({"dt": 0.0}, ["dt is 0.0"]),
+        ({"checkpoint": 0}, ["checkpoint is 0"]),
+        ({"control": torch.zeros(4, 2, dtype=torch.float64)}, ["[4, 2]", "[*batch, 3, 2]"]),
+        ({"control": torch.zeros(3, 5, dtype=torch.float64)}, ["control", "[3, 5]"]),
+        ({"control": torch.zeros(2)}, ["control", "float32"]),
+        ({"control": lambda t, q, qd: torch.zeros(7, 2, dtype=qd.dtype)}, ["[7, 2]", "Expand"]),
+    ],
+)
+def test_wrong_arguments_are_named(change, words):
+    mech = robot(("revolute", "prismatic"))
+    q, qd, _ = state(mech)
+    with pytest.raises(ts.TorchskoError) as caught:
+        ts.rollout(mech, q, qd, **({"steps": 3} | change))
+    assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -1,0 +1,55 @@
+"""The examples run as scripts, from any folder, and say what they promise."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+def run(name, folder, *options):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_fits_on_a_page(script):
+    assert len(script.read_text().splitlines()) <= 80
+
+
+def test_01_differentiates(tmp_path):
+    out = run("01_load_and_differentiate.py", tmp_path)
+    assert "reverse and forward mode agree" in out
+
+
+def test_02_identifies_down_to_the_noise(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("02_identify.py", tmp_path, "--steps", "150", "--out", str(tmp_path / "new"))
+    assert (tmp_path / "new" / "identify.png").stat().st_size > 10_000
+    held_out = out.split("torque error, held out")[1].splitlines()[2:9]
+    for line in held_out:
+        _, noise, start, identified = line.split()
+        assert float(identified) - float(noise) < 0.25 * (float(start) - float(noise)), line
+
+
+def test_03_factors(tmp_path):
+    assert "log det against torch.logdet" in run("03_innovations.py", tmp_path)
+
+
+def test_04_rolls_out_and_tunes(tmp_path):
+    out = run("04_rollouts.py", tmp_path, "--arms", "16", "--steps", "4")
+    errors = [float(line.split()[-1]) for line in out.splitlines() if "iteration" in line]
+    assert errors[-1] < errors[0]
