@@ -182,7 +182,7 @@ def test_inputs_that_do_not_fit_are_refused_by_name(sample):
     other = torch.float32 if dtype == torch.float64 else torch.float64
     with pytest.raises(ShapeError, match="a has shape"):
         kernel([a[:, :2], b, c])
-    with pytest.raises(ShapeError, match="b is torch.float"):
+    with pytest.raises(ShapeError, match="b is torch"):
         kernel([a, b.to(other), c])
     with pytest.raises(ShapeError, match="do not broadcast"):
         kernel([a[:3], b, c])

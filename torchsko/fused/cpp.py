@@ -12,6 +12,7 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from itertools import pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
@@ -96,7 +97,7 @@ def _prelude(bits: int, vector_bytes: int) -> str:
 
 def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, Sequence[Chunk]]]:
     cuts = [len(chunks) * k // num_parts for k in range(num_parts + 1)]
-    return [(a, chunks[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [(a, chunks[a:b]) for a, b in pairwise(cuts)]
 
 
 def _driver(schedule: Schedule, tiles: int, width: int, already: int) -> str:

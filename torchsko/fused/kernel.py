@@ -17,7 +17,7 @@ from torch import Tensor
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused.build import Toolchain, cached_library, compile_library, find_toolchain
 from torchsko.fused.cpp import ENTRY, cost, emit_cpp, native
-from torchsko.fused.program import Port, Program
+from torchsko.fused.program import Program
 from torchsko.fused.schedule import schedule
 
 _BITS = {torch.float32: 32, torch.float64: 64}
@@ -147,7 +147,7 @@ class Kernel:
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
         """
-        words, batch, held = self._usual_words(inputs) or self._words(inputs)
+        words, batch, _held = self._usual_words(inputs) or self._words(inputs)
         total = words[0]
         results = []
         for k, (shape, size) in enumerate(self._outputs):

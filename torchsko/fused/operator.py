@@ -12,50 +12,22 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from torchsko.fused.kernel import broadcast_batch
-from torchsko.fused.program import Port
+
+if TYPE_CHECKING:
+    from torchsko.fused.register import FusedFunction
 
 _NAMESPACE = "torchsko"
 
 
-class Differentiable(Protocol):
-    """What an operator calls; see `torchsko.fused.register.FusedFunction`."""
-
-    inputs: tuple[Port, ...]
-    num_outputs: int
-    like: tuple[int | None, ...] | None
-    saves_outputs: bool
-    operator: Any
-
-    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]: ...
-
-    @property
-    def outputs(self) -> tuple[Port, ...]: ...
-
-    def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
-
-    def batch_of(self, k: int, x: Tensor) -> torch.Size: ...
-
-    def pull(
-        self,
-        needed: tuple[bool, ...],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        by: Sequence[Tensor],
-    ) -> tuple[Tensor, ...]: ...
-
-    def push(
-        self, given: tuple[bool, ...], inputs: Sequence[Tensor], by: Sequence[Tensor]
-    ) -> tuple[Tensor, ...]: ...
-
-
-def define_operator(function: Differentiable) -> tuple[torch.library.Library, Any]:
+def define_operator(function: FusedFunction) -> tuple[torch.library.Library, Any]:
     """Register a function.
 
     Args:
@@ -72,7 +44,7 @@ def define_operator(function: Differentiable) -> tuple[torch.library.Library, An
     library.define(name + schema, tags=torch.Tag.pt2_compliant_tag)
     reference = weakref.ref(function)
 
-    def alive() -> Differentiable:
+    def alive() -> FusedFunction:
         found = reference()
         if found is None:
             raise RuntimeError("a fused function was deleted while a graph still calls it")
@@ -85,7 +57,7 @@ def define_operator(function: Differentiable) -> tuple[torch.library.Library, An
         return packed(alive().run(inputs))
 
     def with_autograd(*inputs: Tensor) -> Any:
-        if torch._C._functorch.peek_interpreter_stack() is not None:
+        if peek_interpreter_stack() is not None:
             raise RuntimeError(
                 "an operator of torchsko was called under torch.func. It has no derivatives there: "
                 "call the FusedFunction, which has them."
@@ -113,13 +85,15 @@ class Node(torch.autograd.Function):
     """Autograd and torch.func's view of a function: saves the inputs, and what `pull` wants."""
 
     @staticmethod
-    def forward(function: Differentiable, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def forward(function: FusedFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The operator without derivatives."""
         with torch._C._AutoDispatchBelowAutograd():
             outputs = function.operator(*inputs)
         return (outputs,) if function.num_outputs == 1 else tuple(outputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Save the inputs, and the outputs if `pull` reads them."""
         ctx.function, *tensors = inputs
         ctx.save_for_backward(*tensors, *(output if ctx.function.saves_outputs else ()))
         ctx.save_for_forward(*tensors)
@@ -127,7 +101,8 @@ class Node(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        function: Differentiable = ctx.function
+        """Gradients of the inputs that need them."""
+        function: FusedFunction = ctx.function
         # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
         saved = [x.view_as(x) for x in ctx.saved_tensors]
         inputs, outputs = saved[: len(function.inputs)], saved[len(function.inputs) :]
@@ -141,9 +116,10 @@ class Node(torch.autograd.Function):
         return None, *(next(found) if flag else None for flag in needed)
 
     @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> tuple[Tensor, ...]:
-        given = tuple(x is not None for x in tangents)
-        by = [x for x in tangents if x is not None]
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+        """Tangents of the outputs."""
+        given = tuple(x is not None for x in tangents[1:])
+        by = [x for x in tangents[1:] if x is not None]
         # Torch turns forward mode off in here, which would make the JVP of a JVP zero in silence.
         # Turned on again, it must not see the tangents of this level.
         with forward_ad._set_fwd_grad_enabled(True):
@@ -152,13 +128,14 @@ class Node(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], function: Differentiable, *inputs: Tensor
+        info: Any, in_dims: tuple[int | None, ...], *arguments: Any
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        outputs = _vmap(function, info.batch_size, in_dims[1:], inputs)
+        """The function over a batch with one more dimension."""
+        outputs = _vmap(arguments[0], info.batch_size, in_dims[1:], arguments[1:])
         return outputs, (0,) * len(outputs)
 
 
-def empty_outputs(function: Differentiable, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def empty_outputs(function: FusedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Uninitialised tensors of the outputs' shapes, like the inputs in dtype and device."""
     batch = broadcast_batch(*(function.batch_of(k, x) for k, x in enumerate(inputs)))
     like = function.like or (None,) * function.num_outputs
@@ -169,7 +146,7 @@ def empty_outputs(function: Differentiable, inputs: Sequence[Tensor]) -> tuple[T
 
 
 def _vmap(
-    function: Differentiable,
+    function: FusedFunction,
     size: int,
     in_dims: Sequence[int | None],
     inputs: Sequence[Tensor],

@@ -13,10 +13,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 from torchsko.errors import CompilerError, FusedError, ShapeError
@@ -107,9 +107,11 @@ class FusedFunction:
     def program(self) -> Program:
         """The scalar program; traced on first use."""
         with self._lock:
-            if self._program is None:
-                self._program = _in_clean_thread(lambda: trace(self.sample, self.inputs))
-            return self._program
+            program = self._program
+            if program is None:
+                program = _in_clean_thread(lambda: trace(self.sample, self.inputs))
+                self._program = program
+            return program
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -151,7 +153,11 @@ class FusedFunction:
         return x.shape[: x.dim() - len(self.inputs[k].shape)]
 
     def pull(
-        self, needed: Flags, inputs: Sequence[Tensor], outputs: Sequence[Tensor], by: Sequence[Tensor]
+        self,
+        needed: Flags,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        by: Sequence[Tensor],
     ) -> Tensors:
         """VJP: the gradients of the needed inputs, each of the shape of its input.
 
@@ -250,7 +256,7 @@ class FusedFunction:
             inputs, by = tensors[:num_in], tensors[-num_out:]
             if self._pullback is None:
                 part, chosen = _restricted(self.sample, inputs, needed)
-                value, pullback = torch.func.vjp(part, *chosen)
+                value, pullback = torch.func.vjp(part, *chosen)[:2]
                 found = pullback(by)
             else:
                 value = self.sample(*inputs) if with_value else tensors[num_in:-num_out]
@@ -276,7 +282,7 @@ def _jvp(fn: Callable[..., Tensors], inputs: Tensors, by: Tensors) -> Tensors:
     Forward mode has one level for the whole process, so `torch.func.jvp` fails where a caller has
     entered it. The traced program loses nothing: the cotangent occurs linearly and drops out.
     """
-    outputs, pullback = torch.func.vjp(fn, *inputs)
+    outputs, pullback = torch.func.vjp(fn, *inputs)[:2]
     zeros = tuple(torch.zeros_like(y) for y in outputs)
     return torch.func.vjp(lambda *cotangents: pullback(cotangents), *zeros)[1](by)
 
@@ -296,7 +302,7 @@ def _restricted(
     return part, tuple(inputs[k] for k in places)
 
 
-def _in_clean_thread(work: Callable[[], Any]) -> Any:
+def _in_clean_thread(work: Callable[[], Program]) -> Program:
     """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(work).result()
@@ -316,6 +322,8 @@ def _is_transformed(inputs: Iterable[Tensor]) -> bool:
     for x in inputs:
         if type(x) is not Tensor or (with_grad and x.requires_grad):
             return True
-        if torch._C._functorch.is_legacy_batchedtensor(x):  # by autograd.grad(is_grads_batched=True)
+        if torch._C._functorch.is_legacy_batchedtensor(
+            x
+        ):  # by autograd.grad(is_grads_batched=True)
             return True
     return False

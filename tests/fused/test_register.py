@@ -1,0 +1,348 @@
+"""A fused function is a PyTorch function: every transform of it is that of its source."""
+
+import gc
+import warnings
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.utils._pytree import tree_leaves
+
+from torchsko.errors import CompilerError, FusedError, ShapeError
+from torchsko.fused import kernel
+from torchsko.fused.program import Port
+from torchsko.fused.register import FusedFunction
+
+func = torch.func
+A = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3).cos()
+PORTS = (Port("x", (3,)), Port("y", (3,)), Port("p", (2,)))
+
+
+def source(x, y, p):
+    return torch.sin(A @ x) * y * p[0] + p[1] * x, (x * y).sum() * torch.cos(p).sum()
+
+
+@pytest.fixture(scope="module")
+def fused():
+    return FusedFunction(source, PORTS, num_outputs=2)
+
+
+def tensors(*shapes, seed=0, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=g, dtype=dtype) for shape in shapes]
+
+
+def leaves(*shapes):
+    return [x.requires_grad_() for x in tensors(*shapes)]
+
+
+def assert_same(mine, theirs, tolerance=1e-11):
+    mine, theirs = tree_leaves(mine), tree_leaves(theirs)
+    assert len(mine) == len(theirs)
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
+
+
+BATCHES = {
+    "none": ((3,), (3,), (2,)),
+    "one": ((1, 3), (1, 3), (1, 2)),
+    "two": ((2, 4, 3), (2, 4, 3), (2, 4, 2)),
+    "shared": ((5, 3), (5, 3), (2,)),
+    "broadcast": ((2, 1, 3), (4, 3), (1, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("shapes", BATCHES.values(), ids=BATCHES.keys())
+def test_values_and_gradients_are_those_of_the_source(fused, shapes):
+    inputs = leaves(*shapes)
+    mine, theirs = fused(*inputs), fused.eager(*inputs)
+    assert_same(mine, theirs)
+    weights = [torch.cos(y.detach()) for y in theirs]
+    gradients = [torch.autograd.grad(y, inputs, weights) for y in (mine, theirs)]
+    assert_same(*gradients)
+    assert [g.shape for g in gradients[0]] == list(shapes)
+
+
+def test_gradcheck_in_reverse_and_forward_mode_and_batched(fused):
+    inputs = leaves((2, 3), (2, 3), (2,))
+    flags = {"check_forward_ad": True, "check_batched_forward_grad": True}
+    assert gradcheck(fused, inputs, check_batched_grad=True, **flags)
+
+
+def test_gradgradcheck_in_reverse_and_forward_mode(fused):
+    inputs = leaves((2, 3), (2, 3), (2,))
+    assert gradgradcheck(fused, inputs, check_fwd_over_rev=True, check_batched_grad=True)
+
+
+BOTH = (0, 2)
+TRANSFORMS = {
+    "vmap": lambda f: func.vmap(f, (0, 0, None)),
+    "vmap of vmap": lambda f: func.vmap(func.vmap(f, (0, None, None)), (None, 0, None)),
+    "vmap into the last": lambda f: func.vmap(f, (0, 0, None), -1),
+    "vmap of jacrev": lambda f: func.vmap(func.jacrev(f, BOTH), (0, 0, None)),
+    "vmap of jacfwd": lambda f: func.vmap(func.jacfwd(f, BOTH), (0, 0, None)),
+    "vmap of hessian": lambda f: func.vmap(func.hessian(f, BOTH), (0, 0, None)),
+    "jacrev": lambda f: func.jacrev(f, BOTH),
+    "jacfwd": lambda f: func.jacfwd(f, BOTH),
+    "hessian": lambda f: func.hessian(f, BOTH),
+    "jacrev of jacrev": lambda f: func.jacrev(func.jacrev(f, BOTH), BOTH),
+    "jacrev of jacfwd": lambda f: func.jacrev(func.jacfwd(f, BOTH), BOTH),
+    "jacfwd of jacfwd": lambda f: func.jacfwd(func.jacfwd(f, BOTH), BOTH),
+    "third derivative": lambda f: func.jacrev(func.jacfwd(func.jacrev(f, 0), 0), 2),
+    "jvp": lambda f: lambda x, y, p: func.jvp(lambda x: f(x, y, p), (x,), (y,)),
+    "jvp of vjp": lambda f: (
+        lambda x, y, p: func.jvp(
+            lambda x, p: func.vjp(lambda *z: f(z[0], y, z[1]), x, p)[1](f(x, y, p)), (x, p), (y, p)
+        )
+    ),
+    "jvp of jvp": lambda f: (
+        lambda x, y, p: func.jvp(lambda x: func.jvp(lambda z: f(z, y, p), (x,), (y,)), (x,), (y,))
+    ),
+    "linearize": lambda f: lambda x, y, p: func.linearize(lambda z: f(z, y, p), x)[1](y),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_torch_func_agree(fused, name):
+    inputs = tensors((2, 3), (2, 3), (2,))
+    transform = TRANSFORMS[name]
+    assert_same(transform(fused)(*inputs), transform(fused.eager)(*inputs))
+
+
+def test_tangents_of_forward_mode_are_right(fused):
+    x, y, p, dx = tensors((4, 3), (4, 3), (2,), (4, 3))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, dx)
+        mine = [forward_ad.unpack_dual(out).tangent for out in fused(dual, y, p)]
+    _, theirs = func.jvp(lambda x: fused.eager(x, y, p), (x,), (dx,))
+    assert_same(mine, theirs)
+
+
+def test_grads_can_be_batched(fused):
+    x, y, p = leaves((4, 3), (4, 3), (2,))
+    mine, theirs = (
+        torch.autograd.grad(
+            f(x, y, p)[1], (x, p), torch.eye(4, dtype=x.dtype), is_grads_batched=True
+        )
+        for f in (fused, fused.eager)
+    )
+    assert_same(mine, theirs)
+
+
+def compiled(fn):
+    return torch.compile(fn, fullgraph=True, backend="aot_eager")
+
+
+@pytest.mark.parametrize("name", ["vmap", "vmap of jacrev", "jvp", "hessian"])
+def test_transforms_inside_of_a_compiled_function_agree(fused, name):
+    inputs = tensors((2, 3), (2, 3), (2,))
+    transform = TRANSFORMS[name]
+    assert_same(compiled(transform(fused))(*inputs), transform(fused.eager)(*inputs))
+
+
+def loss(f):
+    def value(x, y, p):
+        a, b = f(2 * x, y, p)
+        return a.sin().sum() + b.square().sum()
+
+    return value
+
+
+@pytest.mark.parametrize("shapes", [BATCHES["shared"], BATCHES["none"]])
+def test_compiled_functions_have_the_same_value_and_gradient(fused, shapes):
+    inputs = leaves(*shapes)
+    fn = compiled(loss(fused))
+    for _ in range(2):
+        mine, theirs = fn(*inputs), loss(fused.eager)(*inputs)
+        assert_same(mine, theirs)
+        assert_same(torch.autograd.grad(mine, inputs), torch.autograd.grad(theirs, inputs))
+
+
+def test_one_compiled_graph_serves_all_batch_sizes(fused):
+    fn = torch.compile(lambda *x: fused(*x), fullgraph=True, backend="aot_eager", dynamic=True)
+    for size in (2, 5, 9):
+        inputs = tensors((size, 3), (size, 3), (2,))
+        assert_same(fn(*inputs), fused.eager(*inputs))
+    assert_same(fn(*tensors((7, 3), (7, 3), (2,))), fused.eager(*tensors((7, 3), (7, 3), (2,))))
+
+
+def test_inductor_calls_the_kernel(fused):
+    inputs = leaves((4, 3), (4, 3), (2,))
+    mine = torch.compile(loss(fused), fullgraph=True)(*inputs)
+    theirs = loss(fused.eager)(*inputs)
+    assert_same(mine, theirs)
+    assert_same(torch.autograd.grad(mine, inputs), torch.autograd.grad(theirs, inputs))
+
+
+def test_forward_mode_through_a_compiled_function_is_right_or_refused(fused):
+    x, y, p, dx = tensors((4, 3), (4, 3), (2,), (4, 3))
+    fn = compiled(lambda *z: fused(*z))
+    fn(x, y, p)
+    with pytest.raises(Exception, match=r"functorch|torch\.func"):
+        func.jvp(lambda z: fn(z, y, p), (x,), (dx,))
+    _, theirs = func.jvp(lambda z: fused.eager(z, y, p), (x,), (dx,))
+    with forward_ad.dual_level():
+        out = fn(forward_ad.make_dual(x, dx), y, p)
+        assert_same([forward_ad.unpack_dual(z).tangent for z in out], theirs)
+
+
+def test_the_bare_operator_under_torch_func_is_refused(fused):
+    x, y, p = tensors((3,), (3,), (2,))
+    with pytest.raises(RuntimeError, match="call the FusedFunction"):
+        func.jvp(lambda z: fused.operator(z, y, p), (x,), (y,))
+
+
+@pytest.mark.parametrize("shapes", BATCHES.values(), ids=BATCHES.keys())
+def test_opcheck_passes_for_the_operator_and_its_derivatives(fused, shapes):
+    inputs = leaves(*shapes)
+    torch.library.opcheck(fused.operator, tuple(inputs))
+    torch.library.opcheck(fused.operator, tuple(x.detach() for x in inputs))
+    outputs = [y.detach().requires_grad_() for y in fused(*inputs)]
+    fused.pull((True,) * 3, inputs, (), outputs)
+    for (kind, _), derivative in list(fused._derivatives.items()):
+        if kind == "vjp" and len(derivative.outputs) == 3:
+            torch.library.opcheck(derivative.operator, (*inputs, *outputs))
+
+
+def test_meta_tensors_give_shapes(fused):
+    inputs = [x.to("meta") for x in tensors((2, 1, 3), (4, 3), (2,))]
+    assert [y.shape for y in fused(*inputs)] == [(2, 4, 3), (2, 4)]
+
+
+def test_exported_programs_call_the_operator(fused):
+    inputs = tensors((4, 3), (4, 3), (2,))
+
+    class Model(torch.nn.Module):
+        def forward(self, x, y, p):
+            return fused(x, y, p)
+
+    exported = torch.export.export(Model(), tuple(inputs)).module()
+    assert_same(exported(*inputs), fused.eager(*inputs))
+
+
+def test_only_inputs_are_saved_for_the_backward_pass(fused):
+    inputs = leaves((50, 3), (50, 3), (2,))
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        fused(*inputs)
+    assert {x.data_ptr() for x in saved} == {x.data_ptr() for x in inputs}
+
+
+def test_gradients_that_nobody_needs_are_not_in_the_kernel():
+    fused = FusedFunction(source, PORTS, num_outputs=2)
+    x, y, p = leaves((2, 3), (2, 3), (2,))
+    fused(x, y.detach(), p.detach())[1].sum().backward()
+    ((_, derivative),) = fused._derivatives.items()
+    assert [port.name for port in derivative.outputs] == ["x"]
+    assert x.grad is not None and y.grad is None
+
+
+def test_a_pullback_of_ones_own_reads_the_saved_outputs():
+    def root(x):
+        return torch.sqrt(x)
+
+    def pullback(needed, inputs, outputs, by):
+        return [by[0] / (2 * outputs[0])]
+
+    fused = FusedFunction(root, (Port("x", (2,)),), pullback=pullback)
+    x = (torch.rand(3, 2, dtype=torch.float64) + 1).requires_grad_()
+    assert gradcheck(fused, (x,)) and gradgradcheck(fused, (x,), check_fwd_over_rev=True)
+    hessian = func.vmap(func.hessian(lambda z: fused(z)[0].sum()))(x.detach())
+    assert_same(hessian, torch.diag_embed(-0.25 * x.detach() ** -1.5))
+    ((_, derivative),) = [item for item in fused._derivatives.items() if item[0][0] == "vjp"]
+    assert "sqrt" not in [instr.op for instr in derivative.program.code]
+
+
+def test_value_and_gradient_come_from_one_kernel(fused):
+    x, y, p, a, b = tensors((5, 3), (5, 3), (2,), (5, 3), (5,))
+    both = fused.value_and_vjp((True, False, True))
+    *values, to_x, to_p = both(x, y, p, a, b)
+    expected, pullback = func.vjp(lambda x, p: fused.eager(x, y, p), x, p)
+    assert_same((values, to_x, to_p), (list(expected), *pullback((a, b))))
+    assert to_p.shape == (2,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parameters_and_inference_mode_pass(fused, dtype):
+    if dtype == torch.float32:
+        fused = FusedFunction(lambda x, y, p: x * y * p[0], PORTS)
+    x, y, p = tensors((4, 3), (4, 3), (2,), dtype=dtype)
+    with torch.no_grad():
+        expected = fused(x, y, p)
+        assert_same(fused(torch.nn.Parameter(x), y, p), expected)
+    with torch.inference_mode():
+        assert_same(fused(x, y, p), expected)
+
+
+def test_without_a_compiler_the_source_runs_after_one_warning(monkeypatch):
+    def none(*args):
+        raise CompilerError("no C++ compiler")
+
+    monkeypatch.setattr(kernel, "find_toolchain", none)
+    fused = FusedFunction(source, PORTS, num_outputs=2)
+    inputs = leaves((4, 3), (4, 3), (2,))
+    with pytest.warns(UserWarning, match="eager"):
+        out = fused(*[x.detach() for x in inputs])
+    assert_same(out, fused.eager(*inputs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fused(*[x.detach() for x in inputs])
+    with pytest.warns(UserWarning, match="eager"):
+        gradients = torch.autograd.grad(fused(*inputs)[1].sum(), inputs)
+    assert_same(gradients, torch.autograd.grad(fused.eager(*inputs)[1].sum(), inputs))
+
+
+def test_an_operator_lives_as_long_as_its_function():
+    fused = FusedFunction(lambda x: 2 * x, (Port("x", ()),))
+    name = fused.operator._opname
+    fused(torch.ones(3, requires_grad=True))[0].sum().backward()
+    assert hasattr(torch.ops.torchsko, name)
+    gone = weakref.ref(fused)
+    del fused
+    gc.collect()
+    assert gone() is None and not hasattr(torch.ops.torchsko, name)
+
+
+def test_wrong_calls_are_refused_by_name(fused):
+    x, y, p = tensors((3,), (3,), (2,))
+    with pytest.raises(ShapeError, match="Pass x, y, p"):
+        fused(x, y)
+    with pytest.raises(FusedError, match="num_outputs=2"):
+        FusedFunction(source, PORTS)(x, y, p)
+
+
+OPERATIONS = st.lists(
+    st.sampled_from(
+        [
+            lambda x, p: x * p[0],
+            lambda x, p: torch.sin(x + p[1]),
+            lambda x, p: torch.cat([x[1:], x[:1]]) + x,
+            lambda x, p: x / (2 + torch.cos(x)),
+            lambda x, p: torch.outer(x, x) @ torch.tanh(x) / (1 + x @ x),
+            lambda x, p: torch.sqrt(1 + x * x) - p.sum(),
+            lambda x, p: torch.where(p[0] > 0, x, torch.exp(-x * x)),
+        ]
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=4)
+@given(OPERATIONS)
+def test_random_functions_pass_gradcheck_and_agree(operations):
+    def fn(x, p):
+        for operation in operations:
+            x = operation(x, p)
+        return x
+
+    fused = FusedFunction(fn, (Port("x", (3,)), Port("p", (2,))))
+    x, p = leaves((2, 3), (2,))
+    assert_same(fused(x, p), fused.eager(x, p))
+    assert gradcheck(fused, (x, p), check_forward_ad=True)
+    transform = func.vmap(func.hessian(lambda x, p: fused(x, p)[0], (0, 1)), (0, None))
+    reference = func.vmap(func.hessian(fn, (0, 1)), (0, None))
+    assert_same(transform(x.detach(), p.detach()), reference(x.detach(), p.detach()))
