@@ -108,3 +108,16 @@ def test_all_of_them_are_differentiable(d, scalar):
         return spd_solve(D, B, scalar=scalar), spd_logdet(D, scalar=scalar), solved
 
     assert torch.autograd.gradcheck(run, (root, B), check_forward_ad=True)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (3,), (3, 2)], ids=str)
+def test_derivatives_of_spd_solve_are_right_for_columns_shared_by_a_batch(batch):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(*batch, 2, 2, generator=g, dtype=torch.float64)
+    B = torch.randn(2, 2, generator=g, dtype=torch.float64)
+
+    def solve(x, B):
+        return spd_solve(x @ x.mT + torch.eye(2, dtype=x.dtype), B, scalar=False)
+
+    inputs = (x.requires_grad_(), B.requires_grad_())
+    assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True)

@@ -54,6 +54,8 @@ def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
     if D.shape[-1] == 1:
         return B / D
     if not scalar:
+        # Where B.shape is D.shape[:-1], torch 2.13 takes B for vectors in the forward derivative.
+        B = B.expand(*torch.broadcast_shapes(D.shape[:-2], B.shape[:-2]), *B.shape[-2:])
         return torch.cholesky_solve(B, torch.linalg.cholesky_ex(D).L)
     pivots, columns = ldl(D)
     d = D.shape[-1]

@@ -23,6 +23,7 @@ from torchsko.algorithms.inverse_dynamics import inverse_dynamics as inverse_dyn
 from torchsko.algorithms.mass_matrix import mass_matrix as mass_matrix
 from torchsko.algorithms.operational_space import ExtendedCompliance as ExtendedCompliance
 from torchsko.algorithms.operational_space import extended_compliance as extended_compliance
+from torchsko.algorithms.operational_space import invert_compliance as invert_compliance
 from torchsko.algorithms.operational_space import (
     operational_space_compliance as operational_space_compliance,
 )

@@ -33,6 +33,7 @@ from torchsko.algebra.layout import Layout
 from torchsko.algebra.lyapunov import Levels, backward_block, backward_diag_of, backward_terms
 from torchsko.algebra.model import SKOModel
 from torchsko.errors import ShapeError, SingularError
+from torchsko.symmetric import spd_solve
 
 Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float]
 """What a singular sample gives; see `invert_compliance`."""
@@ -179,7 +180,8 @@ def invert_compliance(
     if singular == "pinv":
         inverse = torch.linalg.pinv(safe, hermitian=True, rtol=tolerance)
     else:
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(safe).L)
+        # Not cholesky_inverse: its forward derivative is wrong (torch 2.13).
+        inverse = spd_solve(safe, identity, scalar=False)
     return torch.where(usable[..., None, None], inverse, torch.nan)
 
 

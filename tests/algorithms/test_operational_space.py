@@ -1,0 +1,264 @@
+"""Operational space (Jain Part II, section 6.2) against dense J M^-1 J* and Pinocchio."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from batteries import branched_model, check_transforms
+from hypothesis import given
+from strategies import agree, dense_mass_matrix, dense_operators, mechanisms, sko_models
+
+import torchsko as ts
+from torchsko import algorithms
+from torchsko.algebra.articulated import articulated_operators
+from torchsko.algebra.tree import Tree
+
+ANY = sko_models(max_nodes=12, mixed=True, min_dofs=0)
+
+
+def dense_omega(model):
+    """(A* H*) M^-1 (A* H*)* of all nodes."""
+    x, MM = dense_operators(model), dense_mass_matrix(model)
+    J = x.A.mT @ x.H.mT
+    return J @ torch.linalg.solve(MM, J.mT)
+
+
+@given(ANY)
+def test_omega_is_the_compliance_of_all_nodes(model):
+    agree(algorithms.extended_compliance(model).dense(), dense_omega(model), 1e-8)
+
+
+@given(ANY)
+def test_every_block_of_omega_is_that_of_the_dense_one(model):
+    compliance, dense = algorithms.extended_compliance(model), dense_omega(model)
+    sizes = model.layout.nodes.sizes
+    start = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+    for i in range(len(sizes)):
+        for j in range(len(sizes)):
+            block = dense[..., start[i] : start[i + 1], start[j] : start[j + 1]]
+            agree(compliance.block(i, j), block, 1e-8)
+
+
+@given(sko_models(max_nodes=6))
+def test_a_single_block_needs_no_kernel_from_the_caller(model):
+    last = model.tree.num_nodes - 1
+    block = algorithms.operational_space_compliance(model, 0, last)
+    agree(block, algorithms.extended_compliance(model).block(0, last))
+
+
+def test_weights_of_omega_are_those_of_psi_and_not_of_a():
+    model = branched_model()
+    x = dense_operators(model)
+    D_inv = articulated_operators(model).hinge_compliance.to_dense()
+    wrong = x.A.mT @ x.H.mT @ D_inv @ x.H @ x.A
+    assert (wrong - dense_omega(model)).abs().max() > 0.1
+
+
+@given(ANY)
+def test_reflected_compliance_of_any_rows_is_j_inverse_mass_matrix_j(model):
+    g = torch.Generator().manual_seed(0)
+    J = torch.randn(4, model.num_dof, generator=g, dtype=torch.float64)
+    expected = J @ torch.linalg.solve(dense_mass_matrix(model), J.mT)
+    agree(algorithms.reflected_compliance(ts.innovations(model), J), expected, 1e-8)
+
+
+def blocks(model):
+    omega = algorithms.extended_compliance(model)
+    return omega.block(3, 0), omega.block(4, 1), omega.dense()
+
+
+def reflected(model):
+    J = torch.linspace(-1, 1, 2 * model.num_dof, dtype=torch.float64).cos().reshape(2, -1)
+    return algorithms.reflected_compliance(ts.innovations(model), J)
+
+
+def inertia_with(singular):
+    return lambda model: algorithms.invert_compliance(reflected(model), singular)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [blocks, reflected, *map(inertia_with, ("nan", "pinv", ("damped", 0.1)))],
+    ids=["blocks", "reflected", "nan", "pinv", "damped"],
+)
+def test_derivatives_vmap_and_compile(function):
+    check_transforms(function)
+
+
+def frames_of(mech, count=1):
+    return list(mech.frame_names[-count:])
+
+
+@given(mechanisms(max_bodies=5))
+def test_compliance_of_frames_is_j_inverse_mass_matrix_j(mech):
+    q, _ = mech.random_state(2, generator=torch.Generator().manual_seed(0))
+    frames = frames_of(mech, 2)
+    J = ts.frame_jacobian(mech, q, frames).flatten(-3, -2)
+    expected = J @ torch.linalg.solve(ts.mass_matrix(mech, q), J.mT)
+    agree(ts.operational_space_compliance(mech, q, frames), expected, 1e-8)
+
+
+def panda():
+    arm = ts.load(ts.robots.panda)
+    return arm, arm.random_state(4, generator=torch.Generator().manual_seed(0))[0]
+
+
+def outstretched(q):
+    """The same arm with its elbow and wrist straight: no frame of the hand moves along the arm."""
+    return q * torch.tensor([1.0, 0, 1, 0, 1, 0, 1], dtype=q.dtype)
+
+
+def test_inertia_is_the_inverse_of_the_compliance():
+    arm, q = panda()
+    inertia = ts.operational_space_inertia(arm, q, frames_of(arm))
+    compliance = ts.operational_space_compliance(arm, q, frames_of(arm))
+    agree(inertia @ compliance, torch.eye(6, dtype=q.dtype).expand(4, 6, 6), 1e-8)
+
+
+def test_a_free_body_feels_its_own_inertia():
+    builder = ts.MechanismBuilder("brick")
+    builder.link("brick", mass=2.0, inertia=[[0.1, 0, 0], [0, 0.2, 0], [0, 0, 0.25]])
+    builder.joint("float", "free", child="brick")
+    brick = builder.build()
+    q, _ = brick.random_state(3)
+    expected = torch.diag(torch.tensor([0.1, 0.2, 0.25, 2, 2, 2], dtype=q.dtype))
+    agree(ts.operational_space_inertia(brick, q, ["brick"]), expected.expand(3, 6, 6))
+
+
+def test_consistent_inverse_is_a_right_inverse_whose_null_space_moves_no_frame():
+    arm, q = panda()
+    J = ts.frame_jacobian(arm, q, frames_of(arm)).flatten(-3, -2)
+    J_bar = ts.consistent_jacobian_inverse(arm, q, frames_of(arm))
+    agree(J @ J_bar, torch.eye(6, dtype=q.dtype).expand(4, 6, 6), 1e-8)
+    null = torch.eye(7, dtype=q.dtype) - J.mT @ J_bar.mT
+    agree(J @ torch.linalg.solve(ts.mass_matrix(arm, q), null), torch.zeros(4, 6, 7), 1e-8)
+
+
+def test_with_pinv_the_consistent_inverse_is_a_generalized_inverse():
+    arm, q = panda()
+    q = torch.cat([q[:2], outstretched(q[2:])])
+    J = ts.frame_jacobian(arm, q, frames_of(arm)).flatten(-3, -2)
+    J_bar = ts.consistent_jacobian_inverse(arm, q, frames_of(arm), "pinv")
+    agree(J @ J_bar @ J, J, 1e-8)
+    agree(J_bar @ J @ J_bar, J_bar, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("singular", ["nan", "pinv", ("damped", 1e-3)], ids=str)
+def test_a_singular_sample_never_spoils_the_others(singular, dtype):
+    arm, q = panda()
+    arm, q = arm.to(dtype), q.to(dtype)
+    mixed = torch.cat([q[:2], outstretched(q[2:])])
+    together = ts.operational_space_inertia(arm, mixed, frames_of(arm), singular)
+    alone = ts.operational_space_inertia(arm, mixed[:2], frames_of(arm), singular)
+    torch.testing.assert_close(together[:2], alone)
+    assert together[2:].isnan().all() if singular == "nan" else together.isfinite().all()
+
+
+def test_pinv_gives_no_inertia_where_no_motion_is_possible():
+    arm, q = panda()
+    q = outstretched(q)
+    compliance = ts.operational_space_compliance(arm, q, frames_of(arm))
+    inertia = ts.operational_space_inertia(arm, q, frames_of(arm), "pinv")
+    assert (torch.linalg.matrix_rank(inertia, rtol=1e-10) == 5).all()
+    agree(compliance @ inertia @ compliance, compliance, 1e-8)
+
+
+def test_damping_adds_to_the_compliance():
+    arm, q = panda()
+    compliance = ts.operational_space_compliance(arm, q, frames_of(arm))
+    damped = ts.operational_space_inertia(arm, q, frames_of(arm), ("damped", 0.01))
+    agree(damped, torch.linalg.inv(compliance + 0.01 * torch.eye(6, dtype=q.dtype)), 1e-8)
+
+
+def test_singular_samples_pass_no_nan_into_shared_gradients():
+    arm, q = panda()
+    mixed = torch.cat([q[:2], outstretched(q[2:])])
+    mass = arm.mass.clone().requires_grad_()
+
+    def gradient(states, good):
+        inertia = ts.operational_space_inertia(arm.replace(mass=mass), states, frames_of(arm))
+        return torch.autograd.grad(inertia[:good].sum(), mass)[0]
+
+    torch.testing.assert_close(gradient(mixed, 2), gradient(mixed[:2], 2))
+
+
+def test_raise_names_the_singular_samples():
+    arm, q = panda()
+    mixed = torch.cat([q[:2], outstretched(q[2:])])
+    with pytest.raises(ts.SingularError, match=r"\[\[2\], \[3\]\]"):
+        ts.operational_space_inertia(arm, mixed, frames_of(arm), "raise")
+    agree(
+        ts.operational_space_inertia(arm, q, frames_of(arm), "raise"),
+        ts.operational_space_inertia(arm, q, frames_of(arm)),
+    )
+
+
+def test_a_sample_that_is_not_finite_gives_nan_and_not_a_number():
+    C = torch.eye(3, dtype=torch.float64).repeat(2, 1, 1)
+    C = torch.stack([C[0], C[1] * torch.nan])
+    for singular in ("nan", "pinv", ("damped", 0.1)):
+        found = algorithms.invert_compliance(C, singular)
+        assert found[0].isfinite().all() and found[1].isnan().all()
+
+
+@pytest.mark.parametrize("frames", [[], "panda_link7"], ids=str)
+def test_frames_are_a_list_with_one_name_at_least(frames):
+    arm, q = panda()
+    with pytest.raises(ts.ShapeError, match="names no frames"):
+        ts.operational_space_compliance(arm, q, frames)
+
+
+def test_more_rows_than_dofs_and_unknown_rules_are_refused():
+    arm, q = panda()
+    with pytest.raises(ts.ShapeError, match="12 rows, 'panda' has 7 dofs"):
+        ts.operational_space_inertia(arm, q, frames_of(arm, 2))
+    assert ts.operational_space_inertia(arm, q, frames_of(arm, 2), "pinv").shape == (4, 12, 12)
+    with pytest.raises(ts.ShapeError, match="no rule for singular samples"):
+        ts.operational_space_inertia(arm, q, frames_of(arm), "clamp")
+
+
+def test_two_feet_of_a_humanoid_agree_with_pinocchio():
+    pin = pytest.importorskip("pinocchio")
+    from oracles.pinocchio_bridge import Robot
+
+    folder = Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"
+    robot = Robot.load(folder / "talos_data" / "robots" / "talos_reduced.urdf", True)
+    frames = ["leg_left_6_link", "leg_right_6_link"]
+    q = robot.states(3)[0]
+    found = ts.operational_space_inertia(robot.mech, q, frames)
+    data = robot.model.createData()
+    for k, configuration in enumerate(robot.q_to_pin(q)):
+        pin.computeJointJacobians(robot.model, data, configuration)
+        pin.updateFramePlacements(robot.model, data)
+        rows = [
+            pin.getFrameJacobian(
+                robot.model, data, robot.model.getFrameId(name), pin.ReferenceFrame.LOCAL
+            )[[3, 4, 5, 0, 1, 2]]
+            for name in frames
+        ]
+        J = torch.from_numpy(np.concatenate(rows))
+        inverse = torch.from_numpy(pin.computeMinverse(robot.model, data, configuration)).triu()
+        inverse = inverse + inverse.triu(1).mT
+        agree(found[k] @ (J @ inverse @ J.mT), torch.eye(12, dtype=q.dtype), 1e-7)
+
+
+def test_a_mechanism_task_compiles_and_maps():
+    arm, q = panda()
+    arm_frames = frames_of(arm)
+
+    def inertia(q):
+        return ts.operational_space_inertia(arm, q, arm_frames)
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.vmap(inertia)(q), inertia(q))
+    compiled = torch.compile(inertia, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(q), inertia(q))
+
+
+def test_nodes_on_different_bases_do_not_feel_one_another():
+    tree = Tree.from_parents([-1, -1, 0])
+    model = branched_model(tree=tree)
+    omega = algorithms.extended_compliance(model)
+    assert not omega.block(2, 1).any() and omega.block(2, 0).any()
