@@ -1,0 +1,91 @@
+"""Forward dynamics in O(N) and through the mass matrix: one result."""
+
+import pytest
+import torch
+from batteries import check_transforms, ramp
+from hypothesis import given
+from strategies import (
+    BATCHES,
+    agree,
+    dense_bias,
+    dense_mass_matrix,
+    mechanisms,
+    random_model,
+    sko_models,
+)
+
+import torchsko as ts
+from torchsko import algorithms
+from torchsko.algebra.tree import Tree
+
+methods = pytest.mark.parametrize(
+    "method",
+    [algorithms.forward_dynamics, algorithms.composite_forward_dynamics],
+    ids=lambda method: method.__name__,
+)
+
+
+@methods
+@given(sko_models(max_nodes=12, mixed=True))
+def test_every_method_solves_the_equations_of_motion(method, model):
+    tau = ramp(model)
+    qdd = method(model, tau)
+    force = (dense_mass_matrix(model) @ qdd[..., None])[..., 0] + dense_bias(model)
+    agree(force[..., None, :], tau.expand_as(force)[..., None, :], 1e-8)
+
+
+@methods
+@given(sko_models(max_nodes=12, armature=False))
+def test_forward_dynamics_inverts_both_inverse_dynamics(method, model):
+    qdd = ramp(model)
+    for inverse in (algorithms.inverse_dynamics, algorithms.composite_inverse_dynamics):
+        found = method(model, inverse(model, qdd))
+        agree(found[..., None, :], qdd.expand_as(found)[..., None, :], 1e-7)
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
+@pytest.mark.parametrize("parents", [[-1], [-1, 0, 0, 0], [-1, -1, -1]], ids=str)
+def test_both_agree_on_one_body_star_and_forest(parents, batch):
+    n = len(parents)
+    model = random_model(Tree.from_parents(parents), [4] * n, [1, 2, 3, 1][:n], batch)
+    tau = ramp(model).expand(*batch, -1)
+    agree(
+        algorithms.composite_forward_dynamics(model, tau)[..., None],
+        algorithms.forward_dynamics(model, tau)[..., None],
+        1e-8,
+    )
+
+
+@given(mechanisms())
+def test_both_methods_of_a_mechanism_agree(mech):
+    g = torch.Generator().manual_seed(0)
+    q, qd = mech.random_state(2, generator=g)
+    f_ext = torch.randn(2, mech.num_bodies, 6, generator=g, dtype=torch.float64)
+    plain = ts.forward_dynamics(mech, q, qd, qd.cos(), f_ext)
+    agree(ts.forward_dynamics(mech, q, qd, qd.cos(), f_ext, method="composite"), plain, 1e-8)
+
+
+def test_both_methods_have_the_same_gradients():
+    arm = ts.load(ts.robots.panda)
+    mass = arm.mass.clone().requires_grad_()
+    states = [x.requires_grad_() for x in arm.random_state(2)]
+
+    def gradients(method):
+        mech = arm.replace(mass=mass)
+        qdd = ts.forward_dynamics(mech, *states, torch.zeros_like(states[1]), method=method)
+        return torch.autograd.grad(qdd.sin().sum(), [mass, *states])
+
+    pairs = zip(gradients("composite"), gradients("articulated"), strict=True)
+    for found, expected in pairs:
+        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_an_unknown_method_is_refused_with_the_known_ones():
+    arm = ts.load(ts.robots.panda)
+    q, qd = arm.random_state()
+    with pytest.raises(ts.ShapeError, match="'articulated', 'composite'"):
+        ts.forward_dynamics(arm, q, qd, qd, method="aba")
+
+
+def test_derivatives_vmap_and_compile_of_the_mass_matrix_way():
+    check_transforms(lambda m: algorithms.composite_forward_dynamics(m, ramp(m)))
