@@ -135,8 +135,7 @@ def test_gradients_to_log_cholesky_numbers_pass_gradcheck():
         return functional_call(layer, dict(zip(names, thetas, strict=True)), (q, qd, tau))
 
     leaves = tuple(theta.detach().clone().requires_grad_() for theta in thetas)
-    assert torch.autograd.gradcheck(loss, leaves)
-    assert torch.autograd.gradcheck(loss, leaves, check_forward_ad=True, check_backward_ad=False)
+    assert torch.autograd.gradcheck(loss, leaves, check_forward_ad=True)
 
 
 def test_the_mechanism_given_is_never_written_to():

@@ -109,11 +109,11 @@ def test_gradients_to_state_control_and_parameters_pass_gradcheck(method):
 
     def final(qd, tau, mass, damping):
         moved = mech.replace(mass=mass, damping=damping)
-        qs, qds = ts.rollout(moved, q, qd, tau, steps=3, dt=0.05, method=method)
+        qs, qds = ts.rollout(moved, q, qd, tau, steps=2, dt=0.05, method=method)
         return qs[-1], qds[-1]
 
     leaves = [x.clone().requires_grad_() for x in (qd, tau, mech.mass, mech.damping)]
-    assert torch.autograd.gradcheck(final, leaves, check_forward_ad=True)
+    assert torch.autograd.gradcheck(final, leaves, check_forward_ad=True, fast_mode=True)
 
 
 @pytest.mark.parametrize("method", METHODS)
