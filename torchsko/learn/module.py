@@ -25,7 +25,7 @@ class Dynamics(nn.Module):
     ``state_dict``.
 
     Args:
-        mech: the start; its tensors are copied, it stays as it is.
+        mech: the start; its tensors are copied, without the graph they came from.
         learn: parametrization by target. Targets are a body ("link5": mass, centre of mass and
             inertia together), a field of a body ("link5.mass", "link5.com") or of a joint
             ("joint4.damping", ".friction", ".armature", ".stiffness", ".position", ".rotation"),

@@ -25,13 +25,7 @@ from torchsko.spatial.rotation import quaternion_to_matrix
 
 
 class Parametrization(nn.Module):
-    """Base class of the parametrizations.
-
-    Attributes:
-        event_shape: shape of the values that it accepts, batch dimensions apart; None for any.
-    """
-
-    event_shape: tuple[int, ...] | None = None
+    """Base class of the parametrizations: a ``forward``, its ``right_inverse``, and where to start."""
 
     def start(self, value: Tensor) -> Tensor:
         """The value to start from, given the mechanism's own."""
@@ -139,8 +133,6 @@ class Bounded(Parametrization):
 class Rotation(Parametrization):
     """Rotation matrices by a quaternion of any length: how a joint is mounted."""
 
-    event_shape = (3, 3)
-
     def forward(self, theta: Tensor) -> Tensor:
         """The rotation of the quaternion `w x y z` in a matrix of four numbers `[*, 4]`."""
         return quaternion_to_matrix(theta / (theta * theta).sum(-1, keepdim=True).sqrt())
@@ -188,8 +180,6 @@ class InertiaLogCholesky(Parametrization):
     Reference: C. Rucker, P. Wensing, *Smooth parameterization of rigid-body inertia*, IEEE Robotics
     and Automation Letters 7(2), 2022.
     """
-
-    event_shape = (10,)
 
     def __init__(self, spread: float = 0.0) -> None:
         super().__init__()
