@@ -111,9 +111,9 @@ def forward_dynamics(
 ) -> Tensor:
     """Accelerations that joint forces produce.
 
-    The default is "articulated" for every robot: on a CPU the mass matrix is a tenth faster at best
-    (up to 7 dofs), a third slower at 64, and in float32 less accurate on long chains (measured by
-    ``benchmarks/forward_methods.py``).
+    The default is "articulated" for every robot. On a CPU the mass matrix saves at most a fifth or so
+    up to 4 dofs, nothing at 7, and loses from 16 on: three times slower at 64 dofs and batch 1024
+    (measured by ``benchmarks/forward_methods.py``, batches 1, 64 and 1024).
 
     Args:
         mech: the mechanism.

@@ -76,7 +76,7 @@ class Innovations:
     def inverse(self) -> Tensor:
         """The dense inverse of the mass matrix, `[*batch, num_dof, num_dof]`.
 
-        Reference: Jain 2011, Part II, Corollary 6.1.
+        Reference: Jain 2011, Part II, Lemma 11.
         """
         n = self.model.num_dof
         identity = torch.eye(n, dtype=self.model.inertia.dtype, device=self.model.inertia.device)
@@ -85,7 +85,7 @@ class Innovations:
     def logdet(self) -> Tensor:
         """Logarithm of the determinant of the mass matrix, sum of log det D(k), `[*batch]`.
 
-        Reference: Jain 2011, Part II, Lemma 11.
+        Reference: Jain 2011, Part II, Corollary 6.1.
         """
         parts = [spd_logdet(D, scalar=self.model.scalar) for D in self.riccati.hinge_inertia]
         batch = self.model.batch_shape
@@ -96,7 +96,7 @@ class Innovations:
 
         D^(1/2) is the lower triangular Cholesky factor of each hinge inertia.
 
-        Reference: Jain 2011, Part II, Corollary 6.1.
+        Reference: Jain 2011, Part II, Lemma 11.
         """
         return self._columns(x, columns, self._sqrt)
 
