@@ -67,8 +67,7 @@ def define_operator(function: FusedFunction) -> tuple[torch.library.Library, Any
     def with_shapes(*inputs: Tensor) -> Any:
         return packed(empty_outputs(alive(), inputs))
 
-    for device in ("CPU", "CUDA"):
-        library.impl(name, on_device, device)
+    library.impl(name, on_device, "CompositeExplicitAutograd")
     library.impl(name, with_autograd, "Autograd")
     torch.library.register_fake(f"{_NAMESPACE}::{name}", with_shapes, lib=library)
     operator = getattr(getattr(torch.ops, _NAMESPACE), name).default

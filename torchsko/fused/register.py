@@ -55,6 +55,7 @@ class FusedFunction:
         pullback: Pullback | None = None,
         order: int = 1,
         like: Sequence[int | None] | None = None,
+        batched: Function | None = None,
         outputs: Sequence[Port] | None = None,
     ) -> None:
         """Prepare a function; nothing is traced yet.
@@ -68,13 +69,16 @@ class FusedFunction:
                 inputs, for one sample; by default the VJP of ``fn`` by torch.func.
             order: derivatives up to this order are kernels; below 0, this function is none itself.
             like: see the class.
+            batched: the function on batches, in eager operations that broadcast; by default ``fn``
+                under vmap.
             outputs: the output ports if they are known; by default those of the program.
         """
         self.inputs = tuple(inputs)
         self.like = None if like is None else tuple(like)
         self.num_outputs = num_outputs
         self.saves_outputs = pullback is not None
-        self._fn, self._pullback, self._order = fn, pullback, order
+        self._fn, self._batched = fn, batched
+        self._pullback, self._order = pullback, order
         self._lock = threading.RLock()
         self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
@@ -136,12 +140,14 @@ class FusedFunction:
 
     def eager(self, *inputs: Tensor) -> Tensors:
         """The source on a batch, by ordinary tensor operations; differentiable to any order."""
+        if self._batched is not None:
+            return self._sum(inputs, self._checked(self._batched(*inputs)))
         leads = [self.batch_of(k, x) for k, x in enumerate(inputs)]
         batch = broadcast_batch(*leads)
         if not batch:
             return self.sample(*inputs)
         flat = [
-            x.expand(*batch, *port.shape).reshape(-1, *port.shape) if lead else x
+            x.expand((*batch, *port.shape)).reshape((-1, *port.shape)) if lead else x
             for x, lead, port in zip(inputs, leads, self.inputs, strict=True)
         ]
         in_dims = tuple(0 if lead else None for lead in leads)
@@ -179,12 +185,14 @@ class FusedFunction:
 
     def sample(self, *inputs: Tensor) -> Tensors:
         """The source, for one sample."""
-        outputs = self._fn(*inputs)
+        return self._checked(self._fn(*inputs))
+
+    def _checked(self, outputs: Tensor | Sequence[Tensor]) -> Tensors:
         outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
         if len(outputs) != self.num_outputs:
             raise FusedError(
-                f"the function returned {len(outputs)} tensors, where num_outputs={self.num_outputs}.\n"
-                "An operator has a fixed number of outputs.\n"
+                f"the function returned {len(outputs)} tensors, where num_outputs="
+                f"{self.num_outputs}.\nAn operator has a fixed number of outputs.\n"
                 f"Pass num_outputs={len(outputs)}."
             )
         return outputs
@@ -227,47 +235,67 @@ class FusedFunction:
 
     def _new_derivative(self, kind: str, flags: Flags) -> FusedFunction:
         chosen = [k for k, flag in enumerate(flags) if flag]
+        num_extra = self.num_outputs
         like: Sequence[int | None] | None
         if kind == "jvp":
-            extra = [self.inputs[k] for k in chosen]
-            like, fn, outputs = self.like, _pushforward(self.sample, flags), self.outputs
+            ports = [self.inputs[k] for k in chosen]
+            like, outputs = self.like, self.outputs
+            fn, batched = _tangents(self.sample, flags), _tangents(self.eager, flags)
         else:
             with_value = kind == "value_and_vjp"
-            extra = [*self.outputs] * (1 + (self.saves_outputs and not with_value))
-            like, fn = chosen, self._gradients(flags, with_value=with_value)
-            outputs = [self.inputs[k] for k in chosen]
+            like, outputs = chosen, [self.inputs[k] for k in chosen]
             if with_value:
-                like = [*(self.like or [None] * self.num_outputs), *chosen]
+                like = [*(self.like or [None] * num_extra), *chosen]
                 outputs = [*self.outputs, *outputs]
+            ports = [*self.outputs] * (1 + (self.saves_outputs and not with_value))
+            fn = _gradients(self.sample, flags, num_extra, with_value, self._pullback)
+            batched = _gradients(self.eager, flags, num_extra, with_value)
+        ports = [*self.inputs, *ports]
         return FusedFunction(
             fn,
-            [*self.inputs, *extra],
+            ports,
             num_outputs=len(outputs),
             order=self._order - 1,
             like=like,
+            batched=lambda *tensors: batched(*_expanded(ports, tensors)),
             outputs=outputs,
         )
 
-    def _gradients(self, needed: Flags, *, with_value: bool) -> Function:
-        """Gradients for one sample, of (inputs, outputs if saved, cotangents)."""
-        num_in, num_out = len(self.inputs), self.num_outputs
 
-        def gradients(*tensors: Tensor) -> Tensors:
-            inputs, by = tensors[:num_in], tensors[-num_out:]
-            if self._pullback is None:
-                part, chosen = _restricted(self.sample, inputs, needed)
-                value, pullback = torch.func.vjp(part, *chosen)[:2]
-                found = pullback(by)
-            else:
-                value = self.sample(*inputs) if with_value else tensors[num_in:-num_out]
-                found = self._pullback(needed, inputs, value, by)
-            return (*value, *found) if with_value else tuple(found)
-
-        return gradients
+def _expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of one batch shape."""
+    ranks = [len(port.shape) for port in ports]
+    pairs = list(zip(tensors, ranks, strict=True))
+    batch = broadcast_batch(*(x.shape[: x.dim() - rank] for x, rank in pairs))
+    return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
 
 
-def _pushforward(fn: Callable[..., Tensors], given: Flags) -> Function:
-    """Tangents for one sample, of (inputs, tangents of the given inputs)."""
+def _gradients(
+    fn: Callable[..., Tensors],
+    needed: Flags,
+    num_outputs: int,
+    with_value: bool,
+    pullback: Pullback | None = None,
+) -> Function:
+    """Gradients of a function, of (inputs, outputs if saved, cotangents)."""
+    num_inputs = len(needed)
+
+    def gradients(*tensors: Tensor) -> Tensors:
+        inputs, by = tensors[:num_inputs], tensors[-num_outputs:]
+        if pullback is None:
+            part, chosen = _restricted(fn, inputs, needed)
+            value, pull = torch.func.vjp(part, *chosen)[:2]
+            found = pull(by)
+        else:
+            value = fn(*inputs) if with_value else tensors[num_inputs:-num_outputs]
+            found = pullback(needed, inputs, value, by)
+        return (*value, *found) if with_value else tuple(found)
+
+    return gradients
+
+
+def _tangents(fn: Callable[..., Tensors], given: Flags) -> Function:
+    """Tangents of a function, of (inputs, tangents of the given inputs)."""
 
     def tangents(*tensors: Tensor) -> Tensors:
         part, chosen = _restricted(fn, tensors[: len(given)], given)
@@ -322,8 +350,6 @@ def _is_transformed(inputs: Iterable[Tensor]) -> bool:
     for x in inputs:
         if type(x) is not Tensor or (with_grad and x.requires_grad):
             return True
-        if torch._C._functorch.is_legacy_batchedtensor(
-            x
-        ):  # by autograd.grad(is_grads_batched=True)
+        if is_legacy_batchedtensor(x):  # by autograd.grad(is_grads_batched=True)
             return True
     return False
