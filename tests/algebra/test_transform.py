@@ -168,7 +168,7 @@ def test_lemmas_8_and_9_transform_spo_joint_map_and_accelerations(case):
 
 
 def test_the_bias_takes_the_transformed_acceleration():
-    """DEPARTS: Eqs. 40-41 of Part I write the untransformed one."""
+    """DEPARTS: Eqs. 40-41 of Part I, taken literally, have the untransformed one."""
     model = fixed_model()
     whole = ts.aggregate(model, range(7))
     untransformed = model.layout.nodes.unpack(model.coriolis_accel)[None]

@@ -21,8 +21,8 @@ E_SP A_S      A(j, i) for all members i, j the new parent   ``weight @ A_S``
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
 Nonlinear Dynamics, 2011, section 6.
-DEPARTS: Eqs. 40-41 write the bias with the untransformed a; it takes A_S* a_S there as well, since
-A_a* a is not A* a.
+DEPARTS: the a in Eqs. 40-41 is the transformed one, A_S* a_S on the aggregate, as in Eq. 38; the copy
+this was written from does not mark it there, and with the old a the bias comes out wrong.
 """
 
 from __future__ import annotations
