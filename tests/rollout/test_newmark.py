@@ -1,5 +1,6 @@
 """Newmark's method: order 2, the energy of linear systems kept, Eq. 3 of Isobe and Yagi, transformations."""
 
+import itertools
 import math
 
 import pytest
@@ -62,9 +63,9 @@ def test_other_values_of_delta_give_order_one():
 
 def test_a_linear_oscillator_keeps_its_energy():
     mech, start = oscillator(), torch.ones(1, dtype=torch.float64)
-    method = NewmarkBeta(corrections=12)
+    method = NewmarkBeta(corrections=8)
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, start, 0 * start, steps=300, dt=0.1, method=method)
+        qs, qds = ts.rollout(mech, start, 0 * start, steps=120, dt=0.05, method=method)
     energy = (qds.square() + 4.0 * qs.square())[:, 0] / 2
     torch.testing.assert_close(energy, torch.full_like(energy, 2.0), rtol=1e-10, atol=0)
 
@@ -73,14 +74,14 @@ def test_the_energy_of_a_swinging_double_pendulum_does_not_drift():
     mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=1, passive=False)
     q, qd = state(mech)
     with torch.no_grad():
-        qs, qds = ts.rollout(mech, q, qd, steps=600, dt=5e-3, method="newmark")
+        qs, qds = ts.rollout(mech, q, qd, steps=450, dt=5e-3, method="newmark")
         kinetic = (qds * (ts.mass_matrix(mech, qs) @ qds[..., None])[..., 0]).sum(-1) / 2
         pose = ts.forward_kinematics(mech, qs)
         com = pose.position + (pose.rotation @ mech.com[..., None])[..., 0]
         energy = kinetic - (mech.mass[:, None] * com * mech.gravity).sum((-1, -2))
     swing = kinetic.max() - kinetic.min()
     assert (energy - energy[0]).abs().max() < 1e-3 * swing
-    first, last = energy[:200].mean(), energy[-200:].mean()
+    first, last = energy[:150].mean(), energy[-150:].mean()
     assert (last - first).abs() < 2e-4 * swing
 
 
@@ -97,7 +98,7 @@ def test_corrections_approach_the_solution_of_the_implicit_equations():
             return (qd1 - qd - 0.01 * (accelerate(0, q, qd) + accelerate(0, q1, qd1))).norm()
 
     residuals = [residual(n) for n in (1, 2, 4, 12)]
-    assert all(b < 0.2 * a for a, b in zip(residuals, residuals[1:], strict=False))
+    assert all(b < 0.2 * a for a, b in itertools.pairwise(residuals))
     assert residuals[-1] < 1e-12
 
 
@@ -129,13 +130,13 @@ def test_rates_of_a_smooth_motion_follow_from_its_displacements_to_second_order(
 
 
 def test_gradients_vmap_checkpoint_and_compile():
-    mech = smooth(["revolute", "spherical"], [-1, 0])
+    mech, method = smooth(["revolute", "spherical"], [-1, 0]), NewmarkBeta(corrections=1)
     q, qd = state(mech, (2,))
 
     def last(qd, mass, checkpoint=None):
         changed = mech.replace(mass=mass)
-        qs, qds = ts.rollout(
-            changed, q[0], qd, steps=2, dt=1e-2, method="newmark", checkpoint=checkpoint
+        _, qds = ts.rollout(
+            changed, q[0], qd, steps=2, dt=1e-2, method=method, checkpoint=checkpoint
         )
         return qds[..., -1, :]
 

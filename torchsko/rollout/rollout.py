@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -27,11 +27,26 @@ class Layer(Protocol):
         ...
 
 
+@runtime_checkable
+class Controller(Protocol):
+    """A control with a memory (an integral, a hidden state), sampled once a step and held over it."""
+
+    def start(self, q: Tensor, qd: Tensor) -> Tensor:
+        """The memory at the start, `[*batch, ...]`."""
+        ...
+
+    def act(
+        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Joint forces `[*batch, num_dof]` from t [s] to t + dt, and the memory at t + dt."""
+        ...
+
+
 def rollout(
     mech: Mechanism | Layer,
     q: Tensor,
     qd: Tensor,
-    control: Tensor | Policy | None = None,
+    control: Tensor | Policy | Controller | None = None,
     steps: int = 500,
     dt: float = 2e-3,
     method: str | Step = "semi_implicit_euler",
@@ -50,11 +65,13 @@ def rollout(
         control: joint forces [N m or N]. A tensor `[num_dof]` is constant; `[*batch, steps,
             num_dof]` is held over each step (`steps` may be 1: constant). A function or module is
             called as control(t, q, qd), t in seconds, at every evaluation of the dynamics (four
-            times a step in "rk4"), and returns `[*batch, num_dof]`. None: no force.
+            times a step in "rk4"), and returns `[*batch, num_dof]`. A `Controller`, such as
+            `torchsko.rollout.motor.MotorControl`, acts once a step and remembers. None: no force.
         steps: number of time steps.
         dt: time step [s].
         method: "semi_implicit_euler" (order 1, one evaluation a step, no energy drift), "rk4" (order
-            4, four evaluations), or a function like those in `torchsko.rollout.integrators`.
+            4, four evaluations), "newmark" (order 2, implicit, four evaluations), or a function like
+            those in `torchsko.rollout.integrators`.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again: memory for steps / checkpoint + checkpoint steps instead of all, for one more
             forward pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
@@ -90,25 +107,33 @@ def rollout(
     )
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
 
-    def segment(first: int, last: int, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
+    def segment(
+        first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         qs, qds = [], []
         for k in range(first, last):
-            q, qd = step(robot, _accelerate(robot, forces, k), k * dt, q, qd, dt)
+            if isinstance(forces, Controller):
+                tau, memory = forces.act(k * dt, dt, q, qd, memory)
+                held = tau[..., None, :]
+            else:
+                held = forces
+            q, qd = step(robot, _accelerate(robot, held, k), k * dt, q, qd, dt)
             qs.append(q)
             qds.append(qd)
-        return torch.stack(qs, -2), torch.stack(qds, -2)
+        return torch.stack(qs, -2), torch.stack(qds, -2), memory
 
     qs, qds = [q[..., None, :]], [qd[..., None, :]]
+    memory = forces.start(q, qd) if isinstance(forces, Controller) else q[..., :0]
     stride = steps if checkpoint is None else checkpoint
     for first in range(0, steps, max(stride, 1)):
-        last, start = min(first + stride, steps), (qs[-1][..., -1, :], qds[-1][..., -1, :])
-        moved = (
+        last, start = min(first + stride, steps), (qs[-1][..., -1, :], qds[-1][..., -1, :], memory)
+        q_part, qd_part, memory = (
             segment(first, last, *start)
             if checkpoint is None
             else recompute(segment, first, last, *start, use_reentrant=False)
         )
-        qs.append(moved[0])
-        qds.append(moved[1])
+        qs.append(q_part)
+        qds.append(qd_part)
     return torch.cat(qs, -2), torch.cat(qds, -2)
 
 
@@ -133,7 +158,9 @@ def _accelerate(mech: Mechanism, control: Tensor | Policy, step: int) -> Acceler
     return accelerate
 
 
-def _forces(mech: Mechanism, control: Tensor | Policy | None, steps: int) -> Tensor | Policy:
+def _forces(
+    mech: Mechanism, control: Tensor | Policy | Controller | None, steps: int
+) -> Tensor | Policy | Controller:
     """A control as a function, or as a tensor `[*batch, steps or 1, num_dof]`."""
     if control is None:
         return mech.damping.new_zeros(1, mech.num_dof)

@@ -1,0 +1,79 @@
+"""Motors track a sway, with feedback alone and with feed-forward torque (Isobe and Yagi, Fig. 8).
+
+Cut into another system, the feed-forward learns of it by data alone. Needs "torchsko[plot]".
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+import torchsko as ts
+from torchsko.rollout.motor import PID, Motor, MotorControl
+
+LENGTH, ROD = [0.142, 0.142, 0.180, 0.142, 0.142], [0.102, 0.102, 0.130, 0.102, 0.102]  # m, kg
+TIP = [0.534, 2 * 0.534, 0.1, 0.534, 0.0]  # kg: the motors of the next links, or the branch's mass
+TREE, CUT = [-1, 0, 1, 1, 3], [-1, 0, 1, 1, -1]  # parents of the links of NAMES
+CASES = {"links 3 and 5 on link 2, 4 on 3": TREE, "cut: link 4 on the far end": CUT}
+NAMES = ["link 1", "link 2", "link 5 (branch)", "link 3", "link 4"]
+MOTOR, GAINS = Motor(3.84e-4, 1.5e-4, 1.5e-4), PID(15.0, 0.80, 0.10)  # Table I
+SWAY = torch.tensor([0.5, 0.4, 0.6, -0.4, 0.3], dtype=torch.float64)  # rad
+COLORS = {"feedback alone": "C1", "with feed-forward": "C0"}
+
+
+def links(parents):
+    """Rods in the horizontal plane, each on its parent's tip; the far end is 0.4 m away."""
+    builder = ts.MechanismBuilder("links")
+    for k, (p, length, rod, tip) in enumerate(zip(parents, LENGTH, ROD, TIP, strict=True)):
+        mass, com = rod + tip, length * (rod / 2 + tip) / (rod + tip)
+        about = rod * (length**2 / 12 + (length / 2 - com) ** 2) + tip * (length - com) ** 2
+        inertia = [[0, 0, 0], [0, about, 0], [0, 0, about]]
+        builder.link(NAMES[k], mass=mass, com=(com, 0, 0), inertia=inertia)
+        at, parent = (LENGTH[p], NAMES[p]) if p >= 0 else (0.4 * (k > 0), None)
+        builder.joint(f"joint {k}", "revolute", child=NAMES[k], parent=parent, position=(at, 0, 0))
+    return builder.build()
+
+
+def sway(t):
+    """There and back in 2 s, at rest at both ends: angles, rates and accelerations."""
+    c, s, w = math.cos(math.pi * t), math.sin(math.pi * t), math.pi
+    return SWAY * (1 - c) / 2, SWAY * w * s / 2, SWAY * w**2 * c / 2
+
+
+def track(model, parents, steps, dt):
+    """Joint angles with feedback alone and with feed-forward, `[2, steps + 1, 5]`."""
+    plant = links(parents)
+    model = model.replace(joint_position=plant.joint_position)  # a new connectivity: two tensors
+    share = torch.tensor([[0.0], [1.0]], dtype=torch.float64)  # without and with feed-forward
+    control = MotorControl(model, sway, MOTOR, GAINS, share, torch.tensor(parents))
+    plant = MOTOR.on(plant.replace(mass=1.05 * plant.mass, inertia=1.05 * plant.inertia))
+    return ts.rollout(plant, *SWAY.new_zeros(2, 2, 5), control, steps, dt)[0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=1000, help="control steps in 2 s")
+    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    args = parser.parse_args()
+    time = torch.linspace(0, 2, args.steps + 1, dtype=torch.float64)
+    target, model = torch.stack([sway(t)[0] for t in time.tolist()]), links(TREE)
+    fig, axes = plt.subplots(2, 2, sharex=True, sharey="row", layout="tight", figsize=(9, 5.5))
+    for (title, parents), (top, bottom) in zip(CASES.items(), axes.T, strict=True):
+        found = track(model, parents, args.steps, 2 / args.steps)
+        for (name, color), q in zip(COLORS.items(), found, strict=True):
+            error = (target - q).rad2deg()
+            top.plot(time, q[:, 0].rad2deg(), color, label=name)
+            bottom.plot(time, error[:, 0], color)
+            print(f"{title}; {name}: largest error of any joint {error.abs().max():.2f} deg")
+        top.plot(time, target[:, 0].rad2deg(), "k--", lw=1, label="target")
+        top.set(title=title, ylabel="angle of joint 1 [deg]")
+        bottom.set(xlabel="time [s]", ylabel="its error [deg]")
+        top.label_outer(), bottom.label_outer()
+    axes[0, 0].legend(frameon=False)
+    fig.savefig(args.out / "motor_tracking.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()
