@@ -1,0 +1,1 @@
+"""The parts of the suite: each a module with ``run(options)`` that returns a section."""

@@ -1,0 +1,155 @@
+// Pinocchio over a batch: one C interface per scalar type, compiled against the headers of the `pin`
+// wheel. Nothing of the wheel's library is linked, since it was built without -march=native and
+// Eigen's alignment would differ; the variant of joints holds only the types that the benchmark's
+// robots have, which shortens the build from minutes to seconds and changes no result.
+//
+// -DSCALAR=double|float
+
+#include <pinocchio/multibody.hpp>
+#include <pinocchio/multibody/joint.hpp>
+#include <pinocchio/algorithm/aba-derivatives.hpp>
+#include <pinocchio/algorithm/aba.hpp>
+#include <pinocchio/algorithm/cholesky.hpp>
+#include <pinocchio/algorithm/crba.hpp>
+#include <pinocchio/algorithm/rnea-derivatives.hpp>
+#include <pinocchio/algorithm/rnea.hpp>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pin = pinocchio;
+
+template <typename S, int O>
+struct Joints {
+  typedef S Scalar;
+  static constexpr int Options = O;
+  typedef pin::JointModelRevoluteTpl<S, O, 0> JointModelRX;
+  typedef pin::JointModelRevoluteTpl<S, O, 1> JointModelRY;
+  typedef pin::JointModelRevoluteTpl<S, O, 2> JointModelRZ;
+  typedef pin::JointModelRevoluteUnalignedTpl<S, O> JointModelRevoluteUnaligned;
+  typedef pin::JointModelFreeFlyerTpl<S, O> JointModelFreeFlyer;
+  typedef pin::JointModelMimicTpl<S, O, ::Joints> JointModelMimic;  // asked for by Model itself
+  typedef boost::variant<JointModelRX, JointModelRY, JointModelRZ, JointModelFreeFlyer,
+                         JointModelRevoluteUnaligned, boost::recursive_wrapper<JointModelMimic>>
+      JointModelVariant;
+  typedef pin::JointDataRevoluteTpl<S, O, 0> JointDataRX;
+  typedef pin::JointDataRevoluteTpl<S, O, 1> JointDataRY;
+  typedef pin::JointDataRevoluteTpl<S, O, 2> JointDataRZ;
+  typedef pin::JointDataRevoluteUnalignedTpl<S, O> JointDataRevoluteUnaligned;
+  typedef pin::JointDataFreeFlyerTpl<S, O> JointDataFreeFlyer;
+  typedef pin::JointDataMimicTpl<S, O, ::Joints> JointDataMimic;
+  typedef boost::variant<JointDataRX, JointDataRY, JointDataRZ, JointDataFreeFlyer,
+                         JointDataRevoluteUnaligned, boost::recursive_wrapper<JointDataMimic>>
+      JointDataVariant;
+};
+
+typedef SCALAR Scalar;
+typedef pin::ModelTpl<Scalar, 0, Joints> Model;
+typedef pin::DataTpl<Scalar, 0, Joints> Data;
+typedef Joints<Scalar, 0> J;
+typedef Eigen::Matrix<Scalar, 3, 1> Vector3;
+typedef Eigen::Matrix<Scalar, 3, 3> Matrix3;
+typedef Eigen::Matrix<Scalar, 3, 3, Eigen::RowMajor> RowMatrix3;
+typedef Eigen::Matrix<Scalar, Eigen::Dynamic, 1> Vector;
+typedef Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> RowMatrix;
+typedef Eigen::Map<const Vector> In;
+typedef Eigen::Map<Vector> Out;
+
+struct Handle {
+  Model model;
+  std::vector<std::unique_ptr<Data>> data;  // one for each thread
+};
+
+enum Verb { INVERSE, FORWARD, MASS_MATRIX, VJP_ABA, VJP_RNEA };
+
+static pin::JointIndex add(Model &m, pin::JointIndex parent, int kind, const Vector3 &axis,
+                           const pin::SE3Tpl<Scalar, 0> &place, const std::string &name) {
+  switch (kind) {
+    case 0: return m.addJoint(parent, typename J::JointModelRX(), place, name);
+    case 1: return m.addJoint(parent, typename J::JointModelRY(), place, name);
+    case 2: return m.addJoint(parent, typename J::JointModelRZ(), place, name);
+    case 3: return m.addJoint(parent, typename J::JointModelRevoluteUnaligned(axis), place, name);
+    default: return m.addJoint(parent, typename J::JointModelFreeFlyer(), place, name);
+  }
+}
+
+extern "C" {
+
+// kind: 0, 1, 2 revolute about x, y, z; 3 revolute about `axis`; 4 free.
+Handle *pin_new(int n, const int *parent, const int *kind, const Scalar *axis,
+                const Scalar *rotation, const Scalar *position, const Scalar *mass,
+                const Scalar *com, const Scalar *inertia, const Scalar *gravity, int threads) {
+  try {
+    std::unique_ptr<Handle> h(new Handle);
+    for (int k = 0; k < n; ++k) {
+      const pin::SE3Tpl<Scalar, 0> place(Matrix3(Eigen::Map<const RowMatrix3>(rotation + 9 * k)),
+                                         Vector3(Eigen::Map<const Vector3>(position + 3 * k)));
+      const auto index = add(h->model, parent[k] + 1, kind[k],
+                             Eigen::Map<const Vector3>(axis + 3 * k), place, std::to_string(k));
+      const pin::InertiaTpl<Scalar, 0> body(mass[k], Eigen::Map<const Vector3>(com + 3 * k),
+                                            Matrix3(Eigen::Map<const RowMatrix3>(inertia + 9 * k)));
+      h->model.appendBodyToJoint(index, body, pin::SE3Tpl<Scalar, 0>::Identity());
+    }
+    h->model.gravity.linear() = Eigen::Map<const Vector3>(gravity);
+    for (int t = 0; t < threads; ++t) h->data.emplace_back(new Data(h->model));
+    return h.release();
+  } catch (const std::exception &) {
+    return nullptr;
+  }
+}
+
+void pin_delete(Handle *h) { delete h; }
+
+// x is qdd (inverse) or tau; out_q and out_v are read for VJPs only. All arrays are row major.
+void pin_run(Handle *h, int verb, int world, long batch, const Scalar *q, const Scalar *v,
+             const Scalar *x, const Scalar *by, Scalar *out, Scalar *out_q, Scalar *out_v,
+             Scalar *out_x) {
+  const Model &model = h->model;
+  const int nq = model.nq, nv = model.nv, threads = int(h->data.size());
+  const auto convention = world ? pin::Convention::WORLD : pin::Convention::LOCAL;
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int t = 0; t < threads; ++t) {
+    Data &data = *h->data[t];
+    Vector mu(nv);
+    for (long k = batch * t / threads; k < batch * (t + 1) / threads; ++k) {
+      const In qk(q + k * nq, nq), vk(v + k * nv, nv), xk(x + k * nv, nv), byk(by + k * nv, nv);
+      Out outk(out + k * nv, nv), gq(out_q + k * nv, nv), gv(out_v + k * nv, nv),
+          gx(out_x + k * nv, nv);
+      switch (verb) {
+        case INVERSE:
+          outk = pin::rnea(model, data, qk, vk, xk);
+          break;
+        case FORWARD:
+          outk = pin::aba(model, data, qk, vk, xk, convention);
+          break;
+        case MASS_MATRIX: {  // Pinocchio fills the upper triangle
+          pin::crba(model, data, qk, convention);
+          Eigen::Map<RowMatrix> full(out + k * nv * nv, nv, nv);
+          full = data.M.template selfadjointView<Eigen::Upper>();
+          break;
+        }
+        case VJP_ABA:  // all of d qdd / d (q, v, tau), then three products with the cotangent
+          pin::computeABADerivatives(model, data, qk, vk, xk);
+          outk = data.ddq;
+          data.Minv.template triangularView<Eigen::StrictlyLower>() = data.Minv.transpose();
+          gq.noalias() = data.ddq_dq.transpose() * byk;
+          gv.noalias() = data.ddq_dv.transpose() * byk;
+          gx.noalias() = data.Minv * byk;
+          break;
+        case VJP_RNEA:  // mu = M^-1 by; minus the derivatives of inverse dynamics, times mu
+          outk = pin::aba(model, data, qk, vk, xk, convention);
+          pin::computeRNEADerivatives(model, data, qk, vk, outk);
+          pin::cholesky::decompose(model, data);
+          mu = byk;
+          pin::cholesky::solve(model, data, mu);
+          gq.noalias() = -(data.dtau_dq.transpose() * mu);
+          gv.noalias() = -(data.dtau_dv.transpose() * mu);
+          gx = mu;
+          break;
+      }
+    }
+  }
+}
+}

@@ -1,0 +1,155 @@
+"""Pinocchio's C++ templates, compiled for this machine, one thread for each core.
+
+A VJP is formed in both ways open to a user of Pinocchio: all of d qdd / d (q, v, tau) by
+computeABADerivatives, times the cotangent; or mu = M^-1 lambda by Cholesky, times the derivatives of
+inverse dynamics (computeRNEADerivatives), which saves the product of matrices inside the former.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cases import Case, Entry, MissingPeerError, tangent
+from torch import Tensor
+
+from peers.conventions import Convention
+from peers.native import address, array, build
+
+NAME = "Pinocchio C++"
+DEFINES = (
+    "-DBOOST_MPL_LIMIT_LIST_SIZE=30",
+    "-DBOOST_MPL_LIMIT_VECTOR_SIZE=30",
+    "-DBOOST_MPL_CFG_NO_PREPROCESSED_HEADERS",
+    "-DBOOST_FUSION_INVOKE_MAX_ARITY=12",
+)
+"""What the wheel's own CMake target asks of those who include its headers."""
+
+CALLS = (  # verb, name of the variant, number in pinocchio.cpp, world convention
+    ("inverse", "", 0, 0),
+    ("forward", " (LOCAL)", 1, 0),
+    ("forward", " (WORLD)", 1, 1),
+    ("mass_matrix", " (LOCAL)", 2, 0),
+    ("mass_matrix", " (WORLD)", 2, 1),
+    ("forward_vjp", " (ABA derivatives)", 3, 0),
+    ("forward_vjp", " (RNEA derivatives)", 4, 0),
+)
+
+
+def library(dtype: torch.dtype) -> ctypes.CDLL:
+    """The compiled program.
+
+    Raises:
+        MissingPeerError: headers are missing, or the build failed.
+    """
+    try:
+        import pinocchio
+    except ImportError:
+        raise MissingPeerError('not installed (pip install "torchsko[bench]")') from None
+    include = Path(pinocchio.__file__).parents[4] / "include"
+    flags = [*DEFINES, f"-DSCALAR={'float' if dtype == torch.float32 else 'double'}"]
+    folders = (include, include / "pinocchio" / "deprecated", eigen())
+    flags += [f"-I{folder}" for folder in folders]
+    lib = build("pinocchio.cpp", flags, pinocchio.__version__)
+    lib.pin_new.restype = ctypes.c_void_p
+    lib.pin_delete.argtypes = [ctypes.c_void_p]
+    return lib
+
+
+def eigen() -> Path:
+    """Eigen's headers: the system's, or those inside the casadi wheel, which ADAM brings."""
+    candidates = [Path("/usr/include/eigen3"), Path("/usr/local/include/eigen3")]
+    try:
+        import casadi
+
+        candidates.append(Path(casadi.__file__).parent / "include" / "eigen3")
+    except ImportError:
+        pass
+    for folder in candidates:
+        if (folder / "Eigen" / "Core").exists():
+            return folder
+    raise MissingPeerError("no Eigen headers (apt install libeigen3-dev, or pip install casadi)")
+
+
+class Model:
+    """Pinocchio's model of a robot, with work space for every thread."""
+
+    def __init__(self, case: Case) -> None:
+        self._lib = library(case.dtype)
+        mech, scalar = case.robot.mech, np.dtype(str(case.dtype).removeprefix("torch."))
+        kinds = [
+            kind(name, axis)
+            for name, axis in zip(mech.joint_kinds, mech.axis.tolist(), strict=True)
+        ]
+        integers = [np.array(x, dtype=np.int32) for x in (mech.parents, kinds)]
+        fields = ("axis", "joint_rotation", "joint_position", "mass", "com", "inertia", "gravity")
+        tables = [array(getattr(mech, name)).astype(scalar) for name in fields]
+        pointers = [address(x) for x in (*integers, *tables)]
+        self._handle = ctypes.c_void_p(self._lib.pin_new(mech.num_bodies, *pointers, case.threads))
+        if not self._handle:
+            raise MissingPeerError("it refused the model")
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._lib.pin_delete(self._handle)
+
+    def call(self, verb: int, world: int, arrays: list[np.ndarray]) -> None:
+        """Run over a batch; see pin_run."""
+        batch = ctypes.c_long(len(arrays[0]))
+        self._lib.pin_run(self._handle, verb, world, batch, *map(address, arrays))
+
+
+def kind(name: str, axis: list[float]) -> int:
+    """Joint types by number, as in pinocchio.cpp."""
+    if name == "free":
+        return 4
+    if name != "revolute":
+        raise MissingPeerError(f"its trimmed build has no {name} joint")
+    unit = [k for k in range(3) if axis[k] == 1.0]
+    return unit[0] if unit else 3
+
+
+def enter(case: Case) -> list[Entry]:
+    """Both conventions where the algorithm has them."""
+    model, convention = Model(case), Convention(case)
+    q = case.q
+    if case.robot.floating_base:  # quaternions come x y z w
+        q = torch.cat([q[:, :3], q[:, 4:7], q[:, 3:4], q[:, 7:]], -1)
+
+    def entry(verb: str, variant: str, number: int, world: int) -> Entry:
+        x = convention.accel if verb == "inverse" else convention.force
+        given = (q, convention.velocity, x, convention.cotangent)
+        inputs = [array(part.to(case.dtype)) for part in given]
+        n = case.robot.mech.num_dof
+        shape = (case.batch, n, n) if verb == "mass_matrix" else (case.batch, n)
+        out = np.empty(shape, dtype=inputs[0].dtype)
+        gradients = [np.empty_like(inputs[1]) for _ in range(3 if verb == "forward_vjp" else 0)]
+        results = [out, *(gradients or [out] * 3)]
+
+        def run() -> list[np.ndarray]:
+            model.call(number, world, [*inputs, *results])
+            return results
+
+        return Entry(NAME + variant, verb, run, _back(case, convention, verb))
+
+    return [entry(*call) for call in CALLS]
+
+
+def _back(case: Case, convention: Convention, verb: str) -> Callable[[Any], tuple[Tensor, ...]]:
+    def ours(results: Any) -> tuple[Tensor, ...]:
+        found = [torch.from_numpy(x)[case.checked].double() for x in results]
+        if verb != "forward_vjp":
+            return getattr(convention, verb)(found[0])
+        none = torch.zeros_like(case.q[case.checked], dtype=torch.float64)
+        more_q, dqd, dtau = convention.gradients(none, found[2], found[3])
+        (step,) = convention.inverse(found[1])  # a tangent, ordered as velocities are
+        q = case.q[case.checked].double()
+        return (
+            *convention.forward(found[0]), step + tangent(case.robot.mech, q, more_q), dqd, dtau
+        )  # fmt: skip
+
+    return ours
