@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from strategies import random_mechanism
@@ -31,9 +32,13 @@ class Verb:
     call: Callable[..., Tensor | tuple[Tensor, ...]]
 
     def reads(self, mech: ts.Mechanism) -> tuple[str, ...]:
-        """Names of all its tensor inputs; armature only where the mechanism has some."""
-        parameters = [p for p in self.parameters if p != "armature" or mech.has_armature]
-        return (*self.states, *parameters)
+        """Names of all its tensor inputs.
+
+        Giving a tensor as armature or axis takes a shortcut away from a mechanism that has no
+        armature, or coordinate axes only; such a mechanism keeps its own.
+        """
+        kept = {"armature": not mech.has_armature, "axis": mech.aligned}
+        return (*self.states, *(p for p in self.parameters if not kept.get(p, False)))
 
     def __call__(self, mech: ts.Mechanism, **inputs: Tensor) -> tuple[Tensor, ...]:
         """Results as a tuple; parameters among the inputs replace the mechanism's."""
@@ -68,9 +73,31 @@ def _frames(mech: ts.Mechanism) -> tuple[str, ...]:
     return mech.frame_names
 
 
+def _reachable(mech: ts.Mechanism) -> list[str]:
+    """The frame of a body that a free joint carries: it can accelerate in every direction."""
+    return [mech.body_names[mech.joint_kinds.index("free")]]
+
+
+def _hybrid(mech: ts.Mechanism, **states: Tensor) -> tuple[Tensor, ...]:
+    return ts.hybrid_dynamics(mech, prescribed=mech.joint_names[::2], **states)
+
+
 VERBS = (
     Verb("inverse_dynamics", ("q", "qd", "qdd", "f_ext"), DYNAMIC, ts.inverse_dynamics),
     Verb("forward_dynamics", ("q", "qd", "tau", "f_ext"), DYNAMIC, ts.forward_dynamics),
+    Verb(
+        "inverse_dynamics.composite",
+        ("q", "qd", "qdd", "f_ext"),
+        DYNAMIC,
+        partial(ts.inverse_dynamics, method="composite"),
+    ),
+    Verb(
+        "forward_dynamics.composite",
+        ("q", "qd", "tau", "f_ext"),
+        DYNAMIC,
+        partial(ts.forward_dynamics, method="composite"),
+    ),
+    Verb("hybrid_dynamics", ("q", "qd", "tau", "qdd", "f_ext"), DYNAMIC, _hybrid),
     Verb("mass_matrix", ("q",), SYSTEM, ts.mass_matrix),
     Verb(
         "bias_force",
@@ -91,6 +118,24 @@ VERBS = (
         ("q",),
         (*KINEMATIC, *FRAMES),
         lambda mech, q: ts.frame_jacobian(mech, q, _frames(mech)),
+    ),
+    Verb(
+        "operational_space_compliance",
+        ("q",),
+        (*SYSTEM, *FRAMES),
+        lambda mech, q: ts.operational_space_compliance(mech, q, mech.frame_names[-2:]),
+    ),
+    Verb(
+        "operational_space_inertia",
+        ("q",),
+        (*SYSTEM, *FRAMES),
+        lambda mech, q: ts.operational_space_inertia(mech, q, _reachable(mech)),
+    ),
+    Verb(
+        "consistent_jacobian_inverse",
+        ("q",),
+        (*SYSTEM, *FRAMES),
+        lambda mech, q: ts.consistent_jacobian_inverse(mech, q, _reachable(mech)),
     ),
     Verb("integrate", ("q", "step"), (), ts.integrate),
     Verb("difference", ("start", "end"), (), ts.difference),
@@ -115,17 +160,23 @@ VERBS = (
 )
 
 
-def mixed_tree(armature: bool = False) -> ts.Mechanism:
+def mixed_tree(*, armature: bool = False, aligned: bool = False) -> ts.Mechanism:
     """All kinds of joints, branched, in an order that is not breadth first; springs on each.
 
     One link is merged into a moving body, one into the inertial frame.
+
+    Args:
+        armature: give every joint some.
+        aligned: turn every axis to the z axis of its joint frame.
     """
     kinds = ["revolute", "prismatic", "spherical", "free", "fixed", "fixed"]
     mech = random_mechanism(kinds, [-1, 0, 1, 0, 1, -1], seed=3, armature=armature)
     g = torch.Generator().manual_seed(4)
     reference, _ = mech.random_state(generator=g)
     stiffness = torch.rand(mech.num_dof, generator=g, dtype=torch.float64)
-    return mech.replace(stiffness=stiffness, spring_reference=reference)
+    mech = mech.replace(stiffness=stiffness, spring_reference=reference)
+    z = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+    return mech.replace(axis=z.expand(4, 3), aligned=True) if aligned else mech
 
 
 def sample(mech: ts.Mechanism, name: str, batch: tuple[int, ...], g: torch.Generator) -> Tensor:
@@ -166,9 +217,28 @@ def inputs(
     return {name: sample(mech, name, batch, g) for name in verb.reads(mech)}
 
 
-CASES = {f"{verb.name}-bare": (verb, mixed_tree()) for verb in VERBS} | {
-    f"{verb.name}-armature": (verb, mixed_tree(armature=True))
-    for verb in VERBS
-    if "armature" in verb.parameters
-}
-"""Every verb on the mixed tree; those that read the armature also on one that has some."""
+SAME_CODE = (
+    "bias_force",
+    "hybrid_dynamics",
+    "operational_space_compliance",
+    "operational_space_inertia",
+    "consistent_jacobian_inverse",
+    "innovations.inverse",
+)
+"""Verbs that read the armature only through others that are tested with it."""
+SHORTCUT = ("forward_dynamics", "innovations.solve", "innovations.whiten", "hybrid_dynamics")
+
+CASES = (
+    {f"{verb.name}-bare": (verb, mixed_tree()) for verb in VERBS}
+    | {
+        f"{verb.name}-armature": (verb, mixed_tree(armature=True))
+        for verb in VERBS
+        if "armature" in verb.parameters and verb.name not in SAME_CODE
+    }
+    | {
+        f"{verb.name}-aligned": (verb, mixed_tree(aligned=True))
+        for verb in VERBS
+        if verb.name in SHORTCUT
+    }
+)
+"""Every verb on the mixed tree; what reads the armature, or takes a shortcut, in those settings too."""
