@@ -1,6 +1,6 @@
 """Motors track a sway, with feedback alone and with feed-forward torque (Isobe and Yagi, Fig. 8).
 
-Cut into another system, the feed-forward learns of it by data alone. Needs "torchsko[plot]".
+Of another connectivity the feed-forward learns by data alone. Needs pip install "torchsko[plot]".
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main():
     args = parser.parse_args()
     time = torch.linspace(0, 2, args.steps + 1, dtype=torch.float64)
     target, model = torch.stack([sway(t)[0] for t in time.tolist()]), links(TREE)
-    fig, axes = plt.subplots(2, 2, sharex=True, sharey="row", layout="tight", figsize=(9, 5.5))
+    fig, axes = plt.subplots(2, 2, sharex=True, sharey="row", figsize=(9, 5.5))
     for (title, parents), (top, bottom) in zip(CASES.items(), axes.T, strict=True):
         found = track(model, parents, args.steps, 2 / args.steps)
         for (name, color), q in zip(COLORS.items(), found, strict=True):
@@ -72,7 +72,7 @@ def main():
         bottom.set(xlabel="time [s]", ylabel="its error [deg]")
         top.label_outer(), bottom.label_outer()
     axes[0, 0].legend(frameon=False)
-    fig.savefig(args.out / "motor_tracking.png", dpi=150)
+    fig.savefig(args.out / "motor_tracking.png", dpi=150, bbox_inches="tight")
 
 
 if __name__ == "__main__":
