@@ -3,12 +3,15 @@
 import pytest
 import torch
 from strategies import BATCHES, KINDS, random_mechanism
-from verbs import CASES, VERBS, inputs
+from verbs import CASES, VERBS, WITH_PARAMETERS, inputs
 
 FULL_RANK = ("operational_space_inertia", "consistent_jacobian_inverse")
 """Verbs that invert a 6 x 6 compliance: fewer than six dofs leave nothing to invert."""
 
 cases = pytest.mark.parametrize(("verb", "mech"), CASES.values(), ids=CASES)
+cases_with_parameters = pytest.mark.parametrize(
+    ("verb", "mech"), WITH_PARAMETERS.values(), ids=WITH_PARAMETERS
+)
 
 
 def one_by_one(verb, mech, given, batch, shapes) -> tuple[torch.Tensor, ...]:
@@ -33,10 +36,8 @@ def test_a_batch_is_its_samples(verb, mech, batch):
     torch.testing.assert_close(verb(mech, **given), alone)
 
 
-@cases
+@cases_with_parameters
 def test_batches_of_states_and_of_parameters_broadcast(verb, mech):
-    if not verb.parameters:
-        pytest.skip("reads no parameter")
     shapes = {name: (3, 1) if name in verb.states else (2,) for name in verb.reads(mech)}
     given = {name: inputs(mech, verb, shape)[name] for name, shape in shapes.items()}
     alone = one_by_one(verb, mech, given, (3, 2), shapes)

@@ -5,11 +5,14 @@ import warnings
 import pytest
 import torch
 from torch.func import jacfwd, jacrev, jvp, vjp, vmap
-from verbs import CASES, inputs
+from verbs import CASES, WITH_PARAMETERS, inputs
 
 import torchsko as ts
 
 cases = pytest.mark.parametrize(("verb", "mech"), CASES.values(), ids=CASES)
+cases_with_parameters = pytest.mark.parametrize(
+    ("verb", "mech"), WITH_PARAMETERS.values(), ids=WITH_PARAMETERS
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +39,8 @@ def test_vmap_over_states_alone_shares_the_robot(verb, mech):
     torch.testing.assert_close(vmap(fn, in_dims=dims)(*mixed), fn(*mixed))
 
 
-@cases
+@cases_with_parameters
 def test_vmap_over_parameters_alone_shares_the_state(verb, mech):
-    if not verb.parameters:
-        pytest.skip("reads no parameter")
     batched, single = inputs(mech, verb, (3,)), inputs(mech, verb)
     mixed = [single[name] if name in verb.states else batched[name] for name in batched]
     dims = tuple(None if name in verb.states else 0 for name in batched)

@@ -242,3 +242,6 @@ CASES = (
     }
 )
 """Every verb on the mixed tree; what reads the armature, or takes a shortcut, in those settings too."""
+
+WITH_PARAMETERS = {label: case for label, case in CASES.items() if case[0].parameters}
+"""Those whose result depends on a parameter of the mechanism."""
