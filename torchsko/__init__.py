@@ -29,6 +29,7 @@ from torchsko.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.dynamics import mass_matrix as mass_matrix
 from torchsko.dynamics import passive_force as passive_force
+from torchsko.errors import CompilerError as CompilerError
 from torchsko.errors import FusedError as FusedError
 from torchsko.errors import MechanismError as MechanismError
 from torchsko.errors import MissingExtraError as MissingExtraError
@@ -37,6 +38,9 @@ from torchsko.errors import ShapeError as ShapeError
 from torchsko.errors import SingularError as SingularError
 from torchsko.errors import TorchskoError as TorchskoError
 from torchsko.errors import TreeError as TreeError
+from torchsko.fused.api import fuse as fuse
+from torchsko.fused.call import FusedCall as FusedCall
+from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
 from torchsko.kinematics import Pose as Pose
 from torchsko.kinematics import forward_kinematics as forward_kinematics
 from torchsko.kinematics import frame_jacobian as frame_jacobian

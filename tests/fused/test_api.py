@@ -1,0 +1,304 @@
+"""A fused mechanism gives what the eager functions give."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch.autograd import gradcheck, gradgradcheck
+
+import torchsko as ts
+from tests.strategies import mechanisms
+from torchsko.errors import CompilerError, FusedError, ShapeError
+from torchsko.fused import kernel
+
+FRAMES = ("link7", "link4")
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return ts.load(ts.robots.panda)
+
+
+@pytest.fixture(scope="module")
+def fast(arm):
+    return ts.fuse(arm)
+
+
+def state(mech, *batch, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    q, qd = mech.random_state(*batch, generator=g)
+    tau = torch.randn(qd.shape, generator=g, dtype=qd.dtype)
+    f_ext = torch.randn((*batch, mech.num_bodies, 6), generator=g, dtype=qd.dtype)
+    return q, qd, tau, f_ext
+
+
+def innovations(mech, q):
+    return ts.innovations(ts.assemble(mech, q))
+
+
+def assert_same(mine, theirs, tolerance=1e-12):
+    mine = mine if isinstance(mine, tuple) else (mine,)
+    theirs = theirs if isinstance(theirs, tuple) else (theirs,)
+    for x, y in zip(mine, theirs, strict=True):
+        assert x.dtype == y.dtype
+        scale = float(y.detach().abs().max()) if y.numel() else 1.0
+        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance * max(scale, 1e-3))
+
+
+VERBS = {
+    "forward_dynamics": lambda ts, m, q, qd, x, f: ts.forward_dynamics(*m, q, qd, x),
+    "forward_dynamics, pushed": lambda ts, m, q, qd, x, f: ts.forward_dynamics(*m, q, qd, x, f),
+    "inverse_dynamics": lambda ts, m, q, qd, x, f: ts.inverse_dynamics(*m, q, qd, x),
+    "inverse_dynamics, pushed": lambda ts, m, q, qd, x, f: ts.inverse_dynamics(*m, q, qd, x, f),
+    "bias_force": lambda ts, m, q, qd, x, f: ts.bias_force(*m, q, qd, f),
+    "mass_matrix": lambda ts, m, q, qd, x, f: ts.mass_matrix(*m, q),
+    "forward_kinematics": lambda ts, m, q, qd, x, f: ts.forward_kinematics(*m, q),
+    "frame_pose": lambda ts, m, q, qd, x, f: ts.frame_pose(*m, q, list(FRAMES)),
+    "frame_jacobian": lambda ts, m, q, qd, x, f: ts.frame_jacobian(*m, q, FRAMES),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+def test_verbs_agree_with_eager(arm, fast, verb, batch):
+    call = VERBS[verb]
+    assert_same(call(fast, (), *state(arm, *batch)), call(ts, (arm,), *state(arm, *batch)))
+
+
+def test_solve_and_logdet_are_those_of_the_innovations(arm, fast):
+    q, _, x, _ = state(arm, 5)
+    assert_same(fast.solve(q, x), innovations(arm, q).solve(x))
+    assert_same(fast.logdet(q), innovations(arm, q).logdet())
+
+
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
+def test_a_step_is_a_rollout_of_one_step(arm, fast, method):
+    if method == "rk4":
+        arm = two_links()
+        fast = ts.fuse(arm)
+    q, qd, tau, _ = state(arm, 4)
+    qs, qds = ts.rollout(arm, q, qd, tau[:, None], steps=1, dt=0.01, method=method)
+    assert_same(fast.step(q, qd, tau, 0.01, method=method), (qs[:, 1], qds[:, 1]))
+    each = fast.step(q, qd, tau, torch.full((4,), 0.01, dtype=q.dtype), method=method)
+    assert_same(each, (qs[:, 1], qds[:, 1]))
+
+
+def test_states_broadcast(arm, fast):
+    q, qd, tau, _ = state(arm, 4)
+    assert_same(
+        fast.forward_dynamics(q, qd[:1], tau[0]), ts.forward_dynamics(arm, q, qd[:1], tau[0])
+    )
+
+
+@pytest.mark.parametrize("verb", ["forward_dynamics", "inverse_dynamics, pushed", "mass_matrix"])
+def test_gradients_agree_with_eager(arm, fast, verb):
+    gradients = []
+    for module, first in ((fast, ()), (ts, (arm,))):
+        inputs = [x.requires_grad_() for x in state(arm, 3)]
+        out = VERBS[verb](module, first, *inputs)
+        gradients.append(
+            torch.autograd.grad(out.sin().sum(), inputs, allow_unused=True, materialize_grads=True)
+        )
+    assert_same(gradients[0], gradients[1], 1e-10)
+
+
+def two_links():
+    return (
+        ts.MechanismBuilder("two links")
+        .link("upper", mass=1.0, com=[0.1, 0.2, -0.3], inertia=[[0.2, 0, 0], [0, 0.3, 0], [0, 0, 0.4]])
+        .joint("shoulder", "revolute", child="upper", axis=[0, 1, 0])
+        .link("lower", mass=0.5, com=[0.2, 0, 0.1], inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
+        .joint("elbow", "prismatic", child="lower", parent="upper", axis=[1, 0, 0])
+        .build()
+    )  # fmt: skip
+
+
+def test_gradcheck_and_gradgradcheck_of_forward_dynamics():
+    mech = two_links()
+    fast = ts.fuse(mech)
+    q, qd, tau, f_ext = (x.requires_grad_() for x in state(mech, 2))
+    assert gradcheck(fast.forward_dynamics, (q, qd, tau, f_ext), check_forward_ad=True)
+    assert gradgradcheck(fast.forward_dynamics, (q, qd, tau), check_fwd_over_rev=True)
+
+
+def test_transforms_of_forward_dynamics_agree():
+    mech = two_links()
+    fast = ts.fuse(mech)
+    q, qd, tau, _ = state(mech, 3)
+
+    def eager(q, qd, tau):
+        return ts.forward_dynamics(mech, q, qd, tau)
+
+    for transform in (torch.func.jacrev, torch.func.jacfwd, torch.func.hessian):
+        mine = torch.func.vmap(transform(fast.forward_dynamics, (0, 1)))(q, qd, tau)
+        theirs = torch.func.vmap(transform(eager, (0, 1)))(q, qd, tau)
+        for x, y in zip(_leaves(mine), _leaves(theirs), strict=True):
+            assert_same(x, y, 1e-10)
+
+
+def _leaves(tree):
+    return torch.utils._pytree.tree_leaves(tree)
+
+
+def test_forward_dynamics_saves_its_inputs_and_its_result(arm, fast):
+    inputs = [x.requires_grad_() for x in state(arm, 50)[:3]]
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        qdd = fast.forward_dynamics(*inputs)
+    assert {x.data_ptr() for x in saved} == {x.data_ptr() for x in (*inputs, qdd)}
+
+
+def test_value_and_gradients_come_from_one_call(arm, fast):
+    q, qd, tau, _ = state(arm, 6)
+    weights = torch.cos(q)
+    qdd, gradients = fast.forward_dynamics_vjp(q, qd, tau, weights)
+    expected, pull = torch.func.vjp(lambda *x: ts.forward_dynamics(arm, *x), q, qd, tau)
+    assert_same((qdd, *gradients), (expected, *pull(weights)), 1e-10)
+
+
+def test_a_compiled_simulation_step_agrees_in_value_and_gradient(arm, fast):
+    def step(dynamics, q, qd, tau):
+        qd = qd + 0.01 * dynamics(q, qd, tau)
+        return q + 0.01 * qd, qd
+
+    compiled = torch.compile(
+        lambda *x: step(fast.forward_dynamics, *x), fullgraph=True, backend="aot_eager"
+    )
+    results = []
+    for fn in (compiled, lambda *x: step(lambda *y: ts.forward_dynamics(arm, *y), *x)):
+        inputs = [x.requires_grad_() for x in state(arm, 3)[:3]]
+        out = fn(*inputs)
+        results.append((*out, *torch.autograd.grad(out[1].sin().sum(), inputs)))
+    assert_same(results[0], results[1], 1e-10)
+
+
+def test_frames_that_were_never_asked_for_compile_as_eager_operations(arm):
+    fast = ts.fuse(arm)
+    q = state(arm, 3)[0]
+    compiled = torch.compile(
+        lambda q: fast.frame_jacobian(q, FRAMES), fullgraph=True, backend="aot_eager"
+    )
+    assert_same(compiled(q), ts.frame_jacobian(arm, q, FRAMES))
+
+
+PARAMETERS = ("mass", "com", "inertia", "damping", "armature", "gravity")
+
+
+@pytest.fixture(scope="module")
+def learnable():
+    mech = two_links()
+    return mech, ts.fuse(mech, inputs=PARAMETERS)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_parameters_as_inputs_have_values_and_gradients(learnable, shared):
+    mech, fast = learnable
+    state_ = state(mech, 5)
+    g = torch.Generator().manual_seed(1)
+    results = []
+    for module in (fast, ts):
+        values = {}
+        for name in PARAMETERS:
+            value = getattr(mech, name) + 0.1
+            value = value if shared else value.expand(5, *value.shape) * 1.0
+            values[name] = value.clone().requires_grad_()
+        inputs = [x.clone().requires_grad_() for x in state_]
+        if module is ts:
+            out = ts.forward_dynamics(mech.replace(**values), *inputs)
+        else:
+            out = fast.replace(**values).forward_dynamics(*inputs)
+        weights = torch.randn(out.shape, generator=g.manual_seed(1), dtype=out.dtype)
+        leaves = (*inputs, *values.values())
+        results.append((out, *torch.autograd.grad((out * weights).sum(), leaves)))
+    assert_same(results[0], results[1], 1e-10)
+
+
+def test_parameters_with_batch_dimensions_are_inputs_unasked():
+    mech = two_links()
+    mech = mech.replace(mass=mech.mass * torch.tensor([[1.0], [2.0], [3.0]], dtype=mech.dtype))
+    q, qd, tau, _ = state(mech, 3)
+    assert_same(fuse(mech).forward_dynamics(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
+
+
+def test_gradients_that_constants_would_lose_are_refused():
+    mech = two_links()
+    learned = mech.replace(mass=mech.mass.clone().requires_grad_())
+    with pytest.raises(FusedError, match="mass"):
+        ts.fuse(learned)
+    with pytest.raises(FusedError, match="inputs="):
+        ts.fuse(mech).replace(mass=mech.mass)
+    with pytest.raises(FusedError, match="damping"):
+        ts.fuse(mech, inputs=("dampning",))
+
+
+def test_float32_agrees_to_single_precision(arm):
+    mech = arm.to(torch.float32)
+    q, qd, tau, _ = state(mech, 50)
+    fast = ts.fuse(mech)
+    double = ts.forward_dynamics(arm, q.double(), qd.double(), tau.double())
+    assert_same(fast.forward_dynamics(q, qd, tau), double.float(), 1e-5)
+    with pytest.raises(ShapeError, match="float64"):
+        fast.forward_dynamics(q.double(), qd.double(), tau.double())
+
+
+def kinetic_energy(mech, q, qd):
+    return 0.5 * (qd * (ts.mass_matrix(mech, q) @ qd[..., None])[..., 0]).sum(-1)
+
+
+def test_any_function_of_a_mechanism_can_be_fused(arm):
+    q, qd, *_ = state(arm, 2, 3)
+    energy = ts.fuse(kinetic_energy, arm)
+    assert_same(energy(q, qd), kinetic_energy(arm, q, qd))
+    assert_same(energy(qd=qd, q=q[0, 0]), kinetic_energy(arm, q[0, 0], qd))
+    gradient = ts.fuse(torch.func.grad(kinetic_energy, 1), arm)
+    theirs = torch.autograd.grad(kinetic_energy(arm, q.requires_grad_(), qd).sum(), q)
+    assert_same(gradient(q.detach(), qd), theirs)
+
+
+def test_nested_results_optional_tensors_and_constants_pass(arm):
+    def both(mech, q, qd, tau, f_ext=None, *, frames=("link7",), scale=None):
+        qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
+        return {
+            "qdd": qdd if scale is None else qdd * scale,
+            "pose": ts.frame_pose(mech, q, frames),
+        }
+
+    q, qd, tau, f_ext = state(arm, 4)
+    fused = ts.fuse(both, arm, shapes={"scale": ()})
+    for options in (
+        {},
+        {"f_ext": f_ext},
+        {"frames": ["link4"]},
+        {"scale": torch.tensor(2.0, dtype=q.dtype)},
+    ):
+        mine, theirs = fused(q, qd, tau, **options), both(arm, q, qd, tau, **options)
+        assert_same(mine["qdd"], theirs["qdd"])
+        assert isinstance(mine["pose"], ts.Pose)
+        assert_same(tuple(mine["pose"]), tuple(theirs["pose"]))
+    with pytest.raises(FusedError, match="shapes="):
+        ts.fuse(both, arm)(q, qd, tau, scale=q)
+    with pytest.raises(FusedError, match="mech"):
+        ts.fuse(both)
+
+
+def test_without_a_compiler_results_are_the_same(arm, monkeypatch):
+    def none(*args):
+        raise CompilerError("no C++ compiler")
+
+    monkeypatch.setattr(kernel, "find_toolchain", none)
+    fast = ts.fuse(arm)
+    q, qd, tau, _ = state(arm, 4)
+    with pytest.warns(UserWarning, match="eager"):
+        assert_same(fast.forward_dynamics(q, qd, tau), ts.forward_dynamics(arm, q, qd, tau))
+
+
+@settings(max_examples=4)
+@given(mechanisms())
+def test_random_mechanisms_agree(mech):
+    fast = ts.fuse(mech)
+    q, qd, x, f_ext = state(mech, 3)
+    theirs = ts.inverse_dynamics(mech, q, qd, x, f_ext)
+    assert_same(fast.inverse_dynamics(q, qd, x, f_ext), theirs, 1e-11)
+    assert_same(fast.mass_matrix(q), ts.mass_matrix(mech, q), 1e-11)
+    if not mech.singular_joints:
+        theirs = ts.forward_dynamics(mech, q, qd, x, f_ext)
+        assert_same(fast.forward_dynamics(q, qd, x, f_ext), theirs, 1e-8)

@@ -1,0 +1,80 @@
+"""`fuse`: a mechanism's dynamics, or any function of it, as kernels compiled for it.
+
+The kernels are traced from the eager functions (`torchsko.dynamics` and friends) with the numbers of
+the mechanism as constants, so zeros and ones fold; parameters named in ``inputs`` stay inputs, with
+gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import overload
+
+from torchsko.errors import FusedError
+from torchsko.fused.call import FusedCall
+from torchsko.fused.mechanism import FusedMechanism
+from torchsko.fused.workshop import Eager, Workshop
+from torchsko.mechanism.mechanism import Mechanism
+
+
+@overload
+def fuse(target: Mechanism, mech: None = None, *, inputs: Sequence[str] = ()) -> FusedMechanism: ...
+
+
+@overload
+def fuse(
+    target: Eager,
+    mech: Mechanism,
+    *,
+    inputs: Sequence[str] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> FusedCall: ...
+
+
+def fuse(
+    target: Mechanism | Eager,
+    mech: Mechanism | None = None,
+    *,
+    inputs: Sequence[str] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> FusedMechanism | FusedCall:
+    """Compile a mechanism's dynamics, or a function of it, to one kernel a call.
+
+    Kernels are built when first called, within seconds, and kept on disk (see
+    `torchsko.fused.build.cache_directory`). Without a C++ compiler the eager functions run, after a
+    warning.
+
+    Args:
+        target: a mechanism, or an eager function whose first argument is one.
+        mech: with a function: the mechanism to compile it for.
+        inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
+            stay inputs: `replace` changes them without a new build, and gradients reach them. All
+            others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
+        shapes: with a function: shapes, for one sample, of its arguments that are not called q, qd,
+            qdd, tau or f_ext.
+
+    Returns:
+        For a mechanism an object with the verbs of `torchsko` (`FusedMechanism`); for a function
+        another of the same arguments, less the mechanism.
+
+    Raises:
+        FusedError: an unknown parameter, one that requires a gradient but is no input, or an argument
+            of unknown shape.
+
+    Example:
+        >>> import torch, torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> fast = ts.fuse(arm)
+        >>> q, qd = arm.random_state(1000)
+        >>> qdd = fast.forward_dynamics(q, qd, torch.zeros_like(qd))
+        >>> torch.allclose(qdd, ts.forward_dynamics(arm, q, qd, torch.zeros_like(qd)))
+        True
+    """
+    if isinstance(target, Mechanism):
+        return FusedMechanism(Workshop(target, inputs), target)
+    if mech is None:
+        raise FusedError(
+            "fuse() got a function and no mechanism.\nKernels are compiled for one mechanism.\n"
+            "Call ts.fuse(fn, mech)."
+        )
+    return FusedCall(target, Workshop(mech, inputs), mech, shapes or {})

@@ -1,0 +1,130 @@
+"""Where the fused functions of one mechanism are made and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from torch import Tensor
+
+from torchsko.algebra.tree import unknown_name
+from torchsko.errors import FusedError, ShapeError
+from torchsko.fused.program import Port
+from torchsko.fused.register import FusedFunction, Pullback, Tensors
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+
+Eager = Callable[..., Any]
+
+
+class Workshop:
+    """Makes fused functions of one mechanism, and keeps them.
+
+    Attributes:
+        parameters: names of the parameters that are inputs.
+    """
+
+    def __init__(self, mech: Mechanism, inputs: Sequence[str]) -> None:
+        for name in inputs:
+            if name not in PARAMETERS:
+                raise FusedError(unknown_name("parameter", name, tuple(PARAMETERS)))
+        batched = [
+            name for name, shape in PARAMETERS.items() if getattr(mech, name).ndim > len(shape)
+        ]
+        self.parameters = tuple(dict.fromkeys([*inputs, *batched]))
+        _refuse_lost_gradients(mech, self.parameters)
+        # Replaced by itself, a parameter is no longer assumed to be absent or aligned.
+        self._mech = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
+        self._made: dict[Any, FusedFunction] = {}
+        self._lock = threading.Lock()
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Shape of an argument for one sample, None if its name says nothing."""
+        mech = self._mech
+        if name in PARAMETERS:
+            sizes = (getattr(mech, s) if isinstance(s, str) else s for s in PARAMETERS[name])
+            return tuple(sizes)
+        states = {"q": (mech.num_q,), "f_ext": (mech.num_bodies, 6), "dt": ()}
+        states |= dict.fromkeys(("qd", "qdd", "tau", "x"), (mech.num_dof,))
+        return states.get(name)
+
+    def find(self, key: Any) -> FusedFunction | None:
+        """A function made before."""
+        return self._made.get(key)
+
+    def make(
+        self,
+        key: Any,
+        fn: Eager,
+        arguments: Mapping[str, tuple[int, ...]],
+        num_outputs: int = 1,
+        pullback: Pullback | None = None,
+        *,
+        broadcasts: bool = True,
+    ) -> FusedFunction:
+        """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
+
+        ``broadcasts`` says that fn takes batches as it is.
+        """
+        with self._lock:
+            if key not in self._made:
+                ports = [Port(name, shape) for name, shape in arguments.items()]
+                ports += [Port(name, cast(tuple, self.shape(name))) for name in self.parameters]
+
+                def batched(*tensors: Tensor) -> Any:
+                    return fn(*self.split(tensors, scalar=False))
+
+                self._made[key] = FusedFunction(
+                    lambda *tensors: fn(*self.split(tensors, scalar=True)),
+                    ports,
+                    num_outputs=num_outputs,
+                    pullback=pullback,
+                    batched=batched if broadcasts else None,
+                )
+            return self._made[key]
+
+    def split(self, tensors: Tensors, *, scalar: bool) -> tuple[Any, ...]:
+        """The mechanism with its parameters taken from the last tensors, then the other tensors."""
+        num_states = len(tensors) - len(self.parameters)
+        like = tensors[0]
+        mech = self._mech
+        if mech.dtype != like.dtype:
+            mech = mech.to(like.dtype)
+        if mech.device != like.device:
+            mech = mech.to(like.device)
+        values = dict(zip(self.parameters, tensors[num_states:], strict=True))
+        return mech.replace(scalar=scalar, **values), *tensors[:num_states]
+
+
+def _refuse_lost_gradients(mech: Mechanism, inputs: Sequence[str]) -> None:
+    lost = [n for n in PARAMETERS if n not in inputs and getattr(mech, n).requires_grad]
+    if lost:
+        raise FusedError(
+            f"{', '.join(lost)} of {mech.name!r} require gradients.\n"
+            "As constants of a kernel they would get none.\n"
+            f"Call ts.fuse(..., inputs={tuple(lost)}), or detach them."
+        )
+
+
+def refuse_constants(workshop: Workshop, changes: Mapping[str, Tensor]) -> None:
+    """Refuse new values of parameters that are constants of the kernels.
+
+    Raises:
+        FusedError: names them, and what to call instead.
+    """
+    constant = tuple(name for name in changes if name not in workshop.parameters)
+    if constant:
+        raise FusedError(
+            f"{', '.join(constant)} cannot be replaced: constants of the kernels.\n"
+            f"Inputs are: {', '.join(workshop.parameters) or 'none'}.\n"
+            f"Call ts.fuse(..., inputs={(*workshop.parameters, *constant)})."
+        )
+
+
+def check_dtype(mech: Mechanism, x: Tensor) -> None:
+    """Refuse another dtype than the mechanism's, as eager functions do; kernels check the rest."""
+    if x.dtype is not mech.mass.dtype:
+        raise ShapeError(
+            f"the state is {x.dtype}, the mechanism {mech.dtype}.\n"
+            f"Nothing is cast in silence.\nPass it .to({mech.dtype}), or fuse mech.to({x.dtype})."
+        )
