@@ -112,6 +112,41 @@ def report(links: int, batch: int, passes: int, device: str) -> list[str]:
     return missed
 
 
+def stressed(links: int) -> dict[str, ts.Mechanism]:
+    """Chains that are hard on float32."""
+    mech = ts.load(chain(links), dtype=torch.float32)
+    every = torch.arange(links)
+
+    def heavier(where: Tensor) -> ts.Mechanism:
+        factor = torch.where(where, 1000.0, 1.0)
+        return mech.replace(mass=mech.mass * factor, inertia=mech.inertia * factor[:, None, None])
+
+    return {
+        "random angles, equal links": mech,
+        "almost straight, equal links": mech.replace(
+            lower=1e-3 * mech.lower, upper=1e-3 * mech.upper
+        ),
+        "random angles, every second link 1000 x": heavier(every % 2 == 0),
+        "random angles, 1000 x at the tip": heavier(every == links - 1),
+    }
+
+
+def report_accuracy(links: int) -> None:
+    """Print errors of float32 forward dynamics where the scan composes in float32, and in float64."""
+    g = torch.Generator().manual_seed(0)
+    for name, mech in stressed(links).items():
+        q, qd = mech.random_state(4, generator=g)
+        tau = torch.randn(qd.shape, generator=g)
+        double = (x.double() for x in (q, qd, tau))
+        exact = ts.forward_dynamics(mech.to(torch.float64), *double)
+        model = assemble_level_free(mech, q, qd)
+        found = [ts.forward_dynamics(mech, q, qd, tau)] + [
+            ts.innovations(model, method="scan", accumulate=dtype).forward_dynamics(tau)
+            for dtype in (torch.float32, torch.float64)
+        ]
+        print(f"| {name} | {links} |", " | ".join(f"{error(x, exact):.1e}" for x in found), "|")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--links", type=int, nargs="+", default=[64, 256, 1024])
@@ -133,6 +168,11 @@ def main() -> None:
             for batch in args.batches
             for line in report(links, batch, args.passes, args.device)
         ]
+        print(
+            "\n| chain | links | sweep | scan in float32 | scan in float64 |\n|---|---|---|---|---|"
+        )
+        for links in args.links:
+            report_accuracy(links)
     sys.exit("\n".join(missed) or None)
 
 

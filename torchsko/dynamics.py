@@ -123,7 +123,7 @@ def forward_dynamics(
         f_ext: as in `inverse_dynamics`.
         method: "articulated", the articulated-body sweeps, O(N), or "composite", the mass matrix and
             its Cholesky factor, or "scan", the articulated-body recursion in O(log depth) operations,
-            for long chains; equal.
+            for long chains, its inertias composed in float64 whatever the mechanism's type; equal.
 
     Returns:
         qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2].

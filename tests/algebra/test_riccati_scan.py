@@ -220,18 +220,52 @@ def test_operations_grow_with_the_logarithm_of_the_depth():
     assert counts[2] - counts[1] == counts[1] - counts[0] < counts[0]
 
 
-@pytest.mark.parametrize("speed", [0.0, 0.1, 1.0])
-def test_a_long_chain_in_float32_is_accurate_to_one_in_a_hundred_thousand(speed):
-    exact = long_chain(256)
-    single = exact.to(torch.float32)
+def float32_error(single, speed, span=1.0):
+    """Of forward dynamics by the scan, against float64 sweeps of the same numbers."""
     exact = single.to(torch.float64)
     g = torch.Generator().manual_seed(0)
     q, qd = single.random_state(4, generator=g)
-    tau, qd = torch.randn(qd.shape, generator=g), speed * qd
+    q, qd, tau = span * q, speed * qd, torch.randn(qd.shape, generator=g)
     expected = ts.forward_dynamics(exact, q.double(), qd.double(), tau.double())
     qdd = ts.forward_dynamics(single, q, qd, tau, method="scan").double()
-    error = (qdd - expected).abs().amax(-1) / expected.abs().amax(-1)
-    assert float(error.max()) < 1e-5
+    return float(((qdd - expected).abs().amax(-1) / expected.abs().amax(-1)).max())
+
+
+@pytest.mark.parametrize("speed", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("span", [1.0, 1e-3])
+def test_a_long_chain_in_float32_is_accurate_to_one_in_a_hundred_thousand(speed, span):
+    assert float32_error(long_chain(256).to(torch.float32), speed, span) < 1e-5
+
+
+def test_masses_that_alternate_by_a_thousand_cost_float32_no_digits():
+    single = long_chain(256).to(torch.float32)
+    factor = torch.tensor([1000.0, 1.0]).repeat(128)
+    single = single.replace(
+        mass=single.mass * factor, inertia=single.inertia * factor[:, None, None]
+    )
+    assert float32_error(single, 1.0) < 1e-5
+
+
+def test_composing_in_float32_is_a_choice_that_costs_digits():
+    single = long_chain(256).to(torch.float32)
+    factor = torch.tensor([1000.0, 1.0]).repeat(128)
+    single = single.replace(
+        mass=single.mass * factor, inertia=single.inertia * factor[:, None, None]
+    )
+    q, _ = single.random_state(2, generator=torch.Generator().manual_seed(0))
+    model, exact = (
+        ts.assemble(mech, q.to(mech.dtype)) for mech in (single, single.to(torch.float64))
+    )
+    (P,) = solve_riccati_scan(exact).art_inertia
+
+    def error(accumulate):
+        (found,) = solve_riccati_scan(model, accumulate).art_inertia
+        assert found.dtype == torch.float32
+        return float(((found.double() - P).abs().amax((-1, -2)) / P.abs().amax((-1, -2))).max())
+
+    assert error(torch.float64) < 1e-6 < 1e-5 < error(torch.float32)
+    with pytest.raises(TorchskoError, match='pass method="scan"'):
+        ts.innovations(model, accumulate=torch.float32)
 
 
 def universal_joint(armature=0.0):

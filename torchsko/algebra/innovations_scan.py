@@ -106,13 +106,20 @@ class ScannedInnovations(Innovations):
         return [self._factor().mT @ (x + self.riccati.gain[0].mT @ alpha_plus)]
 
 
-def scanned_innovations(model: SKOModel) -> ScannedInnovations:
+def scanned_innovations(
+    model: SKOModel, accumulate: torch.dtype = torch.float64
+) -> ScannedInnovations:
     """Factor the mass matrix of a model in O(log depth) operations per round of the tree.
+
+    Args:
+        model: an SKO model; H M H* + S of every node must be positive definite.
+        accumulate: floating-point type in which articulated inertias are composed; everything else is
+            done, and given, in the model's own.
 
     Reference: Jain 2011, Part II, Lemma 11; Sarkka and Garcia-Fernandez 2021, Temporal parallelization,
     Lemma 8.
     """
-    riccati, jumps, H = solve_riccati_scan(model), model.layout.jumps, model.joint_map
+    riccati, jumps, H = solve_riccati_scan(model, accumulate), model.layout.jumps, model.joint_map
     A, crossing = model.edge_weight.dense(), crossing_weight(model)
     identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     art_weight = crossing.dense() @ (identity - riccati.gain[0] @ H)

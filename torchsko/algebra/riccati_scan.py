@@ -28,9 +28,21 @@ J       compliance of the hinges crossed                    (m, m)
 ======= =================================================== ==========
 
 Where H is orthonormal and without armature the rows of E and C along each hinge are exact zeros, as in
-`riccati.crossing_weight`, and stay so in every composition. I + C J has eigenvalues of 1 or more and is the
-only matrix solved with. A chain of 1024 links in float32 has a P in error by 2e-6, and forward dynamics by
-less than the sweep has (see ``benchmarks/log_depth.py``), so nothing is accumulated in float64.
+`riccati.crossing_weight`, and stay so in every composition. I + C J is the only matrix solved with.
+
+Compositions are accumulated in float64, also for float32 models. In float32 they serve a long chain at
+random angles as well as the sweep does, but not every chain: C J is the inertia of one run times the
+compliance of the next (its norm is 1e3 on chains of equal links, 5e5 where masses alternate), and I + C J
+loses up to that many digits. Errors of float32 forward dynamics, 256 links, by ``benchmarks/log_depth.py``:
+
+======================================== ======== ============= =============
+chain                                    sweep    float32 scan  float64 scan
+======================================== ======== ============= =============
+random angles, equal links               6e-6     4e-6          2e-6
+almost straight, equal links             4e-6     7e-5          1e-6
+random angles, every second link 1000 x  1e-5     4e-4          1e-6
+random angles, 1000 x at the tip         4e-4     4e-3          4e-5
+======================================== ======== ============= =============
 
 The scan starts every node from nothing outboard, so each M(k) alone must resist its hinge: H M H* + S
 positive definite, not just D. A massless body with a massive one outboard is refused by name for
@@ -63,11 +75,14 @@ class Crossing(NamedTuple):
     J: Tensor
 
 
-def solve_riccati_scan(model: SKOModel) -> ArticulatedInertias:
+def solve_riccati_scan(
+    model: SKOModel, accumulate: torch.dtype = torch.float64
+) -> ArticulatedInertias:
     """Solve P = E_A P+ E_A* + M in O(log depth) operations per round of the tree.
 
     Args:
         model: an SKO model; H M H* + S of every node must be positive definite.
+        accumulate: floating-point type of the compositions; the results have the model's own.
 
     Returns:
         P, D, G and P+, each as one run of all nodes, breadth first, dofs padded to the common width.
@@ -75,18 +90,20 @@ def solve_riccati_scan(model: SKOModel) -> ArticulatedInertias:
     Reference: Sarkka and Garcia-Fernandez 2021, Temporal parallelization, Lemma 8; Jain 2011, Part II,
     Lemma 7.
     """
-    layout, A = model.layout, model.edge_weight.dense()
-    fields = (A, model.inertia, model.joint_map, packed_offset(model))
-    P_plus = _peel(model, *fields)
+    layout, offset = model.layout, packed_offset(model)
+    offset = None if offset is None else offset.to(accumulate)
+    fields = (model.edge_weight.dense(), model.inertia, model.joint_map)
+    A, M, H = (x.to(accumulate) for x in fields)
+    P_plus = _peel(model, A, M, H, offset)
     # One more step of the recursion, all nodes at once, settles what the scan left of rounding.
-    A, M, H, offset = fields
     P = M
     if layout.jumps:
         jump = layout.jumps[0]
         weight = jump.jumping(A)
         P = M + jump.at_reached(weight @ jump.jumping(P_plus) @ weight.mT)
     D, G, _ = cross_hinge(P, H, offset, scalar=model.scalar)
-    return ArticulatedInertias((P,), (D,), (G,), (P_plus,))
+    run = ((x.to(model.inertia.dtype),) for x in (P, D, G, P_plus))
+    return ArticulatedInertias(*run)
 
 
 def _peel(model: SKOModel, A: Tensor, M: Tensor, H: Tensor, offset: Tensor | None) -> Tensor:
