@@ -216,7 +216,7 @@ def test_parameters_with_batch_dimensions_are_inputs_unasked():
     mech = two_links()
     mech = mech.replace(mass=mech.mass * torch.tensor([[1.0], [2.0], [3.0]], dtype=mech.dtype))
     q, qd, tau, _ = state(mech, 3)
-    assert_same(fuse(mech).forward_dynamics(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
+    assert_same(ts.fuse(mech).forward_dynamics(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
 
 
 def test_gradients_that_constants_would_lose_are_refused():
