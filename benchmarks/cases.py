@@ -26,6 +26,9 @@ VERBS = ("inverse", "forward", "mass_matrix", "forward_vjp")
 
 NUM_CHECKED = 64
 
+fuse = getattr(ts, "fuse", None)
+"""`ts.fuse`, or None in an older torchsko: then the suite measures the others."""
+
 
 @dataclass(frozen=True)
 class Robot:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 
 import torch
-from cases import Case, panda
+from cases import Case, fuse, panda
 from report import Demand, Options, Section, at_most
 from timing import interleaved, ratio
 
@@ -26,8 +26,8 @@ def run(options: Options) -> Section:
     ]
     state = (case.q, case.qd, case.tau)
     calls: dict[str, Callable[[], object]] = {}
-    if hasattr(ts, "fuse"):
-        fast = ts.fuse(robot.mech)
+    if fuse is not None:
+        fast = fuse(robot.mech)
         with torch.no_grad():
             fast.forward_dynamics(*rows[0])
         calls["torchsko fused, one call of one state"] = lambda: fast.forward_dynamics(*rows[0])

@@ -63,19 +63,18 @@ def _child(robot: str, with_vjp: bool, threads: int) -> None:
 
     import cases
     import torch
-
-    import torchsko as ts
+    from cases import fuse
 
     torch.set_num_threads(threads)
     make = (lambda: cases.link_chain(64)) if robot == "chain64" else getattr(cases, robot)
     case = cases.Case.random(make(), torch.float64, 1, threads)
-    if not hasattr(ts, "fuse"):
+    if fuse is None:
         print("none")
         return
     mech = case.robot.mech
     inputs = [x.requires_grad_(with_vjp) for x in (case.q, case.qd, case.tau)]
     start = time.perf_counter()
-    qdd = ts.fuse(mech).forward_dynamics(*inputs)
+    qdd = fuse(mech).forward_dynamics(*inputs)
     if with_vjp:
         torch.autograd.grad(qdd, inputs, case.cotangent)
     print(time.perf_counter() - start)

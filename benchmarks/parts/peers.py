@@ -18,11 +18,11 @@ from cases import (
     largest_error,
     panda,
 )
+from peers.torchsko_fused import AUTOGRAD, PER_SAMPLE, PER_SAMPLE_AUTOGRAD
+from peers.torchsko_fused import NAME as FUSED
 from report import Demand, Options, Section, at_least, at_most, table
 from timing import Passes, Ratio, interleaved, ratio
 
-FUSED = "torchsko fused"
-PER_SAMPLE = "torchsko fused, inertial parameters per sample"
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-2}
 HEADINGS = {
     "inverse": "inverse dynamics",
@@ -125,8 +125,8 @@ def _write(section: Section, outcome: Outcome, options: Options) -> None:
     ]
     section.lines += table(header, rows)
     section.lines += ["", *(f"- {remark}" for remark in outcome.remarks), f"- {_winners(outcome)}"]
-    fused = [row for row in rows if row[0] != PER_SAMPLE]
-    section.summary += ["", f"**{title}**", "", *table(header[:-1], [row[:-1] for row in fused]), "",
+    kept = [row for row in rows if not row[0].startswith(PER_SAMPLE)]
+    section.summary += ["", f"**{title}**", "", *table(header[:-1], [row[:-1] for row in kept]), "",
                         _winners(outcome)]  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def _winners(outcome: Outcome) -> str:
     won = []
     for name, verb in outcome.seconds:
         found = outcome.ratio(name, verb)
-        if name not in (FUSED, PER_SAMPLE) and found is not None and found.median < 1:
+        if not name.startswith(FUSED) and found is not None and found.median < 1:
             won.append(f"{name} in {HEADINGS[verb]} ({1 / found.median:.2g} times faster)")
     if not any(name == FUSED for name, _ in outcome.seconds):
         return "No fused kernel took part in this run."
@@ -165,6 +165,10 @@ def _demands(number: int, outcome: Outcome) -> list[Demand]:
         found = outcome.ratio(name, verb) if name else None
         what = f"{where}, {HEADINGS[verb]}, over the fastest Pinocchio C++ ({name})"
         demands.append(at_least(item, what, times, found and found.median))
+        if verb == "forward_vjp" and name:
+            found = outcome.ratio(name, verb, AUTOGRAD)
+            what = f"{where}, {HEADINGS[verb]} by autograd, over the same"
+            demands.append(at_least(item, what, times, found and found.median))
         if verb == "forward" and case.dtype == torch.float32:
             found = outcome.ratio("Pinocchio C++ (LOCAL)", verb)
             what = f"{where}, {HEADINGS[verb]}, over Pinocchio's accurate convention (LOCAL)"
@@ -177,6 +181,9 @@ def _demands(number: int, outcome: Outcome) -> list[Demand]:
     if number == 1 and case.dtype == torch.float64:
         found = outcome.ratio(PER_SAMPLE, "forward")
         what = f"{where}, forward dynamics, inertial parameters per sample over constants"
+        demands.append(at_most(item, what, 2.5, found and found.median, "x"))
+        found = outcome.ratio(PER_SAMPLE_AUTOGRAD, "forward_vjp", AUTOGRAD)
+        what = f"{where}, forward and VJP by autograd, likewise"
         demands.append(at_most(item, what, 2.5, found and found.median, "x"))
     return [*demands, _against_autodiff(where, outcome)]
 

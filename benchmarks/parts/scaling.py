@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 
 import torch
-from cases import Case, Robot, fixed_humanoid, link_chain, panda
+from cases import Case, Robot, fixed_humanoid, fuse, link_chain, panda
 from report import Options, Section, at_most
 from timing import interleaved
 
@@ -21,7 +21,7 @@ Forward = Callable[..., torch.Tensor]
 def run(options: Options) -> Section:
     """Forward dynamics; without `ts.fuse` the eager functions, for the shape of the table."""
     section = Section("Scaling of forward dynamics")
-    if not hasattr(ts, "fuse"):
+    if fuse is None:
         section.lines.append("This torchsko has no fuse: eager functions instead.")
     _batches(section, options)
     _links(section, options)
@@ -30,8 +30,8 @@ def run(options: Options) -> Section:
 
 def _forward(robot: Robot, dtype: torch.dtype) -> Forward:
     mech = robot.mech.to(dtype)
-    if hasattr(ts, "fuse"):
-        return ts.fuse(mech).forward_dynamics
+    if fuse is not None:
+        return fuse(mech).forward_dynamics
     return lambda *x: ts.forward_dynamics(mech, *x)
 
 

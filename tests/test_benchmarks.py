@@ -1,0 +1,105 @@
+"""The benchmark suite runs where no peer is installed, and lets no wrong contestant be timed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchsko as ts
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def suite(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    for name in ("pinocchio", "mujoco", "adam", "frax", "jax", "bard"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it fails
+    yield
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("cases", "parts", "peers", "report", "timing"):
+            monkeypatch.delitem(sys.modules, name)
+
+
+def test_canonical_urdf_is_the_same_robot(suite):
+    import cases
+
+    for robot in (cases.panda(), cases.robot("humanoid", cases.humanoid(), floating_base=True)):
+        again = ts.load(cases.canonical_urdf(robot.mech), floating_base=robot.floating_base)
+        for name in ("mass", "com", "inertia", "joint_rotation", "joint_position", "axis"):
+            torch.testing.assert_close(getattr(again, name), getattr(robot.mech, name))
+        assert again.joint_names == robot.mech.joint_names
+
+
+@pytest.mark.parametrize("world", [False, True])
+def test_conventions_map_answers_there_and_back(suite, world):
+    import cases
+    from peers.conventions import Convention
+
+    robot = cases.robot("humanoid", cases.humanoid(), floating_base=True)
+    case = cases.Case.random(robot, torch.float64, 3, 1)
+    convention = Convention(case, world=world)
+    (qdd,) = convention.forward(convention.accel)
+    torch.testing.assert_close(qdd, case.qdd)
+    # Power is a number that no convention changes.
+    theirs = (convention.force * convention.velocity).sum(-1)
+    torch.testing.assert_close(theirs, (case.tau * case.qd).sum(-1))
+
+
+def test_a_wrong_contestant_is_named_and_not_timed(suite):
+    import cases
+    from parts.peers import Outcome, _is_right
+
+    case = cases.Case.random(cases.panda(), torch.float64, 4, 1)
+    right = case.answers["inverse"][0]
+    for factor, verdict in ((1.0, True), (1.001, False)):
+        entry = cases.Entry("x", "inverse", lambda: None, lambda _, f=factor: (f * right,))
+        outcome = Outcome(case)
+        assert _is_right(outcome, entry) is verdict
+        assert any("not timed" in remark for remark in outcome.remarks) is not verdict
+
+
+def test_missing_peers_are_lines_of_the_report(suite):
+    from cases import Case, MissingPeerError, panda
+    from peers import MODULES, peer
+
+    case = Case.random(panda(), torch.float64, 2, 1)
+    for name in MODULES:
+        module = peer(name)
+        if not name.startswith("torchsko"):
+            with pytest.raises(MissingPeerError):
+                module.enter(case)
+        else:
+            assert module.NAME.startswith("torchsko")
+
+
+def test_interleaved_passes_time_everybody_equally_often(suite):
+    from timing import interleaved, ratio
+
+    calls = {name: lambda: None for name in "abc"}
+    seconds = interleaved(calls, passes=4, slot=1e-4)
+    assert {name: len(found) for name, found in seconds.items()} == {"a": 4, "b": 4, "c": 4}
+    found = ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0])
+    assert (found.median, found.low, found.high) == (3.0, 2.0, 4.0)
+
+
+def test_command_writes_a_report(tmp_path):
+    output = tmp_path / "report.md"
+    command = [sys.executable, str(FOLDER / "run.py"), "--quick", "--only", "counts", "--output"]
+    subprocess.run([*command, str(output)], check=True, capture_output=True)
+    text = output.read_text()
+    assert "| 0 | operations, panda, forward | at most 1900 |" in text
+    assert "not measured" not in text
+
+
+def test_gpu_script_without_a_gpu_says_so_in_one_line():
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "gpu.py")], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("No CUDA device") and len(done.stdout.splitlines()) == 1
