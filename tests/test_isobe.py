@@ -200,6 +200,32 @@ def test_every_joint_kind_on_every_shape_of_tree(parents, kind):
     agree(ts.inverse_dynamics(mech, q, qd, qdd, f_ext, method="parallel"), expected)
 
 
+@pytest.mark.parametrize("name", ["mass", "com", "inertia", "joint_position", "joint_rotation",
+                                  "gravity", "armature", "f_ext", "q", "qd", "qdd"])  # fmt: skip
+@pytest.mark.parametrize("batch", [(2,), (2, 3)])
+def test_every_tensor_may_have_batch_dimensions_of_its_own(name, batch):
+    mech = mixed()
+    inputs = dict(zip(("q", "qd", "qdd", "f_ext"), states(mech), strict=True))
+    value = inputs.get(name, getattr(mech, name, None))
+    turns = name in ("q", "joint_rotation")  # no scale keeps these on their manifold
+    scale = torch.ones(batch) if turns else 1 + torch.arange(math.prod(batch)).reshape(batch) / 4
+    value = value * scale.reshape(*batch, *[1] * value.ndim).double()
+    if name in inputs:
+        inputs[name] = value
+    else:
+        mech = mech.replace(**{name: value})
+    expected = ts.inverse_dynamics(mech, **inputs)
+    tau = ts.inverse_dynamics(mech, **inputs, method="parallel")
+    assert tau.shape == expected.shape == (*batch, mech.num_dof)
+    agree(tau, expected)
+    inputs["tau"] = inputs.pop("qdd")
+    agree(
+        ts.forward_dynamics(mech, **inputs, method="scan"),
+        ts.forward_dynamics(mech, **inputs),
+        1e-9,
+    )
+
+
 def mixed():
     return random_mechanism(["revolute", "spherical", "free", "prismatic"], [-1, 0, 0, 2], 3, True)
 

@@ -136,7 +136,7 @@ def parallel_inverse_dynamics(
     force = _inertial_force(mech, R, p, V, alpha)
     if f_ext is not None:
         moment, push = _turn(R, layout.breadth_first(f_ext, -2))
-        force = force - torch.cat([moment + cross(p, push), push], -1)
+        force = force - _rows(moment + cross(p, push), push)
     tau = S.mT @ (tree.below @ force)[..., None]
     tau = layout.dofs.unpack(tau)[..., 0]
     return tree.refuse(tau + mech.armature * qdd if mech.has_armature else tau)
@@ -166,13 +166,18 @@ def _inertial_force(mech: Mechanism, R: Tensor, p: Tensor, V: Tensor, alpha: Ten
 
     push = mass * (a + cross(dw, x) + cross(w, v + cross(w, x)))
     moment = turned(dw) + cross(w, turned(w)) + cross(x, push)
-    return torch.cat([moment, push], -1)
+    return _rows(moment, push)
 
 
 def _cross_motion(V: Tensor, S: Tensor) -> Tensor:
     """V x_m S for rows `[*, n, 6]`."""
     (w, v), (s, u) = V.split(3, -1), S.split(3, -1)
-    return torch.cat([cross(w, s), cross(w, u) + cross(v, s)], -1)
+    return _rows(cross(w, s), cross(w, u) + cross(v, s))
+
+
+def _rows(upper: Tensor, lower: Tensor) -> Tensor:
+    """Spatial rows `[*, n, 6]` from their halves, batch dimensions broadcast."""
+    return torch.cat(torch.broadcast_tensors(upper, lower), -1)
 
 
 def _turn(R: Tensor, wrench: Tensor) -> tuple[Tensor, Tensor]:
