@@ -38,6 +38,21 @@ def cost(program: Program) -> int:
     return sum(_COST.get(op, 1) for op, _ in program.code if op not in ("const", "input"))
 
 
+def refuse_unknown(program: Program) -> None:
+    """Refuse instructions that the generators have no rule for.
+
+    Raises:
+        FusedError: names them.
+    """
+    unknown = sorted({op for op, _ in program.code} - _KNOWN)
+    if unknown:
+        raise FusedError(
+            f"the program contains {unknown}: the code generators have no rule for that.\n"
+            "A misspelt operation would be a misspelt function.\n"
+            "Use the instructions listed in torchsko.fused.program."
+        )
+
+
 def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1) -> list[str]:
     """The C++ source of a kernel.
 
@@ -55,12 +70,7 @@ def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int
         FusedError: an instruction that is none of `torchsko.fused.program`.
     """
     program = schedule.program
-    unknown = sorted({op for op, _ in program.code} - _KNOWN)
-    if unknown:
-        raise FusedError(
-            f"the program contains {unknown}: the C++ generator has no rule for that.\n"
-            f"Use the instructions listed in torchsko.fused.program."
-        )
+    refuse_unknown(program)
     width = vector_bytes * 8 // bits
     tiles = max(1, min(64, _BLOCK_COST // max(1, cost(program))))
     prelude = _prelude(bits, vector_bytes)
@@ -72,7 +82,7 @@ def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int
         linkage = "static " if num_units == 1 else ""
         for k, chunk in enumerate(chunks, start):
             lines.append(f"{linkage}void c{k}({_PARAMETERS}) {{")
-            lines.extend(_chunk_lines(program, chunk, bits))
+            lines.extend(chunk_lines(program, chunk, bits))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
     units[0] += _driver(schedule, tiles, width, already=len(groups[0][1]))
@@ -127,7 +137,7 @@ def _driver(schedule: Schedule, tiles: int, width: int, already: int) -> str:
     return "\n".join(lines) + "\n" + native("driver.hpp")
 
 
-def _chunk_lines(program: Program, chunk: Chunk, bits: int) -> Iterator[str]:
+def chunk_lines(program: Program, chunk: Chunk, bits: int) -> Iterator[str]:
     """The statements of one chunk: each load before its first reader, each store at once."""
     loads, stores = dict(chunk.loads), dict(chunk.stores)
     outputs: dict[int, list[int]] = {}

@@ -194,33 +194,40 @@ class Kernel:
         self, inputs: Sequence[Tensor]
     ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]]:
         """Batch size, then address and stride of each input; the batch shape; what to keep alive."""
-        batch = self._batch(inputs)
+        batch = common_batch(self.program, self.dtype, "cpu", inputs)
         words, held = [prod(batch)], []
         for x, (shape, rank, _) in zip(inputs, self._inputs, strict=True):
-            x, stride = _rows(x, shape, x.dim() - rank, batch)
+            x, stride = rows(x, shape, x.dim() - rank, batch)
             held.append(x)
             words += (x.data_ptr(), stride)
         return words, batch, held
 
-    def _batch(self, inputs: Sequence[Tensor]) -> tuple[int, ...]:
-        """The common batch shape, after a check of every input."""
-        shapes = []
-        for x, port in zip(inputs, self.program.inputs, strict=True):
-            num_batch = x.dim() - len(port.shape)
-            if num_batch < 0 or tuple(x.shape[num_batch:]) != port.shape:
-                raise ShapeError(
-                    f"{port.name} has shape {tuple(x.shape)}.\n"
-                    f"The kernel takes one {port.shape} per sample.\n"
-                    f"Pass a tensor [*batch{''.join(f', {n}' for n in port.shape)}]."
-                )
-            if x.dtype is not self.dtype or not x.is_cpu:
-                raise ShapeError(
-                    f"{port.name} is {x.dtype} on {x.device}; this kernel takes {self.dtype} on "
-                    "the CPU.\nNothing is cast or moved in silence.\n"
-                    f"Convert all inputs to one dtype and device: x.to({self.dtype})."
-                )
-            shapes.append(x.shape[:num_batch])
-        return broadcast_batch(*shapes)
+
+def common_batch(
+    program: Program, dtype: torch.dtype, device: str, inputs: Sequence[Tensor]
+) -> tuple[int, ...]:
+    """The common batch shape of a call, after a check of every input.
+
+    Raises:
+        ShapeError: shape, dtype or device of an input does not fit.
+    """
+    shapes = []
+    for x, port in zip(inputs, program.inputs, strict=True):
+        num_batch = x.dim() - len(port.shape)
+        if num_batch < 0 or tuple(x.shape[num_batch:]) != port.shape:
+            raise ShapeError(
+                f"{port.name} has shape {tuple(x.shape)}.\n"
+                f"The kernel takes one {port.shape} per sample.\n"
+                f"Pass a tensor [*batch{''.join(f', {n}' for n in port.shape)}]."
+            )
+        if x.dtype is not dtype or x.device.type != device:
+            raise ShapeError(
+                f"{port.name} is {x.dtype} on {x.device}; this kernel takes {dtype} on {device}.\n"
+                "Nothing is cast or moved in silence.\n"
+                f"Convert all inputs to one dtype and device: x.to({dtype})."
+            )
+        shapes.append(x.shape[:num_batch])
+    return broadcast_batch(*shapes)
 
 
 def broadcast_batch(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -235,7 +242,7 @@ def broadcast_batch(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         ) from error
 
 
-def _rows(
+def rows(
     x: Tensor, shape: tuple[int, ...], num_batch: int, batch: tuple[int, ...]
 ) -> tuple[Tensor, int]:
     """A tensor with the same values, and how far apart its samples are; 0 if there is only one."""

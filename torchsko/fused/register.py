@@ -20,6 +20,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 
 from torchsko.errors import CompilerError, FusedError, ShapeError
+from torchsko.fused.cuda import build_cuda_kernel
 from torchsko.fused.kernel import broadcast_batch, build_kernel
 from torchsko.fused.operator import Node, define_operator, empty_outputs
 from torchsko.fused.program import Port, Program
@@ -216,12 +217,14 @@ class FusedFunction:
             return lambda inputs, summed=None: empty_outputs(self, inputs)
         if self._order < 0:
             return lambda inputs, summed=None: self.eager(*inputs)
-        if device.type != "cpu":
+        if device.type not in ("cpu", "cuda"):
             raise FusedError(
-                f"no fused kernel for device {device}.\nKernels run on the CPU.\n"
+                f"no fused kernel for device {device}.\nKernels run on cpu and cuda.\n"
                 "Move the inputs, or use the eager functions."
             )
         try:
+            if device.type == "cuda":
+                return build_cuda_kernel(self.program, dtype, device)
             return build_kernel(self.program, dtype)
         except CompilerError as error:
             warnings.warn(f"{error}\nThe eager functions run instead.", stacklevel=2)

@@ -1,0 +1,42 @@
+// One sample a lane: the functions that a scalar program may call, for CUDA.
+//
+// The names are those of vector.hpp, so that both generators print the same statements; here a
+// "vector" V is one scalar. The generator defines before this text
+//   T, T_BITS     the scalar type and its size, 32 or 64
+
+typedef T V;
+#define LANE static __device__ __forceinline__
+#if T_BITS == 64
+#define LIBM(name) name
+#else
+#define LIBM(name) name##f
+#endif
+#define CALL_1(name) \
+  LANE V v##name(V x) { return LIBM(name)(x); }
+#define CALL_2(name) \
+  LANE V v##name(V x, V y) { return LIBM(name)(x, y); }
+CALL_1(sqrt)
+CALL_1(sin)
+CALL_1(cos)
+CALL_1(tan)
+CALL_1(exp)
+CALL_1(log)
+CALL_1(tanh)
+CALL_1(atan)
+CALL_1(asin)
+CALL_1(acos)
+CALL_1(expm1)
+CALL_1(log1p)
+CALL_1(sinh)
+CALL_1(cosh)
+CALL_2(pow)
+CALL_2(atan2)
+
+LANE V splat(T x) { return x; }
+LANE V select(bool choice, V x, V y) { return choice ? x : y; }
+LANE V truth(bool choice) { return choice ? (T)1 : (T)0; }
+LANE V vabs(V x) { return LIBM(fabs)(x); }
+LANE V vmax(V x, V y) { return (x > y) || (x != x) ? x : y; }
+LANE V vmin(V x, V y) { return (x < y) || (x != x) ? x : y; }
+LANE V vsign(V x) { return truth(x > 0) - truth(x < 0); }
+LANE void vsincos(V x, V* sine, V* cosine) { LIBM(sincos)(x, sine, cosine); }
