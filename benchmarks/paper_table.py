@@ -25,7 +25,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- papers:begin -->", "<!-- papers:end -->"
-CITATION = re.compile(r"^(?P<who>[A-Z][\w\- ]+? \d{4}),? (?P<title>[^,]+), (?P<result>.+)$")
+CITATION = re.compile(
+    r"^(?P<who>[A-Z][\w\- ]+? (?:\d{4}|\(undated\))),? (?P<title>[^,]+), (?P<result>.+)$"
+)
 # Tests that call a function to see something other than whether its values are right.
 ELSEWHERE = re.compile(
     r"refused|missing|vmap|compile|derivative|unbatched|float32|operations|without"
@@ -35,6 +37,8 @@ PAPERS = {
     "Jain 2011, Transformations Part I": "Multibody graph transformations and analysis, Part I",
     "Jain 2024, SOA slides 9": "Spatial Operator Algebra 9: Multibody Graph Generalizations",
     "Concurrent Dynamics 2018, Generalized Mass Matrix": "Generalized Mass Matrix of MBS",
+    "Isobe and Yagi (undated), General-purpose expression": "General-Purpose Expression of Structural "
+    "Connectivity in the Parallel Solution Scheme of Inverse Dynamics",
     "Sarkka and Garcia-Fernandez 2021, Temporal parallelization": "Temporal parallelization of "
     "Bayesian smoothers",
 }

@@ -152,7 +152,7 @@ def test_the_papers_multibranch_torques_are_those_of_the_lagrangian(t, method):
     torch.testing.assert_close(tau, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_torques_are_member_lengths_times_the_forces_across_the_links():
+def test_torques_are_member_lengths_times_the_forces_across_the_links_eq_2():
     # Massless links with tip masses: forces act at nodes only, and Eq. 2 reads as printed.
     parents, lengths, tips = [-1, 0, 0, 2], [0.4, 0.3, 0.5, 0.2], [0.5, 0.2, 0.3, 0.1]
     mech, tree = planar(parents, lengths, [0.0] * 4, tips), Tree.from_parents(parents)
@@ -182,7 +182,7 @@ def test_torques_are_member_lengths_times_the_forces_across_the_links():
 
 
 @given(mechanisms(7), st.sampled_from(BATCHES), st.booleans())
-def test_parallel_inverse_dynamics_equals_the_sweeps(mech, batch, pushed):
+def test_parallel_inverse_dynamics_eq_2_equals_the_sweeps(mech, batch, pushed):
     q, qd, qdd, f_ext = states(mech, batch)
     f_ext = f_ext if pushed else None
     expected = ts.inverse_dynamics(mech, q, qd, qdd, f_ext)

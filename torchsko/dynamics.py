@@ -63,8 +63,8 @@ def inverse_dynamics(
         ShapeError: when a shape or dtype does not fit the mechanism, or the method is unknown or takes
             no parents.
 
-    Reference: Jain 2011, Part II, Algorithm 3.1; "parallel": Isobe and Yagi, General-purpose expression of
-    structural connectivity in the parallel solution scheme, Eq. 2.
+    Reference: Jain 2011, Part II, Algorithm 3.1; Isobe and Yagi (undated), General-purpose expression,
+    Eq. 2.
 
     Example:
         >>> import torchsko as ts, torch

@@ -121,7 +121,7 @@ def parallel_inverse_dynamics(
     Returns:
         `[*batch, num_dof]` [N m or N].
 
-    Reference: Isobe and Yagi, General-purpose expression of structural connectivity, Eq. 2.
+    Reference: Isobe and Yagi (undated), General-purpose expression, Eq. 2.
     """
     layout = mech.layout
     tree = Connectivity.of(mech) if connectivity is None else connectivity

@@ -117,7 +117,7 @@ def scanned_innovations(
             done, and given, in the model's own.
 
     Reference: Jain 2011, Part II, Lemma 11; Sarkka and Garcia-Fernandez 2021, Temporal parallelization,
-    Lemma 8.
+    filtering operator.
     """
     riccati, jumps, H = solve_riccati_scan(model, accumulate), model.layout.jumps, model.joint_map
     A, crossing = model.edge_weight.dense(), crossing_weight(model)

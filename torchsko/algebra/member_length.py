@@ -51,7 +51,7 @@ def member_length_matrix(tree: Tree, member_lengths: MemberLengths) -> Tensor:
         >>> member_length_matrix(tree, torch.tensor([1.0, 2.0, 3.0])).tolist()
         [[1.0, 2.0, 3.0], [0.0, 2.0, 0.0], [0.0, 0.0, 3.0]]
 
-    Reference: Isobe and Yagi, General-purpose expression of structural connectivity, Fig. 3 and Eqs. 4-6.
+    Reference: Isobe and Yagi (undated), General-purpose expression, Fig. 3 and Eqs. 4-6.
     """
     blocks = _blocks(tree, member_lengths)
     end = [0]
@@ -80,7 +80,7 @@ def member_length_operator(tree: Tree, member_lengths: MemberLengths) -> TreeOpe
     Raises:
         ShapeError: as in `member_length_matrix`.
 
-    Reference: Isobe and Yagi, General-purpose expression of structural connectivity, Eqs. 4-6; Jain 2011,
+    Reference: Isobe and Yagi (undated), General-purpose expression, Eqs. 4-6; Jain 2011,
     Part II, section 2.
     """
     blocks = _blocks(tree, member_lengths)

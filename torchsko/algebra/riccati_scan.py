@@ -49,8 +49,9 @@ positive definite, not just D. A massless body with a massive one outboard is re
 mechanisms (`torchsko.forward_dynamics`); in a model of one's own it gives inf or nan for its sample.
 
 Reference: S. Sarkka, A. Garcia-Fernandez, *Temporal parallelization of Bayesian smoothers*, IEEE
-Transactions on Automatic Control 66(1), 2021, Lemma 8. A. Jain, *Graph Theoretic Foundations of
-Multibody Dynamics, Part II*, Multibody System Dynamics 26(3), 2011, Lemma 7.
+Transactions on Automatic Control 66(1), 2021 (the operator of linear Gaussian filtering). A. Jain,
+*Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System Dynamics 26(3), 2011,
+Lemma 7.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def solve_riccati_scan(
     Returns:
         P, D, G and P+, each as one run of all nodes, breadth first, dofs padded to the common width.
 
-    Reference: Sarkka and Garcia-Fernandez 2021, Temporal parallelization, Lemma 8; Jain 2011, Part II,
-    Lemma 7.
+    Reference: Sarkka and Garcia-Fernandez 2021, Temporal parallelization, filtering operator; Jain
+    2011, Part II, Lemma 7.
     """
     layout, offset = model.layout, packed_offset(model)
     offset = None if offset is None else offset.to(accumulate)
@@ -168,7 +169,7 @@ def _scan(jumps: tuple[Jump, ...], crossing: Crossing) -> Tensor:
 def compose(outer: Crossing, inner: Crossing) -> Crossing:
     """The map of two runs, the outer one crossed first.
 
-    Reference: Sarkka and Garcia-Fernandez 2021, Temporal parallelization, Lemma 8 (its A, C, J).
+    Reference: Sarkka and Garcia-Fernandez 2021, Temporal parallelization, filtering operator (A, C, J).
     """
     m = outer.C.shape[-1]
     identity = torch.eye(m, dtype=outer.C.dtype, device=outer.C.device)

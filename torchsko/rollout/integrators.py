@@ -113,7 +113,7 @@ class NewmarkBeta:
         delta: weight of the new acceleration in the velocity; other values than 1/2 give order 1.
         corrections: evaluations of the new acceleration, one at least.
 
-    Reference: Isobe and Yagi, General-purpose expression of structural connectivity, section II.A.
+    Reference: Isobe and Yagi (undated), General-purpose expression, section II.A.
     """
 
     beta: float = 0.25
@@ -144,7 +144,7 @@ class NewmarkBeta:
             Velocity and acceleration at its end, each `[*batch, num_dof]`. With delta 1/2 errors made at
             the start of a motion are not damped: start from its true rates.
 
-        Reference: Isobe and Yagi, General-purpose expression of structural connectivity, Eq. 3.
+        Reference: Isobe and Yagi (undated), General-purpose expression, Eq. 3.
         """
         after = (u / dt - qd) / (self.beta * dt) - (1 / (2 * self.beta) - 1) * qdd
         return qd + dt * ((1 - self.delta) * qdd + self.delta * after), after

@@ -84,7 +84,7 @@ class MotorControl:
         feed_forward: share of the feed-forward torque that is applied: 1 for Eq. 7, 0 for feedback alone.
         parents: another connectivity of the links, as in `torchsko.inverse_dynamics`.
 
-    Reference: Isobe and Yagi, General-purpose expression of structural connectivity, Eqs. 7-8.
+    Reference: Isobe and Yagi (undated), General-purpose expression, Eqs. 7-8.
     """
 
     mech: Mechanism
