@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import torchsko as ts
 from tests.strategies import mechanisms
 from torchsko.errors import CompilerError, FusedError, ShapeError
-from torchsko.fused import kernel
+from torchsko.fused import kernel, register
 
 FRAMES = ("link7", "link4")
 
@@ -238,6 +238,18 @@ def test_float32_agrees_to_single_precision(arm):
     assert_same(fast.forward_dynamics(q, qd, tau), double.float(), 1e-5)
     with pytest.raises(ShapeError, match="float64"):
         fast.forward_dynamics(q.double(), qd.double(), tau.double())
+
+
+def test_what_was_built_before_is_neither_traced_nor_compiled_again(arm, monkeypatch):
+    q, qd, tau, _ = state(arm, 4)
+    first = ts.fuse(arm).forward_dynamics_vjp(q, qd, tau, q)
+    monkeypatch.setattr(register, "trace", None)
+    monkeypatch.setattr(kernel, "compile_library", None)
+    again = ts.fuse(ts.load(ts.robots.panda)).forward_dynamics_vjp(q, qd, tau, q)
+    assert torch.equal(first[0], again[0])
+    heavier = ts.fuse(arm.replace(mass=1.1 * arm.mass))
+    with pytest.raises(TypeError, match="NoneType"):
+        heavier.forward_dynamics(q, qd, tau)
 
 
 def kinetic_energy(mech, q, qd):

@@ -167,6 +167,26 @@ def cached_library(key: str) -> ctypes.CDLL | None:
         return None
 
 
+def read_cached(name: str) -> bytes | None:
+    """The content of a file that `write_cached` wrote, None if it is not there or has changed."""
+    try:
+        content = (cache_directory() / name).read_bytes()
+    except OSError:
+        return None
+    digest, payload = content[:64], content[64:]
+    return payload if digest == _digest(payload).encode() else None
+
+
+def write_cached(name: str, payload: bytes) -> None:
+    """Store a file with its digest; nothing happens where the cache cannot be written."""
+    folder = cache_directory()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(folder / name, _digest(payload).encode() + payload)
+    except OSError:
+        return
+
+
 def _store(key: str, library: bytes) -> Path | None:
     """The library's place in the cache, or None where the cache cannot be written."""
     folder, digest = cache_directory(), _digest(library)

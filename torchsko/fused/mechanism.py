@@ -166,7 +166,9 @@ class FusedMechanism:
             return (found,) if isinstance(found, Tensor) else tuple(found)
         if function is None:
             shape = {"q": (self.mechanism.num_q,)}
-            function = self._workshop.make((fn, names), of_names, shape, num_outputs)
+            function = self._workshop.make(
+                (fn, names), of_names, shape, num_outputs, name=repr((fn.__name__, names))
+            )
         return function(*tensors)
 
 
@@ -238,4 +240,4 @@ def _make(workshop: Workshop, name: str, has_force: bool) -> FusedFunction:
     names = (*arguments, "f_ext") if has_force else arguments
     shapes = {n: cast(tuple, workshop.shape(n)) for n in names}
     pullback = _identity(workshop) if name == "forward_dynamics" else None
-    return workshop.make((name, has_force), fn, shapes, num_outputs, pullback)
+    return workshop.make((name, has_force), fn, shapes, num_outputs, pullback, name=name)

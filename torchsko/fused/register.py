@@ -24,6 +24,7 @@ from torchsko.fused.cuda import build_cuda_kernel
 from torchsko.fused.kernel import broadcast_batch, build_kernel
 from torchsko.fused.operator import Node, define_operator, empty_outputs
 from torchsko.fused.program import Port, Program
+from torchsko.fused.saved import digest, load_program, save_program
 from torchsko.fused.trace import trace
 
 Flags = tuple[bool, ...]
@@ -58,6 +59,7 @@ class FusedFunction:
         like: Sequence[int | None] | None = None,
         batched: Function | None = None,
         outputs: Sequence[Port] | None = None,
+        identity: str | None = None,
     ) -> None:
         """Prepare a function; nothing is traced yet.
 
@@ -73,13 +75,15 @@ class FusedFunction:
             batched: the function on batches, in eager operations that broadcast; by default ``fn``
                 under vmap.
             outputs: the output ports if they are known; by default those of the program.
+            identity: a hexadecimal digest of all that the trace depends on; given, the program is
+                kept on disk.
         """
         self.inputs = tuple(inputs)
         self.like = None if like is None else tuple(like)
         self.num_outputs = num_outputs
         self.saves_outputs = pullback is not None
         self._fn, self._batched = fn, batched
-        self._pullback, self._order = pullback, order
+        self._pullback, self._order, self._identity = pullback, order, identity
         self._lock = threading.RLock()
         self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
@@ -113,9 +117,13 @@ class FusedFunction:
         """The scalar program; traced on first use."""
         with self._lock:
             program = self._program
+            if program is None and self._identity is not None:
+                program = load_program(self._identity)
             if program is None:
                 program = _in_clean_thread(lambda: trace(self.sample, self.inputs))
-                self._program = program
+                if self._identity is not None:
+                    save_program(self._identity, program)
+            self._program = program
             return program
 
     @property
@@ -262,6 +270,7 @@ class FusedFunction:
             like=like,
             batched=lambda *tensors: batched(*_expanded(ports, tensors)),
             outputs=outputs,
+            identity=self._identity and digest(self._identity, kind, flags),
         )
 
 

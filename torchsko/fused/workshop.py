@@ -12,6 +12,7 @@ from torchsko.algebra.tree import unknown_name
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction, Pullback, Tensors
+from torchsko.fused.saved import digest, identity_of
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
 Eager = Callable[..., Any]
@@ -35,6 +36,11 @@ class Workshop:
         _refuse_lost_gradients(mech, self.parameters)
         # Replaced by itself, a parameter is no longer assumed to be absent or aligned.
         self._mech = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
+        blank = {
+            name: self._mech.mass.new_zeros(cast(tuple, self.shape(name)))
+            for name in self.parameters
+        }
+        self._identity = identity_of(self._mech.replace(**blank), self.parameters)
         self._made: dict[Any, FusedFunction] = {}
         self._lock = threading.Lock()
 
@@ -61,10 +67,12 @@ class Workshop:
         pullback: Pullback | None = None,
         *,
         broadcasts: bool = True,
+        name: str | None = None,
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
-        ``broadcasts`` says that fn takes batches as it is.
+        ``broadcasts`` says that fn takes batches as it is; ``name`` tells it from others of this
+        package, and lets its program be kept on disk.
         """
         with self._lock:
             if key not in self._made:
@@ -80,6 +88,7 @@ class Workshop:
                     num_outputs=num_outputs,
                     pullback=pullback,
                     batched=batched if broadcasts else None,
+                    identity=name and self._identity and digest(self._identity, name, ports),
                 )
             return self._made[key]
 

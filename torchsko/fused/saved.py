@@ -1,0 +1,90 @@
+"""Traced programs on disk, so that a kernel from the cache needs no tracing either.
+
+Only functions that this package can name completely are kept: its own verbs of a mechanism. The key
+holds all that a trace depends on: the mechanism, bit for bit, the verb, and the package's source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import torchsko
+from torchsko.fused.build import read_cached, write_cached
+from torchsko.fused.program import Instr, Port, Program
+from torchsko.mechanism.mechanism import Mechanism
+
+
+def identity_of(mech: Mechanism, *choices: object) -> str | None:
+    """A digest of a mechanism, of choices made for it and of the package's source.
+
+    Returns:
+        None where something has no faithful text; nothing is saved then.
+    """
+    total = hashlib.sha256()
+    try:
+        for part in _texts((mech, choices, torch.__version__, sys.version)):
+            total.update(part)
+            total.update(b";")
+    except TypeError:
+        return None
+    root = Path(torchsko.__file__).parent
+    for source in sorted(root.rglob("*.py")):
+        total.update(hashlib.sha256(source.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def digest(*parts: object) -> str:
+    """A digest of objects with a faithful ``repr``."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _texts(x: object) -> Iterator[bytes]:
+    """All that an object of frozen dataclasses, tuples and tensors is made of."""
+    yield type(x).__qualname__.encode()
+    if isinstance(x, Tensor):
+        yield repr((x.dtype, tuple(x.shape))).encode()
+        yield x.detach().cpu().contiguous().numpy().tobytes()
+    elif is_dataclass(x):
+        for field in fields(x):
+            yield from _texts(getattr(x, field.name))
+    elif isinstance(x, (tuple, list)):
+        yield str(len(x)).encode()
+        for part in x:
+            yield from _texts(part)
+    elif x is None or isinstance(x, (bool, int, float, str)):
+        yield repr(x).encode()
+    else:
+        raise TypeError
+
+
+def load_program(identity: str) -> Program | None:
+    """The program saved under an identity, or None."""
+    content = read_cached(f"{identity}.program")
+    if content is None:
+        return None
+    inputs, outputs, code, constants, results = marshal.loads(content)
+    return Program(
+        tuple(Port(*port) for port in inputs),
+        tuple(Port(*port) for port in outputs),
+        tuple(map(Instr._make, code)),
+        constants,
+        results,
+    )
+
+
+def save_program(identity: str, program: Program) -> None:
+    """Keep a program; without a writable cache nothing happens."""
+    ports = [
+        [(p.name, p.shape, p.shared) for p in ports] for ports in (program.inputs, program.outputs)
+    ]
+    code = [(op, args) for op, args in program.code]
+    content = marshal.dumps((*ports, code, program.constants, program.results))
+    write_cached(f"{identity}.program", content)
