@@ -67,7 +67,7 @@ def random_model(
     model = SKOModel.from_blocks(
         tree,
         [None if tree.parent[k] < 0 else weights[k] / m[k] ** 0.5 for k in n],
-        [torch.linalg.qr(x.mT).Q.mT for x in H] if orthonormal else H,
+        [_rows(x, orthonormal) for x in H],
         [x @ x.mT / x.shape[-1] + torch.eye(x.shape[-1], dtype=x.dtype) for x in roots],
         a,
         b,
@@ -75,6 +75,15 @@ def random_model(
     )
     edges = DenseEdges(model.edge_weight.dense(), scalar)
     return replace(model, edge_weight=edges, orthonormal=orthonormal and not armature)
+
+
+def _rows(x: Tensor, orthonormal: bool) -> Tensor:
+    """A joint map of full row rank: orthonormal rows, or those mixed and stretched by up to e^(1/2)."""
+    Q = torch.linalg.qr(x.mT).Q.mT
+    if orthonormal or not x.shape[-2]:
+        return Q
+    mixed = torch.eye(x.shape[-2], dtype=x.dtype) + x[..., : x.shape[-2]].tanh().tril(-1) / 2
+    return (x[..., :1].tanh() / 2).exp() * (mixed @ Q)
 
 
 @st.composite
