@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from torchsko import algorithms
 from torchsko.algebra.innovations import innovations
@@ -57,7 +58,7 @@ def accelerations(
     if torch.compiler.is_compiling():
         # Dynamo cannot trace a Function that has both derivatives; the plain tape is right as well.
         return _plain(mech, q, qd, gen_force, f_ext, *parameters)
-    return _Accelerations.apply(mech, q, qd, gen_force, f_ext, *parameters)  # type: ignore[no-any-return]
+    return _Accelerations.apply(mech, q, qd, gen_force, f_ext, *parameters)
 
 
 def _at(mech: Mechanism, parameters: tuple[Tensor, ...]) -> Mechanism:
@@ -104,26 +105,26 @@ class _Accelerations(torch.autograd.Function):
         ctx.save_for_forward(output, *state)
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
-        qdd, *state = (x.view_as(x) for x in ctx.saved_tensors)
-        mu = _solve(ctx.mech, state, ctx.has_force, cotangent)
-        _, pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        qdd, *state = ctx.saved_tensors
+        mu = _solve(ctx.mech, state, ctx.has_force, grad_outputs[0])
+        pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)[1]
         to_q, to_qd, *rest = pull(-mu)
         to_force = rest.pop(0) if ctx.has_force else None
         return None, to_q, to_qd, mu.sum_to_size(ctx.force_shape), to_force, *rest
 
     @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
+    def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
         # torch turns forward mode off in here, which would make jvp of jvp zero without a word. It is
         # turned on again for the levels outside; the one being differentiated is taken off first.
-        with torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+        with forward_ad._set_fwd_grad_enabled(True):
             saved = [_primal(x) for x in ctx.saved_tensors]
-            return _push(ctx, saved, [None if dx is None else _primal(dx) for dx in tangents])
+            tangents = [None if dx is None else _primal(dx) for dx in grad_inputs[1:]]
+            return _push(ctx, saved, tangents)
 
 
 def _primal(x: Tensor) -> Tensor:
-    return torch.autograd.forward_ad.unpack_dual(x, level=0).primal
+    return forward_ad.unpack_dual(x, level=0).primal
 
 
 def _push(ctx: Any, saved: list[Tensor], tangents: list[Tensor | None]) -> Tensor:
@@ -133,8 +134,8 @@ def _push(ctx: Any, saved: list[Tensor], tangents: list[Tensor | None]) -> Tenso
     moved = [dq, dqd, *([df] if ctx.has_force else []), *dparameters]
     moved = [torch.zeros_like(x) if dx is None else dx for x, dx in zip(state, moved, strict=True)]
     # Forward levels do not nest in torch, so the product comes from transposing the transpose.
-    _, pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)
-    _, push = torch.func.vjp(pull, torch.zeros_like(qdd))
+    pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)[1]
+    push = torch.func.vjp(pull, torch.zeros_like(qdd))[1]
     (dforce,) = push(tuple(moved))
     change = -dforce if dT is None else dT - dforce
     return _solve(ctx.mech, state, ctx.has_force, change)
