@@ -106,7 +106,8 @@ class _Accelerations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        qdd, *state = ctx.saved_tensors
+        # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
+        qdd, *state = (x.view_as(x) for x in ctx.saved_tensors)
         mu = _solve(ctx.mech, state, ctx.has_force, grad_outputs[0])
         pull = torch.func.vjp(_balance(ctx.mech, qdd, ctx.has_force), *state)[1]
         to_q, to_qd, *rest = pull(-mu)
