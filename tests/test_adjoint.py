@@ -102,3 +102,17 @@ def test_the_backward_keeps_inputs_and_accelerations_only() -> None:
     vectors = 8 * (8 * (mech.num_q + 3 * mech.num_dof) + 6 * mech.num_bodies)
     assert saved_bytes(ts.forward_dynamics, mech, batch) < batch * vectors
     assert saved_bytes(by_tape, mech, batch) > 5 * batch * vectors
+
+
+def test_the_transpose_of_the_pullback_is_the_forward_derivative() -> None:
+    """The pullback is linear; pulling a tangent back through it gives the derivative along it."""
+    mech = random_mechanism(["revolute", "spherical"], [-1, 0])
+    q, qd, tau, *_ = problem(mech, ())
+    tangents = tuple(torch.randn_like(x) for x in (q, qd, tau))
+
+    def accelerate(q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
+        return ts.forward_dynamics(mech, q, qd, tau)
+
+    pull = torch.func.vjp(accelerate, q, qd, tau)[1]
+    (along,) = torch.func.vjp(pull, torch.zeros_like(qd))[1](tangents)
+    torch.testing.assert_close(along, torch.func.jvp(accelerate, (q, qd, tau), tangents)[1])
