@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from timing import Ratio
+
 PACKAGES = "torch numpy pin example-robot-data mujoco adam-robotics frax jax jaxlib casadi".split()
 
 
@@ -80,17 +82,29 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def at_least(item: str, what: str, wanted: float, found: float | None, unit: str = "x") -> Demand:
-    """A demand met by a large number."""
-    said = "-" if found is None else f"{found:.3g}{unit}"
-    return Demand(item, what, f"at least {wanted:g}{unit}", said, found and found >= wanted)
+Figure = float | Ratio | None
 
 
-def at_most(item: str, what: str, wanted: float, found: float | None, unit: str) -> Demand:
-    """A demand met by a small number."""
-    said = "-" if found is None else f"{found:.3g}{unit}"
-    reached = None if found is None else found <= wanted
-    return Demand(item, what, f"at most {wanted:g}{unit}", said, reached)
+def at_least(item: str, what: str, wanted: float, found: Figure, unit: str = "x") -> Demand:
+    """A demand met by a large number; of a ratio its median counts."""
+    said, value = _said(found, unit)
+    reached = None if value is None else value >= wanted
+    return Demand(item, what, f"at least {wanted:,g}{unit}", said, reached)
+
+
+def at_most(item: str, what: str, wanted: float, found: Figure, unit: str) -> Demand:
+    """A demand met by a small number; of a ratio its median counts."""
+    said, value = _said(found, unit)
+    reached = None if value is None else value <= wanted
+    return Demand(item, what, f"at most {wanted:,g}{unit}", said, reached)
+
+
+def _said(found: Figure, unit: str) -> tuple[str, float | None]:
+    if found is None:
+        return "-", None
+    if isinstance(found, Ratio):
+        return str(found), found.median
+    return (f"{found:,}" if isinstance(found, int) else f"{found:.3g}") + unit, float(found)
 
 
 def machine() -> str:
@@ -155,15 +169,20 @@ def commit() -> str:
         return "(no git)"
 
 
-def document(sections: Sequence[Section], options: Options, seconds: float) -> str:
-    """The whole report."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+def document(sections: Sequence[Section], options: Options, seconds: float, load: float) -> str:
+    """The whole report; ``load`` is the machine's load average before the run."""
     lines = [
         f"# Benchmarks on {machine()}",
         "",
         f"Written by `python benchmarks/run.py {' '.join(sys.argv[1:])}` in {seconds:.0f} s on "
         f"{options.threads} threads; batch {options.batch} unless said, {options.passes} interleaved "
-        f"passes, load average {load:.1f} at the end (the run itself gives {options.threads}).",
+        f"passes. Load average before the run: {load:.1f}"
+        + (
+            ". Other processes were running: barriers of OpenMP then cost milliseconds, so that eager "
+            "PyTorch, ADAM, MuJoCo and Pinocchio look slower than they are (--threads 1 is fairer)."
+            if load > 0.5
+            else "."
+        ),
         "",
         f"Versions: {versions()}.",
         "",

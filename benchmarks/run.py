@@ -65,12 +65,13 @@ def main() -> None:
         slot=0.002 if asked.quick else 0.04,
         robots=tuple(asked.robots),
     )
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     start, sections = time.perf_counter(), []
     for part in PARTS:
         if part in asked.only:
             print(f"-- {part}", file=sys.stderr, flush=True)
             sections.append(importlib.import_module(f"parts.{part}").run(options))
-    text = document(sections, options, time.perf_counter() - start)
+    text = document(sections, options, time.perf_counter() - start, load)
     output = asked.output or HERE / "results" / f"{slug(machine())}.md"
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text)
