@@ -92,7 +92,7 @@ def test_command_writes_a_report(tmp_path):
     command = [sys.executable, str(FOLDER / "run.py"), "--quick", "--only", "counts", "--output"]
     subprocess.run([*command, str(output)], check=True, capture_output=True)
     text = output.read_text()
-    assert "| 0 | operations, panda, forward | at most 1900 |" in text
+    assert "| 0 | operations, panda, forward | at most 1,900 |" in text
     assert "not measured" not in text
 
 
