@@ -72,7 +72,9 @@ def contestants(mech: ts.Mechanism, urdf: str, dtype: torch.dtype) -> dict[str, 
     return found
 
 
-def measure(calls: dict[str, Call], states: tuple[Tensor, ...], passes: int) -> dict[str, list[float]]:
+def measure(
+    calls: dict[str, Call], states: tuple[Tensor, ...], passes: int
+) -> dict[str, list[float]]:
     """Seconds of each pass, contestants interleaved."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for p in range(passes + 1):
@@ -96,7 +98,9 @@ def main() -> None:
     dtype = getattr(torch, args.dtype)
     print(f"{platform.processor() or platform.machine()}, {args.threads} threads, torch "
           f"{torch.__version__}, {args.dtype}; fixed base for torchsko, ADAM's base is free")  # fmt: skip
-    print("| robot | call | batch | library | operations (kernels) | us/call | us/sample | ADAM / this |")
+    print(
+        "| robot | call | batch | library | operations (kernels) | us/call | us/sample | ADAM / this |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for robot in args.robots:
         urdf = ROBOTS[robot]()

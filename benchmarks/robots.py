@@ -56,7 +56,11 @@ def humanoid() -> str:
     for limb, (parent, start, axes) in LIMBS.items():
         for k, letter in enumerate(axes):
             name, mass = f"{limb}{k}", (3.5 if "leg" in limb else 1.6) / (1 + 0.3 * k)
-            place = start if k == 0 else (0.01 * (k % 2), 0.0, -0.12 if "arm" in limb or "leg" in limb else 0.1)
+            place = (
+                start
+                if k == 0
+                else (0.01 * (k % 2), 0.0, -0.12 if "arm" in limb or "leg" in limb else 0.1)
+            )
             axis = " ".join("1" if letter == c else "0" for c in "xyz")
             parts.append(_link(name, mass, (0.01, 0.015, -0.05), 0.2))
             parts.append(_joint(f"{name}_joint", parent, name, place, axis))
