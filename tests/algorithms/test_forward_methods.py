@@ -80,6 +80,13 @@ def test_both_methods_have_the_same_gradients():
         torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-7)
 
 
+@methods
+def test_a_vector_of_another_length_is_refused(method):
+    model = random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2])
+    with pytest.raises(ts.ShapeError, match=r"length 1 .* 3 components"):
+        method(model, ramp(model)[..., :1])
+
+
 def test_an_unknown_method_is_refused_with_the_known_ones():
     arm = ts.load(ts.robots.panda)
     q, qd = arm.random_state()

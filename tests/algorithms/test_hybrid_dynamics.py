@@ -104,6 +104,14 @@ def test_nodes_are_numbers_or_names_and_unknown_ones_are_refused():
         hybrid_dynamics(model, tau, qdd, [3])
 
 
+def test_vectors_of_another_length_are_refused():
+    model = random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2])
+    tau, qdd = ramp(model), ramp(model, 0.3)
+    for short in ((tau[..., :1], qdd), (tau, qdd[..., :1])):
+        with pytest.raises(ts.ShapeError, match=r"length 1 .* 3 components"):
+            hybrid_dynamics(model, *short, [0])
+
+
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
 @pytest.mark.parametrize("parents", [[-1], [-1, 0, 0, 0], [-1, -1, -1]], ids=str)
 def test_one_body_star_and_forest(parents, batch):

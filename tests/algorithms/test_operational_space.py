@@ -7,7 +7,14 @@ import pytest
 import torch
 from batteries import branched_model, check_transforms
 from hypothesis import given
-from strategies import agree, dense_mass_matrix, dense_operators, mechanisms, sko_models
+from strategies import (
+    agree,
+    dense_mass_matrix,
+    dense_operators,
+    mechanisms,
+    random_model,
+    sko_models,
+)
 
 import torchsko as ts
 from torchsko import algorithms
@@ -45,6 +52,16 @@ def test_a_single_block_needs_no_kernel_from_the_caller(model):
     last = model.tree.num_nodes - 1
     block = algorithms.operational_space_compliance(model, 0, last)
     agree(block, algorithms.extended_compliance(model).block(0, last))
+
+
+def test_nodes_of_a_block_are_numbers_or_names_and_unknown_ones_are_refused():
+    tree = Tree.from_parents([1, -1, 0], ["shin", "hip", "foot"])
+    model = random_model(tree, [3, 2, 1], [1, 2, 1])
+    block = algorithms.operational_space_compliance
+    assert torch.equal(block(model, "foot", "hip"), block(model, 2, 1))
+    for unknown in (3, -1, "food"):
+        with pytest.raises(ts.TreeError, match="no node"):
+            block(model, unknown, 0)
 
 
 def test_weights_of_omega_are_those_of_psi_and_not_of_a():

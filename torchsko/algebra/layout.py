@@ -85,17 +85,25 @@ class Packing:
         Raises:
             ShapeError: when x has another length.
         """
-        if x.shape[-2] != self.total:
-            raise ShapeError(
-                f"a vector of length {x.shape[-2]} was given where the model has {self.total} "
-                f"components ({len(self.sizes)} nodes of sizes {list(self.sizes)}).\n"
-                "Components go node by node, in the tree's order.\n"
-                f"Pass a tensor whose last dimension is {self.total}."
-            )
+        self.refuse(x.shape[-2])
         if not self.trivial:
             x = torch.nn.functional.pad(x, (0, 0, 0, 1)) if self.padded else x
             x = x.index_select(-2, self.source)
         return x.unflatten(-2, (len(self.sizes), self.width))
+
+    def refuse(self, length: int) -> None:
+        """Refuse flat vectors of any other length than `total`.
+
+        Raises:
+            ShapeError: says both lengths.
+        """
+        if length != self.total:
+            raise ShapeError(
+                f"a vector of length {length} was given where the model has {self.total} "
+                f"components ({len(self.sizes)} nodes of sizes {list(self.sizes)}).\n"
+                "Components go node by node, in the tree's order.\n"
+                f"Pass a tensor whose last dimension is {self.total}."
+            )
 
     def unpack(self, x: Tensor) -> Tensor:
         """Packed blocks `[*batch, n, width, r]` to flat columns `[*batch, total, r]`."""

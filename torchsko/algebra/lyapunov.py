@@ -44,6 +44,7 @@ from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.hinge import join
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.logdepth import Method, Powers, doubles, powers
+from torchsko.algebra.subgraph import node_number
 from torchsko.algebra.sweeps import gather_tilde, scatter_tilde
 
 Levels = tuple[Tensor, ...]
@@ -126,7 +127,7 @@ def forward_diag(
 
 
 def forward_block(
-    layout: Layout, A: EdgeWeight, B: EdgeWeight, Y: Levels, i: int, j: int
+    layout: Layout, A: EdgeWeight, B: EdgeWeight, Y: Levels, i: int | str, j: int | str
 ) -> Tensor:
     """Block Z(i, j) of A X B* from its diagonal blocks, along the path between the two nodes.
 
@@ -135,15 +136,19 @@ def forward_block(
         A: weights of the first SPO.
         B: weights of the second SPO.
         Y: `forward_diag(layout, A, X, B)`.
-        i: row node, in the tree's numbering.
+        i: row node, by number or name.
         j: column node.
 
     Returns:
         `[*batch, m_i, m_j]`; zero for unrelated nodes.
 
+    Raises:
+        TreeError: on an unknown node.
+
     Reference: Jain 2011, Part II, Lemma 3, Eq. 15.
     """
     tree = layout.tree
+    i, j = node_number(tree, i), node_number(tree, j)
     if tree.is_ancestor(j, i):
         return forward_block(layout, B, A, tuple(y.mT for y in Y), j, i).mT
     Z = _node(layout, Y, j)
@@ -213,7 +218,7 @@ def backward_diag_of(
 
 
 def backward_block(
-    layout: Layout, A: EdgeWeight, B: EdgeWeight, Y: Levels, i: int, j: int
+    layout: Layout, A: EdgeWeight, B: EdgeWeight, Y: Levels, i: int | str, j: int | str
 ) -> Tensor:
     """Block Z(i, j) of A* X B from its diagonal blocks, by the paths down from what both share.
 
@@ -225,15 +230,19 @@ def backward_block(
         A: weights of the first SPO.
         B: weights of the second SPO.
         Y: `backward_diag_of(layout, A, X, B)`.
-        i: row node, in the tree's numbering.
+        i: row node, by number or name.
         j: column node.
 
     Returns:
         `[*batch, m_i, m_j]`; zero for nodes on different bases.
 
+    Raises:
+        TreeError: on an unknown node.
+
     Reference: Jain 2011, Part II, Algorithm 4.3.
     """
     tree = layout.tree
+    i, j = node_number(tree, i), node_number(tree, j)
     k = tree.closest_common_ancestor(i, j)
     if k is None:
         return _trim(layout, torch.zeros_like(_node(layout, Y, i)), i, j, (A, B))

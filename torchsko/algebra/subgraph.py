@@ -55,6 +55,15 @@ def node_numbers(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
+def node_number(tree: Tree, node: int | str) -> int:
+    """The number of one node.
+
+    Raises:
+        TreeError: when the number or name is no node's.
+    """
+    return node_numbers(tree, (node,))[0]
+
+
 def induced_subgraph(tree: Tree, nodes: Iterable[int | str]) -> Tree:
     """The forest on a set of nodes with all edges of the tree between them.
 

@@ -48,7 +48,11 @@ def composite_forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:
     Returns:
         qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2].
 
+    Raises:
+        ShapeError: when `gen_force` has another length than num_dof.
+
     Reference: Jain 2011, Part II, Algorithm 4.2; Jain 2024, SOA slides 9, O(N^2) forward dynamics.
     """
+    model.layout.dofs.refuse(gen_force.shape[-1])
     rhs = (gen_force - bias_force(model))[..., None]
     return spd_solve(mass_matrix(model), rhs, scalar=model.scalar)[..., 0]

@@ -53,6 +53,7 @@ def hybrid_dynamics(
     Reference: Jain 2024, SOA slides 9, O(N) hybrid dynamics.
     """
     layout = model.layout
+    layout.dofs.refuse(gen_force.shape[-1])
     locked = _node_mask(layout, tuple(prescribed))
     flat = layout.dofs.unpack(locked.expand(-1, layout.dofs.width, 1))[..., 0]
     known = torch.where(locked, layout.dofs.pack(accel[..., None]), 0.0)

@@ -53,12 +53,15 @@ class ExtendedCompliance:
     weight: EdgeWeight
     compliance_kernel: Levels
 
-    def block(self, i: int, j: int) -> Tensor:
+    def block(self, i: int | str, j: int | str) -> Tensor:
         """Block Omega(i, j), `[*batch, m_i, m_j]`; zero for nodes on different bases.
 
         Args:
-            i: row node, in the tree's numbering.
+            i: row node, by number or name.
             j: column node.
+
+        Raises:
+            TreeError: on an unknown node.
 
         Reference: Jain 2011, Part II, Algorithm 4.3.
         """
@@ -87,18 +90,21 @@ def extended_compliance(model: SKOModel) -> ExtendedCompliance:
     return ExtendedCompliance(model.layout, weight, backward_diag_of(model.layout, weight, X))
 
 
-def operational_space_compliance(model: SKOModel, i: int, j: int) -> Tensor:
+def operational_space_compliance(model: SKOModel, i: int | str, j: int | str) -> Tensor:
     """Block Omega(i, j): acceleration of node i per unit force on node j, everything else driven.
 
     For several blocks of one model, call `extended_compliance` once and its `block` for each.
 
     Args:
         model: an SKO model.
-        i: row node, in the tree's numbering.
+        i: row node, by number or name.
         j: column node.
 
     Returns:
         `[*batch, m_i, m_j]`; zero for nodes on different bases.
+
+    Raises:
+        TreeError: on an unknown node.
 
     Reference: Jain 2011, Part II, section 6.2 and Algorithm 4.3.
     """
