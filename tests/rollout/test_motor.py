@@ -57,6 +57,20 @@ def test_the_torque_is_that_of_equations_7_and_8():
     torch.testing.assert_close(memory, integral + 0.01 * (q_d - q))
 
 
+def test_departs_friction_takes_the_sign_of_the_rate():
+    """Eq. 7 prints f_c bare: a joint that moves the other way would be pushed by its own friction."""
+    mech, motor = arm(), replace(MOTOR, friction=0.5)
+    steering = control(mech, motor=motor)
+    frictionless = control(mech, motor=replace(motor, friction=0.0))
+    bare = frictionless.motion_torque(0.3) + motor.friction
+    q_d, qd_d, qdd_d = sway(0.3)
+    needed = ts.inverse_dynamics(motor.on(mech), q_d, qd_d, qdd_d)
+    torch.testing.assert_close(steering.motion_torque(0.3), needed)
+    wrong = torch.tensor([0.0, 2 * motor.friction, 0.0], dtype=torch.float64)
+    assert qd_d[1] < 0 < qd_d[0]
+    torch.testing.assert_close(bare - needed, wrong)
+
+
 def test_feed_forward_tracks_where_feedback_alone_lags():
     mech = arm()
     share = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
