@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from paper_table import citations, results, table  # noqa: E402
+from paper_table import BEGIN, END, citations, results, table  # noqa: E402
 
 FOUND = results(ROOT)
 WANTED = {
@@ -45,6 +45,12 @@ def test_cited_result_has_a_test(result):
     assert result.test is not None
     path, _, name = result.test.partition("::")
     assert f"def {name}(" in (ROOT / path).read_text()
+
+
+def test_the_readme_has_this_table():
+    """When it has not: python benchmarks/paper_table.py --update README.md."""
+    _, _, rest = (ROOT / "README.md").read_text().partition(BEGIN)
+    assert rest.partition(END)[0].strip() == table(FOUND).strip()
 
 
 def test_citations_of_one_docstring_are_told_apart():
