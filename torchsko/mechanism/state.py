@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -15,8 +15,12 @@ CONFIGURATIONS = ("q", "start", "end")
 """Names of arguments that hold configurations."""
 
 
+OPTIONAL = ("qd", "f_ext")
+"""Names of arguments that may be None."""
+
+
 def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
-    """Check shapes and dtypes of states by name; Python integers only, no value is read.
+    """Check shapes, dtypes and devices of states by name; no value is read.
 
     Args:
         mech: the mechanism.
@@ -24,11 +28,15 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
             all others (qd, qdd, tau, step, ...) have num_dof.
 
     Raises:
-        ShapeError: names the tensor, its shape and the one wanted.
+        ShapeError: names the tensor, its shape and the one wanted, or the two whose batch dimensions do
+            not broadcast.
     """
+    batches: dict[str, tuple[int, ...]] = {}
     for name, x in tensors.items():
-        if x is None:
+        if x is None and name in OPTIONAL:
             continue
+        if not isinstance(x, Tensor):
+            raise ShapeError(_no_tensor(name, x, mech))
         if name == "f_ext":
             shape: tuple[int, ...] = (mech.num_bodies, 6)
         else:
@@ -45,3 +53,40 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
                 f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
                 f"Nothing is cast in silence.\nPass {name}.to({mech.dtype}), or mech.to({x.dtype})."
             )
+        if x.device != mech.device:
+            raise ShapeError(
+                f"{name} is on {x.device}, the mechanism on {mech.device}.\n"
+                "Nothing is copied between devices in silence.\n"
+                f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(x.device)!r})."
+            )
+        batches[name] = tuple(x.shape[: x.ndim - len(shape)])
+    if len(set(batches.values())) > 1:
+        _check_batches(batches)
+
+
+def _no_tensor(name: str, x: Any, mech: Mechanism) -> str:
+    return (
+        f"{name} was given as {type(x).__name__}.\n"
+        "States are tensors, so that gradients and devices come along.\n"
+        f"Pass torch.as_tensor({name}, dtype={mech.dtype})."
+    )
+
+
+def _check_batches(batches: dict[str, tuple[int, ...]]) -> None:
+    """Refuse two states whose batch dimensions do not broadcast."""
+    names = list(batches)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            if not broadcasts(batches[first], batches[second]):
+                raise ShapeError(
+                    f"{first} has the batch dimensions {list(batches[first])}, {second} has "
+                    f"{list(batches[second])}.\n"
+                    "Counted from the last, they are equal or one of them is 1.\n"
+                    f"Give both the same, or put in a dimension of 1: {second}[..., None, :]."
+                )
+
+
+def broadcasts(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether two shapes broadcast."""
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return all(a == b or a == 1 or b == 1 for a, b in pairs)

@@ -1,0 +1,50 @@
+"""What is no state of a mechanism is refused by name, before any arithmetic."""
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+
+
+def good(*batch: int) -> dict:
+    arm = ts.load(ts.robots.panda)
+    q, qd = arm.random_state(*batch, generator=torch.Generator().manual_seed(0))
+    return {"mech": arm, "q": q, "qd": qd, "qdd": 0 * qd, "f_ext": q.new_zeros(*batch, 7, 6)}
+
+
+@pytest.mark.parametrize("name", ["q", "qd", "qdd", "f_ext"])
+@pytest.mark.parametrize("kind", [np.asarray, torch.Tensor.tolist])
+def test_arrays_and_lists_are_no_tensors(name, kind):
+    call = good(4)
+    call[name] = kind(call[name])
+    with pytest.raises(ts.ShapeError, match=rf"{name} was given as(.|\n)*torch\.as_tensor\({name}"):
+        ts.inverse_dynamics(**call)
+
+
+@pytest.mark.parametrize("name", ["q", "qdd"])
+def test_what_is_required_is_not_none(name):
+    with pytest.raises(ts.ShapeError, match=f"{name} was given as NoneType"):
+        ts.inverse_dynamics(**(good(4) | {name: None}))
+
+
+@pytest.mark.parametrize("name", ["q", "qd", "qdd", "f_ext"])
+def test_another_device_is_named(name):
+    call = good(4)
+    with pytest.raises(ts.ShapeError, match=f"{name} is on meta, the mechanism on cpu"):
+        ts.inverse_dynamics(**(call | {name: call[name].to("meta")}))
+
+
+@pytest.mark.parametrize("name", ["qd", "qdd", "f_ext"])
+def test_batches_that_do_not_broadcast_are_named(name):
+    with pytest.raises(
+        ts.ShapeError, match=rf"q has the batch dimensions \[2, 3\], {name} has \[3, 2\]"
+    ):
+        ts.inverse_dynamics(**(good(2, 3) | {name: good(3, 2)[name]}))
+
+
+@pytest.mark.parametrize("name", ["q", "qd", "qdd", "f_ext"])
+@pytest.mark.parametrize("batch", [(), (1,), (3,), (2, 1)])
+def test_batches_that_broadcast_are_taken(name, batch):
+    call = good(2, 3) | {name: good(*batch)[name]}
+    assert ts.inverse_dynamics(**call).shape == (2, 3, 7)
