@@ -1,5 +1,6 @@
 """Rollouts: the same in any batch, for any kind of control, with gradients to everything."""
 
+import numpy as np
 import pytest
 import torch
 from strategies import KINDS, random_mechanism
@@ -211,3 +212,29 @@ def test_wrong_arguments_are_named(change, words):
     with pytest.raises(ts.TorchskoError) as caught:
         ts.rollout(mech, q, qd, **({"steps": 3} | change))
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize("batch", [(1,), (2,), (5, 1), (2, 3), (0,)])
+def test_a_tensor_with_the_batch_of_the_state_is_constant(batch):
+    mech = robot(("revolute", "prismatic"))
+    q, qd, tau = state(mech, *batch)
+    given = ts.rollout(mech, q, qd, tau, steps=4)
+    assert_close(given, ts.rollout(mech, q, qd, lambda t, q, qd: tau, steps=4))
+
+
+def test_a_tensor_that_may_be_constant_or_a_series_is_refused():
+    mech = robot(("revolute", "prismatic"))
+    q, qd, tau = state(mech, 3)
+    with pytest.raises(ts.ShapeError, match=r"constant for each of 3 samples, or a series of 3"):
+        ts.rollout(mech, q, qd, tau, steps=3)
+    assert ts.rollout(mech, q, qd, tau[None], steps=3)[0].shape == (3, 4, 2)
+    with pytest.raises(ts.ShapeError, match=r"\[4, 2\] for 5 steps and the batch \[3\]"):
+        ts.rollout(mech, q, qd, tau.new_zeros(4, 2), steps=5)
+
+
+@pytest.mark.parametrize("control", [0.0, [0.0, 0.0], np.zeros(2)])
+def test_a_control_that_is_no_tensor_and_cannot_be_called_is_refused(control):
+    mech = robot(("revolute", "prismatic"))
+    q, qd, _ = state(mech)
+    with pytest.raises(ts.ShapeError, match="control was given as"):
+        ts.rollout(mech, q, qd, control, steps=2)

@@ -13,7 +13,7 @@ from torchsko.algebra.tree import unknown_name
 from torchsko.dynamics import forward_dynamics, refuse_singular
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.state import broadcasts, check_state
 from torchsko.rollout.integrators import INTEGRATORS, Accelerate, Step
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
@@ -62,8 +62,9 @@ def rollout(
         mech: a mechanism, or a `Dynamics` layer, whose values are read once.
         q: start configuration, `[*batch, num_q]`.
         qd: start velocity, `[*batch, num_dof]` [rad/s or m/s].
-        control: joint forces [N m or N]. A tensor `[num_dof]` is constant; `[*batch, steps,
-            num_dof]` is held over each step (`steps` may be 1: constant). A function or module is
+        control: joint forces [N m or N]. A tensor `[num_dof]` is constant, and so is one
+            `[*batch, num_dof]` with the batch dimensions of the state; `[*batch, steps, num_dof]` is
+            held over each step (`steps` may be 1: constant). A function or module is
             called as control(t, q, qd), t in seconds, at every evaluation of the dynamics (four
             times a step in "rk4"), and returns `[*batch, num_dof]`. A `Controller`, such as
             `torchsko.rollout.motor.MotorControl`, acts once a step and remembers. None: no force.
@@ -81,7 +82,8 @@ def rollout(
         the start included.
 
     Raises:
-        ShapeError: when a state or the control does not fit the mechanism.
+        ShapeError: when a state or the control does not fit the mechanism, or the control could be
+            both constant and a series, because the batch is as long as the rollout.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         TorchskoError: on an unknown method, or steps, dt or checkpoint out of range.
 
@@ -98,13 +100,10 @@ def rollout(
     refuse_singular(robot)
     _check_numbers(steps, dt, checkpoint)
     step = _step(method)
-    forces = _forces(robot, control, steps)
-    batch = torch.broadcast_shapes(
-        q.shape[:-1],
-        qd.shape[:-1],
-        robot.batch_shape,
-        forces.shape[:-2] if isinstance(forces, Tensor) else (),
-    )
+    batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
+    forces = _forces(robot, control, steps, batch)
+    if isinstance(forces, Tensor):
+        batch = torch.broadcast_shapes(batch, forces.shape[:-2])
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
 
     def segment(
@@ -159,22 +158,31 @@ def _accelerate(mech: Mechanism, control: Tensor | Policy, step: int) -> Acceler
 
 
 def _forces(
-    mech: Mechanism, control: Tensor | Policy | Controller | None, steps: int
+    mech: Mechanism, control: Tensor | Policy | Controller | None, steps: int, batch: torch.Size
 ) -> Tensor | Policy | Controller:
     """A control as a function, or as a tensor `[*batch, steps or 1, num_dof]`."""
     if control is None:
         return mech.damping.new_zeros(1, mech.num_dof)
-    if not isinstance(control, Tensor):
+    if callable(control) or isinstance(control, Controller):
         return control
-    control = control[None] if control.ndim == 1 else control
     check_state(mech, control=control)
-    if control.ndim < 2 or control.shape[-2] not in (1, steps):
+    shape = tuple(control.shape[:-1])
+    constant = shape in ((), tuple(batch))
+    series = bool(shape) and shape[-1] in (1, steps) and broadcasts(shape[:-1], tuple(batch))
+    if constant and series and shape[-1] != 1:
         raise ShapeError(
-            f"control has shape {list(control.shape)} for {steps} steps.\n"
-            "Its dimension before the last is time.\n"
-            f"Pass [*batch, {steps}, {mech.num_dof}], or a constant [*batch, 1, {mech.num_dof}]."
+            f"control has shape {list(control.shape)}: a constant for each of {shape[-1]} samples, or "
+            f"a series of {steps} steps.\n"
+            "The batch is as long as the rollout, so its shape does not tell.\n"
+            "Pass control[..., None, :] for constants, control[None] for one series."
         )
-    return control
+    if not (constant or series):
+        raise ShapeError(
+            f"control has shape {list(control.shape)} for {steps} steps and the batch {list(batch)}.\n"
+            "It is constant for each sample, or its dimension before the last is time.\n"
+            f"Pass [*batch, {mech.num_dof}] or [*batch, {steps}, {mech.num_dof}]."
+        )
+    return control[..., None, :] if constant else control
 
 
 def _check_numbers(steps: int, dt: float, checkpoint: int | None) -> None:
