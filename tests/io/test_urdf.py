@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import torchsko as ts
 from torchsko.errors import RobotFileError
 from torchsko.io._numbers import rotation_from_rpy
 from torchsko.io._xml import MAX_DEPTH
@@ -466,3 +467,9 @@ def test_the_panda_is_placed_by_its_denavit_hartenberg_table():
         R = elementary(0, alpha[i])
         np.testing.assert_allclose(joint.rotation, R, atol=1e-15)
         np.testing.assert_allclose(joint.position, [a[i], 0, 0] + R @ [0, 0, d[i]], atol=1e-15)
+
+
+def test_inertias_of_links_that_do_not_move_are_reported():
+    still = [entry.element for entry in ts.load(PANDA).unused]
+    assert still == ["link 'link0' <inertial>"]
+    assert ts.load(PANDA, floating_base=True).unused == ()

@@ -12,7 +12,12 @@ from torchsko.algebra.layout import Layout, Packing
 from torchsko.algebra.tree import Tree
 from torchsko.errors import MechanismError
 from torchsko.mechanism.checks import check_description, check_gravity, refuse_duplicates
-from torchsko.mechanism.description import JointDescription, LinkDescription, RobotDescription
+from torchsko.mechanism.description import (
+    JointDescription,
+    LinkDescription,
+    RobotDescription,
+    Unused,
+)
 from torchsko.mechanism.joints import NUM_DOF, NUM_Q, JointSet
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -197,7 +202,16 @@ def _tensors(
         joints=JointSet.of(kinds, tree.levels),
         has_armature=has_armature,
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
-        unused=robot.unused,
+        unused=robot.unused + _still(robot, frames),
+    )
+
+
+def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, ...]:
+    """Inertias that no equation of motion holds: those of links that do not move."""
+    return tuple(
+        Unused(f"link {link.name!r} <inertial>", "fixed to the inertial frame, it never moves")
+        for link in robot.links
+        if frames[link.name].carrier is None and (link.mass or np.any(link.inertia))
     )
 
 
