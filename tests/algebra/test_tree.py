@@ -170,3 +170,14 @@ def test_what_is_no_tree_is_refused_by_name_with_a_cure(make, words):
 def test_the_cycle_refusal_names_the_loop_and_not_the_nodes_that_lead_to_it():
     with pytest.raises(TreeError, match=r"form a cycle: b -> c -> b\."):
         Tree.from_parents([1, 2, 1], ["a", "b", "c"])
+
+
+def test_parents_are_whole_numbers_of_any_kind_and_never_rounded():
+    assert Tree.from_parents(torch.tensor([-1, 0, 1])) == Tree.from_parents([-1, 0, 1])
+    with pytest.raises(TreeError, match=r"node 1 has the parent 0\.5"):
+        Tree.from_parents([-1, 0.5])
+
+
+def test_an_edge_given_twice_is_not_called_two_parents():
+    with pytest.raises(TreeError, match="edge 'a' -> 'b' is given twice"):
+        Tree.from_edges([("a", "b"), ("a", "b")])

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
+from typing import SupportsIndex
 
 from torchsko.errors import TreeError
 
@@ -69,7 +71,7 @@ class Tree:
             TreeError: on a cycle, a self-loop, an unknown parent, duplicate names or an empty tree.
         """
         names = [str(k) for k in range(len(parents))] if names is None else names
-        return Tree(tuple(int(p) for p in parents), tuple(names))
+        return Tree(tuple(_whole(k, p) for k, p in enumerate(parents)), tuple(names))
 
     @staticmethod
     def from_names(parents: Mapping[str, str | None]) -> Tree:
@@ -114,7 +116,12 @@ class Tree:
                         "Every end of an edge is one of the nodes.\n"
                         f"Add {end!r} to nodes=[...], or leave nodes out."
                     )
-            if (first := parents[child]) is not None:
+            if (first := parents[child]) == p:
+                raise TreeError(
+                    f"edge {p!r} -> {child!r} is given twice.\n"
+                    "One hinge joins two bodies; a second one would be a loop.\nLeave one of them out."
+                )
+            if first is not None:
                 raise TreeError(
                     f"node {child!r} has two parents, {first!r} and {p!r}.\n"
                     "Its velocity would have to follow from both at once, so the rates of its two "
@@ -232,6 +239,17 @@ def unknown_name(kind: str, name: Hashable, known: Sequence[str]) -> str:
         f"There are {len(known)}, among them: {', '.join(map(repr, near))}.\n"
         f"Use one of these names exactly."
     )
+
+
+def _whole(k: int, parent: SupportsIndex) -> int:
+    try:
+        return index(parent)
+    except TypeError:
+        raise TreeError(
+            f"node {k} has the parent {parent!r}.\n"
+            "Parents are node numbers, -1 for the inertial frame.\n"
+            "Pass whole numbers here, or a mapping of names to Tree.from_names."
+        ) from None
 
 
 def _refuse_bad_names(names: tuple[str, ...], count: int) -> None:
