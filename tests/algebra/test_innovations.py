@@ -162,3 +162,10 @@ def test_a_vector_of_another_length_is_refused():
     for action in ACTIONS:
         with pytest.raises(ShapeError, match="length 4 was given where the model has 3"):
             getattr(fac, action)(torch.zeros(4, dtype=torch.float64))
+
+
+def test_a_vector_of_another_type_is_refused_not_cast():
+    fac = innovations(random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2]))
+    for action in ACTIONS:
+        with pytest.raises(ShapeError, match=r"float32 was given, the model is torch\.float64"):
+            getattr(fac, action)(torch.zeros(3, dtype=torch.float32))

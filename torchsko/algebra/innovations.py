@@ -33,6 +33,7 @@ from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.hinge import apply_blocks, join, project, spread, spread_all
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import ArticulatedInertias, crossing_weight, solve_riccati
+from torchsko.errors import ShapeError
 from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
 
 
@@ -162,7 +163,13 @@ class Innovations:
     def _columns(
         self, x: Tensor, columns: bool, action: Callable[[Tensor], list[Tensor]]
     ) -> Tensor:
-        layout = self.model.layout
+        layout, dtype = self.model.layout, self.model.inertia.dtype
+        if x.dtype != dtype:
+            raise ShapeError(
+                f"a vector of {x.dtype} was given, the model is {dtype}.\n"
+                "Nothing is cast in silence.\n"
+                f"Pass x.to({dtype})."
+            )
         y = action(layout.dofs.pack(x if columns else x[..., None]))
         flat = layout.dofs.unpack(join([layout.widen_dofs(level) for level in y]))
         return flat if columns else flat[..., 0]
