@@ -85,6 +85,8 @@ DESCRIPTIONS = {
     "nan effort": (lambda: build(effort=NAN), "'elbow' has the effort limit nan"),
     "flat gravity": (lambda: build(gravity=(0, -9.81)), "gravity is"),
     "nan gravity": (lambda: build(gravity=(0, 0, NAN)), "gravity is"),
+    "scalar gravity": (lambda: build(gravity=-9.81), "gravity is"),
+    "gravity in words": (lambda: build(gravity="ear"), "gravity is"),
     "half precision": (
         lambda: build(dtype=torch.float16),
         "'robot' was asked for in torch.float16",

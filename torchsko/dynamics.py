@@ -286,8 +286,8 @@ def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
         names = ", ".join(map(repr, singular))
         raise MechanismError(
             f"forward dynamics of {mech.name!r} is undefined: no inertia resists joint {names}.\n"
-            "Nothing outboard of it has mass, so a force there gives no finite acceleration (inverse "
-            "dynamics and the mass matrix are fine).\n"
+            "Outboard of it is no mass, or only mass that other joints let go free, so a force there gives "
+            "no finite acceleration (inverse dynamics and the mass matrix are fine).\n"
             "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
             "torchsko.checked(mech)."
         )

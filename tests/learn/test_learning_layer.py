@@ -269,6 +269,7 @@ def test_any_name_of_a_body_can_be_learned(name):
     ("target", "chart", "words"),
     [
         ("joint4.damping", Positive, ["'joint4.damping'", "with parentheses"]),
+        ("link5", InertiaLogCholesky, ['{"link5": ts.learn.InertiaLogCholesky()}']),
         ("link9", InertiaLogCholesky(), ["'link9'", "'link7'"]),
         ("joint4.dampping", Positive(), ["'joint4.dampping'", "'joint4.damping'"]),
         ("link5.damping", Positive(), ["'link5.damping'", "'joint5.damping'"]),

@@ -112,10 +112,11 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
         MechanismError: on an unknown name, or a parametrization that does not keep it physical.
     """
     if not isinstance(parametrization, nn.Module):
+        meant = parametrization.__name__ if isinstance(parametrization, type) else "Positive"
         raise MechanismError(
             f"the parametrization of {name!r} is {parametrization!r}.\n"
             "It is a module: it holds what it needs to know.\n"
-            f'Type {{"{name}": ts.learn.Positive()}}, with parentheses, or another of ts.learn.'
+            f'Type {{"{name}": ts.learn.{meant}()}}, with parentheses, or another of ts.learn.'
         )
     if name in mech.body_names:
         target = Target(name, ("mass", "com", "inertia"), mech.body_index(name), 1)

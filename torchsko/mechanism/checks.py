@@ -122,9 +122,13 @@ def check_gravity(gravity: Sequence[float]) -> None:
     Raises:
         MechanismError: says what to type.
     """
-    if len(gravity) != 3 or not np.isfinite(np.array(gravity, dtype=np.float64)).all():
+    try:
+        fits = [math.isfinite(g) for g in gravity] == [True] * 3
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise MechanismError(
-            f"gravity is {tuple(gravity)}.\n"
+            f"gravity is {gravity!r}.\n"
             "It is an acceleration in the inertial frame, three finite numbers [m/s^2].\n"
             "Pass gravity=(0, 0, -9.81), say."
         )
