@@ -4,24 +4,14 @@ import math
 
 import pytest
 import torch
+from batteries import CountOperations
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import BATCHES, KINDS, agree, mechanisms, random_mechanism, trees
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchsko as ts
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
-
-
-class Count(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.total = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.total += 1
-        return func(*args, **(kwargs or {}))
 
 
 def states(mech, batch=(), seed=0):
@@ -262,7 +252,7 @@ def test_operations_do_not_grow_with_depth_but_for_the_doubling_of_rotations():
     for links in (4, 16, 64):
         mech = serial(links)
         q, qd, qdd, _ = states(mech)
-        with torch.no_grad(), Count() as count:
+        with torch.no_grad(), CountOperations() as count:
             ts.inverse_dynamics(mech, q, qd, qdd, method="parallel")
         counts.append(count.total)
     per_doubling = (counts[1] - counts[0]) / 2

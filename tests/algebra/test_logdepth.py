@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from batteries import check_transforms
+from batteries import CountOperations, check_transforms
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import agree, dense_blocks, dense_sko, dense_spo, random_model, sko_models, trees
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.algebra import logdepth
 from torchsko.algebra.hinge import join
@@ -19,16 +18,6 @@ from torchsko.errors import TorchskoError
 ANY = sko_models(max_nodes=12, mixed=True)
 CHAIN, STAR, ONE = [-1, 0, 1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 0, 0], [-1]
 EQUAL_CHAINS = [-1, -1, 0, 1, 2, 3]
-
-
-class Count(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.total = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.total += 1
-        return func(*args, **(kwargs or {}))
 
 
 def columns(model, r=2):
@@ -145,7 +134,7 @@ def test_operations_grow_with_the_logarithm_of_the_depth():
     for n in (16, 64, 256):
         tree = Tree.from_parents(range(-1, n - 1))
         layout, one = Layout.of(tree, [2] * n, [1] * n), torch.eye(2).expand(n, 2, 2)
-        with Count() as count:
+        with CountOperations() as count:
             logdepth.gather(layout.jumps, logdepth.powers(layout.jumps, one), one)
             logdepth.scatter(layout.jumps, logdepth.powers(layout.jumps, one), one)
         counts.append(count.total)

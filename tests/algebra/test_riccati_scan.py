@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from batteries import BRANCHED, branched_model, check_transforms
+from batteries import BRANCHED, CountOperations, branched_model, check_transforms
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import (
@@ -17,7 +17,6 @@ from strategies import (
     random_model,
     sko_models,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchsko as ts
 from torchsko.algebra.articulated import articulated_operators
@@ -34,16 +33,6 @@ SHAPES = {
     "caterpillar": [-1, 0, 0, 1, 1, 3, 3, 5, 5],
     "forest": [1, -1, 1, 2, 2, -1],
 }
-
-
-class Count(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.total = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.total += 1
-        return func(*args, **(kwargs or {}))
 
 
 def dof_vector(model, r=2):
@@ -214,7 +203,7 @@ def test_operations_grow_with_the_logarithm_of_the_depth():
     for links in (8, 32, 128):
         mech = long_chain(links)
         q, qd = mech.random_state()
-        with torch.no_grad(), Count() as count:
+        with torch.no_grad(), CountOperations() as count:
             ts.forward_dynamics(mech, q, qd, qd, method="scan")
         counts.append(count.total)
     assert counts[2] - counts[1] == counts[1] - counts[0] < counts[0]

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 import torch
+from batteries import CountOperations
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import BATCHES, agree, dense_sko, dense_spo, random_model, sko_models
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.innovations import innovations
@@ -101,22 +101,12 @@ def test_corollary_3_1_as_printed_fails_on_two_nodes():
     assert scatter_tilde(layout, weight, x).flatten().tolist() == [0.0, 1.0]
 
 
-class CountOps(TorchDispatchMode):
-    """Counts the ATen operations run under it."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
 def operations(parents, run):
     n = len(parents)
     model = random_model(Tree.from_parents(parents), [4] * n, [2] * n)
-    with CountOps() as counter:
+    with CountOperations() as counter:
         run(model, torch.ones(2 * n, dtype=torch.float64))
-    return counter.count
+    return counter.total
 
 
 def two_levels_below(n):
