@@ -29,7 +29,6 @@ _KNOWN = frozenset(("const", "input", *UNARY, *BINARY, *TERNARY))
 _COST = {"div": 8, "recip": 8, "sqrt": 10, "sin": 20, "cos": 20} | {
     name: 100 for name in "pow atan2 tan exp log tanh atan asin acos expm1 log1p sinh cosh".split()
 }
-_BLOCK_COST = 50_000
 _UNIT_OPS = 1500
 
 
@@ -72,7 +71,6 @@ def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int
     program = schedule.program
     refuse_unknown(program)
     width = vector_bytes * 8 // bits
-    tiles = max(1, min(64, _BLOCK_COST // max(1, cost(program))))
     prelude = _prelude(bits, vector_bytes)
     num_units = max(1, min(max_units, len(schedule.order) // _UNIT_OPS))
     groups = _in_equal_parts(schedule.chunks, num_units)
@@ -85,7 +83,7 @@ def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int
             lines.extend(chunk_lines(program, chunk, bits))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(schedule, tiles, width, already=len(groups[0][1]))
+    units[0] += _driver(schedule, width, already=len(groups[0][1]))
     return units
 
 
@@ -110,7 +108,7 @@ def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, 
     return [(a, chunks[a:b]) for a, b in pairwise(cuts)]
 
 
-def _driver(schedule: Schedule, tiles: int, width: int, already: int) -> str:
+def _driver(schedule: Schedule, width: int, already: int) -> str:
     program, half = schedule.program, width // 2
     inputs = [port.size for port in program.inputs]
     outputs = [port.size for port in program.outputs]
@@ -122,7 +120,6 @@ def _driver(schedule: Schedule, tiles: int, width: int, already: int) -> str:
         "NUM_IN_PORTS": len(inputs),
         "NUM_OUT_PORTS": len(outputs),
         "NUM_SLOTS": schedule.num_slots,
-        "TILES": tiles,
         "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
         "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),
     }

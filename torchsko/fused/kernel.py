@@ -23,16 +23,23 @@ from torchsko.fused.schedule import schedule
 _BITS = {torch.float32: 32, torch.float64: 64}
 _GENERATOR = ("cpp.py", "schedule.py", "native/vector.hpp", "native/driver.hpp")
 
-# A helper thread costs its caller some 10 microseconds. Below this time, counted in additions of
-# one vector, it would not pay.
-_THREADED_COST = 200_000
+# A helper thread costs its caller some microseconds, more if it sleeps. Below this time, counted in
+# additions of one vector, it would not pay.
+_THREADED_COST = 80_000
+
+# Where the C library begins to map every allocation anew, at the latest.
+_FRESH_BYTES = 2**25
+
+# Bounds of a block, the unit of work of a thread: small enough that a call ends at once for all
+# threads, large enough that drawing one costs nothing.
+_BLOCK_COST = 50_000
+_BLOCKS = 32
 
 
 class _Plan(ctypes.Structure):
     _fields_ = (
         ("kernel", ctypes.c_void_p),
         ("scratch_bytes", ctypes.c_longlong),
-        ("block_rows", ctypes.c_longlong),
     )
 
 
@@ -117,18 +124,20 @@ class Kernel:
         self._plan = _Plan(
             ctypes.cast(getattr(library, ENTRY), ctypes.c_void_p).value,
             ctypes.c_longlong.in_dll(library, "torchsko_scratch_bytes").value,
-            ctypes.c_longlong.in_dll(library, "torchsko_block_rows").value,
         )
         self._plan_address = ctypes.addressof(self._plan)
         # A prototype of our own: setting argtypes on the library's function would be shared.
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
         self._launch = prototype(("torchsko_launch", runtime))
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong)
+        self._expect_use = prototype(("torchsko_expect_use", runtime))
         num_ports = len(program.inputs) + len(program.outputs)
-        self._pack = struct.Struct(f"@{1 + 2 * num_ports}q").pack
+        self._pack = struct.Struct(f"@{2 + 2 * num_ports}q").pack
         self._inputs = tuple((p.shape, len(p.shape), p.size) for p in program.inputs)
         self._outputs = tuple((p.shape, p.size) for p in program.outputs)
-        width = vector_bytes * 8 // _BITS[dtype]
-        self._threaded_batch = _THREADED_COST * width // max(1, cost(program))
+        self._width = vector_bytes * 8 // _BITS[dtype]
+        self._threaded_batch = _THREADED_COST * self._width // max(1, cost(program))
+        self._most_tiles = max(1, min(64, _BLOCK_COST // max(1, cost(program))))
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
@@ -149,16 +158,21 @@ class Kernel:
         """
         words, batch, _held = self._usual_words(inputs) or self._words(inputs)
         total = words[0]
+        # By the batch alone: sums over blocks must not depend on the threads.
+        tiles = min(max(total // (self._width * _BLOCKS), 1), self._most_tiles)
+        block_rows = words[1] = tiles * self._width
         results = []
         for k, (shape, size) in enumerate(self._outputs):
             if summed is not None and summed[k]:
-                num_blocks = -(-total // self._plan.block_rows)
+                num_blocks = -(-total // block_rows)
                 lead, stride = (num_blocks,), 0
             else:
                 lead, stride = batch, size
             y = inputs[0].new_empty((*lead, *shape))
             results.append(y)
             words += (y.data_ptr(), stride)
+            if y.nbytes >= _FRESH_BYTES:
+                self._expect_use(y.data_ptr(), y.nbytes)
         if total > 0:
             threads = torch.get_num_threads() if total >= self._threaded_batch else 1
             if self._launch(self._plan_address, self._pack(*words), threads) != 0:
@@ -174,7 +188,7 @@ class Kernel:
 
         At small batches the time of a call is that of these lines.
         """
-        dtype, words = self.dtype, [0]
+        dtype, words = self.dtype, [0, 0]
         lead: tuple[int, ...] | None = None
         for x, (shape, rank, size) in zip(inputs, self._inputs, strict=True):
             if lead is None:
@@ -193,9 +207,12 @@ class Kernel:
     def _words(
         self, inputs: Sequence[Tensor]
     ) -> tuple[list[int], tuple[int, ...], Sequence[Tensor]]:
-        """Batch size, then address and stride of each input; the batch shape; what to keep alive."""
+        """The words of a call up to its inputs; the batch shape; what to keep alive.
+
+        Words: the batch size, a place for the block size, address and stride of each input.
+        """
         batch = common_batch(self.program, self.dtype, "cpu", inputs)
-        words, held = [prod(batch)], []
+        words, held = [prod(batch), 0], []
         for x, (shape, rank, _) in zip(inputs, self._inputs, strict=True):
             x, stride = rows(x, shape, x.dim() - rank, batch)
             held.append(x)

@@ -9,14 +9,15 @@ to it, and it holds the function weakly.
 
 from __future__ import annotations
 
+import inspect
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 
 from torchsko.fused.kernel import broadcast_batch
@@ -86,6 +87,8 @@ class Node(torch.autograd.Function):
     @staticmethod
     def forward(function: FusedFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The operator without derivatives."""
+        if not is_transformed(inputs):  # the dispatcher would change nothing
+            return function.run(inputs)
         with torch._C._AutoDispatchBelowAutograd():
             outputs = function.operator(*inputs)
         return (outputs,) if function.num_outputs == 1 else tuple(outputs)
@@ -132,6 +135,29 @@ class Node(torch.autograd.Function):
         """The function over a batch with one more dimension."""
         outputs = _vmap(arguments[0], info.batch_size, in_dims[1:], arguments[1:])
         return outputs, (0,) * len(outputs)
+
+
+# Function.apply looks the signature up at every call; else that takes a fifth of a small call's time.
+Node.forward.__signature__ = inspect.signature(Node.forward)
+
+
+def is_transformed(inputs: Iterable[Tensor]) -> bool:
+    """Whether a call must pass PyTorch's dispatcher: gradients, transforms, modes, subclasses."""
+    if (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._len_torch_function_stack() > 0
+        or torch._C._get_tracing_state() is not None
+    ):
+        return True
+    with_grad = torch.is_grad_enabled()
+    for x in inputs:
+        if type(x) is not Tensor or (with_grad and x.requires_grad):
+            return True
+        if is_legacy_batchedtensor(x):  # by autograd.grad(is_grads_batched=True)
+            return True
+    return False
 
 
 def empty_outputs(function: FusedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

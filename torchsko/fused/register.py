@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
-from torch.autograd import forward_ad
 
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused.cuda import build_cuda_kernel
 from torchsko.fused.kernel import broadcast_batch, build_kernel
-from torchsko.fused.operator import Node, define_operator, empty_outputs
+from torchsko.fused.operator import Node, define_operator, empty_outputs, is_transformed
 from torchsko.fused.program import Port, Program
 from torchsko.fused.saved import digest, load_program, save_program
 from torchsko.fused.trace import trace
@@ -111,7 +109,7 @@ class FusedFunction:
                 return self.eager(*inputs)
             outputs = self.operator(*inputs)
             return (outputs,) if self.num_outputs == 1 else tuple(outputs)
-        return Node.apply(self, *inputs) if _is_transformed(inputs) else self.run(inputs)
+        return Node.apply(self, *inputs) if is_transformed(inputs) else self.run(inputs)
 
     @property
     def program(self) -> Program:
@@ -211,7 +209,7 @@ class FusedFunction:
         if self.like is None:
             return tuple(outputs)
         return tuple(
-            y if k is None else y.sum_to_size(inputs[k].shape)
+            y if k is None or y.shape == inputs[k].shape else y.sum_to_size(inputs[k].shape)
             for k, y in zip(self.like, outputs, strict=True)
         )
 
@@ -347,22 +345,3 @@ def _in_clean_thread(work: Callable[[], Program]) -> Program:
     """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(work).result()
-
-
-def _is_transformed(inputs: Iterable[Tensor]) -> bool:
-    """Whether a call must pass PyTorch's dispatcher: gradients, transforms, modes, subclasses."""
-    if (
-        torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._len_torch_function_stack() > 0
-        or torch._C._get_tracing_state() is not None
-    ):
-        return True
-    with_grad = torch.is_grad_enabled()
-    for x in inputs:
-        if type(x) is not Tensor or (with_grad and x.requires_grad):
-            return True
-        if is_legacy_batchedtensor(x):  # by autograd.grad(is_grads_batched=True)
-            return True
-    return False

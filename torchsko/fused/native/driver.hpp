@@ -6,7 +6,6 @@
 //   NUM_IN, NUM_OUT        input and output scalars of one sample
 //   NUM_IN_PORTS, NUM_OUT_PORTS
 //   NUM_SLOTS              scratch vectors of the chunks
-//   TILES                  tiles in a block, the unit of work handed to a thread
 //   LOW, HIGH              lanes of the interleaved lower and upper halves of two vectors
 //   run_tile(in, out, s)   calls the chunks
 // and the tables IN_SIZE, OUT_SIZE of the ports' sizes.
@@ -19,7 +18,7 @@ struct CallPort {
   long long stride;
 };
 struct Call {
-  long long batch;
+  long long batch, block_rows;  // samples, and those of a block, the unit of work of a thread
   CallPort ports[1];  // inputs, then outputs
 };
 
@@ -82,14 +81,34 @@ static void store_rows(T* data, int size, long long rows, const V* from) {
   }
 }
 
+// Fetches the cache lines of the W rows of a port from `sample` on.
+INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_write) {
+  const bool is_dense = port.stride == size;
+  const long long bytes = (is_dense ? W : 1) * size * (long long)sizeof(T);
+  for (int row = 0; row < (is_dense ? 1 : W); ++row) {
+    const char* start = (const char*)(port.data + (sample + row) * port.stride);
+    for (const char* line = start; line < start + bytes; line += 64)
+      to_write ? __builtin_prefetch(line, 1) : __builtin_prefetch(line, 0);
+  }
+}
+
+// What the next tile reads and this one writes arrives while this one is computed: the hardware does
+// not foresee a few rows of several arrays every thousand operations.
+static void prefetch_tile(const CallPort* in, const CallPort* out, long long sample, long long rows) {
+  if (rows < 2 * W) return;
+  for (int p = 0; p < NUM_IN_PORTS; ++p)
+    if (in[p].stride != 0) prefetch_rows(in[p], sample + W, IN_SIZE[p], false);
+  for (int p = 0; p < NUM_OUT_PORTS; ++p)
+    if (out[p].stride != 0) prefetch_rows(out[p], sample, OUT_SIZE[p], true);
+}
+
 INLINE T lane_sum(V x) {
   T sum = 0;
   LANES sum += x[lane];
   return sum;
 }
 
-// What the caller has to know: samples in a block, and bytes of scratch for one thread.
-extern "C" __attribute__((visibility("default"))) const long long torchsko_block_rows = TILES * W;
+// What the caller has to know: bytes of scratch for one thread.
 extern "C" __attribute__((visibility("default"))) const long long torchsko_scratch_bytes =
     (NUM_IN + 2 * NUM_OUT + NUM_SLOTS) * sizeof(V);
 
@@ -98,14 +117,16 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
     const Call* call, void* scratch, long long first, long long last) {
   V *in = (V*)scratch, *out = in + NUM_IN, *sums = out + NUM_OUT, *slots = sums + NUM_OUT;
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
+  // More than a second-level cache holds.
+  const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
   V* to = in;
   for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++])
     if (inputs[p].stride == 0)
       for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
   for (long long block = first; block < last; ++block) {
     for (int k = 0; k < NUM_OUT; ++k) sums[k] = V{};
-    const long long begin = block * TILES * W;
-    const long long end = begin + TILES * W < call->batch ? begin + TILES * W : call->batch;
+    const long long begin = block * call->block_rows, next = begin + call->block_rows;
+    const long long end = next < call->batch ? next : call->batch;
     for (long long sample = begin; sample < end; sample += W) {
       const long long rows = call->batch - sample;
       to = in;
@@ -113,6 +134,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
         const long long stride = inputs[p].stride;
         if (stride != 0) load_rows(inputs[p].data + sample * stride, stride, IN_SIZE[p], rows, to);
       }
+      if (is_large) prefetch_tile(inputs, outputs, sample, rows);
       run_tile(in, out, slots);
       M live;
       LANES live[lane] = lane < rows ? -1 : 0;

@@ -2,11 +2,21 @@
 //
 // No barrier: threads draw block numbers from a counter, and the caller waits only for helpers in
 // the middle of a block. A helper that the system does not schedule therefore delays nobody.
+//
+// To sleep and be woken takes a thread tens of microseconds, as long as a whole call of a thousand
+// samples. So a helper looks out for the next call a little while before it sleeps, and the caller
+// for the end of the last block.
 #include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef void (*Kernel)(const void* call, void* scratch, long long first, long long last);
+
+static const long long PATIENCE_NS = 200000, SHARED_NS = 20000;
 
 struct Job {
   Kernel kernel;
@@ -15,18 +25,50 @@ struct Job {
   int seats;
 };
 
+// Written under `lock`; `number` and `busy` are also read without it.
 struct Pool {
   pthread_mutex_t owner, lock;
   pthread_cond_t wake, idle;
   Job* job;
   unsigned long long number;  // of jobs so far
-  int helpers, busy;
+  int helpers, busy, asleep;
   pid_t process;
 };
 
 // The one pool of the process; a forked child has none of its threads and makes its own.
 static Pool* the_pool = nullptr;
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+
+template <typename N>
+static void store(N* place, N value) {
+  __atomic_store_n(place, value, __ATOMIC_RELEASE);
+}
+
+static long long nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+// Looks at a number, at most PATIENCE_NS long, until it is no longer `old`. Gives up where others need
+// this core: whoever is to change the number may be among them, and who sleeps is woken on an idle one.
+template <typename N>
+static void await_change(const N* place, N old) {
+  const long long start = nanoseconds();
+  for (long long last = start, now; last - start < PATIENCE_NS; last = now) {
+    for (int k = 0; k < 64; ++k) {
+      if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != old) return;
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("yield");
+#endif
+    }
+    sched_yield();
+    now = nanoseconds();
+    if (now - last > SHARED_NS) return;
+  }
+}
 
 // Draws blocks until none is left; false if there was no memory to do so.
 static bool work(Job* job) {
@@ -46,16 +88,31 @@ static void* help(void* argument) {
   unsigned long long seen = 0;
   pthread_mutex_lock(&pool->lock);
   for (;;) {
-    while (pool->job == nullptr || pool->number == seen || pool->job->seats == 0)
-      pthread_cond_wait(&pool->wake, &pool->lock);
+    bool has_looked = false;
+    while (pool->job == nullptr || pool->number == seen || pool->job->seats == 0) {
+      const bool is_superfluous = pool->job != nullptr && pool->number != seen;
+      if (has_looked || is_superfluous) {
+        ++pool->asleep;
+        pthread_cond_wait(&pool->wake, &pool->lock);
+        --pool->asleep;
+        has_looked = false;  // woken too late for one call, it is in time for the next
+      } else {
+        const unsigned long long number = pool->number;
+        pthread_mutex_unlock(&pool->lock);
+        await_change(&pool->number, number);
+        pthread_mutex_lock(&pool->lock);
+        has_looked = pool->number == number;
+      }
+    }
     seen = pool->number;
     Job* job = pool->job;
     --job->seats;
-    ++pool->busy;
+    store(&pool->busy, pool->busy + 1);
     pthread_mutex_unlock(&pool->lock);
     work(job);
     pthread_mutex_lock(&pool->lock);
-    if (--pool->busy == 0) pthread_cond_signal(&pool->idle);
+    store(&pool->busy, pool->busy - 1);
+    if (pool->busy == 0) pthread_cond_signal(&pool->idle);
   }
 }
 
@@ -97,31 +154,51 @@ __attribute__((constructor)) static void guard_forks() {
 // What every call of a kernel shares.
 struct Plan {
   Kernel kernel;
-  long long scratch_bytes, block_rows;
+  long long scratch_bytes;
 };
 
-// Runs one call, whose first word is the batch size. Returns 0, or 1 if memory ran out.
+// Runs one call, whose first words are the batch size and the samples in a block. Returns 0, or 1 if
+// memory ran out.
 extern "C" __attribute__((visibility("default"))) int torchsko_launch(
     const Plan* plan, const void* call, int threads) {
-  const long long batch = *(const long long*)call;
-  const long long blocks = (batch + plan->block_rows - 1) / plan->block_rows;
-  Job job = {plan->kernel, call, plan->scratch_bytes, blocks, 0, threads - 1};
-  Pool* pool = threads > 1 && blocks > 1 ? pool_of_this_process() : nullptr;
+  const long long batch = ((const long long*)call)[0], block_rows = ((const long long*)call)[1];
+  const long long blocks = (batch + block_rows - 1) / block_rows;
+  const int seats = (int)(blocks < threads ? blocks : threads) - 1;
+  Job job = {plan->kernel, call, plan->scratch_bytes, blocks, 0, seats};
+  Pool* pool = seats > 0 ? pool_of_this_process() : nullptr;
   // A pool in use by another caller is left alone: this call then runs on its own thread.
   if (pool == nullptr || pthread_mutex_trylock(&pool->owner) != 0) {
     return work(&job) ? 0 : 1;
   }
   pthread_mutex_lock(&pool->lock);
-  hire(pool, threads - 1);
+  hire(pool, seats);
   pool->job = &job;
-  ++pool->number;
-  pthread_cond_broadcast(&pool->wake);
+  store(&pool->number, pool->number + 1);
+  for (int awake = pool->helpers - pool->asleep; awake < seats; ++awake)
+    pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->lock);
   const bool done = work(&job);
   pthread_mutex_lock(&pool->lock);
   pool->job = nullptr;
-  while (pool->busy > 0) pthread_cond_wait(&pool->idle, &pool->lock);
+  while (pool->busy > 0) {
+    const int busy = pool->busy;
+    pthread_mutex_unlock(&pool->lock);
+    await_change(&pool->busy, busy);
+    pthread_mutex_lock(&pool->lock);
+    if (pool->busy == busy) pthread_cond_wait(&pool->idle, &pool->lock);
+  }
   pthread_mutex_unlock(&pool->lock);
   pthread_mutex_unlock(&pool->owner);
   return done ? 0 : 1;
+}
+
+// Asks the system to back fresh memory with huge pages. The C library maps large results anew at every
+// call, and to fault them in by small pages takes longer than to compute them.
+extern "C" __attribute__((visibility("default"))) void torchsko_expect_use(void* data, long long bytes) {
+#ifdef MADV_HUGEPAGE
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
+  const uintptr_t last = ((uintptr_t)data + (uintptr_t)bytes) / page * page;
+  if (first < last) madvise((void*)first, last - first, MADV_HUGEPAGE);  // a wish: failure is no error
+#endif
 }
