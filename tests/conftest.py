@@ -1,4 +1,4 @@
-"""Shared settings: deterministic hypothesis in CI, float64 by choice of each test, GPU tests skip."""
+"""Shared settings: deterministic hypothesis in CI, kernels in a cache of their own, GPU tests skip."""
 
 import os
 
@@ -11,6 +11,14 @@ hypothesis.settings.register_profile("nightly", deadline=None, max_examples=400)
 # Workers share the cores already, and an OpenMP barrier waits for whoever holds the other one.
 torch.set_num_threads(1)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHSKO_CACHE", str(folder))
+        yield folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

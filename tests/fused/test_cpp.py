@@ -1,6 +1,8 @@
 """The C++ of a program computes what the interpreter computes."""
 
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -96,6 +98,25 @@ def test_threads_change_nothing(sample):
         torch.set_num_threads(before)
     for x, y in zip(alone, together, strict=True):
         assert torch.equal(x, y)
+
+
+def test_callers_share_the_helpers_whatever_their_number(sample):
+    program, kernel, dtype = sample
+    inputs = random_inputs(program, (20_000,), dtype)
+    expected = kernel(inputs)
+    before = torch.get_num_threads()
+
+    def call(number):
+        # Pauses longer and shorter than helpers stay awake; fewer threads than before, and more.
+        time.sleep((0, 1e-4, 1e-3)[number % 3])
+        torch.set_num_threads((2, 5, 1, 3)[number % 4])
+        return all(map(torch.equal, kernel(inputs), expected))
+
+    try:
+        with ThreadPoolExecutor(4) as callers:
+            assert all(callers.map(call, range(200)))
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("size", [0, 1, 13, 3000])
