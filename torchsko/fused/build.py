@@ -167,6 +167,15 @@ def cached_library(key: str) -> ctypes.CDLL | None:
         return None
 
 
+def name_again(key: str, name: str) -> None:
+    """Store the library under a second key; nothing happens where it is not in the cache."""
+    folder = cache_directory()
+    try:
+        _write(folder / f"{name}.lib", (folder / f"{key}.lib").read_bytes())
+    except OSError:
+        return
+
+
 def read_cached(name: str) -> bytes | None:
     """The content of a file that `write_cached` wrote, None if it is not there or has changed."""
     try:

@@ -120,6 +120,7 @@ def _driver(schedule: Schedule, width: int, already: int) -> str:
         "NUM_IN_PORTS": len(inputs),
         "NUM_OUT_PORTS": len(outputs),
         "NUM_SLOTS": schedule.num_slots,
+        "COST": max(1, cost(program)),
         "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
         "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),
     }

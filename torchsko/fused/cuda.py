@@ -126,7 +126,7 @@ class CudaKernel:
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
         """Run the program on a batch; arguments and results as for `torchsko.fused.kernel.Kernel`."""
-        batch = common_batch(self.program, self.dtype, "cuda", inputs)
+        batch = common_batch(self.program.inputs, self.dtype, "cuda", inputs)
         total = prod(batch)
         held, arguments = [], [total]
         for x, port in zip(inputs, self.program.inputs, strict=True):

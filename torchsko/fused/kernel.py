@@ -15,13 +15,22 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError, ShapeError
-from torchsko.fused.build import Toolchain, cached_library, compile_library, find_toolchain
-from torchsko.fused.cpp import ENTRY, cost, emit_cpp, native
-from torchsko.fused.program import Program
+from torchsko.fused.build import (
+    Toolchain,
+    cached_library,
+    compile_library,
+    find_toolchain,
+    name_again,
+)
+from torchsko.fused.cpp import ENTRY, emit_cpp, native
+from torchsko.fused.program import Port, Program
 from torchsko.fused.schedule import schedule
 
 _BITS = {torch.float32: 32, torch.float64: 64}
-_GENERATOR = ("cpp.py", "schedule.py", "native/vector.hpp", "native/driver.hpp")
+_GENERATOR = (
+    *("cpp.py", "schedule.py"),
+    *("native/vector.hpp", "native/driver.hpp", "native/runtime.cpp"),
+)
 
 # A helper thread costs its caller some microseconds, more if it sleeps. Below this time, counted in
 # additions of one vector, it would not pay.
@@ -44,7 +53,10 @@ class _Plan(ctypes.Structure):
 
 
 def build_kernel(
-    program: Program, dtype: torch.dtype, toolchain: Toolchain | None = None
+    program: Program,
+    dtype: torch.dtype,
+    toolchain: Toolchain | None = None,
+    identity: str | None = None,
 ) -> Kernel:
     """Compile a program, or load it from the disk cache.
 
@@ -52,6 +64,8 @@ def build_kernel(
         program: the program.
         dtype: float32 or float64.
         toolchain: the compiler; by default `find_toolchain()`.
+        identity: a hexadecimal digest of all that the program depends on; given, `load_kernel` finds
+            the kernel without the program.
 
     Raises:
         CompilerError: no compiler, or it failed.
@@ -63,8 +77,7 @@ def build_kernel(
             "Convert the inputs, or use the eager functions."
         )
     toolchain = toolchain or find_toolchain()
-    generator = [(files("torchsko.fused") / name).read_bytes() for name in _GENERATOR]
-    key = _key(toolchain, program_digest(program).encode(), str(dtype).encode(), *generator)
+    key = _key(toolchain, dtype, program_digest(program))
     library = cached_library(key)
     if library is None:
         units = emit_cpp(
@@ -74,7 +87,22 @@ def build_kernel(
             max_units=os.cpu_count() or 1,
         )
         library = compile_library(key, units, toolchain)
-    return Kernel(program, dtype, library, _runtime(toolchain), toolchain.vector_bytes)
+    if identity is not None:
+        name_again(key, _key(toolchain, dtype, identity))
+    return Kernel(program.inputs, program.outputs, dtype, library, _runtime(toolchain))
+
+
+def load_kernel(
+    identity: str, inputs: Sequence[Port], outputs: Sequence[Port], dtype: torch.dtype
+) -> Kernel | None:
+    """The kernel that `build_kernel` stored under an identity, or None.
+
+    Raises:
+        CompilerError: no compiler.
+    """
+    toolchain = find_toolchain()
+    library = cached_library(_key(toolchain, dtype, identity))
+    return library and Kernel(inputs, outputs, dtype, library, _runtime(toolchain))
 
 
 def program_digest(program: Program) -> str:
@@ -88,37 +116,38 @@ def program_digest(program: Program) -> str:
     return total.hexdigest()
 
 
-def _key(toolchain: Toolchain, *parts: bytes) -> str:
-    total = hashlib.sha256(repr((toolchain.identity, toolchain.flags)).encode())
-    for part in parts:
-        total.update(hashlib.sha256(part).digest())
+def _key(toolchain: Toolchain, *parts: object) -> str:
+    total = hashlib.sha256(repr((toolchain.identity, toolchain.flags, parts)).encode())
+    for name in _GENERATOR:
+        source = (files("torchsko.fused") / name).read_bytes()
+        total.update(hashlib.sha256(source).digest())
     return total.hexdigest()
 
 
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
     """The thread pool, one library for all kernels."""
-    text = native("runtime.cpp")
-    key = _key(toolchain, text.encode())
-    return cached_library(key) or compile_library(key, [text], toolchain)
+    key = _key(toolchain, "runtime")
+    return cached_library(key) or compile_library(key, [native("runtime.cpp")], toolchain)
 
 
 class Kernel:
     """One program in one dtype, compiled.
 
     Attributes:
-        program: the program.
+        inputs: the input ports.
+        outputs: the output ports.
         dtype: float32 or float64.
     """
 
     def __init__(
         self,
-        program: Program,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
         dtype: torch.dtype,
         library: ctypes.CDLL,
         runtime: ctypes.CDLL,
-        vector_bytes: int,
     ) -> None:
-        self.program = program
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.dtype = dtype
         self._library = library  # keeps the code loaded
         self._plan = _Plan(
@@ -131,13 +160,14 @@ class Kernel:
         self._launch = prototype(("torchsko_launch", runtime))
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong)
         self._expect_use = prototype(("torchsko_expect_use", runtime))
-        num_ports = len(program.inputs) + len(program.outputs)
+        num_ports = len(self.inputs) + len(self.outputs)
         self._pack = struct.Struct(f"@{2 + 2 * num_ports}q").pack
-        self._inputs = tuple((p.shape, len(p.shape), p.size) for p in program.inputs)
-        self._outputs = tuple((p.shape, p.size) for p in program.outputs)
-        self._width = vector_bytes * 8 // _BITS[dtype]
-        self._threaded_batch = _THREADED_COST * self._width // max(1, cost(program))
-        self._most_tiles = max(1, min(64, _BLOCK_COST // max(1, cost(program))))
+        self._shapes = tuple((p.shape, len(p.shape), p.size) for p in self.inputs)
+        self._sizes = tuple((p.shape, p.size) for p in self.outputs)
+        self._width = ctypes.c_longlong.in_dll(library, "torchsko_width").value
+        cost = ctypes.c_longlong.in_dll(library, "torchsko_cost").value
+        self._threaded_batch = _THREADED_COST * self._width // cost
+        self._most_tiles = max(1, min(64, _BLOCK_COST // cost))
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
@@ -162,7 +192,7 @@ class Kernel:
         tiles = min(max(total // (self._width * _BLOCKS), 1), self._most_tiles)
         block_rows = words[1] = tiles * self._width
         results = []
-        for k, (shape, size) in enumerate(self._outputs):
+        for k, (shape, size) in enumerate(self._sizes):
             if summed is not None and summed[k]:
                 num_blocks = -(-total // block_rows)
                 lead, stride = (num_blocks,), 0
@@ -190,7 +220,7 @@ class Kernel:
         """
         dtype, words = self.dtype, [0, 0]
         lead: tuple[int, ...] | None = None
-        for x, (shape, rank, size) in zip(inputs, self._inputs, strict=True):
+        for x, (shape, rank, size) in zip(inputs, self._shapes, strict=True):
             if lead is None:
                 lead = tuple(x.shape)
                 lead = lead[: len(lead) - rank]
@@ -211,9 +241,9 @@ class Kernel:
 
         Words: the batch size, a place for the block size, address and stride of each input.
         """
-        batch = common_batch(self.program, self.dtype, "cpu", inputs)
+        batch = common_batch(self.inputs, self.dtype, "cpu", inputs)
         words, held = [prod(batch), 0], []
-        for x, (shape, rank, _) in zip(inputs, self._inputs, strict=True):
+        for x, (shape, rank, _) in zip(inputs, self._shapes, strict=True):
             x, stride = rows(x, shape, x.dim() - rank, batch)
             held.append(x)
             words += (x.data_ptr(), stride)
@@ -221,7 +251,7 @@ class Kernel:
 
 
 def common_batch(
-    program: Program, dtype: torch.dtype, device: str, inputs: Sequence[Tensor]
+    ports: Sequence[Port], dtype: torch.dtype, device: str, inputs: Sequence[Tensor]
 ) -> tuple[int, ...]:
     """The common batch shape of a call, after a check of every input.
 
@@ -229,7 +259,7 @@ def common_batch(
         ShapeError: shape, dtype or device of an input does not fit.
     """
     shapes = []
-    for x, port in zip(inputs, program.inputs, strict=True):
+    for x, port in zip(inputs, ports, strict=True):
         num_batch = x.dim() - len(port.shape)
         if num_batch < 0 or tuple(x.shape[num_batch:]) != port.shape:
             raise ShapeError(

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused.cuda import build_cuda_kernel
-from torchsko.fused.kernel import broadcast_batch, build_kernel
+from torchsko.fused.kernel import broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import Node, define_operator, empty_outputs, is_transformed
 from torchsko.fused.program import Port, Program
-from torchsko.fused.saved import digest, load_program, save_program
+from torchsko.fused.saved import digest, load_ports, load_program, save_program
 from torchsko.fused.trace import trace
 
 Flags = tuple[bool, ...]
@@ -128,7 +128,10 @@ class FusedFunction:
     @property
     def outputs(self) -> tuple[Port, ...]:
         """The output ports."""
-        return self.program.outputs if self._outputs is None else self._outputs
+        if self._outputs is None:
+            known = self._identity and load_ports(self._identity)
+            self._outputs = known or self.program.outputs
+        return self._outputs
 
     def run(self, inputs: Sequence[Tensor]) -> Tensors:
         """The kernel itself: plain tensors only, no derivatives."""
@@ -232,7 +235,10 @@ class FusedFunction:
         try:
             if device.type == "cuda":
                 return build_cuda_kernel(self.program, dtype, device)
-            return build_kernel(self.program, dtype)
+            known = self._identity and load_kernel(
+                self._identity, self.inputs, self.outputs, dtype
+            )
+            return known or build_kernel(self.program, dtype, identity=self._identity)
         except CompilerError as error:
             warnings.warn(f"{error}\nThe eager functions run instead.", stacklevel=2)
             return lambda inputs, summed=None: self.eager(*inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -65,6 +65,12 @@ def _texts(x: object) -> Iterator[bytes]:
         raise TypeError
 
 
+def load_ports(identity: str) -> tuple[Port, ...] | None:
+    """The output ports of the program saved under an identity, or None."""
+    content = read_cached(f"{identity}.ports")
+    return None if content is None else _ports(marshal.loads(content))
+
+
 def load_program(identity: str) -> Program | None:
     """The program saved under an identity, or None."""
     content = read_cached(f"{identity}.program")
@@ -72,19 +78,20 @@ def load_program(identity: str) -> Program | None:
         return None
     inputs, outputs, code, constants, results = marshal.loads(content)
     return Program(
-        tuple(Port(*port) for port in inputs),
-        tuple(Port(*port) for port in outputs),
-        tuple(map(Instr._make, code)),
-        constants,
-        results,
+        _ports(inputs), _ports(outputs), tuple(map(Instr._make, code)), constants, results
     )
 
 
 def save_program(identity: str, program: Program) -> None:
-    """Keep a program; without a writable cache nothing happens."""
-    ports = [
+    """Keep a program, and its output ports by themselves; without a writable cache nothing happens."""
+    inputs, outputs = (
         [(p.name, p.shape, p.shared) for p in ports] for ports in (program.inputs, program.outputs)
-    ]
+    )
     code = [(op, args) for op, args in program.code]
-    content = marshal.dumps((*ports, code, program.constants, program.results))
+    content = marshal.dumps((inputs, outputs, code, program.constants, program.results))
     write_cached(f"{identity}.program", content)
+    write_cached(f"{identity}.ports", marshal.dumps(outputs))
+
+
+def _ports(ports: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Port, ...]:
+    return tuple(Port(*port) for port in ports)

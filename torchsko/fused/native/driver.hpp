@@ -6,6 +6,7 @@
 //   NUM_IN, NUM_OUT        input and output scalars of one sample
 //   NUM_IN_PORTS, NUM_OUT_PORTS
 //   NUM_SLOTS              scratch vectors of the chunks
+//   COST                   time of one vector of samples, in additions
 //   LOW, HIGH              lanes of the interleaved lower and upper halves of two vectors
 //   run_tile(in, out, s)   calls the chunks
 // and the tables IN_SIZE, OUT_SIZE of the ports' sizes.
@@ -108,9 +109,11 @@ INLINE T lane_sum(V x) {
   return sum;
 }
 
-// What the caller has to know: bytes of scratch for one thread.
-extern "C" __attribute__((visibility("default"))) const long long torchsko_scratch_bytes =
-    (NUM_IN + 2 * NUM_OUT + NUM_SLOTS) * sizeof(V);
+// What the caller has to know: lanes of a vector, the cost, bytes of scratch for one thread.
+#define TELL extern "C" __attribute__((visibility("default"))) const long long
+TELL torchsko_width = W;
+TELL torchsko_cost = COST;
+TELL torchsko_scratch_bytes = (NUM_IN + 2 * NUM_OUT + NUM_SLOTS) * sizeof(V);
 
 // The samples of blocks first to last - 1. Scratch comes from the caller: thread stacks are small.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
