@@ -158,8 +158,8 @@ class Kernel:
         # A prototype of our own: setting argtypes on the library's function would be shared.
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
         self._launch = prototype(("torchsko_launch", runtime))
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong)
-        self._expect_use = prototype(("torchsko_expect_use", runtime))
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int)
+        self._provide = prototype(("torchsko_provide", runtime))
         num_ports = len(self.inputs) + len(self.outputs)
         self._pack = struct.Struct(f"@{2 + 2 * num_ports}q").pack
         self._shapes = tuple((p.shape, len(p.shape), p.size) for p in self.inputs)
@@ -202,7 +202,7 @@ class Kernel:
             results.append(y)
             words += (y.data_ptr(), stride)
             if y.nbytes >= _FRESH_BYTES:
-                self._expect_use(y.data_ptr(), y.nbytes)
+                self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
         if total > 0:
             threads = torch.get_num_threads() if total >= self._threaded_batch else 1
             if self._launch(self._plan_address, self._pack(*words), threads) != 0:

@@ -235,9 +235,7 @@ class FusedFunction:
         try:
             if device.type == "cuda":
                 return build_cuda_kernel(self.program, dtype, device)
-            known = self._identity and load_kernel(
-                self._identity, self.inputs, self.outputs, dtype
-            )
+            known = self._identity and load_kernel(self._identity, self.inputs, self.outputs, dtype)
             return known or build_kernel(self.program, dtype, identity=self._identity)
         except CompilerError as error:
             warnings.warn(f"{error}\nThe eager functions run instead.", stacklevel=2)

@@ -151,25 +151,13 @@ __attribute__((constructor)) static void guard_forks() {
   pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-// What every call of a kernel shares.
-struct Plan {
-  Kernel kernel;
-  long long scratch_bytes;
-};
-
-// Runs one call, whose first words are the batch size and the samples in a block. Returns 0, or 1 if
-// memory ran out.
-extern "C" __attribute__((visibility("default"))) int torchsko_launch(
-    const Plan* plan, const void* call, int threads) {
-  const long long batch = ((const long long*)call)[0], block_rows = ((const long long*)call)[1];
-  const long long blocks = (batch + block_rows - 1) / block_rows;
-  const int seats = (int)(blocks < threads ? blocks : threads) - 1;
-  Job job = {plan->kernel, call, plan->scratch_bytes, blocks, 0, seats};
-  Pool* pool = seats > 0 ? pool_of_this_process() : nullptr;
+// Runs the blocks of a job on at most so many threads; false if memory ran out.
+static bool run(Job job, int threads) {
+  job.seats = (int)(job.blocks < threads ? job.blocks : threads) - 1;
+  Pool* pool = job.seats > 0 ? pool_of_this_process() : nullptr;
   // A pool in use by another caller is left alone: this call then runs on its own thread.
-  if (pool == nullptr || pthread_mutex_trylock(&pool->owner) != 0) {
-    return work(&job) ? 0 : 1;
-  }
+  if (pool == nullptr || pthread_mutex_trylock(&pool->owner) != 0) return work(&job);
+  const int seats = job.seats;
   pthread_mutex_lock(&pool->lock);
   hire(pool, seats);
   pool->job = &job;
@@ -189,16 +177,53 @@ extern "C" __attribute__((visibility("default"))) int torchsko_launch(
   }
   pthread_mutex_unlock(&pool->lock);
   pthread_mutex_unlock(&pool->owner);
-  return done ? 0 : 1;
+  return done;
 }
 
-// Asks the system to back fresh memory with huge pages. The C library maps large results anew at every
-// call, and to fault them in by small pages takes longer than to compute them.
-extern "C" __attribute__((visibility("default"))) void torchsko_expect_use(void* data, long long bytes) {
-#ifdef MADV_HUGEPAGE
+// What every call of a kernel shares.
+struct Plan {
+  Kernel kernel;
+  long long scratch_bytes;
+};
+
+// Runs one call, whose first words are the batch size and the samples in a block. Returns 0, or 1 if
+// memory ran out.
+extern "C" __attribute__((visibility("default"))) int torchsko_launch(
+    const Plan* plan, const void* call, int threads) {
+  const long long batch = ((const long long*)call)[0], block_rows = ((const long long*)call)[1];
+  const long long blocks = (batch + block_rows - 1) / block_rows;
+  return run({plan->kernel, call, plan->scratch_bytes, blocks, 0, 0}, threads) ? 0 : 1;
+}
+
+#if defined(MADV_HUGEPAGE) && defined(MADV_POPULATE_WRITE)
+static const uintptr_t PIECE = 1 << 21;
+
+struct Range {
+  uintptr_t first, last;
+};
+
+// Pieces are huge pages, but for the first and the last.
+static void populate(const void* call, void*, long long first, long long last) {
+  const Range* all = (const Range*)call;
+  const uintptr_t origin = all->first / PIECE * PIECE;
+  const uintptr_t start = origin + (uintptr_t)first * PIECE, end = origin + (uintptr_t)last * PIECE;
+  const uintptr_t from = start > all->first ? start : all->first;
+  madvise((void*)from, (end < all->last ? end : all->last) - from, MADV_POPULATE_WRITE);
+}
+#endif
+
+// Has the system provide fresh memory, in huge pages if it can. The C library maps large results anew at
+// every call, and to fault them in by small pages takes longer than to compute them. Only wishes: where
+// the system does not know or grant them, pages come one by one.
+extern "C" __attribute__((visibility("default"))) void torchsko_provide(
+    void* data, long long bytes, int threads) {
+#if defined(MADV_HUGEPAGE) && defined(MADV_POPULATE_WRITE)
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  const uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
-  const uintptr_t last = ((uintptr_t)data + (uintptr_t)bytes) / page * page;
-  if (first < last) madvise((void*)first, last - first, MADV_HUGEPAGE);  // a wish: failure is no error
+  const Range all = {((uintptr_t)data + page - 1) / page * page,
+                     ((uintptr_t)data + (uintptr_t)bytes) / page * page};
+  if (all.first >= all.last) return;
+  madvise((void*)all.first, all.last - all.first, MADV_HUGEPAGE);
+  const uintptr_t number = (all.last + PIECE - 1) / PIECE - all.first / PIECE;
+  run({populate, &all, 64, (long long)number, 0, 0}, threads);
 #endif
 }
