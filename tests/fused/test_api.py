@@ -147,6 +147,29 @@ def test_forward_dynamics_saves_its_inputs_and_its_result(arm, fast):
     assert {x.data_ptr() for x in saved} == {x.data_ptr() for x in (*inputs, qdd)}
 
 
+def curvature(dynamics, q, qd, tau):
+    """A Hessian's product with a vector, by reverse over reverse and by forward over reverse."""
+    inputs = [x.detach().requires_grad_() for x in (q, qd, tau)]
+    along = [torch.sin(3 * x) for x in (q, qd, tau)]
+    gradients = torch.autograd.grad(dynamics(*inputs).cos().sum(), inputs, create_graph=True)
+    slope = sum((x * y).sum() for x, y in zip(gradients, along, strict=True))
+    reverse = torch.autograd.grad(slope, inputs)
+    gradient = torch.func.grad(lambda *x: dynamics(*x).cos().sum(), (0, 1, 2))
+    return *reverse, *torch.func.jvp(gradient, (q, qd, tau), tuple(along))[1]
+
+
+def test_second_derivatives_are_kernels_too(arm, fast, monkeypatch):
+    q, qd, tau, _ = state(arm, 7)
+    expected = curvature(lambda *x: ts.forward_dynamics(arm, *x), q, qd, tau)
+    assert_same(curvature(ts.fuse(arm, order=1).forward_dynamics, q, qd, tau), expected, 1e-9)
+
+    def eager(*inputs):
+        raise AssertionError("the source ran instead of a kernel")
+
+    monkeypatch.setattr(register.FusedFunction, "eager", eager)
+    assert_same(curvature(fast.forward_dynamics, q, qd, tau), expected, 1e-9)
+
+
 def test_value_and_gradients_come_from_one_call(arm, fast):
     q, qd, tau, _ = state(arm, 6)
     weights = torch.cos(q)
@@ -264,6 +287,26 @@ def test_any_function_of_a_mechanism_can_be_fused(arm):
     gradient = ts.fuse(torch.func.grad(kinetic_energy, 1), arm)
     theirs = torch.autograd.grad(kinetic_energy(arm, q.requires_grad_(), qd).sum(), q)
     assert_same(gradient(q.detach(), qd), theirs)
+
+
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
+def test_steps_under_feedback_are_one_kernel(method):
+    mech = two_links()
+
+    def controlled(mech, q, qd, target):
+        def pd(t, q, qd):
+            return 40.0 * ts.difference(mech, q, target) - 3.0 * qd
+
+        qs, qds = ts.rollout(mech, q, qd, pd, steps=2, dt=0.01, method=method)
+        return qs[..., -1, :], qds[..., -1, :]
+
+    q, qd, target, _ = (x.requires_grad_() for x in state(mech, 5))
+    fused = ts.fuse(controlled, mech, shapes={"target": (mech.num_q,)})
+    mine, theirs = fused(q, qd, target), controlled(mech, q, qd, target)
+    assert_same(mine, theirs)
+    pairs = [torch.autograd.grad((x[0].sum(), x[1].sin().sum()), (q, qd, target))
+             for x in (mine, theirs)]  # fmt: skip
+    assert_same(*pairs, 1e-10)
 
 
 def test_nested_results_optional_tensors_and_constants_pass(arm):

@@ -18,7 +18,9 @@ from torchsko.mechanism.mechanism import Mechanism
 
 
 @overload
-def fuse(target: Mechanism, mech: None = None, *, inputs: Sequence[str] = ()) -> FusedMechanism: ...
+def fuse(
+    target: Mechanism, mech: None = None, *, inputs: Sequence[str] = (), order: int = 2
+) -> FusedMechanism: ...
 
 
 @overload
@@ -28,6 +30,7 @@ def fuse(
     *,
     inputs: Sequence[str] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    order: int = 2,
 ) -> FusedCall: ...
 
 
@@ -37,6 +40,7 @@ def fuse(
     *,
     inputs: Sequence[str] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    order: int = 2,
 ) -> FusedMechanism | FusedCall:
     """Compile a mechanism's dynamics, or a function of it, to one kernel a call.
 
@@ -52,6 +56,8 @@ def fuse(
             others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
         shapes: with a function: shapes, for one sample, of its arguments that are not called q, qd,
             qdd, tau or f_ext.
+        order: derivatives up to this order are kernels too, each built when first asked for, within
+            seconds; those of higher order run eagerly.
 
     Returns:
         For a mechanism an object with the verbs of `torchsko` (`FusedMechanism`); for a function
@@ -60,6 +66,8 @@ def fuse(
     Raises:
         FusedError: an unknown parameter, one that requires a gradient but is no input, or an argument
             of unknown shape.
+
+    A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel.
 
     Example:
         >>> import torch, torchsko as ts
@@ -71,10 +79,10 @@ def fuse(
         True
     """
     if isinstance(target, Mechanism):
-        return FusedMechanism(Workshop(target, inputs), target)
+        return FusedMechanism(Workshop(target, inputs, order), target)
     if mech is None:
         raise FusedError(
             "fuse() got a function and no mechanism.\nKernels are compiled for one mechanism.\n"
             "Call ts.fuse(fn, mech)."
         )
-    return FusedCall(target, Workshop(mech, inputs), mech, shapes or {})
+    return FusedCall(target, Workshop(mech, inputs, order), mech, shapes or {})

@@ -25,7 +25,7 @@ class Workshop:
         parameters: names of the parameters that are inputs.
     """
 
-    def __init__(self, mech: Mechanism, inputs: Sequence[str]) -> None:
+    def __init__(self, mech: Mechanism, inputs: Sequence[str], order: int) -> None:
         for name in inputs:
             if name not in PARAMETERS:
                 raise FusedError(unknown_name("parameter", name, tuple(PARAMETERS)))
@@ -41,6 +41,7 @@ class Workshop:
             for name in self.parameters
         }
         self._identity = identity_of(self._mech.replace(**blank), self.parameters)
+        self._order = order
         self._made: dict[Any, FusedFunction] = {}
         self._lock = threading.Lock()
 
@@ -87,6 +88,7 @@ class Workshop:
                     ports,
                     num_outputs=num_outputs,
                     pullback=pullback,
+                    order=self._order,
                     batched=batched if broadcasts else None,
                     identity=name and self._identity and digest(self._identity, name, ports),
                 )
