@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 _NAMESPACE = "torchsko"
 
 
-def define_operator(function: FusedFunction) -> tuple[torch.library.Library, Any]:
-    """Register a function.
+def define_operator(function: FusedFunction) -> Any:
+    """Register a function as an operator, which is unregistered when the function is collected.
 
     Args:
         function: held weakly.
-
-    Returns:
-        The library, which unregisters the operator when it is collected; and the operator.
     """
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+    # What a library's own finalizer forgets (PyTorch 2.11) is the name in torch.ops, a trap to those
+    # who enumerate them; this clears it as well.
+    weakref.finalize(function, library._destroy)
     # Named anew in every process: torch.compile keeps graphs on disk by the names of operators, and
     # would meet there derivatives that this process has not defined, or another function's shapes.
     name = f"k{uuid.uuid4().hex}"
@@ -71,8 +71,7 @@ def define_operator(function: FusedFunction) -> tuple[torch.library.Library, Any
     library.impl(name, on_device, "CompositeExplicitAutograd")
     library.impl(name, with_autograd, "Autograd")
     torch.library.register_fake(f"{_NAMESPACE}::{name}", with_shapes, lib=library)
-    operator = getattr(getattr(torch.ops, _NAMESPACE), name).default
-    return library, operator
+    return getattr(getattr(torch.ops, _NAMESPACE), name).default
 
 
 def _schema(num_inputs: int, num_outputs: int) -> str:

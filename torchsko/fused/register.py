@@ -87,7 +87,7 @@ class FusedFunction:
         self._program: Program | None = None
         self._kernels: dict[tuple[torch.dtype, torch.device], Callable[..., Tensors]] = {}
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
-        self._library, self.operator = define_operator(self)
+        self.operator = define_operator(self)
         self.__name__ = self.operator._opname  # torch.func puts it into its messages
 
     def __call__(self, *inputs: Tensor) -> Tensors:
