@@ -150,16 +150,20 @@ def sine_and_cosine():
     return Program((Port("x", ()),), (Port("s", ()), Port("c", ())), code, (), (1, 2))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64"])
-def test_sine_and_cosine_are_within_three_units_in_the_last_place(dtype, target):
+def toolchain_for(target):
     try:
         toolchain = find_toolchain(target)
     except FusedError:
         pytest.skip(f"this compiler knows no {target}")
-    kernel = build_kernel(sine_and_cosine(), dtype, toolchain)
     if target != "native" and "avx2" not in open("/proc/cpuinfo").read():
         pytest.skip("this processor cannot run that")
+    return toolchain
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64"])
+def test_sine_and_cosine_are_within_three_units_in_the_last_place(dtype, target):
+    kernel = build_kernel(sine_and_cosine(), dtype, toolchain_for(target))
     g = torch.Generator().manual_seed(0)
     for scale in (0.8, 10.0, 1e3, 1e5, 1e8, 1e15):
         x = (2 * torch.rand(20_001, generator=g, dtype=torch.float64) - 1) * scale
@@ -169,6 +173,53 @@ def test_sine_and_cosine_are_within_three_units_in_the_last_place(dtype, target)
             reference = exact(x.numpy().astype(np.longdouble))
             unit = np.spacing(np.abs(reference.astype(mine.numpy().dtype)))
             assert np.max(np.abs(mine.numpy() - reference) / unit) < 3.0
+
+
+ELEMENTARY = ("exp", "expm1", "tanh", "log")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64"])
+def test_elementary_functions_are_within_three_units_in_the_last_place(dtype, target):
+    toolchain = toolchain_for(target)
+    code = (Instr("input", (0,)), *(Instr(name, (0,)) for name in ELEMENTARY))
+    ports = tuple(Port(name, ()) for name in ELEMENTARY)
+    kernel = build_kernel(
+        Program((Port("x", ()),), ports, code, (), (1, 2, 3, 4)), dtype, toolchain
+    )
+    g = torch.Generator().manual_seed(0)
+    reach = 700.0 if dtype == torch.float64 else 87.0
+    for scale in (1e-8, 1e-3, 0.3, 1.0, 10.0, reach):
+        x = (2 * torch.rand(20_001, generator=g, dtype=torch.float64) - 1) * scale
+        x, positive = x.to(dtype), torch.exp(x).to(dtype)
+        results = [*kernel([x])[:3], kernel([positive])[3]]
+        for name, mine in zip(ELEMENTARY, results, strict=True):
+            at = positive if name == "log" else x
+            reference = getattr(np, name)(at.numpy().astype(np.longdouble))
+            unit = np.spacing(np.abs(reference.astype(mine.numpy().dtype)))
+            assert np.max(np.abs(mine.numpy() - reference) / unit) < 3.0, (name, scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponentials_and_logarithms_end_where_their_results_do(dtype):
+    code = (Instr("input", (0,)), *(Instr(name, (0,)) for name in ELEMENTARY))
+    ports = tuple(Port(name, ()) for name in ELEMENTARY)
+    kernel = build_kernel(Program((Port("x", ()),), ports, code, (), (1, 2, 3, 4)), dtype)
+    info = torch.finfo(dtype)
+    edges = torch.tensor([info.max, info.tiny, info.smallest_normal], dtype=dtype)
+    ends = torch.cat([edges.log(), torch.tensor([0.0, 20.0, 40.0, 745.0], dtype=dtype)])
+    steps = torch.arange(-9, 10).to(dtype) * info.eps
+    x = torch.cat([(ends[:, None] * (1 + steps)).flatten(), -ends, edges, edges / 2, -edges])
+    for name, mine in zip(ELEMENTARY, kernel([x]), strict=True):
+        with np.errstate(all="ignore"):
+            exact = getattr(np, name)(x.numpy().astype(np.longdouble)).astype(mine.numpy().dtype)
+        torch.testing.assert_close(
+            mine,
+            torch.from_numpy(exact),
+            rtol=3 * info.eps,
+            atol=info.tiny * info.eps,
+            equal_nan=True,
+        )
 
 
 def test_names_do_not_reach_the_source():

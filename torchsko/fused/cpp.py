@@ -26,9 +26,17 @@ _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="
 _KNOWN = frozenset(("const", "input", *UNARY, *BINARY, *TERNARY))
 
 # Costs in time of one addition, to size blocks of work and to decide whether threads pay.
-_COST = {"div": 8, "recip": 8, "sqrt": 10, "sin": 20, "cos": 20} | {
-    name: 100 for name in "pow atan2 tan exp log tanh atan asin acos expm1 log1p sinh cosh".split()
-}
+_COST = {
+    "div": 8,
+    "recip": 8,
+    "sqrt": 10,
+    "sin": 20,
+    "cos": 20,
+    "exp": 20,
+    "expm1": 20,
+    "tanh": 30,
+    "log": 25,
+} | {name: 100 for name in "pow atan2 tan atan asin acos log1p sinh cosh".split()}
 _UNIT_OPS = 1500
 
 

@@ -52,13 +52,9 @@ INLINE bool any(M mask) {
   }
 BY_LANE_1(sqrt)
 BY_LANE_1(tan)
-BY_LANE_1(exp)
-BY_LANE_1(log)
-BY_LANE_1(tanh)
 BY_LANE_1(atan)
 BY_LANE_1(asin)
 BY_LANE_1(acos)
-BY_LANE_1(expm1)
 BY_LANE_1(log1p)
 BY_LANE_1(sinh)
 BY_LANE_1(cosh)
@@ -115,7 +111,7 @@ static const T COS[] = {0x1.5555497f705e3p-5f, -0x1.6c0bc8fa536e0p-10f, 0x1.99c9
 template <int N>
 INLINE V horner(const T (&coefficients)[N], V z) {
   V sum = splat(coefficients[N - 1]);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int k = N - 2; k >= 0; --k) sum = sum * z + coefficients[k];
   return sum;
 }
@@ -145,3 +141,78 @@ static __attribute__((noinline, unused)) void vsincos(V x, V* sine, V* cosine) {
 }
 INLINE V vsin(V x) { V s, c; vsincos(x, &s, &c); return s; }
 INLINE V vcos(V x) { V s, c; vsincos(x, &s, &c); return c; }
+
+// Exponentials and the logarithm. An argument is n ln 2 + r with |r| <= ln 2 / 2 (or 2^n m with m next to
+// 1); ln 2 comes in two parts, the first short enough for its product with n to be exact. The series
+// are cut where the next term is below half a unit in the last place.
+#if T_BITS == 64
+static const I MANTISSA = 52, BIAS = 1023;
+#define LN2_1 0x1.62e42feep-1
+#define LN2_2 0x1.a39ef35793c76p-33
+#define ROOT_HALF_BITS 0x3fe6a09e667f3bcdLL
+#define SMALLEST_NORMAL 0x1p-1022
+#define LARGEST 0x1.fffffffffffffp+1023
+#define EXP_LARGEST 0x1.62e42fefa39efp+9  // arguments whose exponentials are finite end here
+#define EXP_ZERO -746.0                   // and those whose are not zero here
+#define TANH_ONE 20.0
+static const T EXP[] = {1 / 2., 1 / 6., 1 / 24., 1 / 120., 1 / 720., 1 / 5040., 1 / 40320., 1 / 362880.,
+                        1 / 3628800., 1 / 39916800., 1 / 479001600., 1 / 6227020800.};
+static const T LOG[] = {2 / 3., 2 / 5., 2 / 7., 2 / 9., 2 / 11., 2 / 13., 2 / 15., 2 / 17., 2 / 19., 2 / 21.};
+#else
+static const I MANTISSA = 23, BIAS = 127;
+#define LN2_1 0x1.62e4p-1f
+#define LN2_2 0x1.7f7d1cp-20f
+#define ROOT_HALF_BITS 0x3f3504f3
+#define SMALLEST_NORMAL 0x1p-126f
+#define LARGEST 0x1.fffffep+127f
+#define EXP_LARGEST 0x1.62e42ep+6f
+#define EXP_ZERO -104.0f
+#define TANH_ONE 10.0f
+static const T EXP[] = {1 / 2.f, 1 / 6.f, 1 / 24.f, 1 / 120.f, 1 / 720.f, 1 / 5040.f, 1 / 40320.f};
+static const T LOG[] = {2 / 3.f, 2 / 5.f, 2 / 7.f, 2 / 9.f, 2 / 11.f};
+#endif
+
+INLINE V power_of_two(M n) { return (V)((n + BIAS) << MANTISSA); }
+INLINE V between(V low, V x, V high) { return select(x > high, high, select(x < low, low, x)); }
+
+// n, and exp(r) - 1.
+INLINE V reduced_expm1(V x, M* n) {
+  const V shifted = x * (T)0x1.71547652b82fep+0 + (T)SHIFT, whole = shifted - (T)SHIFT;
+  *n = (M)shifted - (M)splat((T)SHIFT);
+  const V r = (x - whole * (T)LN2_1) - whole * (T)LN2_2;
+  return r + r * r * horner(EXP, r);
+}
+
+static __attribute__((noinline, unused)) V vexp(V x) {
+  M n;
+  const V y = 1 + reduced_expm1(between(splat(EXP_ZERO), x, splat((T)EXP_LARGEST + 1)), &n);
+  const M half = n >> 1;  // 2^n itself may be out of range where the result is not
+  return y * power_of_two(half) * power_of_two(n - half);
+}
+
+static __attribute__((noinline, unused)) V vexpm1(V x) {
+  M n;
+  const V y = reduced_expm1(between(splat(-60), x, splat((T)EXP_LARGEST)), &n);
+  const V half = power_of_two(n - 1), z = 2 * (half * y + (half - (T)0.5));
+  return select(x == 0, x, select(x > (T)EXP_LARGEST, splat((T)__builtin_inf()), z));
+}
+
+static __attribute__((noinline, unused)) V vtanh(V x) {
+  const V size = vabs(x), y = vexpm1(2 * select(size > (T)TANH_ONE, splat((T)TANH_ONE), size));
+  return (V)((M)(y / (y + 2)) | ((M)x ^ (M)size));
+}
+
+static __attribute__((noinline, cold, unused)) V log_by_lane(V x) {
+  V y = x;
+  LANES y[lane] = LIBM(log)(x[lane]);
+  return y;
+}
+
+static __attribute__((noinline, unused)) V vlog(V x) {
+  if (__builtin_expect(any(~((x >= (T)SMALLEST_NORMAL) & (x <= (T)LARGEST))), 0)) return log_by_lane(x);
+  const M n = ((M)x - (I)ROOT_HALF_BITS) >> MANTISSA;
+  const V whole = __builtin_convertvector(n, V);
+  const V f = (V)((M)x - (n << MANTISSA)) - 1, s = f / (2 + f), z = s * s, half = f * f * (T)0.5;
+  const V rest = s * (half + z * horner(LOG, z));
+  return whole * (T)LN2_1 - ((half - (rest + whole * (T)LN2_2)) - f);
+}
