@@ -83,6 +83,6 @@ def _node_mask(layout: Layout, nodes: tuple[int | str, ...]) -> Tensor:
     """Whether a node is among these, breadth first, `[n, 1, 1]` of bools."""
     chosen = set(node_numbers(layout.tree, nodes)) if nodes else set()
     # Filled on the device, run by run: a list made here would have to be copied there in every call.
-    runs = groupby(k in chosen for k in range(layout.tree.num_nodes))
+    runs = groupby([k in chosen for k in range(layout.tree.num_nodes)])
     parts = [torch.full_like(layout.order[: len(list(run))], value) for value, run in runs]
     return layout.breadth_first(torch.cat(parts).bool(), 0)[:, None, None]
