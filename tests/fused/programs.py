@@ -1,5 +1,6 @@
 """Programs written by hand or at random, for tests of the code generators."""
 
+import math
 import random
 
 from torchsko.fused.program import BINARY, UNARY, Instr, Port, Program
@@ -23,6 +24,16 @@ def every_operation() -> Program:
     inputs = tuple(Port(name, ()) for name in "xyc")
     outputs = (Port("out", (len(results),)),)
     return Program(inputs, outputs, tuple(code), (), tuple(results))
+
+
+def special_constants() -> Program:
+    """Infinities, NaN, a subnormal number and an ordinary one; times the input x."""
+    constants = (math.inf, -math.inf, math.nan, 5e-324, 0.1)
+    size = len(constants)
+    code = [Instr("input", (0,)), *(Instr("const", (k,)) for k in range(size))]
+    code += [Instr("mul", (0, 1 + k)) for k in range(size)]
+    results = tuple(range(1 + size, 1 + 2 * size))
+    return Program((Port("x", ()),), (Port("y", (size,)),), tuple(code), constants, results)
 
 
 def random_program(seed: int, num_ops: int = 60) -> Program:

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.fused.programs import every_operation, random_program
+from tests.fused.programs import every_operation, random_program, special_constants
 from torchsko.fused.build import compile_library, find_toolchain
+from torchsko.fused.cpp import ENTRY
 from torchsko.fused.cuda import build_cuda_kernel, emit_cuda
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.schedule import schedule
@@ -21,6 +22,7 @@ SHIM = """
 #define __global__ __attribute__((visibility("default")))
 #define __forceinline__ inline
 #define __noinline__
+static double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
 struct Index { int x; };
 static Index blockIdx, blockDim = {1}, threadIdx;
 extern "C" __global__ void lane(int k) { threadIdx.x = k; }
@@ -44,14 +46,29 @@ def run_on_cpu(program, inputs, max_ops):
 
 
 @pytest.mark.parametrize(
-    ("program", "max_ops"), [(every_operation(), 500), (random_program(0), 500), (random_program(1), 9)]
-)  # fmt: skip
+    ("program", "max_ops"),
+    [
+        (every_operation(), 500),
+        (special_constants(), 500),
+        (random_program(0), 500),
+        (random_program(1), 9),
+    ],
+)
 def test_the_text_computes_the_program(program, max_ops):
     g = torch.Generator().manual_seed(0)
     inputs = [torch.randn(5, *p.shape, generator=g, dtype=torch.float64) for p in program.inputs]
     expected = evaluate(program, inputs)
     for mine, theirs in zip(run_on_cpu(program, inputs, max_ops), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="this PyTorch brings no NVRTC")
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("program", [every_operation(), special_constants(), random_program(0)])
+def test_nvrtc_compiles_it_without_headers(program, bits):
+    text = emit_cuda(schedule(program), bits=bits)
+    built, name = torch.cuda._utils._nvrtc_compile(text, ENTRY, "80")
+    assert name == ENTRY and ENTRY in str(built)
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on this machine")

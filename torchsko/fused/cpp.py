@@ -214,12 +214,12 @@ def _expression(op: str, args: list[str]) -> str:
 def literal(x: float, bits: int) -> str:
     """A constant as exact hexadecimal text, rounded once if the kernel is single precision."""
     if math.isnan(x):
-        return '(T)__builtin_nan("")'
+        return "NOT_A_NUMBER"
     if bits == 32:
         try:
             x = struct.unpack("f", struct.pack("f", x))[0]
         except OverflowError:
             x = math.copysign(math.inf, x)
     if math.isinf(x):
-        return f"{'-' if x < 0 else ''}(T)__builtin_inf()"
+        return "-INFINITE" if x < 0 else "INFINITE"
     return x.hex() + ("f" if bits == 32 else "")

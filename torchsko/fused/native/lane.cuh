@@ -5,6 +5,9 @@
 //   T, T_BITS     the scalar type and its size, 32 or 64
 
 typedef T V;
+// NVRTC has no header and none of GCC's builtins.
+#define INFINITE (T) __longlong_as_double(0x7ff0000000000000LL)
+#define NOT_A_NUMBER (T) __longlong_as_double(0x7ff8000000000000LL)
 #define LANE static __device__ __forceinline__
 #if T_BITS == 64
 #define LIBM(name) name

@@ -10,6 +10,8 @@
 typedef T V __attribute__((vector_size(BYTES), may_alias));
 typedef I M __attribute__((vector_size(BYTES), may_alias));
 enum { W = BYTES / sizeof(T) };
+#define INFINITE (T)__builtin_inf()
+#define NOT_A_NUMBER (T)__builtin_nan("")
 #define INLINE static inline __attribute__((always_inline, unused))
 #define LANES for (int lane = 0; lane < W; ++lane)
 
@@ -194,7 +196,7 @@ static __attribute__((noinline, unused)) V vexpm1(V x) {
   M n;
   const V y = reduced_expm1(between(splat(-60), x, splat((T)EXP_LARGEST)), &n);
   const V half = power_of_two(n - 1), z = 2 * (half * y + (half - (T)0.5));
-  return select(x == 0, x, select(x > (T)EXP_LARGEST, splat((T)__builtin_inf()), z));
+  return select(x == 0, x, select(x > (T)EXP_LARGEST, splat(INFINITE), z));
 }
 
 static __attribute__((noinline, unused)) V vtanh(V x) {
