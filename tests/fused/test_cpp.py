@@ -14,7 +14,7 @@ from tests.fused.programs import every_operation, random_program
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused import cpp
 from torchsko.fused.build import find_toolchain
-from torchsko.fused.cpp import emit_cpp, literal
+from torchsko.fused.cpp import emit_cpp, literal, plan
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.kernel import build_kernel
 from torchsko.fused.program import Instr, Port, Program
@@ -137,7 +137,7 @@ def test_cuts_and_units_change_nothing(seed, max_ops):
     width = toolchain.vector_bytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpp, "_UNIT_OPS", 5)
-        patch.setattr("torchsko.fused.kernel.schedule", lambda p: schedule(p, max_ops))
+        patch.setattr("torchsko.fused.kernel.plan", lambda p: schedule(p, max_ops))
         patch.setattr("torchsko.fused.kernel.cached_library", lambda key: None)
         units = emit_cpp(schedule(program, max_ops), bits=64, vector_bytes=width, max_units=2)
         kernel = build_kernel(program, torch.float64, toolchain)
@@ -226,7 +226,7 @@ def test_names_do_not_reach_the_source():
     evil = '"; system("x"); //'
     code = (Instr("input", (0,)), Instr("neg", (0,)))
     program = Program((Port(evil, ()),), (Port(evil, ()),), code, (), (1,))
-    (text,) = emit_cpp(schedule(program), bits=64, vector_bytes=16)
+    (text,) = emit_cpp(plan(program), bits=64, vector_bytes=16)
     assert "system" not in text
 
 
@@ -245,7 +245,7 @@ def test_constants_are_exact(x, dtype):
 def test_an_unknown_instruction_is_refused_by_name():
     program = Program((Port("x", ()),), (Port("y", ()),), (Instr("frobnicate", ()),), (), (0,))
     with pytest.raises(FusedError, match="frobnicate"):
-        emit_cpp(schedule(program), bits=64, vector_bytes=16)
+        emit_cpp(plan(program), bits=64, vector_bytes=16)
 
 
 def test_inputs_that_do_not_fit_are_refused_by_name(sample):

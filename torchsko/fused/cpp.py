@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
-from torchsko.fused.schedule import Chunk, Schedule
+from torchsko.fused.schedule import Chunk, Schedule, schedule
 
 ENTRY = "torchsko_kernel"
 
@@ -39,10 +39,21 @@ _COST = {
 } | {name: 100 for name in "pow atan2 tan atan asin acos log1p sinh cosh".split()}
 _UNIT_OPS = 1500
 
+# Programs of so many operations are one function: no cut is faster, by a tenth. Larger ones are cut, to
+# keep the compiler's time in bounds; then functions of this size are the fastest.
+_WHOLE_OPS = 4000
+_FUNCTION_OPS = 500
+
 
 def cost(program: Program) -> int:
     """Time of one vector of samples through a program, in additions."""
     return sum(_COST.get(op, 1) for op, _ in program.code if op not in ("const", "input"))
+
+
+def plan(program: Program) -> Schedule:
+    """The order and the cuts in which a program becomes C++."""
+    ops = program.num_flops
+    return schedule(program, ops if ops <= _WHOLE_OPS else _FUNCTION_OPS)
 
 
 def refuse_unknown(program: Program) -> None:
@@ -60,11 +71,11 @@ def refuse_unknown(program: Program) -> None:
         )
 
 
-def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1) -> list[str]:
+def emit_cpp(cuts: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1) -> list[str]:
     """The C++ source of a kernel.
 
     Args:
-        schedule: the program, ordered and cut.
+        cuts: the program, ordered and cut, as by `plan`.
         bits: 64 for float64, 32 for float32.
         vector_bytes: width of the vectors, 16, 32 or 64.
         max_units: number of translation units that can be compiled at a time.
@@ -76,12 +87,12 @@ def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int
     Raises:
         FusedError: an instruction that is none of `torchsko.fused.program`.
     """
-    program = schedule.program
+    program = cuts.program
     refuse_unknown(program)
     width = vector_bytes * 8 // bits
     prelude = _prelude(bits, vector_bytes)
-    num_units = max(1, min(max_units, len(schedule.order) // _UNIT_OPS))
-    groups = _in_equal_parts(schedule.chunks, num_units)
+    num_units = max(1, min(max_units, len(cuts.order) // _UNIT_OPS))
+    groups = _in_equal_parts(cuts.chunks, num_units)
     units = []
     for start, chunks in groups:
         lines = [prelude]
@@ -91,7 +102,7 @@ def emit_cpp(schedule: Schedule, *, bits: int, vector_bytes: int, max_units: int
             lines.extend(chunk_lines(program, chunk, bits))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(schedule, width, already=len(groups[0][1]))
+    units[0] += _driver(cuts, width, already=len(groups[0][1]))
     return units
 
 
@@ -116,18 +127,18 @@ def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, 
     return [(a, chunks[a:b]) for a, b in pairwise(cuts)]
 
 
-def _driver(schedule: Schedule, width: int, already: int) -> str:
-    program, half = schedule.program, width // 2
+def _driver(cuts: Schedule, width: int, already: int) -> str:
+    program, half = cuts.program, width // 2
     inputs = [port.size for port in program.inputs]
     outputs = [port.size for port in program.outputs]
-    names = [f"c{k}" for k in range(len(schedule.chunks))]
+    names = [f"c{k}" for k in range(len(cuts.chunks))]
     defines = {
         "ENTRY": ENTRY,
         "NUM_IN": sum(inputs),
         "NUM_OUT": len(program.results),
         "NUM_IN_PORTS": len(inputs),
         "NUM_OUT_PORTS": len(outputs),
-        "NUM_SLOTS": schedule.num_slots,
+        "NUM_SLOTS": cuts.num_slots,
         "COST": max(1, cost(program)),
         "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
         "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),

@@ -22,9 +22,8 @@ from torchsko.fused.build import (
     find_toolchain,
     name_again,
 )
-from torchsko.fused.cpp import ENTRY, emit_cpp, native
+from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Port, Program
-from torchsko.fused.schedule import schedule
 
 _BITS = {torch.float32: 32, torch.float64: 64}
 _GENERATOR = (
@@ -81,7 +80,7 @@ def build_kernel(
     library = cached_library(key)
     if library is None:
         units = emit_cpp(
-            schedule(program),
+            plan(program),
             bits=_BITS[dtype],
             vector_bytes=toolchain.vector_bytes,
             max_units=os.cpu_count() or 1,

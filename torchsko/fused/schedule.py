@@ -1,9 +1,9 @@
 """Order a scalar program for few live values and split it into functions of bounded size.
 
 A compiler's time grows faster than the size of a function, and a straight-line program of ten
-thousand operations spills whatever it does. So the program is cut into chunks of a few hundred
-operations, each a function of its own; values that cross a cut travel through numbered slots of a
-scratch array (one vector of samples a slot), as in any linear-scan register allocator.
+thousand operations spills whatever it does. So a large program is cut into chunks, each a function of
+its own; values that cross a cut travel through numbered slots of a scratch array (one vector of samples
+a slot), as in any linear-scan register allocator.
 
 Rules that a code generator can rely on:
 
@@ -62,7 +62,7 @@ class Schedule:
     num_slots: int
 
 
-def schedule(program: Program, max_ops: int = 500) -> Schedule:
+def schedule(program: Program, max_ops: int) -> Schedule:
     """Order a program depth first and cut it into chunks of at most ``max_ops`` operations.
 
     Args:
