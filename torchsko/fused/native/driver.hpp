@@ -82,14 +82,15 @@ static void store_rows(T* data, int size, long long rows, const V* from) {
   }
 }
 
-// Fetches the cache lines of the W rows of a port from `sample` on.
+// Fetches the cache lines of the W rows of a port from `sample` on; what is read later goes to the second
+// level, since the computation in between sweeps the first.
 INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_write) {
   const bool is_dense = port.stride == size;
   const long long bytes = (is_dense ? W : 1) * size * (long long)sizeof(T);
   for (int row = 0; row < (is_dense ? 1 : W); ++row) {
     const char* start = (const char*)(port.data + (sample + row) * port.stride);
     for (const char* line = start; line < start + bytes; line += 64)
-      to_write ? __builtin_prefetch(line, 1) : __builtin_prefetch(line, 0);
+      to_write ? __builtin_prefetch(line, 1) : __builtin_prefetch(line, 0, 2);
   }
 }
 
