@@ -162,7 +162,13 @@ class Kernel:
         num_ports = len(self.inputs) + len(self.outputs)
         self._pack = struct.Struct(f"@{2 + 2 * num_ports}q").pack
         self._shapes = tuple((p.shape, len(p.shape), p.size) for p in self.inputs)
-        self._sizes = tuple((p.shape, p.size) for p in self.outputs)
+        shapes = [p.shape for p in self.inputs]
+        self._sizes = tuple(
+            (p.shape, p.size, shapes.index(p.shape) if p.shape in shapes else None)
+            for p in self.outputs
+        )
+        widest = max([1, *(p.size for p in self.outputs)])
+        self._fresh_batch = _FRESH_BYTES // (widest * _BITS[dtype] // 8)
         self._width = ctypes.c_longlong.in_dll(library, "torchsko_width").value
         cost = ctypes.c_longlong.in_dll(library, "torchsko_cost").value
         self._threaded_batch = _THREADED_COST * self._width // cost
@@ -185,22 +191,22 @@ class Kernel:
         Raises:
             ShapeError: shape, dtype or device of an input does not fit.
         """
-        words, batch, _held = self._usual_words(inputs) or self._words(inputs)
+        words, batch, held = self._usual_words(inputs) or self._words(inputs)
         total = words[0]
         # By the batch alone: sums over blocks must not depend on the threads.
         tiles = min(max(total // (self._width * _BLOCKS), 1), self._most_tiles)
         block_rows = words[1] = tiles * self._width
         results = []
-        for k, (shape, size) in enumerate(self._sizes):
+        for k, (shape, size, like) in enumerate(self._sizes):
             if summed is not None and summed[k]:
-                num_blocks = -(-total // block_rows)
-                lead, stride = (num_blocks,), 0
+                y, stride = inputs[0].new_empty((-(-total // block_rows), *shape)), 0
+            elif like is not None and not held:
+                y, stride = torch.empty_like(inputs[like]), size  # sooner made than by its shape
             else:
-                lead, stride = batch, size
-            y = inputs[0].new_empty((*lead, *shape))
+                y, stride = inputs[0].new_empty((*batch, *shape)), size
             results.append(y)
             words += (y.data_ptr(), stride)
-            if y.nbytes >= _FRESH_BYTES:
+            if total >= self._fresh_batch and y.nbytes >= _FRESH_BYTES:
                 self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
         if total > 0:
             threads = torch.get_num_threads() if total >= self._threaded_batch else 1
