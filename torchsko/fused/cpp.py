@@ -42,7 +42,7 @@ _UNIT_OPS = 1500
 # Programs of so many operations are one function: no cut is faster, by a tenth. Larger ones are cut, to
 # keep the compiler's time in bounds; then functions of this size are the fastest.
 _WHOLE_OPS = 4000
-_FUNCTION_OPS = 500
+_FUNCTION_OPS = 2000
 
 
 def cost(program: Program) -> int:
