@@ -31,8 +31,8 @@ _GENERATOR = (
     *("native/vector.hpp", "native/driver.hpp", "native/runtime.cpp"),
 )
 
-# A helper thread costs its caller some microseconds, more if it sleeps. Below this time, counted in
-# additions of one vector, it would not pay.
+# A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,
+# counted in additions of one vector.
 _THREADED_COST = 80_000
 
 # Where the C library begins to map every allocation anew, at the latest.
@@ -171,7 +171,7 @@ class Kernel:
         self._fresh_batch = _FRESH_BYTES // (widest * _BITS[dtype] // 8)
         self._width = ctypes.c_longlong.in_dll(library, "torchsko_width").value
         cost = ctypes.c_longlong.in_dll(library, "torchsko_cost").value
-        self._threaded_batch = _THREADED_COST * self._width // cost
+        self._threaded_batch = max(1, _THREADED_COST * self._width // cost)
         self._most_tiles = max(1, min(64, _BLOCK_COST // cost))
 
     def __call__(
@@ -209,7 +209,7 @@ class Kernel:
             if total >= self._fresh_batch and y.nbytes >= _FRESH_BYTES:
                 self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
         if total > 0:
-            threads = torch.get_num_threads() if total >= self._threaded_batch else 1
+            threads = min(torch.get_num_threads(), 1 + total // self._threaded_batch)
             if self._launch(self._plan_address, self._pack(*words), threads) != 0:
                 raise MemoryError("no memory for the scratch of a fused kernel")
         if summed is not None:
