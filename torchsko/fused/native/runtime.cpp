@@ -32,6 +32,7 @@ struct Pool {
   Job* job;
   unsigned long long number;  // of jobs so far
   int helpers, busy, asleep;
+  int core;  // of the caller
   pid_t process;
 };
 
@@ -50,24 +51,61 @@ static long long nanoseconds() {
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-// Looks at a number, at most PATIENCE_NS long, until it is no longer `old`. Gives up where others need
-// this core: whoever is to change the number may be among them, and who sleeps is woken on an idle one.
+static inline void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Takes a lock that is held for some instructions only: who waits for it should not go to sleep.
+static void enter(pthread_mutex_t* lock) {
+  for (int k = 0; k < 100; ++k) {
+    if (pthread_mutex_trylock(lock) == 0) return;
+    pause_core();
+  }
+  pthread_mutex_lock(lock);
+}
+
+// Looks at a number, at most PATIENCE_NS long, until it is no longer `old`. Gives up, and returns true,
+// where others need this core: whoever is to change the number may be among them.
 template <typename N>
-static void await_change(const N* place, N old) {
+static bool await_change(const N* place, N old) {
   const long long start = nanoseconds();
   for (long long last = start, now; last - start < PATIENCE_NS; last = now) {
     for (int k = 0; k < 64; ++k) {
-      if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != old) return;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("yield");
-#endif
+      if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != old) return false;
+      pause_core();
     }
     sched_yield();
     now = nanoseconds();
-    if (now - last > SHARED_NS) return;
+    if (now - last > SHARED_NS) return true;
   }
+  return false;
+}
+
+static int current_core() {
+#ifdef __linux__
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+// Moves this thread away from a core, once. The system may wake a helper again and again on the core of
+// the thread that it is to help, with an idle one beside it.
+static void leave_core(int core) {
+#ifdef __linux__
+  cpu_set_t all, others;
+  if (core < 0 || core != sched_getcpu() || sched_getaffinity(0, sizeof all, &all) != 0) return;
+  others = all;
+  CPU_CLR(core, &others);
+  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+    sched_setaffinity(0, sizeof all, &all);
+#else
+  (void)core;
+#endif
 }
 
 // Draws blocks until none is left; false if there was no memory to do so.
@@ -86,7 +124,7 @@ static bool work(Job* job) {
 static void* help(void* argument) {
   Pool* pool = (Pool*)argument;
   unsigned long long seen = 0;
-  pthread_mutex_lock(&pool->lock);
+  enter(&pool->lock);
   for (;;) {
     bool has_looked = false;
     while (pool->job == nullptr || pool->number == seen || pool->job->seats == 0) {
@@ -99,8 +137,8 @@ static void* help(void* argument) {
       } else {
         const unsigned long long number = pool->number;
         pthread_mutex_unlock(&pool->lock);
-        await_change(&pool->number, number);
-        pthread_mutex_lock(&pool->lock);
+        if (await_change(&pool->number, number)) leave_core(__atomic_load_n(&pool->core, __ATOMIC_RELAXED));
+        enter(&pool->lock);
         has_looked = pool->number == number;
       }
     }
@@ -110,7 +148,7 @@ static void* help(void* argument) {
     store(&pool->busy, pool->busy + 1);
     pthread_mutex_unlock(&pool->lock);
     work(job);
-    pthread_mutex_lock(&pool->lock);
+    enter(&pool->lock);
     store(&pool->busy, pool->busy - 1);
     if (pool->busy == 0) pthread_cond_signal(&pool->idle);
   }
@@ -158,21 +196,22 @@ static bool run(Job job, int threads) {
   // A pool in use by another caller is left alone: this call then runs on its own thread.
   if (pool == nullptr || pthread_mutex_trylock(&pool->owner) != 0) return work(&job);
   const int seats = job.seats;
-  pthread_mutex_lock(&pool->lock);
+  enter(&pool->lock);
   hire(pool, seats);
   pool->job = &job;
+  store(&pool->core, current_core());
   store(&pool->number, pool->number + 1);
   for (int awake = pool->helpers - pool->asleep; awake < seats; ++awake)
     pthread_cond_signal(&pool->wake);
   pthread_mutex_unlock(&pool->lock);
   const bool done = work(&job);
-  pthread_mutex_lock(&pool->lock);
+  enter(&pool->lock);
   pool->job = nullptr;
   while (pool->busy > 0) {
     const int busy = pool->busy;
     pthread_mutex_unlock(&pool->lock);
     await_change(&pool->busy, busy);
-    pthread_mutex_lock(&pool->lock);
+    enter(&pool->lock);
     if (pool->busy == busy) pthread_cond_wait(&pool->idle, &pool->lock);
   }
   pthread_mutex_unlock(&pool->lock);
