@@ -41,7 +41,7 @@ _FRESH_BYTES = 2**25
 # Bounds of a block, the unit of work of a thread: small enough that a call ends at once for all
 # threads, large enough that drawing one costs nothing.
 _BLOCK_COST = 50_000
-_BLOCKS = 32
+_BLOCKS = 16
 
 
 class _Plan(ctypes.Structure):
@@ -172,6 +172,7 @@ class Kernel:
         self._width = ctypes.c_longlong.in_dll(library, "torchsko_width").value
         cost = ctypes.c_longlong.in_dll(library, "torchsko_cost").value
         self._threaded_batch = max(1, _THREADED_COST * self._width // cost)
+        self._rows_of_tiles = self._width * _BLOCKS
         self._most_tiles = max(1, min(64, _BLOCK_COST // cost))
 
     def __call__(
@@ -194,8 +195,10 @@ class Kernel:
         words, batch, held = self._usual_words(inputs) or self._words(inputs)
         total = words[0]
         # By the batch alone: sums over blocks must not depend on the threads.
-        tiles = min(max(total // (self._width * _BLOCKS), 1), self._most_tiles)
-        block_rows = words[1] = tiles * self._width
+        tiles = total // self._rows_of_tiles or 1
+        block_rows = words[1] = self._width * (
+            tiles if tiles < self._most_tiles else self._most_tiles
+        )
         results = []
         for k, (shape, size, like) in enumerate(self._sizes):
             if summed is not None and summed[k]:
@@ -224,19 +227,15 @@ class Kernel:
         At small batches the time of a call is that of these lines.
         """
         dtype, words = self.dtype, [0, 0]
-        lead: tuple[int, ...] | None = None
-        for x, (shape, rank, size) in zip(inputs, self._shapes, strict=True):
-            if lead is None:
-                lead = tuple(x.shape)
-                lead = lead[: len(lead) - rank]
+        lead = tuple(inputs[0].shape)
+        lead = lead[: len(lead) - self._shapes[0][1]]
+        for x, (shape, _, size) in zip(inputs, self._shapes, strict=True):
             if x.shape != lead + shape or x.dtype is not dtype:
                 return None
             if not x.is_contiguous() or not x.is_cpu:
                 return None
             words += (x.data_ptr(), size)
-        if lead is None:
-            return None
-        words[0] = prod(lead)
+        words[0] = lead[0] if len(lead) == 1 else prod(lead)
         return words, lead, ()
 
     def _words(

@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._C import (
+    _are_functorch_transforms_active,
+    _dispatch_tls_is_dispatch_key_included,
+    _get_tracing_state,
+    _len_torch_dispatch_stack,
+    _len_torch_function_stack,
+)
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
@@ -144,12 +151,12 @@ Node.forward.__signature__ = inspect.signature(Node.forward)
 def is_transformed(inputs: Iterable[Tensor]) -> bool:
     """Whether a call must pass PyTorch's dispatcher: gradients, transforms, modes, subclasses."""
     if (
-        torch._C._are_functorch_transforms_active()
+        _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack() > 0
-        or torch._C._len_torch_function_stack() > 0
-        or torch._C._get_tracing_state() is not None
-        or torch._C._dispatch_tls_is_dispatch_key_included(_LEGACY_VMAP)
+        or _len_torch_dispatch_stack() > 0
+        or _len_torch_function_stack() > 0
+        or _get_tracing_state() is not None
+        or _dispatch_tls_is_dispatch_key_included(_LEGACY_VMAP)
     ):
         return True
     with_grad = torch.is_grad_enabled()

@@ -32,7 +32,6 @@ struct Pool {
   Job* job;
   unsigned long long number;  // of jobs so far
   int helpers, busy, asleep;
-  int core;  // of the caller
   pid_t process;
 };
 
@@ -68,44 +67,20 @@ static void enter(pthread_mutex_t* lock) {
   pthread_mutex_lock(lock);
 }
 
-// Looks at a number, at most PATIENCE_NS long, until it is no longer `old`. Gives up, and returns true,
-// where others need this core: whoever is to change the number may be among them.
+// Looks at a number, at most PATIENCE_NS long, until it is no longer `old`. Gives up where others need
+// this core: whoever is to change the number may be among them.
 template <typename N>
-static bool await_change(const N* place, N old) {
+static void await_change(const N* place, N old) {
   const long long start = nanoseconds();
   for (long long last = start, now; last - start < PATIENCE_NS; last = now) {
     for (int k = 0; k < 64; ++k) {
-      if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != old) return false;
+      if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != old) return;
       pause_core();
     }
     sched_yield();
     now = nanoseconds();
-    if (now - last > SHARED_NS) return true;
+    if (now - last > SHARED_NS) return;
   }
-  return false;
-}
-
-static int current_core() {
-#ifdef __linux__
-  return sched_getcpu();
-#else
-  return -1;
-#endif
-}
-
-// Moves this thread away from a core, once. The system may wake a helper again and again on the core of
-// the thread that it is to help, with an idle one beside it.
-static void leave_core(int core) {
-#ifdef __linux__
-  cpu_set_t all, others;
-  if (core < 0 || core != sched_getcpu() || sched_getaffinity(0, sizeof all, &all) != 0) return;
-  others = all;
-  CPU_CLR(core, &others);
-  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
-    sched_setaffinity(0, sizeof all, &all);
-#else
-  (void)core;
-#endif
 }
 
 // Draws blocks until none is left; false if there was no memory to do so.
@@ -137,7 +112,7 @@ static void* help(void* argument) {
       } else {
         const unsigned long long number = pool->number;
         pthread_mutex_unlock(&pool->lock);
-        if (await_change(&pool->number, number)) leave_core(__atomic_load_n(&pool->core, __ATOMIC_RELAXED));
+        await_change(&pool->number, number);
         enter(&pool->lock);
         has_looked = pool->number == number;
       }
@@ -199,7 +174,6 @@ static bool run(Job job, int threads) {
   enter(&pool->lock);
   hire(pool, seats);
   pool->job = &job;
-  store(&pool->core, current_core());
   store(&pool->number, pool->number + 1);
   for (int awake = pool->helpers - pool->asleep; awake < seats; ++awake)
     pthread_cond_signal(&pool->wake);
