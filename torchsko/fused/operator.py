@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torchsko.fused.register import FusedFunction
 
 _NAMESPACE = "torchsko"
-_LEGACY_VMAP = torch._C._parse_dispatch_key("VmapMode")  # of autograd.grad(is_grads_batched=True)
+_LEGACY_VMAP: Any = torch._C._parse_dispatch_key("VmapMode")  # of autograd.grad(is_grads_batched=True)
 
 
 def define_operator(function: FusedFunction) -> Any:
