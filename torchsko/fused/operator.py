@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from torchsko.fused.register import FusedFunction
 
 _NAMESPACE = "torchsko"
-_LEGACY_VMAP: Any = torch._C._parse_dispatch_key("VmapMode")  # of autograd.grad(is_grads_batched=True)
+# The vmap of autograd.grad(is_grads_batched=True).
+_LEGACY_VMAP: Any = torch._C._parse_dispatch_key("VmapMode")
 
 
 def define_operator(function: FusedFunction) -> Any:
