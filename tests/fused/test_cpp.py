@@ -178,15 +178,16 @@ def test_sine_and_cosine_are_within_three_units_in_the_last_place(dtype, target)
 ELEMENTARY = ("exp", "expm1", "tanh", "log")
 
 
+def elementary_functions():
+    code = (Instr("input", (0,)), *(Instr(name, (0,)) for name in ELEMENTARY))
+    ports = tuple(Port(name, ()) for name in ELEMENTARY)
+    return Program((Port("x", ()),), ports, code, (), (1, 2, 3, 4))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64"])
 def test_elementary_functions_are_within_three_units_in_the_last_place(dtype, target):
-    toolchain = toolchain_for(target)
-    code = (Instr("input", (0,)), *(Instr(name, (0,)) for name in ELEMENTARY))
-    ports = tuple(Port(name, ()) for name in ELEMENTARY)
-    kernel = build_kernel(
-        Program((Port("x", ()),), ports, code, (), (1, 2, 3, 4)), dtype, toolchain
-    )
+    kernel = build_kernel(elementary_functions(), dtype, toolchain_for(target))
     g = torch.Generator().manual_seed(0)
     reach = 700.0 if dtype == torch.float64 else 87.0
     for scale in (1e-8, 1e-3, 0.3, 1.0, 10.0, reach):
@@ -202,9 +203,7 @@ def test_elementary_functions_are_within_three_units_in_the_last_place(dtype, ta
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exponentials_and_logarithms_end_where_their_results_do(dtype):
-    code = (Instr("input", (0,)), *(Instr(name, (0,)) for name in ELEMENTARY))
-    ports = tuple(Port(name, ()) for name in ELEMENTARY)
-    kernel = build_kernel(Program((Port("x", ()),), ports, code, (), (1, 2, 3, 4)), dtype)
+    kernel = build_kernel(elementary_functions(), dtype)
     info = torch.finfo(dtype)
     edges = torch.tensor([info.max, info.tiny, info.smallest_normal], dtype=dtype)
     ends = torch.cat([edges.log(), torch.tensor([0.0, 20.0, 40.0, 745.0], dtype=dtype)])

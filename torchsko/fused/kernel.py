@@ -26,10 +26,8 @@ from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Port, Program
 
 _BITS = {torch.float32: 32, torch.float64: 64}
-_GENERATOR = (
-    *("cpp.py", "schedule.py"),
-    *("native/vector.hpp", "native/driver.hpp", "native/runtime.cpp"),
-)
+_NATIVE = ("native/vector.hpp", "native/driver.hpp", "native/runtime.cpp")
+_GENERATOR = ("cpp.py", "schedule.py", *_NATIVE)
 
 # A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,
 # counted in additions of one vector.
