@@ -46,8 +46,10 @@ from torchsko.kinematics import forward_kinematics as forward_kinematics
 from torchsko.kinematics import frame_jacobian as frame_jacobian
 from torchsko.kinematics import frame_pose as frame_pose
 from torchsko.learn.module import Dynamics as Dynamics
-from torchsko.mechanism.joints import difference as difference
-from torchsko.mechanism.joints import integrate as integrate
+from torchsko.mechanism.joints.configuration import difference as difference
+from torchsko.mechanism.joints.configuration import integrate as integrate
+from torchsko.mechanism.joints.kind import JointType as JointType
+from torchsko.mechanism.joints.registry import register_joint as register_joint
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
 from torchsko.operational_space import (
     consistent_jacobian_inverse as consistent_jacobian_inverse,

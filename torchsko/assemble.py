@@ -4,7 +4,7 @@ In body frames, with R taking child to parent coordinates and r the child origin
 
 .. math::
     A(p,k) = \begin{bmatrix} R & \tilde r R \\ 0 & R \end{bmatrix}, \quad
-    a(k) = V(k) \times_m H^* \dot q, \quad b(k) = V(k) \times_f M V(k) - f_{ext}(k).
+    a(k) = \dot H^* \dot q + V(k) \times_m H^* \dot q, \quad b(k) = V(k) \times_f M V(k) - f_{ext}(k).
 
 Gravity enters as the acceleration -g of the inertial frame: A*(0,k) [0; -g] is added to a(k) of the base
 bodies.
@@ -15,8 +15,6 @@ Dynamics 26(3), 2011, section 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -24,13 +22,11 @@ from torchsko.algebra.edges import DenseEdges, EdgeWeight, LevelEdges
 from torchsko.algebra.hinge import apply_blocks, spread_all
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import scatter
-from torchsko.mechanism.joints import JointGroup, joint_map, joint_motion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.rigid_edges import RigidEdges
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.motion import cross_force, cross_motion
-from torchsko.spatial.rotation import skew
 from torchsko.spatial.transform import force_matrix
 
 
@@ -56,7 +52,7 @@ def assemble(
     check_state(mech, q=q, qd=qd, f_ext=f_ext)
     layout = mech.layout
     edge_weight = edge_weights(mech, q)
-    H = joint_maps(mech)
+    H = joint_maps(mech, q)
     M = spatial_inertia(
         layout.breadth_first(mech.mass, -1),
         layout.breadth_first(mech.com, -2),
@@ -69,6 +65,8 @@ def assemble(
         rate = spread_all(layout, H, layout.dofs.pack(qd[..., None]))
         V = scatter(layout, edge_weight, rate)
         coriolis, gyro = cross_motion(V, rate), cross_force(V, apply_blocks(M, V))
+        bias = joint_bias_accels(mech, q, qd)
+        coriolis = coriolis if bias is None else coriolis + bias[..., None]
     if f_ext is not None:
         gyro = gyro - layout.breadth_first(f_ext, -2)[..., None]
     armature = layout.dofs.pack(mech.armature[..., None]) if mech.has_armature else None
@@ -80,8 +78,8 @@ def assemble(
         coriolis + base,
         gyro,
         armature=armature,
-        orthonormal=not mech.has_armature,
-        aligned=mech.aligned,
+        orthonormal=mech.orthonormal,
+        aligned=mech.aligned and mech.joints.unit_rows,
     )
 
 
@@ -95,71 +93,25 @@ def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
         placed = mech.layout.breadth_first(mech.joint_rotation, -3)
         position = mech.layout.breadth_first(mech.joint_position, -2)
         aligned = tuple(
-            mech.aligned and mech.joint_kinds[k] in ("revolute", "prismatic")
+            mech.aligned and mech.joints.kinds[k].one_axis
             for level in mech.layout.tree.levels
             for k in level
         )
         axis = mech.layout.breadth_first(mech.axis, -2)
         return RigidEdges((turn, shift, placed, position), axis, aligned)
-    parts = [_weight_terms(mech, group, q) for group in mech.joints.groups]
+    parts = []
+    for group in mech.joints.groups:
+        placement = force_matrix(
+            mech.joint_rotation.index_select(-3, group.bodies),
+            mech.joint_position.index_select(-2, group.bodies),
+        )
+        constants, coordinates = group.constants(mech), group.coordinates(q)
+        parts.append(group.kind.weight_terms(constants, coordinates, placement))
     levels = [
         mech.joints.level(depth, lambda g, first, n: parts[g].narrow(first, n), -3)
         for depth in range(len(mech.joints.runs))
     ]
     return LevelEdges(tuple(DenseEdges(level) for level in levels), mech.layout.level_sizes)
-
-
-@dataclass(frozen=True, eq=False)
-class WeightTerms:
-    """Weights of a group of joints as constant matrices times functions of q, summed.
-
-    A joint with one freedom has a weight that is affine in (cos q, sin q) or in q, with coefficients
-    that are the same for all samples: two passes over memory instead of products of small matrices.
-
-    Attributes:
-        constant: `[*, g, 6, 6]`.
-        factors: coefficient functions of q, `[*batch, g, 1, 1]`, and their matrices `[*, g, 6, 6]`.
-    """
-
-    constant: Tensor
-    factors: tuple[tuple[Tensor, Tensor], ...] = ()
-
-    def narrow(self, first: int, count: int) -> Tensor:
-        """The weights of some of the joints, `[*batch, count, 6, 6]`, contiguous."""
-        weight = self.constant.narrow(-3, first, count)
-        for coefficient, matrix in self.factors:
-            weight = torch.addcmul(
-                weight, coefficient.narrow(-3, first, count), matrix.narrow(-3, first, count)
-            )
-        return weight.contiguous()
-
-
-def _weight_terms(mech: Mechanism, group: JointGroup, q: Tensor) -> WeightTerms:
-    placement = force_matrix(
-        mech.joint_rotation.index_select(-3, group.bodies),
-        mech.joint_position.index_select(-2, group.bodies),
-    )
-    axis = mech.axis.index_select(-2, group.bodies)
-    coordinates = group.coordinates(q)
-    if group.kind == "revolute":
-        along = axis[..., :, None] * axis[..., None, :]
-        identity = torch.eye(3, dtype=axis.dtype, device=axis.device)
-        angle = coordinates[..., None]
-        across, turning = (
-            placement @ force_matrix(part, torch.zeros_like(axis))
-            for part in (identity - along, skew(axis))
-        )
-        return WeightTerms(
-            placement @ force_matrix(along, torch.zeros_like(axis)),
-            ((angle.cos(), across), (angle.sin(), turning)),
-        )
-    if group.kind == "prismatic":
-        sliding = torch.nn.functional.pad(skew(axis), (3, 0, 0, 3))
-        return WeightTerms(placement, ((coordinates[..., None], placement @ sliding),))
-    turn, shift = joint_motion(group.kind, axis, coordinates)
-    turn = torch.eye(3, dtype=axis.dtype, device=axis.device) if turn is None else turn
-    shift = torch.zeros_like(axis) if shift is None else shift
-    return WeightTerms(placement @ force_matrix(turn, shift))
 
 
 def joint_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -168,8 +120,7 @@ def joint_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor | None, Tensor | Non
     None stands for the identity and for zero, when no joint of the mechanism turns, or shifts.
     """
     motions = [
-        joint_motion(group.kind, mech.axis.index_select(-2, group.bodies), group.coordinates(q))
-        for group in mech.joints.groups
+        group.kind.pose(group.constants(mech), group.coordinates(q)) for group in mech.joints.groups
     ]
     turns, shifts = zip(*motions, strict=True)
     counts = [group.bodies.shape[0] for group in mech.joints.groups]
@@ -188,15 +139,33 @@ def joint_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor | None, Tensor | Non
     return turn, shift
 
 
-def joint_maps(mech: Mechanism) -> Tensor:
-    """H of every body, `[n, d, 6]` (constant in the child frame), breadth first, zero-padded."""
+def joint_maps(mech: Mechanism, q: Tensor) -> Tensor:
+    """H of every body in the child frame, `[*batch, n, d, 6]`, breadth first, zero-padded.
+
+    Without batch dimensions of q where no kind of joint has an H that depends on it.
+    """
     parts = [
-        joint_map(group.kind, mech.axis.index_select(-2, group.bodies))
+        group.kind.joint_map(group.constants(mech))
+        if group.kind.constant_map
+        else group.kind.joint_map_at(group.constants(mech), group.coordinates(q))
         for group in mech.joints.groups
     ]
     width = mech.layout.dofs.width
     padded = [torch.nn.functional.pad(H, (0, 0, 0, width - H.shape[-2])) for H in parts]
     return mech.joints.nodes(padded, -3)
+
+
+def joint_bias_accels(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor | None:
+    """Hdot* qd of every body, `[*batch, n, 6]`, breadth first; None where every H is constant."""
+    if all(group.kind.constant_map for group in mech.joints.groups):
+        return None
+    parts = [
+        q.new_zeros(group.bodies.shape[0], 6)
+        if group.kind.constant_map
+        else group.kind.bias_accel(group.constants(mech), group.coordinates(q), group.rates(qd))
+        for group in mech.joints.groups
+    ]
+    return mech.joints.nodes(parts, -2)
 
 
 def _gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:

@@ -14,15 +14,15 @@ from torchsko.assemble import assemble
 from torchsko.errors import MechanismError
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.description import (
+    FIXED,
     IDENTITY,
     JointDescription,
-    JointKind,
     LinkDescription,
     Matrix,
     RobotDescription,
     Vector,
 )
-from torchsko.mechanism.joints import NUM_Q
+from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.lower import WORLD, lower
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -218,7 +218,7 @@ class MechanismBuilder:
     def joint(
         self,
         name: str,
-        kind: JointKind,
+        kind: str,
         *,
         child: str,
         parent: str | None = None,
@@ -231,7 +231,8 @@ class MechanismBuilder:
 
         Args:
             name: of the joint.
-            kind: "revolute", "prismatic", "spherical", "free" or "fixed".
+            kind: "fixed", or the name of a `JointType`: "revolute", "prismatic", "spherical", "free", or
+                one of your own (`torchsko.register_joint`).
             child: link that it moves.
             parent: link that it hangs on; None for the inertial frame.
             rotation: joint frame to parent coordinates, 3 x 3; identity when left out.
@@ -242,10 +243,11 @@ class MechanismBuilder:
         Raises:
             MechanismError: on an unknown kind, unknown data, or a vector that has not three components.
         """
-        if kind not in (*NUM_Q, "fixed"):
+        if kind not in (*JOINT_TYPES, FIXED):
             raise MechanismError(
                 f"joint {name!r} has the unknown kind {kind!r}.\n"
-                "Known kinds: revolute, prismatic, spherical, free, fixed.\nUse one of them."
+                f"Known kinds: {', '.join((*JOINT_TYPES, FIXED))}.\n"
+                "Use one of them, or make yours known: torchsko.register_joint(...)."
             )
         for key in data:
             if key not in JOINT_DATA:

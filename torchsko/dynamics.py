@@ -18,7 +18,7 @@ from torchsko.algebra.factorisation import innovations
 from torchsko.assemble import assemble
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.level_free import assemble_level_free
-from torchsko.mechanism.joints import difference
+from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.parallel import Connectivity, parallel_inverse_dynamics

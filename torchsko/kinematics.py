@@ -107,7 +107,7 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
     check_state(mech, q=q)
     layout = mech.layout
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    columns = joint_maps(mech).mT @ layout.dofs.pack(identity)
+    columns = joint_maps(mech, q).mT @ layout.dofs.pack(identity)
     weights = edge_weights(mech, q)
     J = layout.tree_order(scatter(layout, weights, columns), -3)
     J = J.expand(*torch.broadcast_shapes(J.shape[:-3], weights.batch_shape), *J.shape[-3:])

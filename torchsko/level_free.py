@@ -7,7 +7,8 @@ H* qd = [w_J; v_J] the joint's own rates,
 
 .. math::
     a(k) = \begin{bmatrix} w_k \times w_J \\
-           R^* [w_p \times (w_p \times r)] + (R^* w_p + w_k) \times v_J \end{bmatrix}, \quad
+           R^* [w_p \times (w_p \times r)] + (R^* w_p + w_k) \times v_J \end{bmatrix}
+           + \dot H^* \dot q, \quad
     b(k) = \begin{bmatrix} w \times I_o w \\ w \times (w \times m c) \end{bmatrix} - f_{ext}.
 
 E_A, H and M are the same, and so are all results, but the linear velocity, which piles up along a chain
@@ -28,7 +29,7 @@ from torchsko.algebra import logdepth
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.hinge import spread
 from torchsko.algebra.model import SKOModel
-from torchsko.assemble import joint_maps, joint_poses
+from torchsko.assemble import joint_bias_accels, joint_maps, joint_poses
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import cross
@@ -55,7 +56,7 @@ def assemble_level_free(
     """
     layout = mech.layout
     R, r = relative_poses(mech, q)
-    H, mass, com = joint_maps(mech), mech.mass, mech.com
+    H, mass, com = joint_maps(mech, q), mech.mass, mech.com
     mass, com = layout.breadth_first(mass, -1), layout.breadth_first(com, -2)
     M = spatial_inertia(mass, com, layout.breadth_first(mech.inertia, -3))
     rate = spread(H, layout.dofs.pack(qd[..., None]))[..., 0]
@@ -70,6 +71,8 @@ def assemble_level_free(
     moment = cross(w, (M[..., :3, :3] @ w[..., None])[..., 0])
     force = cross(w, cross(w, mass[..., None] * com))
     a, b = stacked(cross(w, turning), linear), stacked(moment, force)
+    bias = joint_bias_accels(mech, q, qd)
+    a = a if bias is None else a + bias[..., None]
     if f_ext is not None:
         b = b - layout.breadth_first(f_ext, -2)[..., None]
     return SKOModel(
@@ -80,8 +83,8 @@ def assemble_level_free(
         a,
         b,
         armature=layout.dofs.pack(mech.armature[..., None]) if mech.has_armature else None,
-        orthonormal=not mech.has_armature,
-        aligned=mech.aligned,
+        orthonormal=mech.orthonormal,
+        aligned=mech.aligned and mech.joints.unit_rows,
     )
 
 

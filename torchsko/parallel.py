@@ -5,7 +5,7 @@ and its SPO is the mask B of who is at or below whom. With S = H* carried to tha
 mass, and all products over all bodies at once,
 
 .. math::
-    V = B^* S \dot q, \quad \alpha = B^* (S \ddot q + V \times_m S \dot q), \quad
+    V = B^* S \dot q, \quad \alpha = B^* (S \ddot q + \dot S \dot q), \quad
     F = B f(V, \alpha), \quad T = S^* F.
 
 The number of operations does not depend on the depth, save for rotations: they do not commute, and are
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.assemble import joint_maps
+from torchsko.assemble import joint_bias_accels, joint_maps
 from torchsko.level_free import relative_poses
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import cross
@@ -128,10 +128,14 @@ def parallel_inverse_dynamics(
     R, r = relative_poses(mech, q)
     R = tree.multiply(R)
     p = tree.below.mT @ tree.on_parents(R, r)
-    S = _subspaces(R, p, joint_maps(mech))
+    S = _subspaces(R, p, joint_maps(mech, q))
     rate, change = ((S @ layout.dofs.pack(x[..., None]))[..., 0] for x in (qd, qdd))
     V = tree.below.mT @ rate
-    alpha = tree.below.mT @ (change + _cross_motion(V, rate))
+    change = change + _cross_motion(V, rate)
+    bias = joint_bias_accels(mech, q, qd)
+    if bias is not None:
+        change = change + _subspaces(R, p, bias[..., None, :])[..., 0]
+    alpha = tree.below.mT @ change
     alpha = alpha + torch.cat([torch.zeros_like(mech.gravity), -mech.gravity], -1)[..., None, :]
     force = _inertial_force(mech, R, p, V, alpha)
     if f_ext is not None:

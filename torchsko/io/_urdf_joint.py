@@ -19,16 +19,11 @@ from torchsko.io._urdf_fields import (
     required_child,
 )
 from torchsko.io._xml import Element
-from torchsko.mechanism.description import JointDescription, JointKind, Unused, Vector
+from torchsko.mechanism.description import FIXED, JointDescription, Unused, Vector
+from torchsko.mechanism.joints.registry import joint_type, urdf_types
 
-KINDS: dict[str, JointKind] = {
-    "revolute": "revolute",
-    "continuous": "revolute",
-    "prismatic": "prismatic",
-    "fixed": "fixed",
-    "floating": "free",
-    "spherical": "spherical",
-}
+UNBOUNDED = "continuous"
+"""The type of URDF whose limits of position are not read."""
 
 
 def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescription:
@@ -45,13 +40,14 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
     name = attribute(element, "name", "<joint>")
     where = f"joint {name!r}"
     kind_name = attribute(element, "type", where)
-    if kind_name not in KINDS:
+    kinds = urdf_types()
+    if kind_name not in kinds:
         raise RobotFileError(
             f"{where} (line {element.line}): a joint of type {kind_name!r} cannot be read.\n"
-            f"The types known are {', '.join(KINDS)}.\n"
+            f"The types known are {', '.join(kinds)}.\n"
             "Write it as one of these, or as several of them with massless links between."
         )
-    kind = KINDS[kind_name]
+    kind = kinds[kind_name]
     parent, child = (required_child(element, tag, where) for tag in ("parent", "child"))
     rotation, position = origin(element, where, unused)
     joint = JointDescription(
@@ -65,14 +61,14 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
     for end in (parent, child):
         unused += leftovers(end, f"{where} <{end.tag}>", ("link",))
     read = {"parent", "child", "origin"}
-    if kind == "fixed":
+    if kind == FIXED:
         unused += leftovers(element, where, ("name", "type"), read)
         return joint
     _refuse_coupled_mimic(element, where, mimic)
-    has_axis = kind in ("revolute", "prismatic")
+    has_axis = joint_type(kind).has_axis
     read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
     unused += leftovers(element, where, ("name", "type"), read)
-    bounded = has_axis and kind_name != "continuous"
+    bounded = has_axis and kind_name != UNBOUNDED
     lower, upper, velocity, effort = _read_limit(element, bounded, where, unused)
     damping, friction = _read_dynamics(element, where, unused)
     return replace(

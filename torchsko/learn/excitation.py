@@ -49,7 +49,7 @@ def exciting_trajectory(
     """A random Fourier series that stays within limits of position and velocity.
 
     Args:
-        mech: a mechanism of revolute and prismatic joints.
+        mech: a mechanism without joints whose coordinates are no vector (spherical, free).
         period: [s].
         harmonics: number of terms; the highest frequency is harmonics / period.
         reach: largest part of the limits that is used, in (0, 1]; pi rad or 1 m (per second) stands
@@ -60,23 +60,21 @@ def exciting_trajectory(
         The trajectory.
 
     Raises:
-        MechanismError: when a joint has no single coordinate; names it.
+        MechanismError: when the coordinates of a joint are no vector; names it.
 
     Reference: J. Swevers, C. Ganseman, D. Tukel, J. De Schutter, H. Van Brussel, *Optimal robot
     excitation and identification*, IEEE Trans. Robotics and Automation 13(5), 1997 (the form of the
     series; it is not optimised here).
     """
-    for name, kind in zip(mech.joint_names, mech.joint_kinds, strict=True):
-        if kind not in ("revolute", "prismatic"):
+    for name, kind in zip(mech.joint_names, mech.joints.kinds, strict=True):
+        if not kind.vector:
             raise MechanismError(
-                f"joint {name!r} is {kind}.\n"
-                "A Fourier series moves joints of one coordinate.\n"
+                f"joint {name!r} is {kind.name}.\n"
+                "A Fourier series moves joints whose coordinates are a vector.\n"
                 "Load the robot with floating_base=False, or move it by a rollout."
             )
     like = {"dtype": mech.dtype, "device": mech.device}
-    usual = torch.tensor(
-        [math.pi if kind == "revolute" else 1.0 for kind in mech.joint_kinds], **like
-    )
+    usual = torch.tensor([x for kind in mech.joints.kinds for x in kind.usual_speed], **like)
     lower = torch.where(mech.lower.isfinite(), mech.lower, -usual)
     upper = torch.where(mech.upper.isfinite(), mech.upper, usual)
     speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, usual)

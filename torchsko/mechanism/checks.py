@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import LinkDescription, Matrix, RobotDescription
+from torchsko.mechanism.description import FIXED, LinkDescription, Matrix, RobotDescription
+from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.physical import unphysical_links
 
 SYMMETRY_SLACK = 1e-6
@@ -52,7 +53,8 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
                     f"Add the link, or use one of: {', '.join(sorted(known))}."
                 )
         if (
-            joint.kind in ("revolute", "prismatic")
+            joint.kind != FIXED
+            and joint_type(joint.kind).has_axis
             and not 0 < np.linalg.norm(joint.axis) < math.inf
         ):
             raise MechanismError(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
-JointKind = Literal["revolute", "prismatic", "spherical", "free", "fixed"]
+
+FIXED = "fixed"
+"""Kind of a joint that is none: links so joined are one body."""
 
 IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 ZERO: Vector = (0.0, 0.0, 0.0)
@@ -43,7 +44,7 @@ class JointDescription:
 
     Attributes:
         name: unique among the joints.
-        kind: how the child moves in the parent.
+        kind: how the child moves in the parent: the name of a `JointType`, or "fixed".
         parent: name of the parent link.
         child: name of the child link.
         rotation: takes joint-frame coordinates to parent-link coordinates.
@@ -61,7 +62,7 @@ class JointDescription:
     """
 
     name: str
-    kind: JointKind
+    kind: str
     parent: str
     child: str
     rotation: Matrix = IDENTITY

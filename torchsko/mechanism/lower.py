@@ -13,12 +13,16 @@ from torchsko.algebra.tree import Tree
 from torchsko.errors import MechanismError
 from torchsko.mechanism.checks import check_description, check_gravity, refuse_duplicates
 from torchsko.mechanism.description import (
+    FIXED,
     JointDescription,
     LinkDescription,
     RobotDescription,
     Unused,
 )
-from torchsko.mechanism.joints import NUM_DOF, NUM_Q, JointSet
+from torchsko.mechanism.joints.free import Free
+from torchsko.mechanism.joints.groups import JointSet
+from torchsko.mechanism.joints.kind import JointType
+from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.mechanism import Mechanism
 
 ROOT_JOINT = "root_joint"
@@ -55,7 +59,7 @@ def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
     Tree.from_edges([(j.parent, j.child) for j in joints], names)  # refuses what is no tree
     order = _depth_first(joints)
     frames = _frames(order)
-    hinges = [joint for joint in order if joint.kind != "fixed"]
+    hinges = [joint for joint in order if joint.kind != FIXED]
     if not hinges:
         raise MechanismError(
             f"{robot.name!r} has no moving joint.\n"
@@ -69,7 +73,7 @@ def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescripti
     """The joints, with one more for each link that none of them moves."""
     moved = {joint.child for joint in robot.joints}
     roots = [link.name for link in robot.links if link.name not in moved]
-    kind = "free" if floating_base else "fixed"
+    kind = Free.name if floating_base else FIXED
     added = [
         JointDescription(
             ROOT_JOINT if len(roots) == 1 else f"{ROOT_JOINT}_{root}", kind, WORLD, root
@@ -96,7 +100,7 @@ def _depth_first(joints: list[JointDescription]) -> list[JointDescription]:
 def _frames(order: list[JointDescription]) -> dict[str, Frame]:
     frames = {WORLD: Frame(None, np.eye(3), np.zeros(3))}
     for joint in order:
-        if joint.kind == "fixed":
+        if joint.kind == FIXED:
             frames[joint.child] = _compose(frames[joint.parent], joint)
         else:
             frames[joint.child] = Frame(joint.child, np.eye(3), np.zeros(3))
@@ -154,11 +158,11 @@ def _tensors(
     placed = [_compose(frames[joint.parent], joint) for joint in hinges]
     links = {link.name: link for link in robot.links}
     lumps = [_lump(joint.child, frames, links) for joint in hinges]
-    kinds = tuple(joint.kind for joint in hinges)
+    kinds = tuple(joint_type(joint.kind) for joint in hinges)
     tree = Tree.from_parents(
         [-1 if frame.carrier is None else number[frame.carrier] for frame in placed], list(number)
     )
-    q_sizes, dof_sizes = ([size[kind] for kind in kinds] for size in (NUM_Q, NUM_DOF))
+    q_sizes, dof_sizes = [kind.num_q for kind in kinds], [kind.num_dof for kind in kinds]
     named = {name: frame for name, frame in frames.items() if name != WORLD}
 
     def tensor(values: Sequence) -> torch.Tensor:
@@ -168,13 +172,12 @@ def _tensors(
         rows = zip(hinges, sizes, strict=True)
         return tensor([getattr(joint, field) for joint, size in rows for _ in range(size)])
 
-    axes = [_unit_axis(joint) for joint in hinges]
+    axes = [_unit_axis(joint, kind) for joint, kind in zip(hinges, kinds, strict=True)]
     has_armature = any(joint.armature != 0.0 for joint in hinges)
     return Mechanism(
         name=robot.name,
         body_names=tuple(number),
         joint_names=tuple(joint.name for joint in hinges),
-        joint_kinds=kinds,
         frame_names=tuple(named),
         frame_body=tuple(
             -1 if frame.carrier is None else number[frame.carrier] for frame in named.values()
@@ -189,7 +192,7 @@ def _tensors(
         friction=per(dof_sizes, "friction"),
         armature=per(dof_sizes, "armature"),
         stiffness=per(dof_sizes, "stiffness"),
-        spring_reference=_spring_reference(hinges),
+        spring_reference=_spring_reference(hinges, kinds),
         gravity=tensor(gravity),
         lower=per(q_sizes, "lower"),
         upper=per(q_sizes, "upper"),
@@ -215,14 +218,17 @@ def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, .
     )
 
 
-def _unit_axis(joint: JointDescription) -> np.ndarray:
+def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:
     # Ball and free joints have no axis: whatever the file says of one is not read.
-    axis = np.array(joint.axis if NUM_DOF[joint.kind] == 1 else (0.0, 0.0, 1.0))
+    axis = np.array(joint.axis if kind.has_axis else (0.0, 0.0, 1.0))
     return axis / np.linalg.norm(axis)
 
 
-def _spring_reference(hinges: list[JointDescription]) -> torch.Tensor:
-    """Relaxed configuration: the file's number for one-dof joints, identity pose for the others."""
-    identity = {"spherical": [1.0, 0, 0, 0], "free": [0.0, 0, 0, 1, 0, 0, 0]}
-    values = [v for joint in hinges for v in identity.get(joint.kind, [joint.spring_reference])]
+def _spring_reference(hinges: list[JointDescription], kinds: Sequence[JointType]) -> torch.Tensor:
+    """Relaxed configuration: the file's number where q is a vector, the neutral one elsewhere."""
+    values = [
+        value
+        for joint, kind in zip(hinges, kinds, strict=True)
+        for value in ((joint.spring_reference,) * kind.num_q if kind.vector else kind.neutral())
+    ]
     return torch.tensor(values, dtype=torch.float64)

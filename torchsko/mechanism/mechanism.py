@@ -16,7 +16,11 @@ from torchsko.algebra.layout import Layout, Packing
 from torchsko.algebra.tree import unknown_name
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import Unused
-from torchsko.mechanism.joints import USUAL_SPEED, JointSet, random_configuration
+from torchsko.mechanism.joints.configuration import (
+    neutral_configuration,
+    random_configuration,
+)
+from torchsko.mechanism.joints.groups import JointSet
 
 PARAMETERS = {
     "mass": ("num_bodies",),
@@ -52,7 +56,6 @@ class Mechanism:
         name: of the robot.
         body_names: moving bodies, in file order (depth first).
         joint_names: the joint that moves each body.
-        joint_kinds: "revolute", "prismatic", "spherical" or "free" for each joint.
         frame_names: every link of the file, merged ones included.
         frame_body: the body that carries each frame; -1 for the inertial frame.
         mass: `[num_bodies]` [kg].
@@ -89,7 +92,6 @@ class Mechanism:
     name: str
     body_names: tuple[str, ...]
     joint_names: tuple[str, ...]
-    joint_kinds: tuple[str, ...]
     frame_names: tuple[str, ...]
     frame_body: tuple[int, ...]
     mass: Tensor
@@ -124,6 +126,16 @@ class Mechanism:
     def num_bodies(self) -> int:
         """Number of moving bodies."""
         return len(self.body_names)
+
+    @property
+    def joint_kinds(self) -> tuple[str, ...]:
+        """Name of the kind of each joint: "revolute", "spherical", ..."""
+        return tuple(kind.name for kind in self.joints.kinds)
+
+    @property
+    def orthonormal(self) -> bool:
+        """Whether the rows of every H are orthonormal and no joint has armature."""
+        return self.joints.orthonormal and not self.has_armature
 
     @property
     def num_q(self) -> int:
@@ -286,23 +298,18 @@ class Mechanism:
         uniform = torch.rand(
             *batch, self.num_dof, generator=generator, dtype=self.dtype, device=self.device
         )
-        reach = [r for kind in self.joint_kinds for r in USUAL_SPEED[kind]]
+        reach = [r for kind in self.joints.kinds for r in kind.usual_speed]
         fallback = torch.tensor(reach, dtype=self.dtype, device=self.device)
         bound = torch.where(self.velocity_limit.isfinite(), self.velocity_limit, fallback)
         return q, (2 * uniform - 1) * bound
 
     def neutral(self) -> Tensor:
         """The configuration of zeros and identity orientations, `[num_q]`."""
-        q = torch.zeros(self.num_q, dtype=self.dtype, device=self.device)
-        identity = [
-            _slice(self.coordinates, k).start + (3 if kind == "free" else 0)
-            for k, kind in enumerate(self.joint_kinds)
-            if kind in ("free", "spherical")
-        ]
-        return q.index_fill(0, torch.tensor(identity, dtype=torch.int64, device=self.device), 1.0)
+        return neutral_configuration(self)
 
     def __repr__(self) -> str:
-        counts = {kind: self.joint_kinds.count(kind) for kind in dict.fromkeys(self.joint_kinds)}
+        kinds = self.joint_kinds
+        counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
         joints = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         return (
             f"Mechanism({self.name!r}: {self.num_bodies} bodies, {self.num_dof} dofs, {joints}; "

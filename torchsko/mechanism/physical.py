@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsko.mechanism.description import JointDescription, LinkDescription
+from torchsko.mechanism.description import FIXED, JointDescription, LinkDescription
 
 Array = NDArray[np.float64]
 
@@ -116,7 +116,7 @@ def _fixed_poses(
     """Rotation and position, in the frame of `root`, of the links that fixed joints tie to it."""
     steps: dict[str, list[tuple[str, Array, Array]]] = {link.name: [] for link in links}
     for joint in joints:
-        if joint.kind == "fixed" and {joint.parent, joint.child} <= steps.keys():
+        if joint.kind == FIXED and {joint.parent, joint.child} <= steps.keys():
             R, p = np.array(joint.rotation), np.array(joint.position)
             steps[joint.parent].append((joint.child, R, p))
             steps[joint.child].append((joint.parent, R.T, -R.T @ p))

@@ -25,10 +25,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.joints import integrate
+from torchsko.mechanism.joints.configuration import advance, bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.spatial.motion import cross_motion
-from torchsko.spatial.rotation import cross
 
 State = tuple[Tensor, Tensor]
 Accelerate = Callable[[float, Tensor, Tensor], Tensor]
@@ -39,8 +37,7 @@ def semi_implicit_euler(
     mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
 ) -> State:
     """Velocity first, then position with the new velocity: order 1, energy without drift."""
-    qd = qd + dt * accelerate(t, q, qd)
-    return integrate(mech, q, dt * qd), qd
+    return advance(mech, q, qd, accelerate(t, q, qd), dt)
 
 
 @dataclass(frozen=True)
@@ -77,24 +74,10 @@ def _combine(coefficients: tuple[float, ...], rates: list[State], dt: float) -> 
 
 def _tangent_rate(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
     """Rate of the tangent step u at which the body-frame velocity is v, `[*batch, num_dof]`."""
-    if not {"spherical", "free"} & set(mech.joint_kinds):
+    if all(kind.vector for kind in mech.joints.kinds):
         return v
-    once = _bracket(mech, u, v)
-    return v + once / 2 + _bracket(mech, u, once) / 12
-
-
-def _bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
-    """Lie bracket of two tangent vectors, joint by joint, `[*batch, num_dof]`."""
-    brackets = {"spherical": cross, "free": _screw_bracket}
-    parts = []
-    for group in mech.joints.groups:
-        a, b = group.rates(u), group.rates(v)
-        parts.append(brackets[group.kind](a, b) if group.kind in brackets else torch.zeros_like(b))
-    return mech.joints.vector(parts, mech.joints.dof_place)
-
-
-def _screw_bracket(u: Tensor, v: Tensor) -> Tensor:
-    return cross_motion(u[..., None], v[..., None])[..., 0]
+    once = bracket(mech, u, v)
+    return v + once / 2 + bracket(mech, u, once) / 12
 
 
 @dataclass(frozen=True)

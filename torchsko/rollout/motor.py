@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torchsko.dynamics import inverse_dynamics
-from torchsko.mechanism.joints import difference
+from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
 
 Target = Callable[[float], tuple[Tensor, Tensor, Tensor]]

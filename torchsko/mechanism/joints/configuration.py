@@ -1,0 +1,117 @@
+"""Configurations of a mechanism on their manifold: each joint's part as its kind says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.state import check_state
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+
+def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
+    """Move a configuration along a tangent step: q + step where q is a vector.
+
+    Spherical joints turn by the exponential of the step, free joints move by the exponential of SE(3).
+    Quaternions come out normalised.
+
+    Args:
+        mech: the mechanism.
+        q: `[*batch, num_q]`.
+        step: displacement, for example qd * dt, `[*batch, num_dof]` [rad or m], in the child frame.
+
+    Returns:
+        `[*batch, num_q]`.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q = arm.neutral()
+        >>> torch.equal(ts.integrate(arm, q, torch.zeros(7, dtype=q.dtype)), q)
+        True
+    """
+    check_state(mech, q=q, step=step)
+    parts = [
+        group.kind.integrate(group.coordinates(q), group.rates(step))
+        for group in mech.joints.groups
+    ]
+    return mech.joints.vector(parts, mech.joints.q_place)
+
+
+def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
+    """The tangent step that leads from one configuration to another, inverse of `integrate`.
+
+    Args:
+        mech: the mechanism.
+        start: `[*batch, num_q]`.
+        end: `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_dof]` [rad or m]: ``integrate(mech, start, difference(mech, start, end))`` is
+        `end` (a quaternion up to its sign). Smooth except at half turns.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, start=start, end=end)
+    parts = [
+        group.kind.difference(group.coordinates(start), group.coordinates(end))
+        for group in mech.joints.groups
+    ]
+    return mech.joints.vector(parts, mech.joints.dof_place)
+
+
+def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
+    """Lie bracket of two tangent vectors, joint by joint, `[*batch, num_dof]`; zero on vectors."""
+    parts = [group.kind.bracket(group.rates(u), group.rates(v)) for group in mech.joints.groups]
+    return mech.joints.vector(parts, mech.joints.dof_place)
+
+
+def advance(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
+) -> tuple[Tensor, Tensor]:
+    """Semi-implicit step of order 1, joint by joint: the next q and qd.
+
+    Args:
+        mech: the mechanism.
+        q: `[*batch, num_q]`.
+        qd: `[*batch, num_dof]`.
+        qdd: acceleration over the step, `[*batch, num_dof]`.
+        dt: time step [s], a number or a tensor that broadcasts with qd.
+    """
+    if all(group.kind.plain_advance for group in mech.joints.groups):
+        qd = qd + dt * qdd
+        return integrate(mech, q, dt * qd), qd
+    dt = dt[..., None] if isinstance(dt, Tensor) else dt
+    parts = [
+        group.kind.advance(group.coordinates(q), group.rates(qd), group.rates(qdd), dt)
+        for group in mech.joints.groups
+    ]
+    after, rates = zip(*parts, strict=True)
+    joints = mech.joints
+    return joints.vector(list(after), joints.q_place), joints.vector(list(rates), joints.dof_place)
+
+
+def neutral_configuration(mech: Mechanism) -> Tensor:
+    """Every child frame on its joint frame, `[num_q]`."""
+    values = [x for kind in mech.joints.kinds for x in kind.neutral()]
+    return torch.tensor(values, dtype=mech.dtype, device=mech.device)
+
+
+def random_configuration(
+    mech: Mechanism, batch: tuple[int, ...], generator: torch.Generator | None
+) -> Tensor:
+    """Configurations for `Mechanism.random_state`, `[*batch, num_q]`."""
+    parts = []
+    for group in mech.joints.groups:
+        lower, upper = group.coordinates(mech.lower), group.coordinates(mech.upper)
+        size = (*batch, group.bodies.shape[0])
+        parts.append(group.kind.random(lower, upper, size, generator))
+    return mech.joints.vector(parts, mech.joints.q_place)

@@ -1,0 +1,80 @@
+"""No joint at all: a body that floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.joints.kind import Constants, JointType, Pose
+from torchsko.mechanism.joints.spherical import (
+    ANGULAR,
+    QUATERNION,
+    Spherical,
+    random_quaternion,
+    turn_between,
+    turned,
+    unit_rows,
+)
+from torchsko.spatial.motion import cross_motion
+from torchsko.spatial.rotation import (
+    quaternion_to_matrix,
+    translation_jacobian,
+    translation_jacobian_inverse,
+)
+
+
+@dataclass(frozen=True)
+class Free(JointType):
+    """Moves freely: q is `x y z` [m] and a unit quaternion `w x y z`, qd [omega; v] in the child frame."""
+
+    name: str = "free"
+    coordinates: tuple[str, ...] = ("x", "y", "z", *QUATERNION)
+    rates: tuple[str, ...] = (*ANGULAR, "vx", "vy", "vz")
+    usual_speed: tuple[float, ...] = (*Spherical.usual_speed, 1.0, 1.0, 1.0)
+    vector: bool = False
+    urdf: tuple[str, ...] = ("floating",)
+    mjcf: str = "free"
+
+    def pose(self, constants: Constants, q: Tensor) -> Pose:
+        """The rotation of the quaternion, and the position."""
+        return quaternion_to_matrix(q[..., 3:]), q[..., :3]
+
+    def joint_map(self, constants: Constants) -> Tensor:
+        """The identity."""
+        return unit_rows(constants["axis"], 6)
+
+    def neutral(self) -> tuple[float, ...]:
+        """The identity at the origin."""
+        return (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+
+    def random(
+        self,
+        lower: Tensor,
+        upper: Tensor,
+        size: tuple[int, ...],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Uniform over all rotations and within 1 m along each axis."""
+        quat = random_quaternion(lower, size, generator)
+        like = {"dtype": lower.dtype, "device": lower.device}
+        position = 2 * torch.rand(*size, 3, generator=generator, **like) - 1
+        return torch.cat([position, quat], -1)
+
+    def integrate(self, q: Tensor, step: Tensor) -> Tensor:
+        """Moved by the exponential of SE(3)."""
+        rotvec, shift = step[..., :3], step[..., 3:]
+        along = translation_jacobian(rotvec) @ shift[..., None]
+        position = q[..., :3] + (quaternion_to_matrix(q[..., 3:]) @ along)[..., 0]
+        return torch.cat([position, turned(q[..., 3:], rotvec)], -1)
+
+    def difference(self, start: Tensor, end: Tensor) -> Tensor:
+        """The logarithm of SE(3)."""
+        rotvec = turn_between(start[..., 3:], end[..., 3:])
+        apart = quaternion_to_matrix(start[..., 3:]).mT @ (end[..., :3] - start[..., :3])[..., None]
+        return torch.cat([rotvec, (translation_jacobian_inverse(rotvec) @ apart)[..., 0]], -1)
+
+    def bracket(self, u: Tensor, v: Tensor) -> Tensor:
+        """That of SE(3)."""
+        return cross_motion(u[..., None], v[..., None])[..., 0]

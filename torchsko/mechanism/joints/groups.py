@@ -1,0 +1,164 @@
+"""Joints as data: all joints of one kind together, whatever their number, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.joints.kind import Constants, JointType
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+
+@dataclass(frozen=True, eq=False)
+class JointGroup:
+    """All joints of one kind, breadth first.
+
+    Attributes:
+        kind: of all of them.
+        bodies: the bodies they move, numbered in file order, int64 `[g]`.
+        q_index: place of their coordinates in q, int64 `[g * num_q]`.
+        dof_index: place of their dofs in qd, int64 `[g * d]`.
+    """
+
+    kind: JointType
+    bodies: Tensor
+    q_index: Tensor
+    dof_index: Tensor
+
+    def constants(self, mech: Mechanism) -> Constants:
+        """What the kind's methods need to know of these joints, by name."""
+        return {"axis": mech.axis.index_select(-2, self.bodies)}
+
+    def coordinates(self, q: Tensor) -> Tensor:
+        """The group's coordinates, `[*batch, num_q of the mechanism]` to `[*batch, g, num_q]`."""
+        return q.index_select(-1, self.q_index).unflatten(-1, (-1, self.kind.num_q))
+
+    def rates(self, qd: Tensor) -> Tensor:
+        """The group's rates, `[*batch, num_dof]` to `[*batch, g, d]`."""
+        return qd.index_select(-1, self.dof_index).unflatten(-1, (-1, self.kind.num_dof))
+
+    def to(self, device: torch.device | str) -> JointGroup:
+        """The same group with its index tensors on a device."""
+        moved = {
+            name: getattr(self, name).to(device) for name in ("bodies", "q_index", "dof_index")
+        }
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True, eq=False)
+class JointSet:
+    """All joints of a mechanism by kind, and the way back from parts by kind to one tensor.
+
+    Attributes:
+        kinds: of every joint, in file order.
+        groups: one per kind that occurs.
+        node_place: for each node, breadth first, its place among the groups' joints, int64.
+        q_place: for each coordinate of q its place among the groups' coordinates, int64.
+        dof_place: likewise for qd.
+        runs: for each level of the tree, which joints of which groups are in it, as runs
+            (group, first joint, count).
+        shuffles: for each level, the order that turns its joined runs into breadth-first order; None
+            where one run is the whole level.
+    """
+
+    kinds: tuple[JointType, ...]
+    groups: tuple[JointGroup, ...]
+    node_place: Tensor
+    q_place: Tensor
+    dof_place: Tensor
+    runs: tuple[tuple[tuple[int, int, int], ...], ...]
+    shuffles: tuple[Tensor | None, ...]
+
+    @property
+    def orthonormal(self) -> bool:
+        """Whether the rows of every H are orthonormal."""
+        return all(group.kind.orthonormal for group in self.groups)
+
+    @property
+    def unit_rows(self) -> bool:
+        """Whether they are unit vectors where every axis is a coordinate axis."""
+        return all(group.kind.unit_rows for group in self.groups)
+
+    @staticmethod
+    def of(kinds: tuple[JointType, ...], levels: tuple[tuple[int, ...], ...]) -> JointSet:
+        """Joints of these kinds in file order, on a tree with these levels of bodies."""
+        order = tuple(k for level in levels for k in level)
+        q_start = [sum(kind.num_q for kind in kinds[:k]) for k in range(len(kinds))]
+        dof_start = [sum(kind.num_dof for kind in kinds[:k]) for k in range(len(kinds))]
+        groups = []
+        for kind in dict.fromkeys(kinds[k] for k in order):
+            bodies = [k for k in order if kinds[k] == kind]
+            q_index = [q_start[k] + i for k in bodies for i in range(kind.num_q)]
+            dof_index = [dof_start[k] + i for k in bodies for i in range(kind.num_dof)]
+            groups.append(JointGroup(kind, *map(torch.tensor, (bodies, q_index, dof_index))))
+        rank = torch.argsort(torch.tensor(order))
+        nodes = torch.cat([rank.index_select(0, group.bodies) for group in groups])
+        runs, shuffles = _level_runs(kinds, levels, [group.kind for group in groups])
+        return JointSet(
+            kinds,
+            tuple(groups),
+            torch.argsort(nodes),
+            torch.argsort(torch.cat([group.q_index for group in groups])),
+            torch.argsort(torch.cat([group.dof_index for group in groups])),
+            runs,
+            shuffles,
+        )
+
+    def to(self, device: torch.device | str) -> JointSet:
+        """The same joints with their index tensors on a device."""
+        return JointSet(
+            self.kinds,
+            tuple(group.to(device) for group in self.groups),
+            self.node_place.to(device),
+            self.q_place.to(device),
+            self.dof_place.to(device),
+            self.runs,
+            tuple(None if s is None else s.to(device) for s in self.shuffles),
+        )
+
+    def nodes(self, parts: list[Tensor], dim: int) -> Tensor:
+        """Per-joint parts of all groups, joined along `dim` (negative) breadth first."""
+        if len(parts) == 1:
+            return parts[0]
+        batch = torch.broadcast_shapes(*(part.shape[:dim] for part in parts))
+        joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
+        return joined.index_select(dim, self.node_place)
+
+    def level(self, depth: int, part: Callable[[int, int, int], Tensor], dim: int) -> Tensor:
+        """One level's joints, breadth first along `dim`, from `part(group, first, count)`."""
+        parts = [part(*run) for run in self.runs[depth]]
+        if len(parts) == 1:
+            return parts[0]
+        batch = torch.broadcast_shapes(*(part.shape[:dim] for part in parts))
+        joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
+        shuffle = self.shuffles[depth]
+        return joined if shuffle is None else joined.index_select(dim, shuffle)
+
+    def vector(self, parts: list[Tensor], place: Tensor) -> Tensor:
+        """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
+        batch = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
+        flat = torch.cat([part.expand(*batch, -1, -1).flatten(-2) for part in parts], -1)
+        return flat.index_select(-1, place)
+
+
+def _level_runs(
+    kinds: tuple[JointType, ...], levels: tuple[tuple[int, ...], ...], group_kinds: list[JointType]
+) -> tuple[tuple[tuple[tuple[int, int, int], ...], ...], tuple[Tensor | None, ...]]:
+    runs, shuffles, seen = [], [], [0] * len(group_kinds)
+    for level in levels:
+        here, positions = [], []
+        for g, kind in enumerate(group_kinds):
+            members = [i for i, k in enumerate(level) if kinds[k] == kind]
+            if members:
+                here.append((g, seen[g], len(members)))
+                seen[g] += len(members)
+                positions += members
+        runs.append(tuple(here))
+        shuffles.append(None if len(here) == 1 else torch.argsort(torch.tensor(positions)))
+    return tuple(runs), tuple(shuffles)

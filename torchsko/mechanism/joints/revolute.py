@@ -1,0 +1,62 @@
+"""One axis to turn about."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.joints.kind import Constants, JointType, Pose
+from torchsko.mechanism.joints.weights import WeightTerms
+from torchsko.spatial.rotation import skew
+from torchsko.spatial.transform import force_matrix
+
+
+@dataclass(frozen=True)
+class Revolute(JointType):
+    """Turns about its axis: q is the angle [rad], qd its rate [rad/s]."""
+
+    name: str = "revolute"
+    coordinates: tuple[str, ...] = ("angle",)
+    rates: tuple[str, ...] = ("angle",)
+    usual_speed: tuple[float, ...] = (math.pi,)
+    has_axis: bool = True
+    one_axis: bool = True
+    urdf: tuple[str, ...] = ("revolute", "continuous")
+    mjcf: str = "hinge"
+
+    def pose(self, constants: Constants, q: Tensor) -> Pose:
+        """A turn by the angle."""
+        return turn_about(constants["axis"], q), None
+
+    def joint_map(self, constants: Constants) -> Tensor:
+        """[axis, 0]."""
+        axis = constants["axis"]
+        return torch.cat([axis, torch.zeros_like(axis)], -1)[..., None, :]
+
+    def weight_terms(self, constants: Constants, q: Tensor, placement: Tensor) -> WeightTerms:
+        """Affine in cos q and sin q."""
+        axis, angle = constants["axis"], q[..., None]
+        along = axis[..., :, None] * axis[..., None, :]
+        identity = torch.eye(3, dtype=axis.dtype, device=axis.device)
+        across, turning = (
+            placement @ force_matrix(part, torch.zeros_like(axis))
+            for part in (identity - along, skew(axis))
+        )
+        return WeightTerms(
+            placement @ force_matrix(along, torch.zeros_like(axis)),
+            ((angle.cos(), across), (angle.sin(), turning)),
+        )
+
+
+def turn_about(axis: Tensor, angle: Tensor) -> Tensor:
+    """Rotation about unit axes `[*, g, 3]` by angles `[*batch, g, 1]`: `[*batch, g, 3, 3]`.
+
+    Rodrigues' formula with the constant parts apart: entries of a coordinate axis stay 0 and 1.
+    """
+    along = axis[..., :, None] * axis[..., None, :]
+    identity = torch.eye(3, dtype=axis.dtype, device=axis.device)
+    angle = angle[..., None]
+    return along + angle.cos() * (identity - along) + angle.sin() * skew(axis)

@@ -1,0 +1,94 @@
+"""A ball in a socket."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.joints.kind import Constants, JointType, Pose
+from torchsko.spatial.rotation import (
+    cross,
+    quaternion_conjugate,
+    quaternion_exp,
+    quaternion_log,
+    quaternion_multiply,
+    quaternion_to_matrix,
+)
+
+QUATERNION = ("qw", "qx", "qy", "qz")
+ANGULAR = ("wx", "wy", "wz")
+
+
+@dataclass(frozen=True)
+class Spherical(JointType):
+    """Turns freely: q is a unit quaternion `w x y z`, qd the angular velocity in the child frame."""
+
+    name: str = "spherical"
+    coordinates: tuple[str, ...] = QUATERNION
+    rates: tuple[str, ...] = ANGULAR
+    usual_speed: tuple[float, ...] = (math.pi,) * 3
+    vector: bool = False
+    urdf: tuple[str, ...] = ("spherical",)
+    mjcf: str = "ball"
+
+    def pose(self, constants: Constants, q: Tensor) -> Pose:
+        """The rotation of the quaternion."""
+        return quaternion_to_matrix(q), None
+
+    def joint_map(self, constants: Constants) -> Tensor:
+        """The angular half of the identity."""
+        return unit_rows(constants["axis"], 3)
+
+    def neutral(self) -> tuple[float, ...]:
+        """The identity."""
+        return (1.0, 0.0, 0.0, 0.0)
+
+    def random(
+        self,
+        lower: Tensor,
+        upper: Tensor,
+        size: tuple[int, ...],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Uniform over all rotations."""
+        return random_quaternion(lower, size, generator)
+
+    def integrate(self, q: Tensor, step: Tensor) -> Tensor:
+        """Turned by the exponential of the step."""
+        return turned(q, step)
+
+    def difference(self, start: Tensor, end: Tensor) -> Tensor:
+        """The rotation vector from one orientation to the other."""
+        return turn_between(start, end)
+
+    def bracket(self, u: Tensor, v: Tensor) -> Tensor:
+        """That of SO(3)."""
+        return cross(u, v)
+
+
+def unit_rows(like: Tensor, count: int) -> Tensor:
+    """The first rows of the 6 x 6 identity for vectors `[*, g, 3]`: `[*, g, count, 6]`."""
+    rows = torch.eye(6, dtype=like.dtype, device=like.device)[:count]
+    return rows.expand(*like.shape[:-1], *rows.shape)
+
+
+def random_quaternion(
+    like: Tensor, size: tuple[int, ...], generator: torch.Generator | None
+) -> Tensor:
+    """Unit quaternions, uniform over all rotations, `[*size, 4]`."""
+    normal = torch.randn(*size, 4, generator=generator, dtype=like.dtype, device=like.device)
+    return torch.nn.functional.normalize(normal, dim=-1)
+
+
+def turned(quat: Tensor, rotvec: Tensor) -> Tensor:
+    """A quaternion turned by a rotation vector in its own axes, normalised."""
+    end = quaternion_multiply(quat, quaternion_exp(rotvec))
+    return end / (end * end).sum(-1, keepdim=True).sqrt()
+
+
+def turn_between(start: Tensor, end: Tensor) -> Tensor:
+    """The rotation vector that turns one quaternion into another."""
+    return quaternion_log(quaternion_multiply(quaternion_conjugate(start), end))
