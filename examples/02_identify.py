@@ -45,7 +45,7 @@ def identify(nominal, q, qd, qdd, tau, steps, generator):
 
 def base_parameters(mech, q, qd, qdd):
     """The combinations of inertial numbers that any torque depends on: orthonormal rows."""
-    Y = ts.learn.torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
+    Y = ts.torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
     _, size, rows = torch.linalg.svd(Y, full_matrices=False)
     return rows[size > 1e-9 * size[0]]
 

@@ -31,9 +31,9 @@ def print_tables(robots, errors, base):
     table(truth.joint_names, {"torque error, held out [N m]": errors})
     print("(the true parameters leave the sensor noise)\n")
 
-    true = ts.learn.linear_parameters(truth).flatten()
+    true = ts.inertial_parameters(truth).flatten()
     for name, mech in guesses.items():
-        miss = ts.learn.linear_parameters(mech).flatten() - true
+        miss = ts.inertial_parameters(mech).flatten() - true
         percent = 100 * (base @ miss).norm() / (base @ true).norm()
         print(f"{name}: identifiable combinations off by {percent:.1f} % altogether")
     print(

@@ -58,4 +58,6 @@ from torchsko.operational_space import (
     operational_space_compliance as operational_space_compliance,
 )
 from torchsko.operational_space import operational_space_inertia as operational_space_inertia
+from torchsko.regressors import inertial_parameters as inertial_parameters
+from torchsko.regressors import torque_regressor as torque_regressor
 from torchsko.rollout.rollout import rollout as rollout

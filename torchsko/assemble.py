@@ -58,15 +58,12 @@ def assemble(
         layout.breadth_first(mech.com, -2),
         layout.breadth_first(mech.inertia, -3),
     )
-    base = _gravity_accel(mech, edge_weight)
+    base = gravity_accel(mech, edge_weight)
     if qd is None:
         coriolis, gyro = torch.zeros_like(M[..., :1]), torch.zeros_like(M[..., :1])
     else:
-        rate = spread_all(layout, H, layout.dofs.pack(qd[..., None]))
-        V = scatter(layout, edge_weight, rate)
-        coriolis, gyro = cross_motion(V, rate), cross_force(V, apply_blocks(M, V))
-        bias = joint_bias_accels(mech, q, qd)
-        coriolis = coriolis if bias is None else coriolis + bias[..., None]
+        V, coriolis = body_velocities(mech, edge_weight, H, q, qd)
+        gyro = cross_force(V, apply_blocks(M, V))
     if f_ext is not None:
         gyro = gyro - layout.breadth_first(f_ext, -2)[..., None]
     armature = layout.dofs.pack(mech.armature[..., None]) if mech.has_armature else None
@@ -168,7 +165,18 @@ def joint_bias_accels(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor | None:
     return mech.joints.nodes(parts, -2)
 
 
-def _gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
+def body_velocities(
+    mech: Mechanism, edge_weight: EdgeWeight, joint_map: Tensor, q: Tensor, qd: Tensor
+) -> tuple[Tensor, Tensor]:
+    """V = A* H* qd and a = Hdot* qd + V x_m H* qd of every body, `[*batch, n, 6, 1]`, breadth first."""
+    rate = spread_all(mech.layout, joint_map, mech.layout.dofs.pack(qd[..., None]))
+    V = scatter(mech.layout, edge_weight, rate)
+    bias = joint_bias_accels(mech, q, qd)
+    coriolis = cross_motion(V, rate)
+    return V, coriolis if bias is None else coriolis + bias[..., None]
+
+
+def gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
     """A*(0,k) [0; -g] at the base bodies, zero at the others, `[*batch, n, 6, 1]`."""
     g = mech.gravity[..., None, :, None]
     base = torch.cat([torch.zeros_like(g), -g], -2)

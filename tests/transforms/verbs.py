@@ -106,6 +106,7 @@ VERBS = (
         ts.bias_force,
     ),
     Verb("passive_force", ("q", "qd"), PASSIVE, ts.passive_force),
+    Verb("torque_regressor", ("q", "qd", "qdd"), (*KINEMATIC, "gravity"), ts.torque_regressor),
     Verb("forward_kinematics", ("q",), KINEMATIC, ts.forward_kinematics),
     Verb(
         "frame_pose",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from itertools import pairwise
 
@@ -93,7 +94,7 @@ def emit_cpp(cuts: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1
     width = vector_bytes * 8 // bits
     prelude = _prelude(bits, vector_bytes)
     num_units = max(1, min(max_units, len(cuts.order) // _UNIT_OPS))
-    groups = _in_equal_parts(cuts.chunks, num_units)
+    groups = _in_equal_parts([_without_constants(program, c) for c in cuts.chunks], num_units)
     units = []
     for start, chunks in groups:
         lines = [prelude]
@@ -103,7 +104,7 @@ def emit_cpp(cuts: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1
             lines.extend(chunk_lines(program, chunk, bits))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(cuts, width, already=len(groups[0][1]))
+    units[0] += _driver(cuts, width, bits, already=len(groups[0][1]))
     return units
 
 
@@ -123,12 +124,25 @@ def _prelude(bits: int, vector_bytes: int) -> str:
     )
 
 
+def _without_constants(program: Program, chunk: Chunk) -> Chunk:
+    """A chunk without the outputs that are constants, which the driver writes once for all tiles.
+
+    A torque regressor is mostly zeros: ten thousand stores in one function take a compiler a minute.
+    """
+    varying = tuple((k, value) for k, value in chunk.outputs if not _is_constant(program, value))
+    return replace(chunk, outputs=varying)
+
+
+def _is_constant(program: Program, value: int) -> bool:
+    return program.code[value].op == "const"
+
+
 def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, Sequence[Chunk]]]:
     cuts = [len(chunks) * k // num_parts for k in range(num_parts + 1)]
     return [(a, chunks[a:b]) for a, b in pairwise(cuts)]
 
 
-def _driver(cuts: Schedule, width: int, already: int) -> str:
+def _driver(cuts: Schedule, width: int, bits: int, already: int) -> str:
     program, half = cuts.program, width // 2
     inputs = [port.size for port in program.inputs]
     outputs = [port.size for port in program.outputs]
@@ -144,8 +158,14 @@ def _driver(cuts: Schedule, width: int, already: int) -> str:
         "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
         "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),
     }
+    constant = {k: v for k, v in enumerate(program.results) if _is_constant(program, v)}
+    values = [program.constants[program.code[v].args[0]] for v in constant.values()]
+    defines["NUM_CONSTANT"] = len(constant)
     lines = [f"#define {name} {value}" for name, value in defines.items()]
     # A trailing 0: C++ has no empty array.
+    lines.append(f"static const int CONSTANT_AT[] = {{{', '.join(map(str, [*constant, 0]))}}};")
+    texts = ", ".join([literal(x, bits) for x in (*values, 0.0)])
+    lines.append(f"static const T CONSTANT[] = {{{texts}}};")
     lines.append(f"static const int IN_SIZE[] = {{{', '.join(map(str, [*inputs, 0]))}}};")
     lines.append(f"static const int OUT_SIZE[] = {{{', '.join(map(str, [*outputs, 0]))}}};")
     lines.extend(f"void {name}({_PARAMETERS});" for name in names[already:])

@@ -17,6 +17,7 @@ from torchsko.fused.register import Flags, FusedFunction, Pullback, Tensors
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.kinematics import Pose, forward_kinematics, frame_jacobian, frame_pose
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.regressors import torque_regressor
 from torchsko.rollout.integrators import INTEGRATORS
 
 
@@ -72,6 +73,10 @@ class FusedMechanism:
     def bias_force(self, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
         """Joint forces at zero acceleration; see `torchsko.bias_force`."""
         return self._call("bias_force", f_ext, q, qd)[0]
+
+    def torque_regressor(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+        """Joint forces per inertial parameter of every body; see `torchsko.torque_regressor`."""
+        return self._call("torque_regressor", None, q, qd, qdd)[0]
 
     def mass_matrix(self, q: Tensor) -> Tensor:
         """The mass matrix; see `torchsko.mass_matrix`."""
@@ -197,6 +202,7 @@ _VERBS: dict[str, tuple[Eager, tuple[str, ...], int]] = {
     "forward_dynamics": (forward_dynamics, ("q", "qd", "tau"), 1),
     "inverse_dynamics": (inverse_dynamics, ("q", "qd", "qdd"), 1),
     "bias_force": (bias_force, ("q", "qd"), 1),
+    "torque_regressor": (torque_regressor, ("q", "qd", "qdd"), 1),
     "mass_matrix": (mass_matrix, ("q",), 1),
     "solve": (_solve, ("q", "x"), 1),
     "logdet": (_logdet, ("q",), 1),

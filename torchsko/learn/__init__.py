@@ -1,5 +1,6 @@
 """Learning physical parameters: parametrizations that keep them physical, and an `nn.Module`."""
 
+from torchsko.learn.divergence import inertia_divergence as inertia_divergence
 from torchsko.learn.excitation import Trajectory as Trajectory
 from torchsko.learn.excitation import exciting_trajectory as exciting_trajectory
 from torchsko.learn.identify import identify as identify
@@ -9,6 +10,3 @@ from torchsko.learn.parametrizations import InertiaLogCholesky as InertiaLogChol
 from torchsko.learn.parametrizations import Parametrization as Parametrization
 from torchsko.learn.parametrizations import Positive as Positive
 from torchsko.learn.parametrizations import Rotation as Rotation
-from torchsko.learn.regressor import inertia_divergence as inertia_divergence
-from torchsko.learn.regressor import linear_parameters as linear_parameters
-from torchsko.learn.regressor import torque_regressor as torque_regressor

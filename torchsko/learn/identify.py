@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchsko.dynamics import inverse_dynamics
 from torchsko.extras import require
+from torchsko.learn.divergence import inertia_divergence
 from torchsko.learn.module import Dynamics
-from torchsko.learn.regressor import inertia_divergence
 from torchsko.mechanism.state import check_state
 
 

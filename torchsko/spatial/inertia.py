@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.spatial.rotation import skew
+from torchsko.spatial.rotation import cross, skew
 
 
 def spatial_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
@@ -30,6 +30,78 @@ def spatial_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
     m = mass[..., None, None] * identity
     I_o, h, m = torch.broadcast_tensors(I_o, h, m)
     return torch.cat([torch.cat([I_o, h], -1), torch.cat([h.mT, m], -1)], -2)
+
+
+def inertial_vector(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
+    """The ten numbers in which everything a body does is linear, in Pinocchio's order.
+
+    Args:
+        mass: `[*]` [kg].
+        com: `[*, 3]` [m].
+        inertia: about the centre of mass, `[*, 3, 3]` [kg m^2]; its symmetric part is used.
+
+    Returns:
+        `[*, 10]`: mass, first moment m c (3) [kg m], inertia about the body's origin in its axes
+        (xx, xy, yy, xz, yz, zz) [kg m^2].
+    """
+    M = spatial_inertia(mass, com, inertia)
+    places = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
+    first = mass[..., None] * com
+    parts = [M[..., 5, 5], *first.unbind(-1), *(M[..., i, j] for i, j in places)]
+    return torch.stack(torch.broadcast_tensors(*parts), -1)
+
+
+def force_regressor(V: Tensor, alpha: Tensor) -> Tensor:
+    r"""The matrix that takes a body's `inertial_vector` to the force that moves it so.
+
+    With the acceleration of the origin, d = dv/dt + w x v, and the matrix L(w) for which
+    I w = L(w) [Ixx, Ixy, Iyy, Ixz, Iyz, Izz],
+
+    .. math::
+        Y = \begin{bmatrix} 0 & -\tilde d & L(\dot w) + \tilde w L(w) \\
+        d & \tilde{\dot w} + \tilde w \tilde w & 0 \end{bmatrix}.
+
+    Args:
+        V: velocity of the body in its frame at its origin, column `[*, 6, 1]`.
+        alpha: rate of V in that frame, less gravity's acceleration, column `[*, 6, 1]`.
+
+    Returns:
+        `[*, 6, 10]`; times the ten numbers it is M alpha + V x_f M V.
+
+    Reference: C. Atkeson, C. An, J. Hollerbach, *Estimation of inertial parameters of manipulator
+    loads and links*, International Journal of Robotics Research 5(3), 1986.
+    """
+    V, alpha = torch.broadcast_tensors(V, alpha)
+    w, v = V[..., :3, 0], V[..., 3:, 0]
+    origin = alpha[..., 3:, 0] + cross(w, v)
+    # Y is linear in 15 numbers: one product with a constant is faster than placing 60 entries.
+    products = (w[..., :, None] * w[..., None, :]).flatten(-2)
+    numbers = torch.cat([alpha[..., :3, 0], origin, products], -1)
+    unit = torch.eye(15, dtype=V.dtype, device=V.device)
+    return (numbers @ _placed(unit).flatten(1)).unflatten(-1, (6, 10))
+
+
+def _placed(numbers: Tensor) -> Tensor:
+    """Y of dw/dt (3), d (3) and w w* (9), `[*, 15]` to `[*, 6, 10]`."""
+    turning, origin, products = numbers.split((3, 3, 9), -1)
+    square = products.unflatten(-1, (3, 3))
+    x, y, z = _moments(square).unbind(-3)  # w_x L(w), w_y L(w), w_z L(w)
+    swung = [y[..., 2, :] - z[..., 1, :], z[..., 0, :] - x[..., 2, :], x[..., 1, :] - y[..., 0, :]]
+    moments = _moments(turning) + torch.stack(swung, -2)
+    trace = square.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    identity = torch.eye(3, dtype=numbers.dtype, device=numbers.device)
+    nothing = torch.zeros_like(moments)
+    upper = [nothing[..., :1], skew(-origin), moments]
+    lower = [origin[..., None], skew(turning) + square - trace * identity, nothing]
+    return torch.cat([torch.cat(upper, -1), torch.cat(lower, -1)], -2)
+
+
+def _moments(w: Tensor) -> Tensor:
+    """L(w): I w as a matrix times (xx, xy, yy, xz, yz, zz), `[*, 3]` to `[*, 3, 6]`."""
+    x, y, z = w.unbind(-1)
+    o = torch.zeros_like(x)
+    rows = ((x, y, o, z, o, o), (o, x, y, o, z, o), (o, o, o, x, y, z))
+    return torch.stack([torch.stack(row, -1) for row in rows], -2)
 
 
 def pseudo_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:

@@ -9,7 +9,8 @@
 //   COST                   time of one vector of samples, in additions
 //   LOW, HIGH              lanes of the interleaved lower and upper halves of two vectors
 //   run_tile(in, out, s)   calls the chunks
-// and the tables IN_SIZE, OUT_SIZE of the ports' sizes.
+//   NUM_CONSTANT           outputs that are constants, which no chunk writes
+// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those outputs.
 
 // A port of one call. Rows are `stride` scalars apart; stride 0 says that an input has one row for
 // the whole batch, and that an output is to be summed over each block of the batch, into one row a
@@ -127,6 +128,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++])
     if (inputs[p].stride == 0)
       for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
+  for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
   for (long long block = first; block < last; ++block) {
     for (int k = 0; k < NUM_OUT; ++k) sums[k] = V{};
     const long long begin = block * call->block_rows, next = begin + call->block_rows;

@@ -1,0 +1,50 @@
+"""The torque regressor and its parameters are Pinocchio's, eager and fused, fixed and free base."""
+
+import pytest
+import torch
+
+import torchsko as ts
+
+pin = pytest.importorskip("pinocchio")
+
+from pinocchio_bridge import Robot, robot_files, worst_error  # noqa: E402
+
+CASES = [
+    ("panda_description/urdf/panda.urdf", False),
+    ("kinova_description/robots/kinova.urdf", False),
+    ("ur_description/urdf/ur5_robot.urdf", True),
+    ("anymal_c_simple_description/urdf/anymal.urdf", True),
+    ("talos_data/robots/talos_reduced.urdf", True),
+    ("iris_description/robots/iris_simple.urdf", True),
+]
+
+robots = pytest.mark.parametrize(("name", "floating"), CASES, ids=str)
+
+
+def in_our_order(both: Robot, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Bodies from the order of Pinocchio's joints to that of ours."""
+    places = [both.model.getJointId(joint) - 1 for joint in both.mech.joint_names]
+    return x.index_select(dim, torch.tensor(places))
+
+
+@robots
+def test_regressor(name, floating):
+    both = Robot.load(robot_files()[name], floating)
+    q, qd, qdd, _ = both.states(16)
+
+    def transposed(*args):
+        return pin.computeJointTorqueRegressor(*args).T
+
+    theirs = both.map(transposed, q, qd, qdd).mT.unflatten(-1, (both.mech.num_bodies, 10))
+    theirs = in_our_order(both, theirs, -2)
+    assert worst_error(ts.torque_regressor(both.mech, q, qd, qdd), theirs) < 1e-12
+    assert worst_error(ts.fuse(both.mech).torque_regressor(q, qd, qdd), theirs) < 1e-12
+
+
+@robots
+def test_inertial_parameters(name, floating):
+    both = Robot.load(robot_files()[name], floating)
+    bodies = list(both.model.inertias)[1:]
+    theirs = torch.stack([torch.from_numpy(I.toDynamicParameters()) for I in bodies])
+    mine = ts.inertial_parameters(both.mech)
+    assert worst_error(mine[None], in_our_order(both, theirs, 0)[None]) < 1e-12

@@ -1,0 +1,35 @@
+"""How far apart two robots' inertial parameters are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.inertia import pseudo_inertia
+
+
+def inertia_divergence(mech: Mechanism, reference: Mechanism) -> Tensor:
+    """How far the inertial parameters of each body are from others, free of units and frames.
+
+    The log-det Bregman divergence of pseudo-inertias, tr(X) - log det(X) - 4 with X = J J_ref^-1:
+    zero when they agree, without bound towards unphysical ones. Added to a loss, it holds what the
+    data cannot see near the reference.
+
+    Args:
+        mech: the mechanism.
+        reference: one of as many bodies, all with positive definite pseudo-inertia.
+
+    Returns:
+        `[*batch, num_bodies]`, not negative.
+
+    Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification: a convex
+    programming approach*, IEEE Transactions on Robotics 36(2), 2020.
+    """
+    J = pseudo_inertia(mech.mass, mech.com, mech.inertia)
+    J_ref = pseudo_inertia(reference.mass, reference.com, reference.inertia)
+    factor = torch.linalg.cholesky_ex(J_ref).L
+    half = torch.linalg.solve_triangular(factor, J, upper=False)
+    X = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    log_det = torch.linalg.cholesky_ex(X).L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return X.diagonal(dim1=-2, dim2=-1).sum(-1) - 2 * log_det - 4
