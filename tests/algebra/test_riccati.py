@@ -75,22 +75,8 @@ def test_the_gain_is_p_h_d_inverse(model):
 
 
 @given(ANY)
-def test_projection_is_g_h_and_coprojection_its_complement(model):
+def test_the_articulated_spo_inverts_identity_minus_its_sko(model):
     x = letters(model)
-    same(x.tau, x.G @ x.H)
-    same(x.tau_bar, x.I - x.tau)
-
-
-@given(ANY)
-def test_the_shifted_gain_is_e_a_g(model):
-    x = letters(model)
-    same(x.K, x.E @ x.G)
-
-
-@given(ANY)
-def test_the_articulated_sko_operator_is_e_a_tau_bar(model):
-    x = letters(model)
-    same(x.E_psi, x.E @ x.tau_bar)
     same(x.psi @ (x.I - x.E_psi), x.I)
 
 

@@ -125,7 +125,9 @@ def test_summed_outputs_are_sums_over_the_batch(sample, size):
     inputs = random_inputs(program, (size,), dtype)
     total, each = kernel(inputs, (True, False))
     full = kernel(inputs)
-    torch.testing.assert_close(total, full[0].sum(0), rtol=1e-4, atol=1e-4 * max(size, 1) ** 0.5)
+    # Values lie within [-1, 1], their sum within [-size, size]: that is a unit in its last place.
+    unit = torch.finfo(dtype).eps * size
+    torch.testing.assert_close(total.double(), full[0].double().sum(0), rtol=0.0, atol=unit)
     assert torch.equal(each, full[1])
 
 

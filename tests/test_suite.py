@@ -1,0 +1,36 @@
+"""The test suite itself: how it may be called, and what it leaves out unless asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def collected(*arguments: str) -> str:
+    """What is collected by `pytest` (-P: the folder it is called from is not on Python's path)."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    command = [sys.executable, "-P", "-m", "pytest", "--collect-only", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", ["tests/fused/test_schedule.py", "tests/algebra/test_model.py"])
+def test_bare_pytest_finds_the_helpers_that_tests_import(path):
+    assert f"{path}::" in collected(path)
+
+
+def test_long_tests_run_when_asked_for_and_only_then():
+    path, long = "tests/fused/test_manifold.py", "[both"
+    assert long not in collected(path)
+    asked = collected(path, "-m", "nightly")
+    assert all(long in line or "rk4" in line for line in asked.splitlines() if "::" in line)
+    assert long in asked
