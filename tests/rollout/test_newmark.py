@@ -89,13 +89,15 @@ def test_corrections_approach_the_solution_of_the_implicit_equations():
     mech = smooth(["revolute", "free"], [-1, 0])
     q, qd = state(mech)
 
-    def accelerate(t, q, qd):
+    def accelerate(mech, t, q, qd):
         return ts.forward_dynamics(mech, q, qd, torch.zeros_like(qd))
 
     def residual(corrections):
         with torch.no_grad():
             q1, qd1 = NewmarkBeta(corrections=corrections)(mech, accelerate, 0.0, q, qd, 0.02)
-            return (qd1 - qd - 0.01 * (accelerate(0, q, qd) + accelerate(0, q1, qd1))).norm()
+            return (
+                qd1 - qd - 0.01 * (accelerate(mech, 0, q, qd) + accelerate(mech, 0, q1, qd1))
+            ).norm()
 
     residuals = [residual(n) for n in (1, 2, 4, 12)]
     assert all(b < 0.2 * a for a, b in itertools.pairwise(residuals))
@@ -106,14 +108,14 @@ def test_rates_from_displacements_are_those_of_the_step():
     mech = smooth(["revolute", "prismatic"], [-1, 0])
     q, qd = state(mech, (3,))
 
-    def accelerate(t, q, qd):
+    def accelerate(mech, t, q, qd):
         return ts.forward_dynamics(mech, q, qd, torch.zeros_like(qd))
 
     with torch.no_grad():
         q1, qd1 = NewmarkBeta(corrections=25)(mech, accelerate, 0.0, q, qd, 0.01)
-        after = NEWMARK.rates(q1 - q, qd, accelerate(0.0, q, qd), 0.01)
+        after = NEWMARK.rates(q1 - q, qd, accelerate(mech, 0.0, q, qd), 0.01)
     torch.testing.assert_close(after[0], qd1, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(after[1], accelerate(0.0, q1, qd1), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(after[1], accelerate(mech, 0.0, q1, qd1), rtol=1e-7, atol=1e-7)
 
 
 def test_rates_of_a_smooth_motion_follow_from_its_displacements_to_second_order():

@@ -8,7 +8,7 @@ from torch.func import jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 import torchsko as ts
-from torchsko.rollout.integrators import INTEGRATORS, semi_implicit_euler
+from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
 
 METHODS = tuple(INTEGRATORS)
 
@@ -189,7 +189,7 @@ def test_float32_stays_float32():
 def test_a_step_function_of_one_s_own_is_a_method():
     mech = robot()
     q, qd, _ = state(mech)
-    actual = ts.rollout(mech, q, qd, steps=3, method=semi_implicit_euler)
+    actual = ts.rollout(mech, q, qd, steps=3, method=SEMI_IMPLICIT_EULER)
     assert_close(actual, ts.rollout(mech, q, qd, steps=3), rtol=0, atol=0)
 
 

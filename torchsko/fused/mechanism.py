@@ -181,8 +181,10 @@ def _step(method: str) -> Eager:
     def step(
         mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: Any, f_ext: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        def accelerate(_: float, q: Tensor, qd: Tensor) -> Tensor:
-            return forward_dynamics(mech, q, qd, tau, f_ext)
+        def accelerate(
+            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        ) -> Tensor:
+            return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
 
         # A trailing axis, so that steps of single samples meet their vectors.
         return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt[..., None])

@@ -62,7 +62,8 @@ class Dynamics(nn.Module):
         self._plan = _plan(self._targets, mech)
         # Names, topology and index tensors; the tensors of PARAMETERS in it are never read.
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
-        self._structure = mech.replace(**still, has_armature=mech.has_armature)
+        flags = {"has_armature": mech.has_armature, "has_losses": mech.has_losses}
+        self._structure = mech.replace(**still, **flags)
         if mech.singular_joints and learn:
             with torch.no_grad():
                 verdict = checked(self.mechanism()).singular_joints
@@ -77,8 +78,10 @@ class Dynamics(nn.Module):
         }
         for field, runs in self._plan.items():
             fields[field] = _merge(field, fields[field], runs, parts)
-        armature = self._structure.has_armature or "armature" in self._plan
-        return self._structure.replace(**fields, has_armature=armature)
+        start, learned = self._structure, self._plan.keys()
+        armature = start.has_armature or "armature" in learned
+        losses = start.has_losses or bool(learned & {"damping", "friction"})
+        return start.replace(**fields, has_armature=armature, has_losses=losses)
 
     def forward(self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None) -> Tensor:
         """Accelerations that joint forces produce; see `torchsko.forward_dynamics`."""

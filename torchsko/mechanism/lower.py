@@ -204,6 +204,7 @@ def _tensors(
         coordinates=Packing.of(q_sizes, tree.order),
         joints=JointSet.of(kinds, tree.levels),
         has_armature=has_armature,
+        has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused + _still(robot, frames),
     )

@@ -83,6 +83,7 @@ class Mechanism:
         bare_joints: joints that neither armature nor the inertia of the very body they move resists, as where
             two joints meet in a massless body; some methods refuse them by name.
         has_armature: whether any armature was given.
+        has_losses: whether any damping or dry friction was given.
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
@@ -118,6 +119,7 @@ class Mechanism:
     singular_joints: tuple[str, ...] = ()
     bare_joints: tuple[str, ...] = ()
     has_armature: bool = False
+    has_losses: bool = False
     aligned: bool = False
     scalar: bool = False
     unused: tuple[Unused, ...] = ()
@@ -195,6 +197,8 @@ class Mechanism:
                 self._check_parameter(name, value)
         if "armature" in changes:
             changes.setdefault("has_armature", True)
+        if "damping" in changes or "friction" in changes:
+            changes.setdefault("has_losses", True)
         if "axis" in changes:
             changes.setdefault("aligned", False)
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})

@@ -70,9 +70,10 @@ def rollout(
             `torchsko.rollout.motor.MotorControl`, acts once a step and remembers. None: no force.
         steps: number of time steps.
         dt: time step [s].
-        method: "semi_implicit_euler" (order 1, one evaluation a step, no energy drift), "rk4" (order
-            4, four evaluations), "newmark" (order 2, implicit, four evaluations), or a function like
-            those in `torchsko.rollout.integrators`.
+        method: "semi_implicit_euler" (order 1, one evaluation a step, damping and dry friction implicit:
+            stable at any step), "rk4" (order 4, four evaluations), "newmark" (order 2, four
+            evaluations), both with explicit damping, or a function like those in
+            `torchsko.rollout.integrators`. How well each keeps energy: ``benchmarks/energy.py``.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again: memory for steps / checkpoint + checkpoint steps instead of all, for one more
             forward pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
@@ -116,7 +117,7 @@ def rollout(
                 held = tau[..., None, :]
             else:
                 held = forces
-            q, qd = step(robot, _accelerate(robot, held, k), k * dt, q, qd, dt)
+            q, qd = step(robot, _accelerate(held, k), k * dt, q, qd, dt)
             qs.append(q)
             qds.append(qd)
         return torch.stack(qs, -2), torch.stack(qds, -2), memory
@@ -136,15 +137,17 @@ def rollout(
     return torch.cat(qs, -2), torch.cat(qds, -2)
 
 
-def _accelerate(mech: Mechanism, control: Tensor | Policy, step: int) -> Accelerate:
+def _accelerate(control: Tensor | Policy, step: int) -> Accelerate:
     """Forward dynamics under the control of one step."""
 
-    def accelerate(t: float, q: Tensor, qd: Tensor) -> Tensor:
+    def accelerate(
+        mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+    ) -> Tensor:
         if isinstance(control, Tensor):
             tau = control[..., step if control.shape[-2] > 1 else 0, :]
         else:
             tau = control(t, q, qd)
-        qdd = forward_dynamics(mech, q, qd, tau)
+        qdd = forward_dynamics(mech, q, qd, tau if force is None else tau + force)
         if qdd.shape != qd.shape:
             raise ShapeError(
                 f"the control returned joint forces of shape {list(tau.shape)}, the state has the "

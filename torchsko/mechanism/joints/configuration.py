@@ -88,7 +88,8 @@ def advance(
     """
     if all(group.kind.plain_advance for group in mech.joints.groups):
         qd = qd + dt * qdd
-        return integrate(mech, q, dt * qd), qd
+        plain = all(group.kind.vector for group in mech.joints.groups)
+        return q + dt * qd if plain else integrate(mech, q, dt * qd), qd
     dt = dt[..., None] if isinstance(dt, Tensor) else dt
     parts = [
         group.kind.advance(group.coordinates(q), group.rates(qd), group.rates(qdd), dt)
@@ -97,6 +98,14 @@ def advance(
     after, rates = zip(*parts, strict=True)
     joints = mech.joints
     return joints.vector(list(after), joints.q_place), joints.vector(list(rates), joints.dof_place)
+
+
+def turning_accel(mech: Mechanism, qd: Tensor) -> Tensor | None:
+    """What the turning of the axes of rates adds to qdd, `[*batch, num_dof]`; None for nothing."""
+    if not any(group.kind.turning_axes for group in mech.joints.groups):
+        return None
+    parts = [group.kind.turning(group.rates(qd)) for group in mech.joints.groups]
+    return mech.joints.vector(parts, mech.joints.dof_place)
 
 
 def neutral_configuration(mech: Mechanism) -> Tensor:

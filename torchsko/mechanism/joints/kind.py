@@ -83,6 +83,11 @@ class JointType(ABC):
         """Whether a step is the usual one: where `advance` is not overridden."""
         return type(self).advance is JointType.advance
 
+    @property
+    def turning_axes(self) -> bool:
+        """Whether rates are taken in axes that turn with the child: where `turning` is overridden."""
+        return type(self).turning is not JointType.turning
+
     @abstractmethod
     def pose(self, constants: Constants, q: Tensor) -> Pose:
         """Pose of the child frame in the joint frame.
@@ -150,6 +155,13 @@ class JointType(ABC):
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
         """Lie bracket of two tangent vectors `[*batch, g, d]`; zero on a vector space."""
         return torch.zeros_like(v)
+
+    def turning(self, qd: Tensor) -> Tensor:
+        """What the turning of the axes of the rates adds to qdd, `[*batch, g, d]`.
+
+        The sum is the acceleration of the child in the joint frame's axes, seen from the child's.
+        """
+        return torch.zeros_like(qd)
 
     def advance(
         self, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor

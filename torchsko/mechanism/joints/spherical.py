@@ -85,8 +85,12 @@ def random_quaternion(
 
 def turned(quat: Tensor, rotvec: Tensor) -> Tensor:
     """A quaternion turned by a rotation vector in its own axes, normalised."""
-    end = quaternion_multiply(quat, quaternion_exp(rotvec))
-    return end / (end * end).sum(-1, keepdim=True).sqrt()
+    return unit(quaternion_multiply(quat, quaternion_exp(rotvec)))
+
+
+def unit(quat: Tensor) -> Tensor:
+    """A quaternion of length 1."""
+    return quat / (quat * quat).sum(-1, keepdim=True).sqrt()
 
 
 def turn_between(start: Tensor, end: Tensor) -> Tensor:

@@ -1,0 +1,117 @@
+"""MuJoCo as an oracle: a mechanism as a MuJoCo model without contacts, and the map of states.
+
+Where the two libraries differ, for one mechanism:
+
+============== ============================= ====================================
+               torchsko                      MuJoCo
+============== ============================= ====================================
+free joint qd  [omega; v], both in the body  [v in the world; omega in the body]
+friction       exact, part of the dynamics   a soft constraint: left out
+limits         not enforced                  left out
+free joint     on any body                   on bodies of the world only
+============== ============================= ====================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+import torchsko as ts
+from torchsko.spatial.rotation import quaternion_to_matrix
+
+KINDS = {
+    "revolute": mujoco.mjtJoint.mjJNT_HINGE,
+    "prismatic": mujoco.mjtJoint.mjJNT_SLIDE,
+    "spherical": mujoco.mjtJoint.mjJNT_BALL,
+    "free": mujoco.mjtJoint.mjJNT_FREE,
+}
+
+
+@dataclass(frozen=True)
+class Twin:
+    """One mechanism in both libraries.
+
+    Attributes:
+        mech: torchsko's.
+        model: MuJoCo's: Euler with implicit damping, nothing that constrains.
+    """
+
+    mech: ts.Mechanism
+    model: mujoco.MjModel
+
+    @staticmethod
+    def of(mech: ts.Mechanism, dt: float = 2e-3) -> Twin:
+        spec = mujoco.MjSpec()
+        spec.option.timestep = dt
+        spec.option.gravity = mech.gravity.tolist()
+        spec.option.integrator = mujoco.mjtIntegrator.mjINT_EULER
+        spec.compiler.degree = False
+        # Massless links get what changes nothing at the accuracy asked for: MuJoCo takes no zeros.
+        spec.compiler.boundmass = spec.compiler.boundinertia = 1e-14
+        for k in range(mech.num_bodies):
+            _add_body(spec, mech, k)
+        return Twin(mech, spec.compile())
+
+    def set(self, data: mujoco.MjData, q: Tensor, qd: Tensor) -> None:
+        """Put one state into MuJoCo."""
+        data.qpos[:] = q.numpy()
+        data.qvel[:] = self._to_mujoco(q, qd).numpy()
+
+    def read(self, data: mujoco.MjData) -> tuple[Tensor, Tensor]:
+        """MuJoCo's state in torchsko's conventions."""
+        q, qd = torch.tensor(data.qpos), torch.tensor(data.qvel)
+        for name in self._free():
+            at, quat = self.mech.dof_slice(name), q[self.mech.q_slice(name)][3:]
+            v, omega = qd[at].split(3)
+            R = quaternion_to_matrix(quat / quat.norm())
+            qd[at] = torch.cat([omega, R.mT @ v])
+        return q, qd
+
+    def trajectory(self, q: Tensor, qd: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """`mj_step` from one state, the start included: `[steps + 1, num_q]`, `[steps + 1, num_dof]`."""
+        data = mujoco.MjData(self.model)
+        self.set(data, q, qd)
+        states = [self.read(data)]
+        for _ in range(steps):
+            mujoco.mj_step(self.model, data)
+            states.append(self.read(data))
+        return torch.stack([q for q, _ in states]), torch.stack([qd for _, qd in states])
+
+    def _free(self) -> list[str]:
+        pairs = zip(self.mech.joint_names, self.mech.joint_kinds, strict=True)
+        return [name for name, kind in pairs if kind == "free"]
+
+    def _to_mujoco(self, q: Tensor, qd: Tensor) -> Tensor:
+        out = qd.clone()
+        for name in self._free():
+            at = self.mech.dof_slice(name)
+            omega, v = qd[at].split(3)
+            out[at] = torch.cat([quaternion_to_matrix(q[self.mech.q_slice(name)][3:]) @ v, omega])
+        return out
+
+
+def _add_body(spec: mujoco.MjSpec, mech: ts.Mechanism, k: int) -> None:
+    parent = mech.parents[k]
+    above = spec.worldbody if parent < 0 else spec.body(mech.body_names[parent])
+    quat = np.zeros(4)
+    mujoco.mju_mat2Quat(quat, mech.joint_rotation[k].flatten().numpy())
+    kind = mech.joint_kinds[k]
+    placed = {} if kind == "free" else {"pos": mech.joint_position[k].tolist(), "quat": quat}
+    I = mech.inertia[k].tolist()
+    full = [I[0][0], I[1][1], I[2][2], I[0][1], I[0][2], I[1][2]]
+    body = above.add_body(name=mech.body_names[k], mass=mech.mass[k].item(),
+                          ipos=mech.com[k].tolist(), fullinertia=full, explicitinertial=True,
+                          **placed)  # fmt: skip
+    at = mech.dof_slice(mech.joint_names[k]).start
+    one = kind in ("revolute", "prismatic")
+    body.add_joint(
+        name=mech.joint_names[k], type=KINDS[kind], axis=mech.axis[k].tolist(),
+        damping=[mech.damping[at].item(), 0, 0], armature=mech.armature[at].item(),
+        stiffness=[mech.stiffness[at].item(), 0, 0],
+        springref=mech.spring_reference[mech.q_slice(mech.joint_names[k])].item() if one else 0.0,
+    )  # fmt: skip
