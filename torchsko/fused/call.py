@@ -4,24 +4,54 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError
+from torchsko.fused.capture import Capture, Captured, discover
 from torchsko.fused.register import FusedFunction
+from torchsko.fused.watch import Swap, Watch, constants_of
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
+
+Key = tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What one evaluation told about a function with some choice of arguments.
+
+    Attributes:
+        spec: how its results are nested; None for a single tensor.
+        num_outputs: how many tensors it returns.
+        captures: what it reads from outside of its arguments.
+    """
+
+    spec: Any
+    num_outputs: int
+    captures: tuple[Capture, ...]
+
+
+class _Made(NamedTuple):
+    function: FusedFunction
+    captured: Captured
 
 
 class FusedCall:
     """A function of a mechanism as kernels: `torchsko.fuse` makes it.
 
     Call it like the function, without the mechanism. Tensors are inputs; other arguments, such as
-    names of frames, are constants with a kernel for each choice.
+    names of frames, are constants with a kernel for each choice. Tensors of real numbers that the
+    function reads from elsewhere (closures, modules, globals) are inputs too, read anew at each call.
+
+    Copies, also unpickled ones, load their kernels from the disk cache. A copy of a bound method is
+    bound to the copy of its object; a function is pickled by its name, so a lambda cannot be.
 
     Attributes:
         mechanism: the mechanism, with the current values of the parameters that are inputs.
@@ -33,18 +63,21 @@ class FusedCall:
         workshop: Workshop,
         mech: Mechanism,
         shapes: Mapping[str, tuple[int, ...]],
+        recipes: Mapping[Key, Recipe] | None = None,
     ) -> None:
         self.mechanism = mech
-        self._fn, self._workshop, self._shapes = fn, workshop, shapes
+        self._fn, self._workshop, self._shapes = fn, workshop, dict(shapes)
         self._parameters = tuple(getattr(mech, name) for name in workshop.parameters)
-        arguments = tuple(inspect.signature(fn).parameters.values())[1:]
+        source = fn.forward if isinstance(fn, nn.Module) else fn
+        arguments = tuple(inspect.signature(source).parameters.values())[1:]
         self._names = tuple(argument.name for argument in arguments)
         self._positional = tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY)
-        self._specs: dict[Any, Any] = {}
+        self._made: dict[Key, _Made] = {}
+        self._recipes: dict[Key, Recipe] = dict(recipes or {})
         required = [a.name for a in arguments if a.default is inspect.Parameter.empty]
-        if all(self._shape(name) is not None for name in required):
+        if recipes is None and all(self._shape(name) is not None for name in required):
             # Made now, since torch.compile could not make it while it traces a caller.
-            self._prepare(tuple(required), ())
+            self._make((tuple(required), ()))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function to a batch.
@@ -58,7 +91,9 @@ class FusedCall:
             What the function returns.
 
         Raises:
-            FusedError: a tensor of unknown shape, or a result that is no tensor nor a nest of them.
+            FusedError: a tensor of unknown shape, or a result that is no tensor nor a nest of them;
+                random numbers drawn within the function, a write into a tensor from outside of it, or
+                a change of something that it reads from outside and kernels hold constant.
             ShapeError: a tensor that does not fit.
         """
         given = {**dict(zip(self._names, args, strict=False)), **kwargs}
@@ -69,18 +104,20 @@ class FusedCall:
             if not isinstance(x, Tensor) and x is not None
         )
         key = (tuple(states), options)
-        if key not in self._specs:
+        if key not in self._made:
             if torch.compiler.is_compiling():
                 raise FusedError(
                     "a fused function met new optional arguments inside of torch.compile.\n"
                     "Kernels cannot be made there.\nCall it once with these arguments before."
                 )
-            self._prepare(*key)
+            self._make(key)
         for x in states.values():
             check_dtype(self.mechanism, x)
-        function = cast(FusedFunction, self._workshop.find(key))
-        outputs = function(*states.values(), *self._parameters)
-        spec = self._specs[key]
+        function, captured = self._made[key]
+        # A narrower type is widened, as PyTorch's promotion does.
+        outside = [x.to(self.mechanism.dtype) for x in captured.current()]
+        outputs = function(*states.values(), *outside, *self._parameters)
+        spec = self._recipes[key].spec
         return outputs[0] if spec is None else pytree.tree_unflatten(list(outputs), spec)
 
     def replace(self, **changes: Tensor) -> FusedCall:
@@ -90,13 +127,47 @@ class FusedCall:
             FusedError: a parameter that is a constant of the kernels.
         """
         refuse_constants(self._workshop, changes)
-        return FusedCall(self._fn, self._workshop, self.mechanism.replace(**changes), self._shapes)
+        mech = self.mechanism.replace(**changes)
+        other = FusedCall(self._fn, self._workshop, mech, self._shapes, self._recipes)
+        other._made = dict(self._made)
+        return other
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        choices = self._workshop.choices
+        return self._fn, self.mechanism, choices, self._shapes, self._recipes
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        fn, mech, choices, shapes, recipes = state
+        self.__init__(fn, Workshop(mech, *choices), mech, shapes, recipes)
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
 
-    def _prepare(self, names: tuple[str, ...], options: tuple[tuple[str, Any], ...]) -> None:
-        """Make the function of these tensors; one evaluation tells how its results are nested."""
+    def _make(self, key: Key) -> None:
+        """Make the function of a choice of arguments."""
+        shapes = self._shapes_of(key[0])
+        recipe = self._recipes.get(key) or self._evaluate(key, shapes)
+        captured = Captured(self._fn, recipe.captures)
+        for k, capture in enumerate(captured.inputs):
+            shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
+
+        def flat(mech: Mechanism, *tensors: Tensor) -> Any:
+            names = len(key[0])
+            with Swap(captured.current(), tensors[names:]):
+                return self._flat(key, mech, tensors[:names])[0]
+
+        def watched() -> AbstractContextManager:
+            return Watch(
+                (*constants_of(self._workshop.mechanism), *captured.constants), traces=True
+            )
+
+        function = self._workshop.make(
+            key, flat, shapes, recipe.num_outputs, broadcasts=False, around=watched
+        )
+        self._recipes[key] = recipe
+        self._made[key] = _Made(function, captured)
+
+    def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
         for name in names:
             shape = self._shape(name)
@@ -108,25 +179,31 @@ class FusedCall:
                     f"Call ts.fuse(fn, mech, shapes={{{name!r}: (...)}})."
                 )
             shapes[name] = shape
+        return shapes
 
-        def flat(mech: Mechanism, *tensors: Tensor) -> Any:
-            given = {**dict(zip(names, tensors, strict=True)), **dict(options)}
-            leading = [given.pop(name) for name in takewhile(given.__contains__, self._positional)]
-            return pytree.tree_flatten(self._fn(mech, *leading, **given))
+    def _flat(self, key: Key, mech: Mechanism, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
+        """The function's results as a flat list, and how they are nested."""
+        names, options = key
+        given = {**dict(zip(names, tensors, strict=True)), **dict(options)}
+        leading = [given.pop(name) for name in takewhile(given.__contains__, self._positional)]
+        return pytree.tree_flatten(self._fn(mech, *leading, **given))
 
+    def _evaluate(self, key: Key, shapes: Mapping[str, tuple[int, ...]]) -> Recipe:
+        """One evaluation, for a single sample."""
         mech = self.mechanism
-        states = [mech.neutral() if n == "q" else mech.mass.new_zeros(shapes[n]) for n in names]
+        states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
         one = [
             x.reshape(-1, *cast(tuple, self._workshop.shape(name)))[0]
             for name, x in zip(self._workshop.parameters, self._parameters, strict=True)
         ]
-        found, spec = flat(*self._workshop.split((*states, *one), scalar=False))
+        own, *tensors = self._workshop.split((*states, *one), scalar=False)
+        known = [*constants_of(own), *tensors]
+        (found, spec), captures = discover(
+            self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype
+        )
         if not found or not all(isinstance(x, Tensor) for x in found):
             raise FusedError(
                 "the function returned something that is no tensor.\n"
                 "A kernel's results are tensors.\nReturn a tensor, or tuples and dicts of them."
             )
-        self._workshop.make(
-            (names, options), lambda *x: flat(*x)[0], shapes, len(found), broadcasts=False
-        )
-        self._specs[names, options] = None if spec.is_leaf() else spec
+        return Recipe(None if spec.is_leaf() else spec, len(found), captures)

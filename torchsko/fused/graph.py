@@ -21,7 +21,7 @@ import numpy as np
 
 SNAP = 1e-15
 
-ODD = frozenset("sin tan tanh atan asin sign sinh".split())
+ODD = frozenset("sin tan tanh atan asin sign sinh erf".split())
 _EVEN = frozenset("cos cosh abs".split())
 _COMMUTING = frozenset("min max eq ne".split())
 _FOLD = {
@@ -40,6 +40,7 @@ _FOLD = {
     "abs": np.abs,
     "expm1": np.expm1,
     "log1p": np.log1p,
+    "erf": math.erf,
     "sinh": np.sinh,
     "cosh": np.cosh,
     "pow": np.power,

@@ -30,9 +30,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-UNARY = (
-    "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p sinh cosh".split()
-)
+UNARY = "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh".split()
 BINARY = "add sub mul div pow atan2 min max lt le gt ge eq ne".split()
 TERNARY = ("where",)
 

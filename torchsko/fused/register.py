@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from torchsko.fused.trace import trace
 Flags = tuple[bool, ...]
 Tensors = tuple[Tensor, ...]
 Function = Callable[..., Tensor | Sequence[Tensor]]
+Around = Callable[[], AbstractContextManager]
 Pullback = Callable[[Flags, Tensors, Tensors, Tensors], Sequence[Tensor]]
 
 
@@ -58,6 +60,7 @@ class FusedFunction:
         batched: Function | None = None,
         outputs: Sequence[Port] | None = None,
         identity: str | None = None,
+        around: Around = nullcontext,
     ) -> None:
         """Prepare a function; nothing is traced yet.
 
@@ -75,6 +78,7 @@ class FusedFunction:
             outputs: the output ports if they are known; by default those of the program.
             identity: a hexadecimal digest of all that the trace depends on; given, the program is
                 kept on disk.
+            around: makes a context to trace in.
         """
         self.inputs = tuple(inputs)
         self.like = None if like is None else tuple(like)
@@ -82,6 +86,7 @@ class FusedFunction:
         self.saves_outputs = pullback is not None
         self._fn, self._batched = fn, batched
         self._pullback, self._order, self._identity = pullback, order, identity
+        self._around = around
         self._lock = threading.RLock()
         self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
@@ -119,11 +124,15 @@ class FusedFunction:
             if program is None and self._identity is not None:
                 program = load_program(self._identity)
             if program is None:
-                program = _in_clean_thread(lambda: trace(self.sample, self.inputs))
+                program = _in_clean_thread(self._trace)
                 if self._identity is not None:
                     save_program(self._identity, program)
             self._program = program
             return program
+
+    def _trace(self) -> Program:
+        with self._around():
+            return trace(self.sample, self.inputs)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -274,6 +283,7 @@ class FusedFunction:
             batched=lambda *tensors: batched(*_expanded(ports, tensors)),
             outputs=outputs,
             identity=self._identity and digest(self._identity, kind, flags),
+            around=self._around,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import log
 from typing import Any
 
 import torch
@@ -83,6 +84,20 @@ def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) ->
             "Use a plain division."
         )
     return _map(graph.div, graph, x, y)
+
+
+def _logarithm(base: float) -> Rule:
+    return lambda graph, x: mul(graph, _map(partial(graph.unary, "log"), graph, x), 1 / log(base))
+
+
+def exp2(graph: Graph, x: Tensor) -> Tensor:
+    """Expressions 2 ** x."""
+    return _map(partial(graph.unary, "exp"), graph, mul(graph, x, log(2.0)))
+
+
+def hypot(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
+    """Expressions sqrt(x * x + y * y)."""
+    return _map(graph.sqrt, graph, add(graph, mul(graph, x, x), mul(graph, y, y)))
 
 
 def rsqrt(graph: Graph, x: Tensor) -> Tensor:
@@ -180,6 +195,16 @@ def mean(graph: Graph, x: Tensor, dim: Any = None, keepdim: bool = False, **_: A
     """Mean over dimensions."""
     sums = total(graph, x, dim, keepdim)
     return div(graph, sums, x.numel() // max(sums.numel(), 1))
+
+
+def var(
+    graph: Graph, x: Tensor, dim: Any = None, correction: float | None = 1, keepdim: bool = False
+) -> Tensor:
+    """Variance over dimensions, n - correction in its denominator."""
+    centred = sub(graph, x, mean(graph, x, dim if dim else range(x.ndim), keepdim=True))
+    sums = total(graph, mul(graph, centred, centred), dim, keepdim)
+    count = x.numel() // max(sums.numel(), 1) - (1 if correction is None else correction)
+    return div(graph, sums, float(count))
 
 
 def prod(graph: Graph, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
@@ -311,9 +336,9 @@ def index_put(
 
 
 _UNARY = {"reciprocal": "recip", "sgn": "sign"} | {
-    op: op for op in "sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p".split()
+    op: op
+    for op in "sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh".split()
 }
-_UNARY |= {"sinh": "sinh", "cosh": "cosh"}
 _BINARY = {"pow": "pow", "atan2": "atan2", "minimum": "min", "maximum": "max"}
 _COMPARE = {op: op for op in "lt le gt ge eq ne".split()}
 
@@ -336,6 +361,10 @@ RULES: dict[str, Rule] = {
     "mul": mul,
     "div": div,
     "rsqrt": rsqrt,
+    "log2": _logarithm(2.0),
+    "log10": _logarithm(10.0),
+    "exp2": exp2,
+    "hypot": hypot,
     "where": where,
     "masked_fill": masked_fill,
     "clamp": clamp,
@@ -356,6 +385,7 @@ RULES: dict[str, Rule] = {
     "zero": lambda graph, x: torch.zeros_like(x),
     "sum": total,
     "mean": mean,
+    "var": var,
     "prod": prod,
     "amax": _extreme("max"),
     "amin": _extreme("min"),

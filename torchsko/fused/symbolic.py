@@ -32,10 +32,11 @@ _MOVES = frozenset(
     narrow split split_with_sizes unbind chunk diagonal diag_embed cat stack index_select gather
     index flip roll clone repeat unfold lift_fresh lift_fresh_copy slice_backward
     select_backward diagonal_backward select_scatter slice_scatter diagonal_scatter
-    index_copy zeros_like empty_like new_zeros new_empty
+    index_copy zeros_like empty_like new_zeros new_empty broadcast_in_dim
     """.split()
 )
 aten = torch.ops.aten
+_PYTHON_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Python)
 
 _READS_VALUES = frozenset("_local_scalar_dense is_nonzero equal nonzero argmax argmin".split())
 _FACTORY_OPTIONS = frozenset("dtype layout device pin_memory memory_format".split())
@@ -98,8 +99,10 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return _SPECIAL[name](*args, **kwargs)
     is_in_place = name.endswith("_") and func._schema.is_mutable
     base = name.removesuffix("_") if is_in_place else name
+    if is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
+        return _reshape_in_place(func, getattr(aten, base), args, kwargs)
     if base in RULES or name in _MOVES:
-        first = next(x for x in _leaves((args, kwargs)) if isinstance(x, Symbolic))
+        first = next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
         result = _run_on_ids(first.graph, base, func, args, kwargs)
         if is_in_place:
             return _write(name, args[0], result)
@@ -111,14 +114,15 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def _leaves(x: Any) -> Iterator[Any]:
+def leaves(x: Any) -> Iterator[Any]:
+    """All that nested lists, tuples and dicts hold."""
     if isinstance(x, dict):
         x = tuple(x.values())
     if not isinstance(x, (list, tuple)):
         yield x
         return
     for y in x:
-        yield from _leaves(y)
+        yield from leaves(y)
 
 
 def _run_on_ids(
@@ -151,6 +155,15 @@ def _ids(graph: Graph, name: str, x: Any) -> Any:
             "line.\nSelect with torch.where instead."
         )
     return x
+
+
+def _reshape_in_place(func: Any, functional: Any, args: Any, kwargs: Any) -> Symbolic:
+    """An operation that gives a tensor another shape in place: its numbers, and PyTorch's own record."""
+    target, *rest = args
+    target.ids = functional(target.ids, *rest, **kwargs)
+    with torch._C._ExcludeDispatchKeyGuard(_PYTHON_KEYS):
+        func(target, *rest, **kwargs)
+    return target
 
 
 def _write(name: str, target: Any, ids: Tensor) -> Symbolic:

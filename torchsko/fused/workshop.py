@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from torchsko.algebra.tree import unknown_name
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction, Pullback, Tensors
+from torchsko.fused.register import Around, FusedFunction, Pullback, Tensors
 from torchsko.fused.saved import digest, identity_of
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
@@ -23,6 +24,8 @@ class Workshop:
 
     Attributes:
         parameters: names of the parameters that are inputs.
+        mechanism: what the kernels are made for; the parameters in it serve for their shapes only.
+        choices: the parameters and the order of derivatives, to make another by.
     """
 
     def __init__(self, mech: Mechanism, inputs: Sequence[str], order: int) -> None:
@@ -35,19 +38,20 @@ class Workshop:
         self.parameters = tuple(dict.fromkeys([*inputs, *batched]))
         _refuse_lost_gradients(mech, self.parameters)
         # Replaced by itself, a parameter is no longer assumed to be absent or aligned.
-        self._mech = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
+        self.mechanism = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
         blank = {
-            name: self._mech.mass.new_zeros(cast(tuple, self.shape(name)))
+            name: self.mechanism.mass.new_zeros(cast(tuple, self.shape(name)))
             for name in self.parameters
         }
-        self._identity = identity_of(self._mech.replace(**blank), self.parameters)
+        self._identity = identity_of(self.mechanism.replace(**blank), self.parameters)
         self._order = order
+        self.choices = (self.parameters, order)
         self._made: dict[Any, FusedFunction] = {}
         self._lock = threading.Lock()
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape of an argument for one sample, None if its name says nothing."""
-        mech = self._mech
+        mech = self.mechanism
         if name in PARAMETERS:
             sizes = (getattr(mech, s) if isinstance(s, str) else s for s in PARAMETERS[name])
             return tuple(sizes)
@@ -69,11 +73,12 @@ class Workshop:
         *,
         broadcasts: bool = True,
         name: str | None = None,
+        around: Around = nullcontext,
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
         ``broadcasts`` says that fn takes batches as it is; ``name`` tells it from others of this
-        package, and lets its program be kept on disk.
+        package, and lets its program be kept on disk; ``around`` is what it is traced in.
         """
         with self._lock:
             if key not in self._made:
@@ -91,6 +96,7 @@ class Workshop:
                     order=self._order,
                     batched=batched if broadcasts else None,
                     identity=name and self._identity and digest(self._identity, name, ports),
+                    around=around,
                 )
             return self._made[key]
 
@@ -98,7 +104,7 @@ class Workshop:
         """The mechanism with its parameters taken from the last tensors, then the other tensors."""
         num_states = len(tensors) - len(self.parameters)
         like = tensors[0]
-        mech = self._mech
+        mech = self.mechanism
         if mech.dtype != like.dtype:
             mech = mech.to(like.dtype)
         if mech.device != like.device:

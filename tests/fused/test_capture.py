@@ -1,0 +1,415 @@
+"""What a fused function reads from outside of its arguments is an input, or is refused: never stale."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import torchsko as ts
+from torchsko.errors import FusedError
+
+DEFAULT = torch.tensor(3.0)
+GLOBAL_GAIN = torch.tensor(1.5, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def slider():
+    """Two dofs: kernels of it are built in no time."""
+    return (
+        ts.MechanismBuilder("slider")
+        .link("cart", mass=1.0, inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
+        .joint("rail", "prismatic", child="cart", axis=[1, 0, 0])
+        .link("pole", mass=0.5, com=[0, 0, 0.4], inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
+        .joint("hinge", "revolute", child="pole", parent="cart", axis=[0, 1, 0])
+        .build()
+    )
+
+
+@pytest.fixture
+def states(slider):
+    return slider.random_state(4, generator=torch.Generator().manual_seed(0))
+
+
+def mlp(seed=0, *activations):
+    g = torch.Generator().manual_seed(seed)
+    layers = []
+    for activation in activations or (nn.Tanh(),):
+        layers += [nn.Linear(4 if not layers else 3, 3), activation]
+    net = nn.Sequential(*layers, nn.Linear(3, 2)).double()
+    for p in net.parameters():
+        p.data = torch.randn(p.shape, generator=g, dtype=p.dtype)
+    return net
+
+
+def driven(policy):
+    """One step under a policy, as users write it."""
+
+    def step(mech, q, qd):
+        tau = policy(torch.cat([q, qd], -1))
+        return qd + 0.01 * ts.forward_dynamics(mech, q, qd, tau)
+
+    return step
+
+
+def gradients(fn, states, policy):
+    leaves = [x.detach().clone().requires_grad_() for x in states]
+    y = fn(*leaves)
+    return y, torch.autograd.grad(y.sin().sum(), [*leaves, *policy.parameters()])
+
+
+def assert_same(fast, eager, states, policy):
+    mine, theirs = gradients(fast, states, policy), gradients(eager, states, policy)
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-11)
+
+
+def test_a_policys_weights_have_gradients_and_are_read_anew(slider, states):
+    policy = mlp()
+    step = driven(policy)
+    fast, eager = ts.fuse(step, slider), functools.partial(step, slider)
+    assert_same(fast, eager, states, policy)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    before = fast(*states)
+    fast(*states).sum().backward()
+    optimizer.step()
+    assert (fast(*states) - before).abs().max() > 1e-4
+    assert_same(fast, eager, states, policy)
+    policy.load_state_dict(mlp(1).state_dict())
+    assert_same(fast, eager, states, policy)
+    policy.load_state_dict(mlp(2).state_dict(), assign=True)
+    assert_same(fast, eager, states, policy)
+    policy[0].weight = nn.Parameter(mlp(3)[0].weight.detach())
+    assert_same(fast, eager, states, policy)
+    policy[0].weight.data = mlp(4)[0].weight.data
+    assert_same(fast, eager, states, policy)
+
+
+def test_functional_calls_and_ensembles_reach_the_weights(slider, states):
+    """A module is called with other weights, and with several at once."""
+
+    class Step(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.policy = mlp()
+            self.fast = ts.fuse(self.one, slider)
+
+        def one(self, mech, q, qd):
+            return driven(self.policy)(mech, q, qd)
+
+        def forward(self, q, qd):
+            return self.fast(q, qd)
+
+    step = Step()
+    several = [dict(mlp(seed).named_parameters(prefix="policy")) for seed in (5, 6)]
+    stacked = {name: torch.stack([w[name] for w in several]).detach() for name in several[0]}
+
+    def loss(weights):
+        return torch.func.functional_call(step, weights, states).sin().sum()
+
+    policy = mlp()
+
+    def eager(weights):
+        weights = {name.removeprefix("policy."): w for name, w in weights.items()}
+
+        def call(x):
+            return torch.func.functional_call(policy, weights, (x,))
+
+        return driven(call)(slider, *states).sin().sum()
+
+    mine = torch.func.vmap(torch.func.grad(loss))(stacked)
+    theirs = [torch.func.grad(eager)({k: w[i] for k, w in stacked.items()}) for i in range(2)]
+    for name, gradient in mine.items():
+        expected = torch.stack([each[name] for each in theirs])
+        torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-11)
+
+
+def test_closures_globals_defaults_and_containers_are_read_anew(slider, states, monkeypatch):
+    w = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    held = {"gains": [torch.tensor(0.5, dtype=torch.float64)]}
+
+    def fn(mech, q, qd, *, by=DEFAULT):
+        return w * q + GLOBAL_GAIN * qd + held["gains"][0] * by
+
+    fast = ts.fuse(fn, slider)
+
+    def check():
+        torch.testing.assert_close(fast(*states), fn(slider, *states), rtol=1e-14, atol=1e-14)
+
+    check()
+    w = torch.tensor([-1.0, 4.0], dtype=torch.float64)
+    check()
+    w.mul_(2)
+    held["gains"][0] = torch.tensor(7.0, dtype=torch.float64)
+    monkeypatch.setitem(globals(), "GLOBAL_GAIN", torch.tensor(-2.5, dtype=torch.float64))
+    check()
+
+
+class Feedback:
+    scale = torch.tensor(2.0, dtype=torch.float64)
+
+    def __init__(self):
+        self.gain = torch.tensor(3.0, dtype=torch.float64)
+
+    @property
+    def doubled(self):
+        return 2 * self.gain
+
+    def law(self, mech, q, qd):
+        return -self.doubled * q - self.scale * qd
+
+
+def test_bound_methods_and_their_classes_are_read_anew(slider, states, monkeypatch):
+    feedback = Feedback()
+    fast = ts.fuse(feedback.law, slider)
+    feedback.gain = torch.tensor(5.0, dtype=torch.float64)
+    monkeypatch.setattr(Feedback, "scale", torch.tensor(0.1, dtype=torch.float64))
+    torch.testing.assert_close(fast(*states), feedback.law(slider, *states))
+
+
+def test_a_module_is_a_function_too(slider, states):
+    class Law(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(2, dtype=torch.float64))
+
+        def forward(self, mech, q, qd):
+            return self.gain * q - qd
+
+    law = Law()
+    assert_same(ts.fuse(law, slider), lambda q, qd: law(slider, q, qd), states, law)
+
+
+def test_derivatives_within_the_function_reach_captured_tensors(slider, states):
+    policy = mlp()
+
+    def slope(mech, q, qd):
+        def value(q):
+            return policy(torch.cat([q, qd], -1)).square().sum()
+
+        return torch.func.grad(value)(q)
+
+    eager = torch.func.vmap(functools.partial(slope, slider))
+    assert_same(ts.fuse(slope, slider), eager, states, policy)
+
+
+def test_second_derivatives_reach_captured_tensors(slider, states):
+    policy = mlp()
+    step = driven(policy)
+
+    def curvature(fn):
+        y = fn(*states)
+        weights = list(policy.parameters())
+        first = torch.autograd.grad(y.sin().sum(), weights, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), weights)
+
+    mine, theirs = curvature(ts.fuse(step, slider)), curvature(functools.partial(step, slider))
+    torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-9)
+
+
+def test_a_fused_function_of_a_policy_compiles_whole(slider, states):
+    policy = mlp()
+    fast = ts.fuse(driven(policy), slider)
+    compiled = torch.compile(lambda q, qd: fast(q, qd), fullgraph=True, backend="aot_eager")
+    assert_same(compiled, fast, states, policy)
+    policy[0].weight = nn.Parameter(mlp(7)[0].weight.detach())
+    assert_same(compiled, fast, states, policy)
+
+
+# -- what must be refused ----------------------------------------------------------------------------
+
+
+def dropout(mech, q, qd):
+    return nn.functional.dropout(q, 0.5)
+
+
+def bernoulli(mech, q, qd):
+    return torch.bernoulli(torch.full_like(q, 0.5)) * qd
+
+
+def normal(mech, q, qd):
+    return q + torch.randn(2, dtype=q.dtype)
+
+
+def inherited(mech, q, qd):
+    return mech.random_state()[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "word"), [(dropout, "dropout"), (bernoulli, "bernoulli"), (normal, "randn"), (inherited, "rand")]
+)  # fmt: skip
+def test_random_draws_are_refused_by_name(slider, fn, word):
+    with pytest.raises(FusedError, match=rf"{word}.*\n.*repeat one draw"):
+        ts.fuse(fn, slider)
+
+
+def test_dropout_draws_in_training_only(slider, states):
+    policy = mlp(0, nn.Dropout(0.5))
+    with pytest.raises(FusedError, match="dropout"):
+        ts.fuse(driven(policy), slider)
+    policy.eval()
+    fast = ts.fuse(driven(policy), slider)
+    torch.testing.assert_close(fast(*states), driven(policy)(slider, *states))
+    policy.train()
+    with pytest.raises(FusedError, match="training mode of Dropout"):
+        fast(*states)
+
+
+def test_the_mode_of_layers_that_do_not_read_it_may_change(slider, states):
+    policy = mlp()
+    fast = ts.fuse(driven(policy), slider)
+    policy.eval()
+    torch.testing.assert_close(fast(*states), driven(policy)(slider, *states))
+
+
+def test_an_activation_that_is_replaced_is_noticed(slider, states):
+    policy = mlp()
+    fast = ts.fuse(driven(policy), slider)
+    policy[1] = nn.ReLU()
+    with pytest.raises(FusedError, match=r"policy\.1 has changed"):
+        fast(*states)
+
+
+def test_a_policy_that_is_replaced_is_noticed(slider, states):
+    policy = mlp()
+
+    def step(mech, q, qd):
+        return policy(torch.cat([q, qd], -1))
+
+    fast = ts.fuse(step, slider)
+    fast(*states)
+    policy = mlp(1)
+    with pytest.raises(FusedError, match="policy has changed"):
+        fast(*states)
+
+
+def test_weights_of_another_shape_are_noticed(slider, states):
+    gain = torch.ones(2, dtype=torch.float64)
+
+    def fn(mech, q, qd):
+        return gain * q
+
+    fast = ts.fuse(fn, slider)
+    gain = torch.ones(4, 2, dtype=torch.float64)
+    with pytest.raises(FusedError, match="gain is now"):
+        fast(*states)
+
+
+def test_ties_that_are_cut_are_noticed(slider, states):
+    first = second = torch.ones(2, dtype=torch.float64)
+
+    def fn(mech, q, qd):
+        return first * q + second * qd
+
+    fast = ts.fuse(fn, slider)
+    fast(*states)
+    second = 2 * first
+    with pytest.raises(FusedError, match="has changed"):
+        fast(*states)
+
+
+def test_integers_are_constants_that_must_not_change(slider, states):
+    order = torch.tensor([1, 0])
+
+    def fn(mech, q, qd):
+        return q[..., order]
+
+    fast = ts.fuse(fn, slider)
+    assert torch.equal(fast(*states), states[0][..., [1, 0]])
+    order.copy_(torch.tensor([0, 1]))
+    with pytest.raises(FusedError, match="order has changed"):
+        fast(*states)
+
+
+def test_another_mechanisms_numbers_are_constants_unless_they_learn(slider, states):
+    other = slider.replace(mass=2 * slider.mass)
+
+    def fn(mech, q, qd):
+        return ts.mass_matrix(other, q)
+
+    fast = ts.fuse(fn, slider)
+    torch.testing.assert_close(fast(*states), ts.mass_matrix(other, states[0]))
+    other = slider
+    with pytest.raises(FusedError, match="other has changed"):
+        fast(*states)
+    mass = slider.mass.clone().requires_grad_()
+    other = slider.replace(mass=mass)
+    fast = ts.fuse(fn, slider)
+    mine = torch.autograd.grad(fast(*states).sin().sum(), mass)
+    theirs = torch.autograd.grad(fn(slider, *states).sin().sum(), mass)
+    torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+
+def test_writes_into_tensors_from_outside_are_refused(slider):
+    count = torch.zeros((), dtype=torch.float64)
+
+    def fn(mech, q, qd):
+        count.add_(1)
+        return q * count
+
+    with pytest.raises(FusedError, match="writes into"):
+        ts.fuse(fn, slider)
+    assert count == 0
+
+
+def test_a_tensor_that_nothing_holds_is_refused(slider):
+    def source():
+        gain = torch.ones(2, dtype=torch.float64)
+        while True:
+            yield gain
+
+    gains = source()
+    next(gains)
+
+    def fn(mech, q, qd):
+        return q * next(gains)
+
+    with pytest.raises(FusedError, match="where it is kept"):
+        ts.fuse(fn, slider)
+
+
+def test_values_of_captured_tensors_are_not_read(slider, states):
+    gain = torch.ones((), dtype=torch.float64)
+
+    def branches(mech, q, qd):
+        return q if gain > 0 else qd
+
+    def lists(mech, q, qd):
+        return q * torch.tensor([gain.tolist()], dtype=q.dtype)
+
+    def numbers(mech, q, qd):
+        return q * gain.item()
+
+    for fn in (branches, lists, numbers):
+        with pytest.raises(FusedError, match="value"):
+            ts.fuse(fn, slider)(*states)
+
+
+def test_wider_types_are_refused_and_narrower_ones_widened(slider, states):
+    gain = torch.tensor(0.1)
+
+    def fn(mech, q, qd):
+        return q * gain
+
+    torch.testing.assert_close(ts.fuse(fn, slider)(*states), fn(slider, *states), rtol=0, atol=0)
+    gain = gain.double()
+    with pytest.raises(FusedError, match=r"gain is torch\.float64"):
+        ts.fuse(fn, slider.to(torch.float32))
+
+
+def test_copies_of_a_module_read_their_own_weights(slider, states):
+    class Step(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.policy = mlp()
+            self.fast = ts.fuse(self.one, slider)
+
+        def one(self, mech, q, qd):
+            return driven(self.policy)(mech, q, qd)
+
+    step = Step()
+    twin = copy.deepcopy(step)
+    torch.testing.assert_close(twin.fast(*states), step.fast(*states))
+    twin.policy.load_state_dict(mlp(8).state_dict())
+    assert_same(twin.fast, functools.partial(twin.one, slider), states, twin.policy)
+    assert_same(step.fast, functools.partial(step.one, slider), states, step.policy)

@@ -1,0 +1,191 @@
+"""Which tensors a function reads from outside of its arguments, and others in their place.
+
+`Watch` sees every operation below autograd and torch.func, and tells tensors that were made while it
+is on from those that were there before. `Swap` is above both, so that gradients reach what it puts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchsko.errors import FusedError
+from torchsko.fused.symbolic import Symbolic, leaves
+
+_READS = frozenset(
+    "item tolist numpy __array__ __bool__ __float__ __int__ __index__ __complex__ __dlpack__ data_ptr "
+    "storage untyped_storage".split()
+)
+_LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
+
+
+class Swap(TorchFunctionMode):
+    """Calls of PyTorch's functions with other tensors in the place of some.
+
+    Attributes:
+        called: name of the function that runs.
+        is_outside: whether a tensor is from outside of the function, as far as is known.
+    """
+
+    def __init__(self, old: Sequence[Tensor] = (), new: Sequence[Tensor] = ()) -> None:
+        super().__init__()
+        self._held = old  # their numbers stay theirs
+        self._new = {id(x): y for x, y in zip(old, new, strict=True)}
+        self.called = ""
+        self.is_outside: Callable[[Any], bool] = lambda x: False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", str(func))
+        self.called = f"{getattr(func, '__module__', None) or 'torch'}.{name}"
+        args, kwargs = self._swapped(args), self._swapped(kwargs or {})
+        if name in _READS and self._is_unknown(args[0]):
+            raise FusedError(
+                f"{name} reads a value within the function.\n"
+                "A kernel is a straight line: values are known only when it runs.\n"
+                "Replace branches on values by torch.where, and keep numbers in tensors."
+            )
+        return func(*args, **kwargs)
+
+    def _is_unknown(self, x: Any) -> bool:
+        return isinstance(_innermost(x), Symbolic) or self.is_outside(x)
+
+    def _swapped(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return self._new.get(id(x), x)
+        if isinstance(x, dict):
+            return {key: self._swapped(y) for key, y in x.items()}
+        if type(x) in (list, tuple):
+            return type(x)(self._swapped(y) for y in x)
+        return x
+
+
+def _innermost(x: Any) -> Any:
+    """What torch.func has wrapped."""
+    functorch = torch._C._functorch
+    while isinstance(x, Tensor) and functorch.is_functorch_wrapped_tensor(x):
+        x = functorch.get_unwrapped(x)
+    return x
+
+
+class Watch(TorchDispatchMode):
+    """Notes the tensors that operations read and that were neither known nor made meanwhile.
+
+    Args:
+        known: tensors to pass over, with all that share their memory.
+        swap: tells which function runs, for messages; None where nobody does.
+        traces: whether a tensor of real numbers that is not known is refused instead of noted.
+
+    Attributes:
+        met: the tensors.
+    """
+
+    def __init__(
+        self, known: Iterable[Tensor], swap: Swap | None = None, *, traces: bool = False
+    ) -> None:
+        super().__init__()
+        self._known = {key for x in known if (key := _memory(x)) is not None}
+        self._made: dict[int, Tensor] = {}  # held, so that numbers and memory stay theirs
+        self._swap, self._traces = swap or Swap(), traces
+        self._swap.is_outside = self._is_outside
+        self.met: dict[int, Tensor] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operation imports torch._dynamo, which takes seconds
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise FusedError(_random(self._swap.called or f"torch.{name}", name))
+        if name in _LIFTS:
+            self._note_made(leaves(args))
+        else:
+            for x in leaves((args, kwargs)):
+                if self._is_outside(x):
+                    self._meet(x, name)
+        if func._schema.is_mutable:
+            self._refuse_writes(func, args, kwargs)
+        result = func(*args, **kwargs)
+        self._note_made(leaves(result))
+        return result
+
+    def _is_outside(self, x: Any) -> bool:
+        if not isinstance(x, Tensor) or isinstance(x, Symbolic):
+            return False
+        return id(x) not in self._made and _memory(x) not in self._known
+
+    def _note_made(self, tensors: Iterable[Any]) -> None:
+        outside = {_memory(x) for x in self.met.values()}
+        for x in tensors:
+            if isinstance(x, Tensor):
+                self._made[id(x)] = x
+                key = _memory(x)
+                if key is not None and key not in outside:
+                    self._known.add(key)
+
+    def _meet(self, x: Tensor, name: str) -> None:
+        if id(x) in self.met:
+            return
+        if self._traces and x.is_floating_point():
+            raise FusedError(
+                f"{self._swap.called or name} got a tensor {tuple(x.shape)} from outside of the "
+                "function, by a way that a kernel cannot follow.\n"
+                "As a constant it would keep today's values for ever.\n"
+                "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)})."
+            )
+        self.met[id(x)] = x
+
+    def _refuse_writes(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Refuse an operation that changes a tensor from outside."""
+        arguments = func._schema.arguments
+        given = [*zip(arguments, args, strict=False)]
+        given += [(a, kwargs[a.name]) for a in arguments if a.name in kwargs]
+        outside = {_memory(x) for x in self.met.values()}
+        for argument, x in given:
+            is_written = argument.alias_info is not None and argument.alias_info.is_write
+            if is_written and isinstance(x, Tensor) and _memory(x) in outside:
+                raise FusedError(
+                    f"{self._swap.called or func} writes into a tensor {tuple(x.shape)} from outside "
+                    "of the function.\nA kernel returns results and changes nothing.\n"
+                    "Return the new value, and assign it after the call."
+                )
+
+
+def _memory(x: Tensor) -> int | None:
+    """A number of the memory behind a tensor; None where there is none, or none to tell."""
+    if isinstance(x, Symbolic):
+        return None
+    try:
+        with torch._C.DisableTorchFunction():  # no call of the function's own
+            return x.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _random(called: str, name: str) -> str:
+    what = called.removeprefix("torch.nn.functional.").removeprefix("torch.")
+    advice = "Draw outside, and pass it as an argument: ts.fuse(fn, mech, shapes={'noise': (...)})."
+    if "dropout" in called or "dropout" in name:
+        advice = "Call .eval() on the module, or draw the mask outside and pass it as an argument."
+    return (
+        f"{what} draws random numbers within the function.\n"
+        f"A kernel would repeat one draw for ever.\n{advice}"
+    )
+
+
+def constants_of(x: Any) -> Iterator[Tensor]:
+    """All tensors in an object of dataclasses, tuples, lists and dicts."""
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, dict):
+        yield from (t for y in x.values() for t in constants_of(y))
+    elif isinstance(x, (list, tuple)):
+        yield from (t for y in x for t in constants_of(y))
+    elif hasattr(x, "__dataclass_fields__") and not isinstance(x, type):
+        yield from (t for name in x.__dataclass_fields__ for t in constants_of(getattr(x, name)))
