@@ -44,7 +44,7 @@ def random_model(
     """A model of these block sizes with well-conditioned random blocks, some weights singular.
 
     With `mixed` every field has batch dimensions of its own that broadcast to `batch`; with
-    `orthonormal` the rows of every H are, and the model says so.
+    `orthonormal` the rows of every H are, and the model says so: its E is H.
     """
     g = torch.Generator().manual_seed(seed)
     n = range(tree.num_nodes)
@@ -74,7 +74,19 @@ def random_model(
         [x.square() for x in S] if armature else None,
     )
     edges = DenseEdges(model.edge_weight.dense(), scalar)
-    return replace(model, edge_weight=edges, orthonormal=orthonormal and not armature)
+    return replace(model, edge_weight=edges, straight=model.joint_map if orthonormal else None)
+
+
+@st.composite
+def straightened(draw: st.DrawFn, models: st.SearchStrategy[SKOModel]) -> SKOModel:
+    """A model whose E(k) is, row by row, the dual (H H*)^-1 H of H(k) or zero."""
+    model = draw(models)
+    H = model.joint_map
+    used = ~model.layout.dofs.padding[..., None]
+    gram = H @ H.mT + torch.diag_embed((~used).to(H.dtype)[..., 0])
+    chosen = [draw(st.booleans()) for _ in range(used.numel())]
+    rows = used & torch.tensor(chosen).reshape(used.shape)
+    return replace(model, straight=torch.where(rows, torch.linalg.solve(gram, H), 0.0))
 
 
 def _rows(x: Tensor, orthonormal: bool) -> Tensor:

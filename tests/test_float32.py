@@ -86,11 +86,39 @@ def worst_error(mech: ts.Mechanism) -> float:
     return float(((single - exact).abs().amax(-1) / largest).max())
 
 
+def armed(mech: ts.Mechanism, joints: slice, armature: float) -> ts.Mechanism:
+    """The mechanism with this armature at some of its joints, none at the others."""
+    S = torch.zeros(mech.num_dof, dtype=torch.float64)
+    return mech.replace(armature=S.index_fill(0, torch.arange(mech.num_dof)[joints], armature))
+
+
+def tilted(mech: ts.Mechanism) -> ts.Mechanism:
+    """The mechanism with every axis in a direction of its own, no coordinate axis."""
+    g = torch.Generator().manual_seed(0)
+    axis = torch.randn(mech.num_bodies, 3, generator=g, dtype=torch.float64)
+    return mech.replace(axis=torch.nn.functional.normalize(axis, dim=-1))
+
+
 ROBOTS = {
     "arm": (lambda: ts.load(ts.robots.panda), 7, 1e-5),
     "humanoid": (lambda: humanoid(floating=False), 30, 1e-5),
     "floating humanoid": (lambda: humanoid(floating=True), 36, 1e-5),
-    "chain": (lambda: chain(64), 64, 1e-4),
+    "chain": (lambda: chain(64), 64, 3e-6),
+    "chain, armature on one joint": (lambda: armed(chain(64), slice(10, 11), 0.05), 64, 3e-6),
+    "chain, small armature on one": (lambda: armed(chain(64), slice(10, 11), 1e-3), 64, 3e-6),
+    "chain, armature on all": (lambda: armed(chain(64), slice(None), 0.05), 64, 3e-6),
+    "chain, small armature on all": (lambda: armed(chain(64), slice(None), 1e-3), 64, 3e-6),
+    "tilted chain": (lambda: tilted(chain(64)), 64, 5e-6),
+    "tilted chain, armature on one": (
+        lambda: armed(tilted(chain(64)), slice(10, 11), 0.05),
+        64,
+        5e-6,
+    ),
+    "tilted chain, armature on all": (
+        lambda: armed(tilted(chain(64)), slice(None), 1e-3),
+        64,
+        5e-6,
+    ),
 }
 
 

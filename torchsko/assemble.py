@@ -75,8 +75,8 @@ def assemble(
         coriolis + base,
         gyro,
         armature=armature,
-        orthonormal=mech.orthonormal,
-        aligned=mech.aligned and mech.joints.unit_rows,
+        straight=straight_rows(mech, H),
+        aligned=aligned_joints(mech),
     )
 
 
@@ -174,6 +174,25 @@ def body_velocities(
     bias = joint_bias_accels(mech, q, qd)
     coriolis = cross_motion(V, rate)
     return V, coriolis if bias is None else coriolis + bias[..., None]
+
+
+def straight_rows(mech: Mechanism, joint_map: Tensor) -> Tensor:
+    """H of the joints where its rows are orthonormal, zero at others, `[*batch, n, d, 6]`."""
+    if mech.joints.orthonormal:
+        return joint_map
+    parts = [
+        mech.axis.new_full((group.bodies.shape[0], 1, 1), float(group.kind.orthonormal))
+        for group in mech.joints.groups
+    ]
+    return joint_map * mech.joints.nodes(parts, -3)
+
+
+def aligned_joints(mech: Mechanism) -> tuple[bool, ...]:
+    """For each joint, whether the rows that `straight_rows` gives are unit vectors, or zero."""
+    return tuple(
+        not kind.orthonormal or (kind.unit_rows and (mech.aligned or not kind.has_axis))
+        for kind in mech.joints.kinds
+    )
 
 
 def gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:

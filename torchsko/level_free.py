@@ -29,7 +29,13 @@ from torchsko.algebra import logdepth
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.hinge import spread
 from torchsko.algebra.model import SKOModel
-from torchsko.assemble import joint_bias_accels, joint_maps, joint_poses
+from torchsko.assemble import (
+    aligned_joints,
+    joint_bias_accels,
+    joint_maps,
+    joint_poses,
+    straight_rows,
+)
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import cross
@@ -83,8 +89,8 @@ def assemble_level_free(
         a,
         b,
         armature=layout.dofs.pack(mech.armature[..., None]) if mech.has_armature else None,
-        orthonormal=mech.orthonormal,
-        aligned=mech.aligned and mech.joints.unit_rows,
+        straight=straight_rows(mech, H),
+        aligned=aligned_joints(mech),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import final
 
@@ -34,14 +34,12 @@ class RigidEdges(EdgeWeight):
             `[*batch, n, 3, 3]` or `[*batch, n, 3]`, None for the identity or zero.
         axis: joint axes, `[*batch, n, 3]`.
         aligned: for each node, whether its joint moves about or along one coordinate axis.
-        freedom: joint maps H whose directions are annihilated first, `[n, d, 6]`.
         scalar: always True.
     """
 
     pose: tuple[Tensor | None, Tensor | None, Tensor, Tensor]
     axis: Tensor
     aligned: tuple[bool, ...]
-    freedom: Tensor | None = None
     scalar: bool = True  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
@@ -56,14 +54,12 @@ class RigidEdges(EdgeWeight):
     def up(self, y: Tensor) -> Tensor:
         """A y."""
         turn, shift, rotation, position = self.pose
-        if self.freedom is not None:
-            y = y - self.freedom.mT @ (self.freedom @ y)
         y = y if turn is None else rotate_vector(turn, y)
         y = y if shift is None else translate_force(shift, y)
         return translate_force(position, rotate_vector(rotation, y))
 
     def down(self, x: Tensor) -> Tensor:
-        """A* x; the joint directions are not annihilated here."""
+        """A* x."""
         turn, shift, rotation, position = self.pose
         x = rotate_vector(rotation.mT, translate_motion(position, x))
         x = x if shift is None else translate_motion(shift, x)
@@ -72,25 +68,17 @@ class RigidEdges(EdgeWeight):
     def congruence(self, P: Tensor) -> Tensor:
         """A P A*."""
         turn, shift, rotation, position = self.pose
-        if self.freedom is not None:
-            keep = torch.eye(6, dtype=P.dtype, device=P.device) - self.freedom.mT @ self.freedom
-            P = keep @ P @ keep
         if turn is not None:
             about_axis = all(self.aligned)
             P = turn_inertia(self.axis, turn, P) if about_axis else rotate_inertia(turn, P)
         P = P if shift is None else translate_inertia(shift, P)
         return translate_inertia(position, rotate_inertia(rotation, P))
 
-    def annihilating(self, joint_map: Tensor, *, aligned: bool) -> RigidEdges:
-        """A (I - H* H)."""
-        return replace(self, freedom=joint_map)
-
     def split(self, sizes: Sequence[int]) -> Sequence[RigidEdges]:
         """One object per run of nodes."""
         runs = tuple(sizes)
         turn, shift, rotation, position = self.pose
         absent = (None,) * len(runs)
-        freedom = absent if self.freedom is None else self.freedom.split(runs, -3)
         parts = zip(
             absent if turn is None else turn.split(runs, -3),
             absent if shift is None else shift.split(runs, -2),
@@ -100,7 +88,7 @@ class RigidEdges(EdgeWeight):
         )
         axis, ends = self.axis.split(runs, -2), accumulate(runs)
         aligned = [self.aligned[end - n : end] for n, end in zip(runs, ends, strict=True)]
-        return [RigidEdges(*run) for run in zip(parts, axis, aligned, freedom, strict=True)]
+        return [RigidEdges(*run) for run in zip(parts, axis, aligned, strict=True)]
 
     def select(self, nodes: Tensor) -> RigidEdges:
         """The weights at these positions."""
@@ -109,10 +97,9 @@ class RigidEdges(EdgeWeight):
         shift = None if shift is None else shift.index_select(-2, nodes)
         rotation = rotation.index_select(-3, nodes)
         position = position.index_select(-2, nodes)
-        freedom = None if self.freedom is None else self.freedom.index_select(-3, nodes)
         axis = self.axis.index_select(-2, nodes)
         # Which joints these are stands in a tensor: the general form serves all.
-        return RigidEdges((turn, shift, rotation, position), axis, (False,), freedom)
+        return RigidEdges((turn, shift, rotation, position), axis, (False,))
 
     def dense(self) -> Tensor:
         """The matrices `[*batch, n, 6, 6]`."""

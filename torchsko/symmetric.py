@@ -18,6 +18,11 @@ def mirror(x: Tensor, *, scalar: bool) -> Tensor:
     return x.triu() + x.triu(1).mT if scalar else x
 
 
+def symmetric_part(x: Tensor, *, scalar: bool) -> Tensor:
+    """(x + x*) / 2 of a matrix that is symmetric but for rounding; scalar form as in `mirror`."""
+    return mirror(x, scalar=True) if scalar else (x + x.mT) / 2
+
+
 def ldl(D: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Elimination of a symmetric positive definite matrix, D = L diag(pivot) L*, unpivoted.
 

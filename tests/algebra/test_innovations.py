@@ -6,7 +6,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import BATCHES, agree, dense_bias, dense_mass_matrix, random_model, sko_models
+from strategies import (
+    BATCHES,
+    agree,
+    dense_bias,
+    dense_mass_matrix,
+    random_model,
+    sko_models,
+    straightened,
+)
 
 from torchsko.algebra.articulated import articulated_operators, operators
 from torchsko.algebra.innovations import innovations
@@ -136,9 +144,10 @@ def test_a_vector_is_one_column(action, model):
     agree(each, act(x, columns=True))
 
 
-@given(sko_models(armature=False, orthonormal=True, mixed=True))
-def test_exact_zeros_along_orthonormal_hinges_change_no_result(model):
-    exact, plain = innovations(model), innovations(replace(model, orthonormal=False))
+@given(straightened(sko_models(mixed=True, min_dofs=0)), st.booleans())
+def test_what_is_written_along_hinges_changes_no_result(model, scalar):
+    model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
+    exact, plain = innovations(model), innovations(replace(model, straight=None))
     x = columns(model)
     for action in ACTIONS:
         agree(

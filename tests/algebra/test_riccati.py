@@ -9,13 +9,17 @@ rest.
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
 import torch
 from hypothesis import given
-from strategies import agree, dense_riccati, sko_models
+from hypothesis import strategies as st
+from strategies import agree, dense_riccati, random_model, sko_models, straightened
 
 from torchsko.algebra.articulated import articulated_operators, operators
+from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati import crossing_weight, solve_riccati
+from torchsko.algebra.riccati import solve_riccati
+from torchsko.algebra.tree import Tree
 
 ANY = sko_models(mixed=True, min_dofs=0)
 BARE = sko_models(mixed=True, min_dofs=0, armature=False)
@@ -252,15 +256,38 @@ def test_with_an_armature_the_innovations_share_the_hinge_inertia_with_it(model)
     same(x.A @ x.M @ x.A.T @ x.H.T, through + x.A @ x.K @ x.S)
 
 
-@given(sko_models(armature=False, orthonormal=True, mixed=True))
-def test_orthonormal_joint_maps_annihilate_exactly_what_cancels_otherwise(model):
-    plain, exact = replace(model, orthonormal=False), model
-    one, other = solve_riccati(plain), solve_riccati(exact)
-    for mine, its in zip(vars(one).values(), vars(other).values(), strict=True):
+@given(straightened(sko_models(mixed=True, min_dofs=0)), st.booleans())
+def test_what_is_written_along_hinges_is_what_the_recursion_comes_to(model, scalar):
+    model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
+    plain = solve_riccati(replace(model, straight=None))
+    for mine, its in zip(vars(plain).values(), vars(solve_riccati(model)).values(), strict=True):
         for x, y in zip(mine, its, strict=True):
             agree(x, y, 1e-9)
-    weight = crossing_weight(exact).dense() @ model.joint_map.mT
-    agree(weight, torch.zeros_like(weight), 1e-14)
+
+
+@pytest.mark.parametrize("armature", [False, True])
+@pytest.mark.parametrize("aligned", [False, True])
+def test_in_single_precision_inertia_across_a_hinge_is_gain_times_armature_along_it(
+    aligned, armature
+):
+    tree = Tree.from_parents([-1, 0, 1, 1, 3, 4])
+    model = random_model(tree, [6] * 6, [1, 2, 1, 3, 1, 2], (50,), 3, armature, orthonormal=True)
+    if aligned:
+        units = torch.eye(6, dtype=torch.float64).expand(6, 6, 6)[:, :3]
+        H = torch.where(model.layout.dofs.padding[..., None], 0.0, units)
+        model = replace(model, joint_map=H, straight=H, aligned=(True,) * 6)
+    fields = ("joint_map", "straight", "inertia", "armature")
+    single = {name: getattr(model, name) for name in fields}
+    single = {name: None if x is None else x.float() for name, x in single.items()}
+    model = replace(model, edge_weight=DenseEdges(model.edge_weight.dense().float()), **single)
+    found, H = solve_riccati(model), model.layout.split_dofs(model.joint_map, -2)
+    S = None if model.armature is None else model.layout.split_dofs(model.armature, -2)
+    for depth, (P_plus, G) in enumerate(zip(found.art_inertia_plus, found.gain, strict=True)):
+        wanted = torch.zeros_like(G) if S is None else G * S[depth].mT
+        error = P_plus @ H[depth].mT - wanted
+        size = float(P_plus.abs().max())
+        assert float(error.abs().max()) <= (0.0 if aligned and not armature else 4e-7 * size)
+        assert torch.equal(P_plus, P_plus.mT)
 
 
 @given(sko_models(mixed=True, scalar=True))

@@ -16,6 +16,7 @@ from strategies import (
     random_mechanism,
     random_model,
     sko_models,
+    straightened,
 )
 
 import torchsko as ts
@@ -25,7 +26,7 @@ from torchsko.algebra.tree import Tree
 from torchsko.errors import MechanismError, TorchskoError
 
 ANY = sko_models(max_nodes=12, mixed=True)
-STRAIGHT = sko_models(max_nodes=12, orthonormal=True, armature=False)
+STRAIGHT = straightened(sko_models(max_nodes=12, mixed=True))
 SHAPES = {
     "chain": [*range(-1, 10)],
     "star": [-1, 0, 0, 0, 0],
@@ -78,7 +79,7 @@ def test_the_inertia_across_a_hinge_has_exact_zeros_where_rows_of_h_are_unit_vec
     tree = Tree.from_parents(SHAPES["forest"])
     model = random_model(tree, [3] * 6, [1] * 6)
     units = torch.eye(3, dtype=torch.float64)[[0, 2, 1, 1, 0, 2]][:, None, :]
-    model = replace(model, joint_map=units, orthonormal=True)
+    model = replace(model, joint_map=units, straight=units, aligned=(True,) * 6)
     (P_plus,) = solve_riccati_scan(model).art_inertia_plus
     assert not (units @ P_plus).any()
 

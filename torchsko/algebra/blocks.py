@@ -31,6 +31,8 @@ class Blocks:
         coriolis_accel: a(k), `[*batch, m_k, 1]`.
         gyro_force: b(k), `[*batch, m_k, 1]`.
         armature: S(k), `[*batch, d_k, 1]`, or None for zero.
+        straight: E(k), `[*batch, d_k, m_k]`, or None (see `SKOModel`).
+        aligned: whether rows of E(k) are unit vectors, or zero.
         dof_places: where the dofs of node k stand in dof vectors.
         scalar: whether the model is written to be traced (see `torchsko.symmetric`).
     """
@@ -41,6 +43,8 @@ class Blocks:
     coriolis_accel: list[Tensor]
     gyro_force: list[Tensor]
     armature: list[Tensor] | None
+    straight: list[Tensor] | None
+    aligned: list[bool]
     dof_places: list[tuple[int, ...]]
     scalar: bool
 
@@ -56,8 +60,10 @@ class Blocks:
             [b[..., 0] for b in self.gyro_force],
             None if S is None else [s[..., 0] for s in S],
             self.dof_places,
+            self.straight,
         )
-        return replace(made, edge_weight=DenseEdges(made.edge_weight.dense(), self.scalar))
+        weight = DenseEdges(made.edge_weight.dense(), self.scalar)
+        return replace(made, edge_weight=weight, aligned=tuple(self.aligned))
 
 
 def blocks_of(model: SKOModel) -> Blocks:
@@ -79,6 +85,8 @@ def blocks_of(model: SKOModel) -> Blocks:
         coriolis_accel=cut(model.coriolis_accel, m, one),
         gyro_force=cut(model.gyro_force, m, one),
         armature=None if model.armature is None else cut(model.armature, d, one),
+        straight=None if model.straight is None else cut(model.straight, d, m),
+        aligned=list(model.aligned),
         dof_places=list(layout.dofs.places),
         scalar=model.scalar,
     )

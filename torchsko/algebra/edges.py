@@ -48,15 +48,6 @@ class EdgeWeight(ABC):
         """A P A* for symmetric P: `[*, n, m_k, m_k]` to `[*, n, m_p, m_p]`."""
 
     @abstractmethod
-    def annihilating(self, joint_map: Tensor, *, aligned: bool) -> EdgeWeight:
-        """The weight A (I - H* H) for joint maps with orthonormal rows.
-
-        Args:
-            joint_map: H, `[*, n, d, m]`.
-            aligned: every row is a unit vector of the coordinates.
-        """
-
-    @abstractmethod
     def split(self, sizes: Sequence[int]) -> Sequence[EdgeWeight]:
         """The weights of consecutive runs of nodes."""
 
@@ -99,13 +90,6 @@ class DenseEdges(EdgeWeight):
         """A P A*."""
         # P is symmetric; read as P* the small product runs along rows, 1.8 times faster on a CPU.
         return (self.weight @ P.mT) @ self.weight.mT
-
-    def annihilating(self, joint_map: Tensor, *, aligned: bool) -> DenseEdges:
-        """A (I - H* H)."""
-        H = joint_map
-        if aligned:
-            return DenseEdges(self.weight * (1 - H.square().sum(-2, keepdim=True)), self.scalar)
-        return DenseEdges(self.weight - (self.weight @ H.mT) @ H, self.scalar)
 
     def split(self, sizes: Sequence[int]) -> Sequence[DenseEdges]:
         """One object per run of nodes."""
@@ -154,11 +138,6 @@ class LevelEdges(EdgeWeight):
     def congruence(self, P: Tensor) -> Tensor:
         """A P A*."""
         return join([run.congruence(part) for run, part in self._with(P)])
-
-    def annihilating(self, joint_map: Tensor, *, aligned: bool) -> LevelEdges:
-        """A (I - H* H)."""
-        runs = [run.annihilating(part, aligned=aligned) for run, part in self._with(joint_map)]
-        return LevelEdges(tuple(runs), self.sizes)
 
     def split(self, sizes: Sequence[int]) -> Sequence[EdgeWeight]:
         """The runs themselves, or other ones cut from the joined matrices."""

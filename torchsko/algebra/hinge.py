@@ -22,6 +22,16 @@ def project(H: Tensor, y: Tensor) -> Tensor:
     return (H.mT * y).sum(-2, keepdim=True) if H.shape[-2] == 1 else H @ y
 
 
+def times(G: Tensor, x: Tensor) -> Tensor:
+    """G x: dof columns `[*, n, d, r]` to node columns `[*, n, m, r]`, for gains `[*, n, m, d]`."""
+    return G * x if G.shape[-1] == 1 else G @ x
+
+
+def times_rows(C: Tensor, E: Tensor) -> Tensor:
+    """C E of columns `[*, n, m, d]` and rows `[*, n, d, m]`."""
+    return C * E if E.shape[-2] == 1 else C @ E
+
+
 def spread_all(layout: Layout, H: Tensor, x: Tensor) -> Tensor:
     """H* x for all nodes, packed; padded dofs are left out level by level."""
     if layout.dofs.width == 1:

@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.algebra.edges import EdgeWeight
-from torchsko.algebra.hinge import apply_blocks, join, project, spread, spread_all
+from torchsko.algebra.hinge import apply_blocks, join, project, spread, times
+from torchsko.algebra.hinge_step import HingeStep, hinge_steps
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati import ArticulatedInertias, crossing_weight, solve_riccati
+from torchsko.algebra.riccati import ArticulatedInertias, solve_riccati
 from torchsko.errors import ShapeError
 from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
 
@@ -47,12 +47,12 @@ class Innovations:
     Attributes:
         model: the model factored.
         riccati: its articulated inertias.
-        crossing: the weight that carries P+ and z+ across hinges (see `riccati.crossing_weight`).
+        hinges: what the hinges of each level do (see `hinge_step`).
     """
 
     model: SKOModel
     riccati: ArticulatedInertias
-    crossing: EdgeWeight
+    hinges: tuple[HingeStep, ...]
 
     def solve(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """M^-1 x = [I - H psi K]* D^-1 [I - H psi K] x, shape of x.
@@ -181,24 +181,17 @@ class Innovations:
 
     def _gather_innovations(self, T: Tensor, bias: Sequence[Tensor] | None) -> list[Tensor]:
         """Innovations eps = [I - H psi K] T; with bias p(k) = P a + b, less H psi p."""
-        layout, G = self.model.layout, self.riccati.gain
-        T_levels, H = self._levels(T)
-        edges = self.crossing.split(layout.level_sizes)
-        # Where the crossing weight annihilates the hinge, the force along it is T, known beforehand.
-        straight = (
-            layout.split(self.model.edge_weight.up(spread_all(layout, self.model.joint_map, T)))
-            if self.model.orthonormal
-            else None
-        )
+        layout, D, G = self.model.layout, self.riccati.hinge_inertia, self.riccati.gain
+        T_levels = layout.split_dofs(T, -2)
+        edges = self.model.edge_weight.split(layout.level_sizes)
         eps: list[Tensor] = []
         received: Tensor | None = None
-        for depth in reversed(range(len(H))):
-            z = received if bias is None else _add(received, bias[depth])
-            eps.append(T_levels[depth] if z is None else T_levels[depth] - project(H[depth], z))
+        for depth, hinge in reversed(list(enumerate(self.hinges))):
+            z, given = received if bias is None else _add(received, bias[depth]), T_levels[depth]
+            eps.append(given if z is None else given - project(hinge.joint_map, z))
             if depth:
-                handed = edges[depth].up(_add(z, _times(G[depth], eps[-1])))
-                handed = _add(None if straight is None else straight[depth], handed)
-                received = layout.links[depth].sum_to_parents(handed)
+                z_plus = hinge.carry(z, given, eps[-1], D[depth], G[depth])
+                received = layout.links[depth].sum_to_parents(edges[depth].up(z_plus))
         return eps[::-1]
 
     def _scatter_accelerations(
@@ -264,7 +257,7 @@ class Innovations:
             eps = spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar) @ x_levels[depth]
             y.append(_add(None if z is None else project(H[depth], z), eps))
             if depth:
-                handed = edges[depth].up(_add(z, self.riccati.gain[depth] @ eps))
+                handed = edges[depth].up(_add(z, times(self.riccati.gain[depth], eps)))
                 z = layout.links[depth].sum_to_parents(handed)
         return y[::-1]
 
@@ -298,11 +291,6 @@ def smallest_eigenvalue(D: Tensor, padding: Tensor) -> Tensor:
     return torch.where(finite, smallest, torch.where(padding.all(-1), torch.inf, torch.nan))
 
 
-def _times(G: Tensor, eps: Tensor) -> Tensor:
-    """G eps, elementwise for one freedom."""
-    return G * eps if G.shape[-1] == 1 else G @ eps
-
-
 def _add(x: Tensor | None, y: Tensor) -> Tensor:
     """Sum of two terms of which the first may be absent."""
     return y if x is None else x + y
@@ -317,5 +305,5 @@ def innovations(model: SKOModel) -> Innovations:
 
     Reference: Jain 2011 Part II, Lemma 11.
     """
-    crossing = crossing_weight(model)
-    return Innovations(model, solve_riccati(model, crossing), crossing)
+    hinges = hinge_steps(model)
+    return Innovations(model, solve_riccati(model, hinges), hinges)

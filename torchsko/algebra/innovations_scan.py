@@ -21,10 +21,10 @@ from torch import Tensor
 
 from torchsko.algebra import logdepth
 from torchsko.algebra.hinge import apply_blocks, project, spread
+from torchsko.algebra.hinge_step import packed_hinges
 from torchsko.algebra.innovations import Innovations, smallest_eigenvalue
 from torchsko.algebra.logdepth import Powers
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati import crossing_weight
 from torchsko.algebra.riccati_scan import solve_riccati_scan
 from torchsko.symmetric import factor_solve, spd_factor, spd_solve
 
@@ -53,11 +53,10 @@ class ScannedInnovations(Innovations):
 
     def _innovations(self, T: Tensor, bias: Tensor | None) -> Tensor:
         """Innovations eps = [I - H psi K] T; with bias p = P a + b, less H psi p."""
-        jumps, H, G = self.model.layout.jumps, self.model.joint_map, self.riccati.gain[0]
-        crossed = G @ T
-        if self.model.orthonormal:
-            # Along the hinge G T is T itself: written so, not as a product that comes to it.
-            crossed = crossed + spread(H, T - project(H, crossed))
+        jumps, H = self.model.layout.jumps, self.model.joint_map
+        crossed = self.hinges[0].carry(
+            None, T, T, self.riccati.hinge_inertia[0], self.riccati.gain[0]
+        )
         source = logdepth.step_up(jumps, self.powers, crossed)
         z = logdepth.gather(jumps, self.art_powers, source if bias is None else source + bias)
         return T - project(H, z)
@@ -119,10 +118,9 @@ def scanned_innovations(
     Reference: Jain 2011, Part II, Lemma 11; Sarkka and Garcia-Fernandez 2021, Temporal parallelization,
     filtering operator.
     """
-    riccati, jumps, H = solve_riccati_scan(model, accumulate), model.layout.jumps, model.joint_map
-    A, crossing = model.edge_weight.dense(), crossing_weight(model)
-    identity = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    art_weight = crossing.dense() @ (identity - riccati.gain[0] @ H)
+    riccati, jumps = solve_riccati_scan(model, accumulate), model.layout.jumps
+    A, hinges = model.edge_weight.dense(), packed_hinges(model)
+    art_weight = A @ hinges.passing(riccati.hinge_inertia[0], riccati.gain[0])
     return ScannedInnovations(
-        model, riccati, crossing, logdepth.powers(jumps, A), logdepth.powers(jumps, art_weight)
+        model, riccati, (hinges,), logdepth.powers(jumps, A), logdepth.powers(jumps, art_weight)
     )

@@ -47,10 +47,12 @@ class SKOModel:
         coriolis_accel: a, `[*batch, n, m, 1]`.
         gyro_force: b, `[*batch, n, m, 1]`.
         armature: S, `[*batch, n, d, 1]`, or None for zero.
-        orthonormal: the rows of every H are orthonormal and there is no armature. The recursions then
-            carry P+ and z+ across a hinge with exact zeros along its freedom, which is worth two
-            orders of magnitude in float32 on long chains.
-        aligned: those rows are moreover unit vectors of the coordinates.
+        straight: E, `[*batch, n, d, m]`, rows with E(k) H*(k) = I, or zero: what the recursions may use
+            to write P+ and z+ along a hinge exactly, worth two digits in float32 on long chains (see
+            `hinge_step`). It is H where its rows are orthonormal; a node with zero rows goes without,
+            as every node does with None.
+        aligned: for each node in the tree's order, whether its rows of E are unit vectors of the
+            coordinates, or zero: the same result for fewer operations where a whole level is.
     """
 
     layout: Layout
@@ -60,8 +62,8 @@ class SKOModel:
     coriolis_accel: Tensor
     gyro_force: Tensor
     armature: Tensor | None = None
-    orthonormal: bool = False
-    aligned: bool = False
+    straight: Tensor | None = None
+    aligned: tuple[bool, ...] = ()
 
     @property
     def tree(self) -> Tree:
@@ -97,6 +99,7 @@ class SKOModel:
         gyro_force: Sequence[Tensor] | None = None,
         armature: Sequence[Tensor] | None = None,
         dof_places: Sequence[Sequence[int]] | None = None,
+        straight: Sequence[Tensor] | None = None,
     ) -> SKOModel:
         """Model from one block per node, in the tree's numbering.
 
@@ -110,6 +113,7 @@ class SKOModel:
             gyro_force: b(k), `[*batch, m_k]`; zero when left out.
             armature: S(k), `[*batch, d_k]`; zero when left out.
             dof_places: where the dofs of node k stand in dof vectors; node by node when left out.
+            straight: E(k), `[*batch, d_k, m_k]`: E(k) H*(k) = I, or zero; see the class.
 
         Raises:
             ShapeError: when a block's shape does not fit; names the node and the shape wanted.
@@ -123,6 +127,7 @@ class SKOModel:
             coriolis_accel=coriolis_accel,
             gyro_force=gyro_force,
             armature=armature,
+            straight=straight,
         )
         _check_joint_maps(names, joint_map)
         m = [block.shape[-1] for block in joint_map]
@@ -138,6 +143,8 @@ class SKOModel:
                 )
             if p >= 0 and weight is not None:
                 _check(names[k], "edge_weight", weight, (m[p], m[k]))
+        for k, E in enumerate(straight or ()):
+            _check(names[k], "straight", E, (d[k], m[k]))
         for label, blocks, sizes in (
             ("coriolis_accel", coriolis_accel, m),
             ("gyro_force", gyro_force, m),
@@ -164,6 +171,8 @@ class SKOModel:
             columns(coriolis_accel or zero, M),
             columns(gyro_force or zero, M),
             None if armature is None else columns(armature, D),
+            None if straight is None else _stack(layout, straight, D, M),
+            (False,) * tree.num_nodes,
         )
 
 

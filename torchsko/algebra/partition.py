@@ -24,7 +24,7 @@ Nonlinear Dynamics, 2011, section 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -206,8 +206,9 @@ def _component(model: SKOModel, blocks: Blocks, nodes: Sequence[int]) -> SKOMode
         coriolis_accel=chosen(blocks.coriolis_accel),
         gyro_force=chosen(blocks.gyro_force),
         armature=None if blocks.armature is None else chosen(blocks.armature),
+        straight=None if blocks.straight is None else chosen(blocks.straight),
+        aligned=[blocks.aligned[k] for k in nodes],
         dof_places=[tuple(rank[i] for i in blocks.dof_places[k]) for k in nodes],
         scalar=blocks.scalar,
     )
-    made = part.model(induced_subgraph(model.tree, nodes))
-    return replace(made, orthonormal=model.orthonormal, aligned=model.aligned)
+    return part.model(induced_subgraph(model.tree, nodes))

@@ -22,16 +22,14 @@ Dynamics 26(3), 2011, Lemma 7 and Eq. 33.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from torchsko.algebra.edges import EdgeWeight
-from torchsko.algebra.hinge import project
+from torchsko.algebra.hinge_step import HingeStep, hinge_steps
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
-from torchsko.symmetric import mirror, spd_solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,45 +49,14 @@ class ArticulatedInertias:
     art_inertia_plus: tuple[Tensor, ...]
 
 
-def crossing_weight(model: SKOModel) -> EdgeWeight:
-    """The weight that carries P+ to the parent: A, or A (I - H* H) where that equals it exactly.
-
-    For orthonormal H and no armature P+ H* = 0, so both give the same product; the second makes the
-    zeros exact instead of the difference of two equal numbers.
-    """
-    if not model.orthonormal:
-        return model.edge_weight
-    return model.edge_weight.annihilating(model.joint_map, aligned=model.aligned)
-
-
-def hinge_offset(model: SKOModel) -> tuple[Tensor | None, ...]:
-    """What is added to H P H* on each level: armature, and 1 for padded dofs; None for nothing.
-
-    A padded dof gets D = 1, so its logarithm is 0 and its acceleration is its (zero) force.
-    """
-    layout = model.layout
-    padding = layout.dofs.padding
-    full = [
-        all(layout.dofs.sizes[k] == d for k in level)
-        for level, d in zip(layout.tree.levels, layout.level_dofs, strict=True)
-    ]
-    if model.armature is None and all(full):
-        return (None,) * len(full)
-    ones = padding[..., None].to(model.inertia.dtype)
-    S = ones if model.armature is None else model.armature + ones
-    levels = layout.split_dofs(S, dim=-2)
-    return tuple(
-        None if exact and model.armature is None else torch.diag_embed(level[..., 0])
-        for level, exact in zip(levels, full, strict=True)
-    )
-
-
-def solve_riccati(model: SKOModel, crossing: EdgeWeight | None = None) -> ArticulatedInertias:
+def solve_riccati(
+    model: SKOModel, hinges: Sequence[HingeStep] | None = None
+) -> ArticulatedInertias:
     """Solve P = E_A P+ E_A* + M in one sweep from the tips to the bases.
 
     Args:
         model: an SKO model.
-        crossing: `crossing_weight(model)`, when the caller has it already.
+        hinges: `hinge_steps(model)`, when the caller has them already.
 
     Returns:
         P, D, G and P+ of every node. P+ of the base nodes is included.
@@ -97,10 +64,9 @@ def solve_riccati(model: SKOModel, crossing: EdgeWeight | None = None) -> Articu
     Reference: Jain 2011, Part II, Lemma 7.
     """
     layout: Layout = model.layout
-    edges = (crossing or crossing_weight(model)).split(layout.level_sizes)
-    H_levels = layout.split_dofs(model.joint_map, dim=-2)
+    edges = model.edge_weight.split(layout.level_sizes)
+    hinges = hinge_steps(model) if hinges is None else hinges
     M_levels = layout.split(model.inertia)
-    offsets = hinge_offset(model)
     P_all: list[Tensor] = []
     D_all: list[Tensor] = []
     G_all: list[Tensor] = []
@@ -110,7 +76,7 @@ def solve_riccati(model: SKOModel, crossing: EdgeWeight | None = None) -> Articu
         if P_plus_all:
             handed = edges[depth + 1].congruence(P_plus_all[-1])
             P = P + layout.links[depth + 1].sum_to_parents(handed)
-        D, G, P_plus = cross_hinge(P, H_levels[depth], offsets[depth], scalar=model.scalar)
+        D, G, P_plus = hinges[depth].cross(P)
         P_all.append(P)
         D_all.append(D)
         G_all.append(G)
@@ -118,23 +84,3 @@ def solve_riccati(model: SKOModel, crossing: EdgeWeight | None = None) -> Articu
     return ArticulatedInertias(
         tuple(P_all[::-1]), tuple(D_all[::-1]), tuple(G_all[::-1]), tuple(P_plus_all[::-1])
     )
-
-
-def cross_hinge(
-    P: Tensor, H: Tensor, offset: Tensor | None, *, scalar: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """D, G and P+ from P, at one hinge (or a level of them).
-
-    Args:
-        P: `[*, m, m]`.
-        H: `[*, d, m]`.
-        offset: what is added to H P H*, `[*, d, d]`.
-        scalar: see `torchsko.symmetric`.
-    """
-    U = P @ H.mT
-    D = mirror(project(H, U), scalar=scalar)
-    D = D if offset is None else D + offset
-    G = spd_solve(D, U.mT, scalar=scalar).mT
-    # The gain is U / D, so that in a traced program the entries of P+ along the hinge cancel.
-    drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
-    return D, G, mirror(P - drop, scalar=scalar)

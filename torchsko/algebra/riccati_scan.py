@@ -27,8 +27,8 @@ C       inertia felt with nothing outboard                  (m, m)
 J       compliance of the hinges crossed                    (m, m)
 ======= =================================================== ==========
 
-Where H is orthonormal and without armature the rows of E and C along each hinge are exact zeros, as in
-`riccati.crossing_weight`, and stay so in every composition. I + C J is the only matrix solved with.
+What E and C of a single node are along its hinge is known beforehand and written as it is, as in
+`hinge_step`. I + C J is the only matrix solved with.
 
 Compositions are accumulated in float64, also for float32 models. In float32 they serve a long chain at
 random angles as well as the sweep does, but not every chain: C J is the inertia of one run times the
@@ -56,15 +56,18 @@ Lemma 7.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.algebra.hinge import join
+from torchsko.algebra.hinge_step import HingeStep, packed_hinges
 from torchsko.algebra.jumps import Jump, Round
+from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati import ArticulatedInertias, cross_hinge
+from torchsko.algebra.riccati import ArticulatedInertias
 from torchsko.symmetric import spd_solve
 
 
@@ -91,29 +94,37 @@ def solve_riccati_scan(
     Reference: Sarkka and Garcia-Fernandez 2021, Temporal parallelization, filtering operator; Jain
     2011, Part II, Lemma 7.
     """
-    layout, offset = model.layout, packed_offset(model)
-    offset = None if offset is None else offset.to(accumulate)
-    fields = (model.edge_weight.dense(), model.inertia, model.joint_map)
-    A, M, H = (x.to(accumulate) for x in fields)
-    P_plus = _peel(model, A, M, H, offset)
+    layout, hinges = model.layout, packed_hinges(_converted(model, accumulate))
+    A, M = model.edge_weight.dense().to(accumulate), model.inertia.to(accumulate)
+    P_plus = _peel(layout, A, M, hinges)
     # One more step of the recursion, all nodes at once, settles what the scan left of rounding.
     P = M
     if layout.jumps:
         jump = layout.jumps[0]
         weight = jump.jumping(A)
         P = M + jump.at_reached(weight @ jump.jumping(P_plus) @ weight.mT)
-    D, G, _ = cross_hinge(P, H, offset, scalar=model.scalar)
+    D, G, _ = hinges.cross(P)
     run = ((x.to(model.inertia.dtype),) for x in (P, D, G, P_plus))
     return ArticulatedInertias(*run)
 
 
-def _peel(model: SKOModel, A: Tensor, M: Tensor, H: Tensor, offset: Tensor | None) -> Tensor:
+def _converted(model: SKOModel, dtype: torch.dtype) -> SKOModel:
+    """The model with what hinges are made of in another type."""
+
+    def to(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.to(dtype)
+
+    H, E = model.joint_map.to(dtype), to(model.straight)
+    M = model.inertia.to(dtype)
+    return replace(model, joint_map=H, straight=E, armature=to(model.armature), inertia=M)
+
+
+def _peel(layout: Layout, A: Tensor, M: Tensor, hinges: HingeStep) -> Tensor:
     """P+ of every node, `[*batch, n, m, m]`, round by round."""
     P, places, found = M, [], []
-    for one in model.layout.rounds:
-        part = None if offset is None else offset.index_select(-3, one.nodes)
-        A_r, P_r, H_r = (x.index_select(-3, one.nodes) for x in (A, P, H))
-        P_plus = _scan(one.jumps, _single(one, A_r, P_r, H_r, part, model.orthonormal))
+    for one in layout.rounds:
+        A_r, P_r = (x.index_select(-3, one.nodes) for x in (A, P))
+        P_plus = _scan(one.jumps, _single(one, A_r, P_r, hinges.select(one.nodes)))
         places.append(one.nodes)
         found.append(P_plus)
         if one.tops.shape[0]:
@@ -125,33 +136,15 @@ def _peel(model: SKOModel, A: Tensor, M: Tensor, H: Tensor, offset: Tensor | Non
     return join(found).index_select(-3, torch.argsort(torch.cat(places)))
 
 
-def packed_offset(model: SKOModel) -> Tensor | None:
-    """What is added to H P H* of every node, `[*batch, n, d, d]`; see `riccati.hinge_offset`."""
-    dofs, S = model.layout.dofs, model.armature
-    if not dofs.padded:
-        return None if S is None else torch.diag_embed(S[..., 0])
-    ones = dofs.padding.to(model.inertia.dtype)
-    return torch.diag_embed(ones if S is None else S[..., 0] + ones)
-
-
-def _single(
-    one: Round, A: Tensor, M: Tensor, H: Tensor, offset: Tensor | None, orthonormal: bool
-) -> Crossing:
+def _single(one: Round, A: Tensor, M: Tensor, hinges: HingeStep) -> Crossing:
     """The maps of the nodes of a round, each from the next node outboard in its run."""
-    U = M @ H.mT
-    D = H @ U if offset is None else H @ U + offset
-    G = spd_solve(D, U.mT, scalar=False).mT
-    identity = torch.eye(M.shape[-1], dtype=M.dtype, device=M.device)
-    keep, C = identity - G @ H, M - G @ U.mT
-    if orthonormal:
-        straight = identity - H.mT @ H
-        keep, C = straight @ keep, straight @ C @ straight
+    D, G, C = hinges.cross(M)
     if not one.jumps:
         return Crossing(torch.zeros_like(C), C, torch.zeros_like(C))
     jump = one.jumps[0]
     weight = jump.reached(A)
-    HA = jump.jumping(H) @ weight
-    E = jump.jumping(keep) @ weight
+    HA = jump.jumping(hinges.joint_map) @ weight
+    E = jump.jumping(hinges.passing(D, G)) @ weight
     J = HA.mT @ spd_solve(jump.jumping(D), HA, scalar=False)
     return Crossing(*torch.broadcast_tensors(jump.at_jumping(E), C, jump.at_jumping(J)))
 

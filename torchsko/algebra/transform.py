@@ -59,7 +59,7 @@ def aggregate(model: SKOModel, nodes: Iterable[int | str], name: str | None = No
         name: name of the new node; by default its members' names joined by "+".
 
     Returns:
-        An SKO model on the contracted tree. Its joint map is orthonormal no longer.
+        An SKO model on the contracted tree.
 
     Raises:
         TreeError: when the nodes do not meet the aggregation condition; the message says why and
@@ -106,6 +106,8 @@ def _regroup(model: SKOModel, coarse: Tree, groups: Sequence[Sequence[int]]) -> 
         coriolis_accel=coriolis,
         gyro_force=[stacked(blocks.gyro_force, S) for S in groups],
         armature=None if armature is None else [stacked(armature, S) for S in groups],
+        straight=None,
+        aligned=[False] * len(groups),
         dof_places=[tuple(i for k in S for i in blocks.dof_places[k]) for S in groups],
         scalar=blocks.scalar,
     ).model(coarse)

@@ -65,15 +65,13 @@ def hybrid_dynamics(
 
 
 def _locked_model(model: SKOModel, locked: Tensor, a: Tensor) -> SKOModel:
-    """The model with these hinges locked: H = 0, and D = 1 in its place, which nothing reads.
-
-    Rows of H that are left stay orthonormal, if they were, and have no armature: `orthonormal` holds
-    as far as the recursions rely on it.
-    """
+    """The model with these hinges locked: H = 0, and D = 1 in its place, which nothing reads."""
+    E = model.straight
     S = torch.zeros_like(model.joint_map[..., :1]) if model.armature is None else model.armature
     return replace(
         model,
         joint_map=torch.where(locked, 0.0, model.joint_map),
+        straight=None if E is None else torch.where(locked, 0.0, E),
         coriolis_accel=a,
         armature=torch.where(locked, 1.0, S),
     )

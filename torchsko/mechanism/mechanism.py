@@ -135,11 +135,6 @@ class Mechanism:
         return tuple(kind.name for kind in self.joints.kinds)
 
     @property
-    def orthonormal(self) -> bool:
-        """Whether the rows of every H are orthonormal and no joint has armature."""
-        return self.joints.orthonormal and not self.has_armature
-
-    @property
     def num_q(self) -> int:
         """Length of a configuration q."""
         return self.coordinates.total

@@ -80,11 +80,6 @@ class JointSet:
         """Whether the rows of every H are orthonormal."""
         return all(group.kind.orthonormal for group in self.groups)
 
-    @property
-    def unit_rows(self) -> bool:
-        """Whether they are unit vectors where every axis is a coordinate axis."""
-        return all(group.kind.unit_rows for group in self.groups)
-
     @staticmethod
     def of(kinds: tuple[JointType, ...], levels: tuple[tuple[int, ...], ...]) -> JointSet:
         """Joints of these kinds in file order, on a tree with these levels of bodies."""

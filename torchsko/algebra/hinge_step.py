@@ -1,0 +1,224 @@
+r"""What a hinge does in the articulated-body recursions: P, z and the gain across it, a level at a time.
+
+.. math::
+    D = H P H^* + S, \quad G = P H^* D^{-1}, \quad P^+ = P - G H P, \qquad
+    z^+ = z + G \epsilon, \quad \nu = D^{-1} \epsilon
+
+Along the hinge both results are known beforehand, :math:`P^+ H^* = G S` and :math:`H z^+ = T - S \nu`,
+but rounding loses them: on a chain of 64 links in float32 two digits of the accelerations. With rows E
+such that E H* = I (H itself where its rows are orthonormal), N = I - H* E and Y = (X + X*) / 2 the
+symmetric part of X = P - G H P, they are written as they are:
+
+.. math::
+    P^+ = Y + C E + (C E)^*, \quad C = (I - \tfrac12 E^* H)(G S - Y H^*), \qquad
+    z^+ = N^*(z + G \epsilon) + E^*(T - S \nu)
+
+Taking the symmetric part is as needed as the rest: what is antisymmetric in P grows from hinge to hinge.
+Where rows of E are unit vectors of the coordinates, N is a mask and C = (I - E* H / 2) G S.
+
+Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
+Dynamics 26(3), 2011, Lemma 7, Eq. 33 and Algorithm 6.1; with an armature, `articulated` (DEPARTS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.hinge import project, spread, times, times_rows
+from torchsko.algebra.model import SKOModel
+from torchsko.symmetric import mirror, spd_solve, symmetric_part
+
+
+class Mask(NamedTuple):
+    """N and (I - E* H / 2) S of hinges whose rows of E are unit vectors of the coordinates, or zero.
+
+    Attributes:
+        vector: 0 where a component is one of the rows, else 1, `[*, n, m, 1]`.
+        matrix: 0 where either component is, else 1, or 1/2 unless `scalar`, `[*, n, m, m]`.
+        slip: `[*, n, m, d]`, None without armature.
+    """
+
+    vector: Tensor
+    matrix: Tensor
+    slip: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class HingeStep:
+    """The hinges of a level, or of any other run of nodes.
+
+    Attributes:
+        joint_map: H, `[*, n, d, m]`.
+        armature: S, `[*, n, d, 1]`, or None for zero.
+        offset: what is added to H P H*, `[*, n, d, d]`, or None: S, and 1 for padded dofs.
+        straight: E, `[*, n, d, m]`, or None where nothing is written exactly.
+        mask: for a simple E, else None.
+        scalar: see `torchsko.symmetric`.
+    """
+
+    joint_map: Tensor
+    armature: Tensor | None
+    offset: Tensor | None
+    straight: Tensor | None
+    mask: Mask | None
+    scalar: bool
+
+    def cross(self, P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """D, G and P+ from P, `[*, n, m, m]`."""
+        U = P @ self.joint_map.mT
+        D = mirror(project(self.joint_map, U), scalar=self.scalar)
+        D = D if self.offset is None else D + self.offset
+        G = spd_solve(D, U.mT, scalar=self.scalar).mT
+        # The gain is U / D, so that in a traced program the entries of P+ along the hinge cancel.
+        drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
+        return D, G, self._written(P - drop, G)
+
+    def carry(self, z: Tensor | None, T: Tensor, eps: Tensor, D: Tensor, G: Tensor) -> Tensor:
+        """z+ from z (None for zero), the hinge force T and the innovation eps; columns `[*, n, *, r]`."""
+        felt = times(G, eps)
+        felt = felt if z is None else z + felt
+        E = self.straight
+        # In a traced program this makes the force along the hinge a plain input; in eager it is two more
+        # passes, and no float32 error that was measured changed by it.
+        if E is None or not self.scalar:
+            return felt
+        if self.armature is not None:
+            T = T - self.armature * spd_solve(D, eps, scalar=self.scalar)
+        if self.mask is None:
+            return felt + spread(E, T - project(self.joint_map, felt))
+        return self.mask.vector * felt + spread(E, T)
+
+    def passing(self, D: Tensor, G: Tensor) -> Tensor:
+        """I - G H, what passes the hinge, with H (I - G H) = S D^-1 H written in; `[*, n, m, m]`."""
+        H, E = self.joint_map, self.straight
+        through = torch.eye(H.shape[-1], dtype=G.dtype, device=G.device) - G @ H
+        if E is None:
+            return through
+        if self.mask is not None:
+            through = self.mask.vector * through
+        else:
+            through = through - E.mT @ (H @ through)
+        if self.armature is None:
+            return through
+        return through + E.mT @ (self.armature * spd_solve(D, H, scalar=self.scalar))
+
+    def select(self, nodes: Tensor) -> HingeStep:
+        """The hinges of the nodes at these positions, int64 `[k]`."""
+
+        def chosen(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.index_select(-3, nodes)
+
+        fields = (self.joint_map, self.armature, self.offset, self.straight)
+        H, S, offset, E = map(chosen, fields)
+        assert H is not None
+        mask = None
+        if self.mask is not None:
+            vector, matrix, slip = map(chosen, self.mask)
+            assert vector is not None and matrix is not None
+            mask = Mask(vector, matrix, slip)
+        return HingeStep(H, S, offset, E, mask, self.scalar)
+
+    def _written(self, X: Tensor, G: Tensor) -> Tensor:
+        """P+ from P - G H P, what is known of it written in."""
+        H, E, S = self.joint_map, self.straight, self.armature
+        if E is None:
+            return symmetric_part(X, scalar=self.scalar)
+        if self.mask is not None:
+            return self._masked(
+                X, None if self.mask.slip is None else times_rows(G * self.mask.slip, E)
+            )
+        Y = symmetric_part(X, scalar=self.scalar)
+        lost = Y @ H.mT
+        C = -lost if S is None else G * S.mT - lost
+        CE = times_rows(C - spread(E, project(H, C)) / 2, E)
+        return mirror(Y + (CE + CE.mT), scalar=self.scalar)
+
+    def _masked(self, X: Tensor, CE: Tensor | None) -> Tensor:
+        """N Y N + C E + (C E)* where N is a mask."""
+        assert self.mask is not None
+        if self.scalar:
+            Y = X * self.mask.matrix
+            return mirror(Y if CE is None else Y + (CE + CE.mT), scalar=True)
+        if CE is None:
+            return (X + X.mT) * self.mask.matrix
+        Z = torch.addcmul(CE, X, self.mask.matrix)
+        return Z + Z.mT
+
+
+def hinge_steps(model: SKOModel) -> tuple[HingeStep, ...]:
+    """The hinges of every level, bases first."""
+    layout = model.layout
+    levels = layout.tree.levels
+
+    def split(x: Tensor | None, dim: int) -> Sequence[Tensor | None]:
+        return [None] * len(levels) if x is None else layout.split_dofs(x, dim)
+
+    aligned = [all(model.aligned[k] for k in level) for level in levels]
+    mask = _mask(model) if model.straight is not None and any(aligned) else None
+    masks: Sequence[Mask | None] = [None] * len(levels)
+    if mask is not None:
+        slips = split(mask.slip, -1)
+        parts = zip(layout.split(mask.vector), layout.split(mask.matrix), slips, strict=True)
+        masks = [
+            Mask(*part) if simple else None for part, simple in zip(parts, aligned, strict=True)
+        ]
+    H = layout.split_dofs(model.joint_map, -2)
+    # Where E is H, as for orthonormal rows, its levels are those of H: nothing is cut twice.
+    E = H if model.straight is model.joint_map else split(model.straight, -2)
+    fields = zip(H, split(model.armature, -2), _offsets(model), E, masks, strict=True)
+    return tuple(HingeStep(*step, model.scalar) for step in fields)
+
+
+def packed_hinges(model: SKOModel) -> HingeStep:
+    """All hinges as one run of nodes, breadth first, dofs padded to the common width."""
+    H, E, S, dofs = model.joint_map, model.straight, model.armature, model.layout.dofs
+    offset = S
+    if dofs.padded:
+        ones = dofs.padding[..., None].to(model.inertia.dtype)
+        offset = ones if S is None else S + ones
+    offset = None if offset is None else _diagonal(offset)
+    mask = _mask(model) if E is not None and all(model.aligned) else None
+    return HingeStep(H, S, offset, E, mask, model.scalar)
+
+
+def _mask(model: SKOModel) -> Mask:
+    """Masks of all nodes; meant for those whose rows of E are unit vectors."""
+    E, S = model.straight, model.armature
+    assert E is not None
+    vector = (1 - E.square().sum(-2))[..., None]
+    matrix = vector * vector.mT
+    slip = None if S is None else (1 + vector) * (S.mT / 2)
+    return Mask(vector, matrix if model.scalar else matrix / 2, slip)
+
+
+def _offsets(model: SKOModel) -> tuple[Tensor | None, ...]:
+    """What is added to H P H* on each level: armature, and 1 for padded dofs; None for nothing.
+
+    A padded dof gets D = 1, so its logarithm is 0 and its acceleration is its (zero) force.
+    """
+    layout, S = model.layout, model.armature
+    full = [
+        all(layout.dofs.sizes[k] == d for k in level)
+        for level, d in zip(layout.tree.levels, layout.level_dofs, strict=True)
+    ]
+    if S is None and all(full):
+        return (None,) * len(full)
+    if not all(full):
+        ones = layout.dofs.padding[..., None].to(model.inertia.dtype)
+        S = ones if S is None else S + ones
+    assert S is not None
+    levels = layout.split_dofs(S, dim=-2)
+    return tuple(
+        None if exact and model.armature is None else _diagonal(level)
+        for level, exact in zip(levels, full, strict=True)
+    )
+
+
+def _diagonal(x: Tensor) -> Tensor:
+    """Columns `[*, d, 1]` as diagonal matrices."""
+    return x if x.shape[-2] == 1 else torch.diag_embed(x[..., 0])
