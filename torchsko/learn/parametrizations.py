@@ -135,7 +135,7 @@ class Rotation(Parametrization):
 
     def forward(self, theta: Tensor) -> Tensor:
         """The rotation of the quaternion `w x y z` in a matrix of four numbers `[*, 4]`."""
-        return quaternion_to_matrix(theta / (theta * theta).sum(-1, keepdim=True).sqrt())
+        return quaternion_to_matrix(theta)
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """A unit quaternion of the rotation, `[*, 3, 3]` to `[*, 4]`.

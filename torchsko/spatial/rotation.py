@@ -22,15 +22,46 @@ def cross(v: Tensor, w: Tensor) -> Tensor:
     return torch.linalg.cross(*torch.broadcast_tensors(v, w))
 
 
+SHORTEST = 1e-30
+"""Square of the length below which a quaternion has no direction and counts as zero (MuJoCo's)."""
+
+
 def quaternion_to_matrix(quat: Tensor) -> Tensor:
-    """Rotation matrix of a unit quaternion `w x y z`: `[*, 4]` to `[*, 3, 3]`. Not normalised here."""
+    """Rotation matrix of a quaternion `w x y z` of any length: `[*, 4]` to `[*, 3, 3]`.
+
+    Only its direction counts, so the gradient is orthogonal to it. Zero stands for the identity, with
+    a gradient of zero.
+    """
+    return _to_matrix(quat, 2 / _length2(quat)[0][..., 0])
+
+
+def unit_quaternion(quat: Tensor) -> Tensor:
+    """A quaternion of any length made unit, `[*, 4]`; zero becomes the identity."""
+    length2, small = _length2(quat)
+    identity = torch.eye(1, 4, dtype=quat.dtype, device=quat.device)[0]
+    return torch.where(small, identity, quat * length2.rsqrt())
+
+
+def _length2(quat: Tensor) -> tuple[Tensor, Tensor]:
+    """Square of the length `[*, 1]`, 1 where it counts as zero, and whether it does."""
+    length2 = (quat * quat).sum(-1, keepdim=True)
+    small = length2 < SHORTEST
+    return torch.where(small, 1.0, length2), small
+
+
+def unit_quaternion_to_matrix(quat: Tensor) -> Tensor:
+    """Rotation matrix of a quaternion known to be unit: `[*, 4]` to `[*, 3, 3]`."""
+    return _to_matrix(quat, 2.0)
+
+
+def _to_matrix(quat: Tensor, scale: Tensor | float) -> Tensor:
     w, x, y, z = quat.unbind(-1)
     xx, yy, zz, xy, xz, yz = x * x, y * y, z * z, x * y, x * z, y * z
     wx, wy, wz = w * x, w * y, w * z
     rows = [
-        torch.stack([1 - 2 * (yy + zz), 2 * (xy - wz), 2 * (xz + wy)], -1),
-        torch.stack([2 * (xy + wz), 1 - 2 * (xx + zz), 2 * (yz - wx)], -1),
-        torch.stack([2 * (xz - wy), 2 * (yz + wx), 1 - 2 * (xx + yy)], -1),
+        torch.stack([1 - scale * (yy + zz), scale * (xy - wz), scale * (xz + wy)], -1),
+        torch.stack([scale * (xy + wz), 1 - scale * (xx + zz), scale * (yz - wx)], -1),
+        torch.stack([scale * (xz - wy), scale * (yz + wx), 1 - scale * (xx + yy)], -1),
     ]
     return torch.stack(rows, -2)
 

@@ -17,7 +17,7 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     """Move a configuration along a tangent step: q + step where q is a vector.
 
     Spherical joints turn by the exponential of the step, free joints move by the exponential of SE(3).
-    Quaternions come out normalised.
+    Quaternions come out normalised, whatever their length was.
 
     Args:
         mech: the mechanism.

@@ -15,7 +15,6 @@ from torchsko.mechanism.joints.spherical import (
     random_quaternion,
     turn_between,
     turned,
-    unit,
     unit_rows,
 )
 from torchsko.spatial.motion import cross_motion
@@ -26,12 +25,17 @@ from torchsko.spatial.rotation import (
     quaternion_to_matrix,
     translation_jacobian,
     translation_jacobian_inverse,
+    unit_quaternion,
+    unit_quaternion_to_matrix,
 )
 
 
 @dataclass(frozen=True)
 class Free(JointType):
-    """Moves freely: q is `x y z` [m] and a unit quaternion `w x y z`, qd [omega; v] in the child frame."""
+    """Moves freely: q is `x y z` [m] and a quaternion `w x y z`, qd [omega; v] in the child frame.
+
+    Only the direction of the quaternion counts; zero stands for the identity.
+    """
 
     name: str = "free"
     coordinates: tuple[str, ...] = ("x", "y", "z", *QUATERNION)
@@ -68,15 +72,16 @@ class Free(JointType):
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         """Moved by the exponential of SE(3)."""
-        rotvec, shift = step[..., :3], step[..., 3:]
+        rotvec, shift, quat = step[..., :3], step[..., 3:], unit_quaternion(q[..., 3:])
         along = translation_jacobian(rotvec) @ shift[..., None]
-        position = q[..., :3] + (quaternion_to_matrix(q[..., 3:]) @ along)[..., 0]
-        return torch.cat([position, turned(q[..., 3:], rotvec)], -1)
+        position = q[..., :3] + (unit_quaternion_to_matrix(quat) @ along)[..., 0]
+        return torch.cat([position, turned(quat, rotvec)], -1)
 
     def difference(self, start: Tensor, end: Tensor) -> Tensor:
         """The logarithm of SE(3)."""
-        rotvec = turn_between(start[..., 3:], end[..., 3:])
-        apart = quaternion_to_matrix(start[..., 3:]).mT @ (end[..., :3] - start[..., :3])[..., None]
+        quat = unit_quaternion(start[..., 3:])
+        rotvec = turn_between(quat, unit_quaternion(end[..., 3:]))
+        apart = unit_quaternion_to_matrix(quat).mT @ (end[..., :3] - start[..., :3])[..., None]
         return torch.cat([rotvec, (translation_jacobian_inverse(rotvec) @ apart)[..., 0]], -1)
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
@@ -97,10 +102,10 @@ class Free(JointType):
         ends rounding would add up, to 1e-12 of the speed in 5000 steps.
         """
         qd = qd + dt * (qdd + self.turning(qd))
-        step, v = dt * qd, qd[..., 3:]
-        along = (quaternion_to_matrix(q[..., 3:]) @ step[..., 3:, None])[..., 0]
+        step, v, quat = dt * qd, qd[..., 3:], unit_quaternion(q[..., 3:])
+        along = (unit_quaternion_to_matrix(quat) @ step[..., 3:, None])[..., 0]
         turn = quaternion_exp(step[..., :3])
         twice = 2 * cross(v, turn[..., 1:])
         back = v + turn[..., :1] * twice + cross(twice, turn[..., 1:])
-        end = unit(quaternion_multiply(q[..., 3:], turn))
+        end = quaternion_multiply(quat, turn)
         return torch.cat([q[..., :3] + along, end], -1), torch.cat([qd[..., :3], back], -1)

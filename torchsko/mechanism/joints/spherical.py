@@ -16,6 +16,7 @@ from torchsko.spatial.rotation import (
     quaternion_log,
     quaternion_multiply,
     quaternion_to_matrix,
+    unit_quaternion,
 )
 
 QUATERNION = ("qw", "qx", "qy", "qz")
@@ -24,7 +25,10 @@ ANGULAR = ("wx", "wy", "wz")
 
 @dataclass(frozen=True)
 class Spherical(JointType):
-    """Turns freely: q is a unit quaternion `w x y z`, qd the angular velocity in the child frame."""
+    """Turns freely: q is a quaternion `w x y z`, qd the angular velocity in the child frame.
+
+    Only the direction of the quaternion counts; zero stands for the identity.
+    """
 
     name: str = "spherical"
     coordinates: tuple[str, ...] = QUATERNION
@@ -58,11 +62,11 @@ class Spherical(JointType):
 
     def integrate(self, q: Tensor, step: Tensor) -> Tensor:
         """Turned by the exponential of the step."""
-        return turned(q, step)
+        return turned(unit_quaternion(q), step)
 
     def difference(self, start: Tensor, end: Tensor) -> Tensor:
         """The rotation vector from one orientation to the other."""
-        return turn_between(start, end)
+        return turn_between(unit_quaternion(start), unit_quaternion(end))
 
     def bracket(self, u: Tensor, v: Tensor) -> Tensor:
         """That of SO(3)."""
@@ -84,15 +88,10 @@ def random_quaternion(
 
 
 def turned(quat: Tensor, rotvec: Tensor) -> Tensor:
-    """A quaternion turned by a rotation vector in its own axes, normalised."""
-    return unit(quaternion_multiply(quat, quaternion_exp(rotvec)))
-
-
-def unit(quat: Tensor) -> Tensor:
-    """A quaternion of length 1."""
-    return quat / (quat * quat).sum(-1, keepdim=True).sqrt()
+    """A unit quaternion turned by a rotation vector in its own axes."""
+    return quaternion_multiply(quat, quaternion_exp(rotvec))
 
 
 def turn_between(start: Tensor, end: Tensor) -> Tensor:
-    """The rotation vector that turns one quaternion into another."""
+    """The rotation vector that turns one unit quaternion into another."""
     return quaternion_log(quaternion_multiply(quaternion_conjugate(start), end))
