@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple, cast
@@ -28,18 +29,19 @@ class Recipe:
     """What one evaluation told about a function with some choice of arguments.
 
     Attributes:
-        spec: how its results are nested; None for a single tensor.
+        form: its results, nested as it nests them, with their numbers in the place of tensors.
         num_outputs: how many tensors it returns.
         captures: what it reads from outside of its arguments.
     """
 
-    spec: Any
+    form: Any
     num_outputs: int
     captures: tuple[Capture, ...]
 
 
 class _Made(NamedTuple):
     function: FusedFunction
+    spec: Any  # how results are nested; None for a single tensor
     captured: Captured
 
 
@@ -113,11 +115,10 @@ class FusedCall:
             self._make(key)
         for x in states.values():
             check_dtype(self.mechanism, x)
-        function, captured = self._made[key]
+        function, spec, captured = self._made[key]
         # A narrower type is widened, as PyTorch's promotion does.
         outside = [x.to(self.mechanism.dtype) for x in captured.current()]
         outputs = function(*states.values(), *outside, *self._parameters)
-        spec = self._recipes[key].spec
         return outputs[0] if spec is None else pytree.tree_unflatten(list(outputs), spec)
 
     def replace(self, **changes: Tensor) -> FusedCall:
@@ -140,6 +141,16 @@ class FusedCall:
         fn, mech, choices, shapes, recipes = state
         self.__init__(fn, Workshop(mech, *choices), mech, shapes, recipes)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FusedCall:
+        other = memo[id(self)] = FusedCall.__new__(FusedCall)  # its function may hold it
+        fn, mech = deepcopy(self._fn, memo), deepcopy(self.mechanism, memo)
+        if fn is not self._fn:
+            other.__setstate__((fn, mech, *self.__getstate__()[2:]))
+            return other
+        other.__init__(fn, self._workshop, mech, self._shapes, self._recipes)
+        other._made = dict(self._made)
+        return other
+
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
 
@@ -152,9 +163,11 @@ class FusedCall:
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
-            names = len(key[0])
-            with Swap(captured.current(), tensors[names:]):
-                return self._flat(key, mech, tensors[:names])[0]
+            states, outside = tensors[: len(key[0])], tensors[len(key[0]) :]
+            if not outside:
+                return self._flat(key, mech, states)[0]
+            with Swap(captured.current(), outside):
+                return self._flat(key, mech, states)[0]
 
         def watched() -> AbstractContextManager:
             return Watch(
@@ -165,7 +178,8 @@ class FusedCall:
             key, flat, shapes, recipe.num_outputs, broadcasts=False, around=watched
         )
         self._recipes[key] = recipe
-        self._made[key] = _Made(function, captured)
+        spec = pytree.tree_structure(recipe.form)
+        self._made[key] = _Made(function, None if spec.is_leaf() else spec, captured)
 
     def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -206,4 +220,5 @@ class FusedCall:
                 "the function returned something that is no tensor.\n"
                 "A kernel's results are tensors.\nReturn a tensor, or tuples and dicts of them."
             )
-        return Recipe(None if spec.is_leaf() else spec, len(found), captures)
+        form = pytree.tree_unflatten(range(len(found)), spec)
+        return Recipe(form, len(found), captures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
@@ -25,7 +26,7 @@ class FusedMechanism:
     """A mechanism whose verbs are kernels: `torchsko.fuse` makes it.
 
     Every method gives the result of the eager function of its name, with the same batch shapes and
-    derivatives of any order.
+    derivatives of any order. Copies, also unpickled ones, take their kernels from the disk cache.
 
     Attributes:
         mechanism: the mechanism, with the current values of the parameters that are inputs.
@@ -150,6 +151,16 @@ class FusedMechanism:
         both = function.value_and_vjp((True,) * len(function.inputs))
         qdd, *gradients = both(*states, *self._parameters, cotangent)
         return qdd, tuple(gradients)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.mechanism, self._workshop.choices
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        mech, choices = state
+        self.__init__(Workshop(mech, *choices), mech)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FusedMechanism:
+        return FusedMechanism(self._workshop, deepcopy(self.mechanism, memo))
 
     def _call(self, verb: str, f_ext: Tensor | None, *states: Tensor) -> Tensors:
         check_dtype(self.mechanism, states[0])

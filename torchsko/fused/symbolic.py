@@ -102,7 +102,7 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
         return _reshape_in_place(func, getattr(aten, base), args, kwargs)
     if base in RULES or name in _MOVES:
-        first = next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
+        first = next(x for x in _leaves((args, kwargs)) if isinstance(x, Symbolic))
         result = _run_on_ids(first.graph, base, func, args, kwargs)
         if is_in_place:
             return _write(name, args[0], result)
@@ -114,15 +114,14 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def leaves(x: Any) -> Iterator[Any]:
-    """All that nested lists, tuples and dicts hold."""
+def _leaves(x: Any) -> Iterator[Any]:
     if isinstance(x, dict):
         x = tuple(x.values())
     if not isinstance(x, (list, tuple)):
         yield x
         return
     for y in x:
-        yield from leaves(y)
+        yield from _leaves(y)
 
 
 def _run_on_ids(

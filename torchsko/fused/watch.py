@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.errors import FusedError
-from torchsko.fused.symbolic import Symbolic, leaves
+from torchsko.fused.symbolic import Symbolic
 
 _READS = frozenset(
     "item tolist numpy __array__ __bool__ __float__ __int__ __index__ __complex__ __dlpack__ data_ptr "
@@ -93,6 +93,7 @@ class Watch(TorchDispatchMode):
         self._swap, self._traces = swap or Swap(), traces
         self._swap.is_outside = self._is_outside
         self.met: dict[int, Tensor] = {}
+        self._outside: set[int | None] = set()  # the memory behind them
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -104,15 +105,15 @@ class Watch(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise FusedError(_random(self._swap.called or f"torch.{name}", name))
         if name in _LIFTS:
-            self._note_made(leaves(args))
+            self._note_made(args)
         else:
-            for x in leaves((args, kwargs)):
+            for x in _tensors((*args, *kwargs.values())):
                 if self._is_outside(x):
                     self._meet(x, name)
         if func._schema.is_mutable:
             self._refuse_writes(func, args, kwargs)
         result = func(*args, **kwargs)
-        self._note_made(leaves(result))
+        self._note_made((result,))
         return result
 
     def _is_outside(self, x: Any) -> bool:
@@ -120,13 +121,12 @@ class Watch(TorchDispatchMode):
             return False
         return id(x) not in self._made and _memory(x) not in self._known
 
-    def _note_made(self, tensors: Iterable[Any]) -> None:
-        outside = {_memory(x) for x in self.met.values()}
-        for x in tensors:
-            if isinstance(x, Tensor):
+    def _note_made(self, results: Sequence[Any]) -> None:
+        for x in _tensors(results):
+            if not isinstance(x, Symbolic):
                 self._made[id(x)] = x
                 key = _memory(x)
-                if key is not None and key not in outside:
+                if key is not None and key not in self._outside:
                     self._known.add(key)
 
     def _meet(self, x: Tensor, name: str) -> None:
@@ -140,21 +140,32 @@ class Watch(TorchDispatchMode):
                 "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)})."
             )
         self.met[id(x)] = x
+        self._outside.add(_memory(x))
 
     def _refuse_writes(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse an operation that changes a tensor from outside."""
         arguments = func._schema.arguments
         given = [*zip(arguments, args, strict=False)]
         given += [(a, kwargs[a.name]) for a in arguments if a.name in kwargs]
-        outside = {_memory(x) for x in self.met.values()}
         for argument, x in given:
             is_written = argument.alias_info is not None and argument.alias_info.is_write
-            if is_written and isinstance(x, Tensor) and _memory(x) in outside:
+            if is_written and isinstance(x, Tensor) and _memory(x) in self._outside:
                 raise FusedError(
                     f"{self._swap.called or func} writes into a tensor {tuple(x.shape)} from outside "
                     "of the function.\nA kernel returns results and changes nothing.\n"
                     "Return the new value, and assign it after the call."
                 )
+
+
+def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
+    """The tensors among the arguments of an operation and in lists of them."""
+    found = []
+    for x in arguments:
+        if isinstance(x, Tensor):
+            found.append(x)
+        elif isinstance(x, (list, tuple)):
+            found += [y for y in x if isinstance(y, Tensor)]
+    return found
 
 
 def _memory(x: Tensor) -> int | None:
