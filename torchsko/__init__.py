@@ -30,6 +30,7 @@ from torchsko.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.dynamics import mass_matrix as mass_matrix
 from torchsko.dynamics import passive_force as passive_force
 from torchsko.errors import CompilerError as CompilerError
+from torchsko.errors import FitError as FitError
 from torchsko.errors import FusedError as FusedError
 from torchsko.errors import MechanismError as MechanismError
 from torchsko.errors import MissingExtraError as MissingExtraError

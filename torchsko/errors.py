@@ -37,3 +37,7 @@ class MissingExtraError(TorchskoError, ImportError):
 
 class SingularError(TorchskoError):
     """A matrix that has to be inverted is singular; names the samples, says what else there is."""
+
+
+class FitError(TorchskoError):
+    """Measurements or options from which nothing can be fitted; names the field, sample and joint."""

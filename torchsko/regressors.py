@@ -77,7 +77,8 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     relative = spread_all(layout, H, layout.dofs.pack(qdd[..., None]))
     alpha = scatter(layout, A, relative + coriolis + gravity_accel(mech, A))
     Y = layout.tree_order(force_regressor(V, alpha), -3)
-    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    # Columns to spare: torch hands 6 x 6 times 6 x 12 to a library, and is slower itself at less.
+    identity = torch.eye(mech.num_dof, max(mech.num_dof, 12), dtype=q.dtype, device=q.device)
     columns = spread_all(layout, H, layout.dofs.pack(identity))
-    J = layout.tree_order(scatter(layout, A, columns), -3)
+    J = layout.tree_order(scatter(layout, A, columns)[..., : mech.num_dof], -3)
     return (J.mT @ Y).movedim(-3, -2)

@@ -85,16 +85,22 @@ def _child(kind: str, batch: int, threads: int) -> None:
 
     once(Case.random(robot, torch.float64, 256, threads))  # builds, allocates what stays
     case = Case.random(robot, torch.float64, batch, threads)
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
-    before = _resident("VmRSS")
+    before = reset_mark()
     results = once(case)
-    after = _resident("VmHWM")
+    after = resident("VmHWM")
     inputs = (case.q, case.qd, case.tau, case.cotangent)
     given, found = (sum(x.numel() * x.element_size() for x in xs) for xs in (inputs, results))
     print(given + found, given + after - before)
 
 
-def _resident(name: str) -> int:
+def reset_mark() -> int:
+    """Let the high-water mark "VmHWM" start again; bytes resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident("VmRSS")
+
+
+def resident(name: str) -> int:
+    """Bytes of this process: "VmRSS" now, "VmHWM" at most since the mark was reset; 0 elsewhere."""
     text = Path("/proc/self/status").read_text()
     match = re.search(rf"{name}:\s+(\d+) kB", text)
     return int(match[1]) * 1024 if match else 0

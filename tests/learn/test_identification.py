@@ -108,6 +108,160 @@ def test_samples_of_weight_zero_do_not_count():
     assert all(torch.equal(a, b) for a, b in zip(*fits, strict=True))
 
 
+def arm_and_data(*lead):
+    """Two joints, a layer that learns one body and a joint's damping, and exact measurements."""
+    mech = random_mechanism(["revolute", "prismatic"], [-1, 0], seed=4)
+    learn = {"body1": InertiaLogCholesky(), "joint0.damping": Positive()}
+    q, qd, qdd = state(mech, *lead)
+    tau = ts.inverse_dynamics(mech.replace(mass=1.2 * mech.mass), q, qd, qdd)
+    return ts.Dynamics(mech, learn), (q, qd, qdd, tau)
+
+
+def fit(layer, data, **options):
+    options = {"steps": 3, "batch": 16, "progress": False, **options}
+    return ts.learn.identify(layer, *data, generator=torch.Generator().manual_seed(0), **options)
+
+
+def test_trajectories_are_the_samples_that_they_hold():
+    fits = []
+    for flatten in (False, True):
+        layer, data = arm_and_data(4, 25)
+        weight = torch.rand(
+            4, 25, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+        )
+        if flatten:
+            data, weight = [x.flatten(0, 1) for x in data], weight.flatten(0, 1)
+        fits.append((fit(layer, data, weight=weight), *layer.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(*fits, strict=True))
+
+
+def test_a_weight_of_each_dof_counts_for_all_samples():
+    fits = []
+    for expand in (False, True):
+        layer, data = arm_and_data(20)
+        weight = torch.tensor([0.5, 0.0], dtype=torch.float64)
+        weight = weight.expand(20, 2) if expand else weight
+        fits.append((fit(layer, data, weight=weight), *layer.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(*fits, strict=True))
+
+
+def test_measurements_of_other_leading_dimensions_are_refused():
+    layer, (q, qd, qdd, tau) = arm_and_data(4, 25)
+    with pytest.raises(
+        ts.ShapeError, match=r"qd has the leading dimensions \[25\], tau has \[4, 25\]"
+    ):
+        fit(layer, (q, qd[0], qdd, tau))
+
+
+def refused(layer, data, match, **options):
+    """The fit is refused, and no parameter has moved."""
+    before = [p.detach().clone() for p in layer.parameters()]
+    with pytest.raises(ts.FitError, match=match) as caught:
+        fit(layer, data, **options)
+    assert str(caught.value).count("\n") == 2
+    assert all(torch.equal(a, b) for a, b in zip(before, layer.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["q", "qd", "qdd", "tau", "weight"])
+def test_a_number_that_is_not_finite_is_named(name, bad):
+    layer, data = arm_and_data(3, 10)
+    given = dict(
+        zip(("q", "qd", "qdd", "tau", "weight"), (*data, torch.ones_like(data[-1])), strict=True)
+    )
+    given[name][1, 7, 1] = given[name][2, 0, 0] = bad
+    weight = given.pop("weight")
+    refused(
+        layer,
+        given.values(),
+        rf"{name} is {bad} at joint 'joint1', first in sample \(1, 7\); 2 of 30 samples",
+        weight=weight,
+    )
+
+
+def test_a_joint_without_force_is_named_and_the_advice_works():
+    layer, (q, qd, qdd, tau) = arm_and_data(3, 10)
+    tau = tau * torch.tensor([1.0, 0.0], dtype=tau.dtype)
+    refused(layer, (q, qd, qdd, tau), "the force of joint 'joint1' is zero")
+    weight = (tau != 0).flatten(0, -2).any(0).to(tau)  # as the message says
+    assert fit(layer, (q, qd, qdd, tau), weight=weight).isfinite().all()
+
+
+def test_a_free_base_without_force_is_named_once():
+    mech = random_mechanism(["free", "revolute"], [-1, 0], seed=4)
+    q, qd, qdd = state(mech, 10)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd)
+    tau = tau * (torch.arange(7) == 6)
+    layer = ts.Dynamics(mech, {"body1": InertiaLogCholesky()})
+    refused(layer, (q, qd, qdd, tau), "the force of joint 'joint0' is zero")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"steps": 2.5}, "steps is 2.5"),
+        ({"batch": 0}, "batch is 0"),
+        ({"lr": 0.0}, "lr is 0.0"),
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"prior": -1.0}, "prior is -1.0"),
+        ({"prior": float("inf")}, "prior is inf"),
+        ({"weight": torch.zeros(2, dtype=torch.float64)}, "weight is zero everywhere"),
+        ({"weight": torch.tensor([1.0, -1.0]).double()}, "weight is negative at joint 'joint1'"),
+    ],
+    ids=str,
+)
+def test_options_out_of_range_are_named(options, match):
+    layer, data = arm_and_data(10)
+    refused(layer, data, match, **options)
+
+
+def test_no_samples_and_nothing_to_learn_are_named():
+    layer, data = arm_and_data(0)
+    refused(layer, data, r"there are no samples: tau has shape \[0, 2\]")
+    mech, data = layer.mechanism(), arm_and_data(5)[1]
+    refused(ts.Dynamics(mech), data, "nothing to learn")
+    layer.requires_grad_(False)
+    refused(layer, data, "nothing to learn")
+
+
+def test_a_body_that_has_no_distance_to_others_is_named_and_the_advice_works():
+    mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=4)
+    heavy = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    mech = mech.replace(mass=heavy * mech.mass, inertia=heavy[:, None, None] * mech.inertia)
+    q, qd, qdd = state(mech, 10)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd)
+    layer = ts.Dynamics(mech, {"joint0.damping": Positive()})
+    refused(layer, (q, qd, qdd, tau), "body 'body0' has no positive definite inertia")
+    assert fit(layer, (q, qd, qdd, tau), prior=0).isfinite().all()
+
+
+def test_a_step_too_far_is_named_and_the_parameters_stay_finite():
+    layer, data = arm_and_data(10)
+    with pytest.raises(ts.FitError, match=r"at step [12].*\n.*\nPass a smaller lr"):
+        fit(layer, data, lr=1e4)
+    assert layer.inverse_dynamics(*data[:3]).isfinite().all()
+
+
+def test_a_fit_without_tqdm_shows_nothing_unless_asked_to(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    layer, data = arm_and_data(5)
+    g = torch.Generator().manual_seed(0)
+    assert len(ts.learn.identify(layer, *data, steps=2, batch=4, generator=g)) == 2
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ts.MissingExtraError, match="tqdm is not installed"):
+        fit(layer, data, progress=True)
+
+
+def test_a_fit_with_tqdm_shows_its_progress_unless_told_not_to(capsys):
+    pytest.importorskip("tqdm")
+    layer, data = arm_and_data(5)
+    ts.learn.identify(layer, *data, steps=2, batch=4)
+    assert "2/2" in capsys.readouterr().err
+    fit(layer, data)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_missing_extra_names_itself(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     with pytest.raises(ts.MissingExtraError, match=r'pip install "torchsko\[identify\]"') as caught:

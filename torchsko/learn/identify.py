@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchsko.dynamics import inverse_dynamics
+from torchsko.errors import FitError, MissingExtraError
 from torchsko.extras import require
 from torchsko.learn.divergence import inertia_divergence
 from torchsko.learn.module import Dynamics
-from torchsko.mechanism.state import check_state
+from torchsko.learn.samples import as_samples
+from torchsko.mechanism.mechanism import Mechanism
 
 
 def identify(
@@ -26,7 +30,7 @@ def identify(
     lr: float = 0.03,
     batch: int = 1024,
     prior: float = 1e-4,
-    progress: bool = True,
+    progress: bool | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Fit a layer's parameters to measured joint forces, in place, by Adam on random batches.
@@ -37,50 +41,119 @@ def identify(
 
     Args:
         layer: what it learns is fitted.
-        q: measured configurations, `[samples, num_q]`.
-        qd: velocities, `[samples, num_dof]` [rad/s or m/s].
-        qdd: accelerations, `[samples, num_dof]` [rad/s^2 or m/s^2].
-        tau: joint forces, `[samples, num_dof]` [N m or N].
-        weight: of each squared error, `[samples, num_dof]`: one over the variance of its noise is
-            the best, zero leaves out what the model does not describe (a joint stuck at rest, whose
-            dry friction can be anything). One over each joint's mean square force when left out.
+        q: measured configurations, `[*samples, num_q]`. Leading dimensions, `[trajectories, times]`
+            say, all count samples; they are the same for every measurement.
+        qd: velocities, `[*samples, num_dof]` [rad/s or m/s].
+        qdd: accelerations, `[*samples, num_dof]` [rad/s^2 or m/s^2].
+        tau: joint forces, `[*samples, num_dof]` [N m or N].
+        weight: of each squared error, `[*samples, num_dof]` or `[num_dof]`: one over the variance of
+            its noise is the best, zero leaves out what the model does not describe (a joint stuck at
+            rest, whose dry friction can be anything). One over each dof's mean square force when
+            left out.
         steps: of the optimiser.
         lr: first step size, annealed to zero by a cosine.
         batch: samples a step, drawn with replacement.
         prior: weight of the divergence; 0 for none.
-        progress: show a progress bar, which needs tqdm.
+        progress: show a progress bar, which needs tqdm; where tqdm is installed, when left out.
         generator: source of randomness, on the device of the samples.
 
     Returns:
         The squared error, without the prior's part, at every step, `[steps]`.
 
     Raises:
-        ShapeError: when a tensor does not fit the mechanism.
-        MissingExtraError: when a progress bar is wanted and tqdm is not installed.
+        ShapeError: when a tensor does not fit the mechanism or has other leading dimensions.
+        FitError: before the first step, on measurements that are not finite, a joint without force
+            where no weight is given, options out of range, nothing to learn; during the fit, when the
+            error leaves the finite numbers (the parameters are then the last that gave a finite one).
+        MissingExtraError: when a progress bar is asked for and tqdm is not installed.
     """
+    _check_options(steps=steps, lr=lr, batch=batch, prior=prior)
+    learned = [p for p in layer.parameters() if p.requires_grad]
+    if not learned:
+        raise FitError(
+            "the layer has nothing to learn.\nA fit changes its parameters, and it has none.\n"
+            'Pass ts.Dynamics(mech, learn={"link1": ts.learn.InertiaLogCholesky()}), say.'
+        )
     with torch.no_grad():
         reference = layer.mechanism()
-    weight = torch.ones_like(tau) / tau.square().mean(0) if weight is None else weight
-    check_state(reference, q=q, qd=qd, qdd=qdd, tau=tau, weight=weight)
-    optimiser = torch.optim.Adam(layer.parameters(), lr=lr)
+    samples = as_samples(reference, q, qd, qdd, tau, weight)
+    if prior:
+        _check_prior(reference)
+    optimiser = torch.optim.Adam(learned, lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    losses = []
-    for _ in _counted(steps, progress):
-        pick = torch.randint(tau.shape[0], (batch,), generator=generator, device=tau.device)
-        mech = layer.mechanism()
-        error = inverse_dynamics(mech, q[pick], qd[pick], qdd[pick]) - tau[pick]
-        misfit = (weight[pick] * error.square()).mean()
-        loss = misfit + prior * inertia_divergence(mech, reference).mean()
+    losses, count = [], len(samples.tau)
+    before = [p.detach().clone() for p in learned]
+    for step in _counted(steps, progress):
+        rows = torch.randint(count, (batch,), generator=generator, device=tau.device)
+        some, mech = samples.pick(rows), layer.mechanism()
+        error = inverse_dynamics(mech, some.q, some.qd, some.qdd) - some.tau
+        misfit = (some.weight * error.square()).mean()
+        loss = misfit + prior * inertia_divergence(mech, reference).mean() if prior else misfit
         optimiser.zero_grad()
         loss.backward()
+        slope = torch.nn.utils.get_total_norm([p.grad for p in learned if p.grad is not None])
+        if not (loss.isfinite() and slope.isfinite()):
+            _give_back(learned, before)
+            raise FitError(
+                f"the error is {loss.item():g} at step {step}, the length of its gradient "
+                f"{slope.item():g}.\nThe last step went too far; the parameters are those before it.\n"
+                f"Pass a smaller lr, {lr / 10:g} say."
+            )
+        before = [p.detach().clone() for p in learned]
         optimiser.step()
         schedule.step()
         losses.append(misfit.detach())
     return torch.stack(losses)
 
 
-def _counted(steps: int, progress: bool) -> Iterable[int]:
-    if not progress:
+def _give_back(learned: list[nn.Parameter], values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(learned, values, strict=True):
+            parameter.copy_(value)
+
+
+def _check_options(*, steps: int, lr: float, batch: int, prior: float) -> None:
+    """Refuse options out of range, by name."""
+    whole, positive = "a whole number, at least 1", "a finite positive number"
+    for name, value, fits, what, usual in (
+        ("steps", steps, isinstance(steps, Integral) and steps >= 1, whole, 400),
+        ("batch", batch, isinstance(batch, Integral) and batch >= 1, whole, 1024),
+        ("lr", lr, isinstance(lr, Real) and 0 < lr < math.inf, positive, 0.03),
+        (
+            "prior",
+            prior,
+            isinstance(prior, Real) and 0 <= prior < math.inf,
+            f"{positive}, or 0",
+            1e-4,
+        ),
+    ):
+        if not fits:
+            raise FitError(
+                f"{name} is {value!r}.\nIt has to be {what}.\nPass {name}={usual}, the default."
+            )
+
+
+def _check_prior(reference: Mechanism) -> None:
+    """Refuse a start from which the divergence is no number."""
+    known = inertia_divergence(reference, reference).isfinite()
+    known = known.reshape(-1, reference.num_bodies).all(0).tolist()
+    bad = [n for n, is_known in zip(reference.body_names, known, strict=True) if not is_known]
+    if bad:
+        raise FitError(
+            f"body {', '.join(map(repr, bad))} has no positive definite inertia to stay near.\n"
+            "The prior measures a distance from the values at the start, infinite from there.\n"
+            "Pass prior=0, or give the body mass and inertia in all directions."
+        )
+
+
+def _counted(steps: int, progress: bool | None) -> Iterable[int]:
+    """The numbers of the steps, with a progress bar if one is wanted or possible."""
+    if progress is False:
         return range(steps)
-    tqdm = require("tqdm", "identify").tqdm
+    try:
+        tqdm = require("tqdm", "identify").tqdm
+    except MissingExtraError:
+        if progress:
+            raise
+        return range(steps)
     return tqdm(range(steps), desc="identifying", unit="step")
