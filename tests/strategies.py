@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -207,6 +208,28 @@ def dense_bias(model: SKOModel) -> Tensor:
     return (x.H @ x.A @ (x.M @ x.A.mT @ a + b))[..., 0]
 
 
+def _second_axis(axis: list[float], vector: Callable[[float], list[float]], _: int) -> dict:
+    return {"second_axis": torch.linalg.cross(*torch.tensor([axis, vector(1.0)]).double()).tolist()}
+
+
+def _motions(_: list[float], vector: Callable[[float], list[float]], count: int) -> dict:
+    turns = [vector(1.0)[0] > -0.5 for _ in range(count)]
+    return {
+        "motions": [
+            ts.Turn(vector(1.0), vector(0.5)) if t else ts.Slide(vector(1.0)) for t in turns
+        ]
+    }
+
+
+OWN_DATA = {
+    "helical": lambda axis, vector, _: {"pitch": vector(0.3)[0]},
+    "universal": _second_axis,
+    "planar": lambda axis, vector, _: {"direction": vector(1.0)},
+    "compound": _motions,
+}
+"""What kinds of joints need besides an axis: from the axis, random vectors and a number of motions."""
+
+
 def random_mechanism(
     kinds: list[str],
     parents: list[int],
@@ -236,23 +259,33 @@ def random_mechanism(
         if kind in ("revolute", "prismatic"):
             data |= {"stiffness": 1.5, "spring_reference": 0.2}
         data = data if passive else {}
+        axis = vector(1.0)
+        if kind in OWN_DATA:
+            data |= OWN_DATA[kind](axis, vector, int(torch.randint(1, 4, (), generator=g)))
         if armature:
             data["armature"] = 0.1 + float(torch.rand((), generator=g))
         builder.joint(
             f"joint{k}", kind, child=f"body{k}", parent=None if p < 0 else f"body{p}",
-            rotation=turn(), position=vector(0.5), axis=vector(1.0), **data,
+            rotation=turn(), position=vector(0.5), axis=axis, **data,
         )  # fmt: skip
     return builder.build()
 
 
 KINDS = ("revolute", "prismatic", "spherical", "free")
+MORE_KINDS = ("helical", "cylindrical", "universal", "planar", "translation", "compound")
+ALL_KINDS = (*KINDS, *MORE_KINDS)
 
 
 @st.composite
-def mechanisms(draw: st.DrawFn, max_bodies: int = 5, armature: bool | None = None) -> ts.Mechanism:
+def mechanisms(
+    draw: st.DrawFn,
+    max_bodies: int = 5,
+    armature: bool | None = None,
+    kinds: tuple[str, ...] = ALL_KINDS,
+) -> ts.Mechanism:
     """Random trees of random joints with random physical parameters."""
     n = draw(st.integers(1, max_bodies))
     parents = [-1] + [draw(st.integers(-1, k - 1)) for k in range(1, n)]
-    kinds = [draw(st.sampled_from(KINDS)) for _ in range(n)]
+    chosen = [draw(st.sampled_from(kinds)) for _ in range(n)]
     with_armature = draw(st.booleans()) if armature is None else armature
-    return random_mechanism(kinds, parents, draw(st.integers(0, 2**31)), with_armature)
+    return random_mechanism(chosen, parents, draw(st.integers(0, 2**31)), with_armature)

@@ -11,7 +11,7 @@ from newton import (
     potential_energy,
     unskew,
 )
-from strategies import mechanisms, random_mechanism
+from strategies import ALL_KINDS, mechanisms, random_mechanism
 from torch import Tensor
 from torch.func import jacfwd, jacrev, jvp
 from torch.testing import assert_close
@@ -19,6 +19,8 @@ from torch.testing import assert_close
 import torchsko as ts
 
 seeds = st.integers(0, 2**31)
+
+VECTOR_KINDS = tuple(kind for kind in ALL_KINDS if kind not in ("spherical", "free"))
 
 
 def states(mech: ts.Mechanism, seed: int, batch: tuple[int, ...] = ()) -> tuple[Tensor, ...]:
@@ -116,10 +118,10 @@ def test_springs_about_every_axis_of_a_ball_joint_have_a_potential():
 
 
 @st.composite
-def vector_mechanisms(draw: st.DrawFn) -> ts.Mechanism:
-    """Trees of revolute and prismatic joints: q is a vector, and qd its rate."""
+def vector_mechanisms(draw: st.DrawFn, kinds: tuple[str, ...] = VECTOR_KINDS) -> ts.Mechanism:
+    """Trees of joints whose q is a vector, and qd its rate."""
     n = draw(st.integers(1, 4))
-    kinds = [draw(st.sampled_from(["revolute", "prismatic"])) for _ in range(n)]
+    kinds = [draw(st.sampled_from(kinds)) for _ in range(n)]
     parents = [-1] + [draw(st.integers(-1, k - 1)) for k in range(1, n)]
     return random_mechanism(kinds, parents, draw(seeds), draw(st.booleans()), passive=False)
 
@@ -172,7 +174,7 @@ def test_the_frame_jacobian_is_the_derivative_of_the_frame_pose(mech, seed):
 def floating_mechanisms(draw: st.DrawFn) -> ts.Mechanism:
     """A tree of any joints on one free base; the base joint itself is frictionless."""
     n = draw(st.integers(1, 4))
-    kinds = ["free"] + [draw(st.sampled_from(["revolute", "prismatic", "spherical"]))] * (n - 1)
+    kinds = ["free"] + [draw(st.sampled_from([k for k in ALL_KINDS if k != "free"]))] * (n - 1)
     parents = [-1] + [draw(st.integers(0, k - 1)) for k in range(1, n)]
     mech = random_mechanism(kinds, parents, draw(seeds))
     on_base = torch.arange(mech.num_dof) < 6
@@ -214,7 +216,7 @@ def test_dynamics_do_not_depend_on_where_the_inertial_frame_is(mech, seed):
     assert_close(ts.inverse_dynamics(moved, q, qd, qdd), ts.inverse_dynamics(mech, q, qd, qdd))
 
 
-@given(vector_mechanisms(), seeds)
+@given(vector_mechanisms(("revolute", "prismatic", "helical")), seeds)
 def test_reversing_an_axis_reverses_its_coordinate_and_its_force(mech, seed):
     q, qd, qdd, _ = states(mech, seed)
     sign = torch.where(torch.arange(mech.num_dof) % 2 == 0, -1.0, 1.0).to(q.dtype)

@@ -47,6 +47,8 @@ from torchsko.kinematics import forward_kinematics as forward_kinematics
 from torchsko.kinematics import frame_jacobian as frame_jacobian
 from torchsko.kinematics import frame_pose as frame_pose
 from torchsko.learn.module import Dynamics as Dynamics
+from torchsko.mechanism.joints.compound import Slide as Slide
+from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.configuration import difference as difference
 from torchsko.mechanism.joints.configuration import integrate as integrate
 from torchsko.mechanism.joints.kind import JointType as JointType

@@ -31,6 +31,7 @@ DIFFERENTIABLE = (
     "joint_rotation",
     "joint_position",
     "axis",
+    "joint_parameters",
     "armature",
     "gravity",
 )

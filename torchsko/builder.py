@@ -129,14 +129,17 @@ def checked(mech: Mechanism) -> Mechanism:
 
 
 def _bare_joints(mech: Mechanism) -> tuple[str, ...]:
-    """Joints whose H M H* + S is no more than rounding of M; the same in every configuration."""
-    model = assemble(mech, mech.neutral())
+    """Joints whose H M H* + S is no more than rounding of M, in configurations in general position."""
+    generator = torch.Generator(device=mech.device).manual_seed(0)
+    batch = (3, *mech.batch_shape)
+    model = assemble(mech, mech.random_state(*batch, generator=generator)[0])
     H, M, dofs = model.joint_map, model.inertia, model.layout.dofs
     S = 0.0 if model.armature is None else model.armature
     D = H @ M @ H.mT + torch.diag_embed((S + dofs.padding[..., None].to(M.dtype))[..., 0])
     rounding = 64 * torch.finfo(torch.float64).eps * M.abs().amax((-1, -2))
-    in_robot = mech.layout.tree_order(torch.linalg.eigvalsh(D)[..., 0] <= rounding, -1)
-    verdict = in_robot.reshape(-1, mech.num_bodies).any(0).tolist()
+    small = torch.linalg.eigvalsh(D)[..., 0] <= rounding
+    in_state = mech.layout.tree_order(small, -1).expand(*batch, mech.num_bodies)
+    verdict = in_state.all(0).reshape(-1, mech.num_bodies).any(0).tolist()
     return tuple(name for name, bare in zip(mech.joint_names, verdict, strict=True) if bare)
 
 
@@ -225,20 +228,25 @@ class MechanismBuilder:
         rotation: Sequence[Sequence[float]] | None = None,
         position: Sequence[float] = (0.0, 0.0, 0.0),
         axis: Sequence[float] = (0.0, 0.0, 1.0),
-        **data: float,
+        **data: Any,
     ) -> MechanismBuilder:
         """Add a joint; its links may be added later.
 
         Args:
             name: of the joint.
-            kind: "fixed", or the name of a `JointType`: "revolute", "prismatic", "spherical", "free", or
-                one of your own (`torchsko.register_joint`).
+            kind: "fixed", or the name of a `JointType`: "revolute", "prismatic", "helical", "cylindrical",
+                "universal", "planar", "translation", "spherical", "free", "compound", or one of your own
+                (`torchsko.register_joint`).
             child: link that it moves.
             parent: link that it hangs on; None for the inertial frame.
             rotation: joint frame to parent coordinates, 3 x 3; identity when left out.
             position: origin of the joint frame in the parent [m].
-            axis: of a revolute or prismatic joint, in the joint frame; normalised at build.
-            **data: any of `JOINT_DATA`, SI units.
+            axis: of a joint that has one, in the joint frame (of a planar joint: the plane's normal);
+                normalised at build.
+            **data: any of `JOINT_DATA`, SI units; and what the kind needs besides (`JointType.keywords`):
+                `pitch` [m/rad] of a helical joint, `second_axis` of a universal one, `direction` of a
+                planar one (may be left out), `motions` of a compound one, a sequence of `torchsko.Turn`
+                and `torchsko.Slide`.
 
         Raises:
             MechanismError: on an unknown kind, unknown data, or a vector that has not three components.
@@ -249,11 +257,12 @@ class MechanismBuilder:
                 f"Known kinds: {', '.join((*JOINT_TYPES, FIXED))}.\n"
                 "Use one of them, or make yours known: torchsko.register_joint(...)."
             )
+        own = () if kind == FIXED else JOINT_TYPES[kind].keywords
         for key in data:
-            if key not in JOINT_DATA:
+            if key not in (*JOINT_DATA, *own):
                 raise MechanismError(
                     f"joint {name!r} was given the unknown {key!r}.\n"
-                    f"Known: {', '.join(JOINT_DATA)}.\nUse one of them."
+                    f"Known to a {kind} joint: {', '.join((*JOINT_DATA, *own))}.\nUse one of them."
                 )
         bare = JointDescription(
             name,
@@ -264,8 +273,9 @@ class MechanismBuilder:
             _vector(position, f"position of joint {name!r}"),
             _vector(axis, f"axis of joint {name!r}"),
         )
-        numbers: dict[str, Any] = {key: float(value) for key, value in data.items()}
-        self._joints.append(replace(bare, **numbers))
+        numbers: dict[str, Any] = {k: float(v) for k, v in data.items() if k not in own}
+        kind_data = {k: v for k, v in data.items() if k in own}
+        self._joints.append(replace(bare, data=kind_data, **numbers))
         return self
 
     def description(self) -> RobotDescription:

@@ -22,7 +22,7 @@ def same_configuration(mech: ts.Mechanism, q0: torch.Tensor, q1: torch.Tensor) -
     """Equal up to the signs of quaternions."""
     for x, y in zip(ts.forward_kinematics(mech, q0), ts.forward_kinematics(mech, q1), strict=True):
         assert_close(x, y)
-    vectors = [k in ("revolute", "prismatic") for k in mech.joint_kinds]
+    vectors = [kind.vector for kind in mech.joints.kinds]
     for name, is_vector in zip(mech.joint_names, vectors, strict=True):
         if is_vector:
             assert_close(q0[..., mech.q_slice(name)], q1[..., mech.q_slice(name)])

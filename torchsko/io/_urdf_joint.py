@@ -68,7 +68,7 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
     has_axis = joint_type(kind).has_axis
     read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
     unused += leftovers(element, where, ("name", "type"), read)
-    bounded = has_axis and kind_name != UNBOUNDED
+    bounded = has_axis and joint_type(kind).num_q == 1 and kind_name != UNBOUNDED
     lower, upper, velocity, effort = _read_limit(element, bounded, where, unused)
     damping, friction = _read_dynamics(element, where, unused)
     return replace(

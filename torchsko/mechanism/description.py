@@ -7,7 +7,9 @@ Readers (`torchsko.io`) and people write descriptions; `torchsko.mechanism.build
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
@@ -49,7 +51,7 @@ class JointDescription:
         child: name of the child link.
         rotation: takes joint-frame coordinates to parent-link coordinates.
         position: origin of the joint frame in the parent link [m].
-        axis: direction of motion in the joint frame (revolute, prismatic); need not be a unit vector.
+        axis: of a kind of joint that has one, in the joint frame; need not be a unit vector.
         damping: viscous, per degree of freedom [N m s or N s/m].
         friction: Coulomb [N m or N].
         armature: reflected rotor inertia [kg m^2 or kg].
@@ -59,6 +61,7 @@ class JointDescription:
         upper: upper limit [rad or m].
         velocity: velocity limit [rad/s or m/s].
         effort: effort limit [N m or N].
+        data: what its kind needs besides, by keyword (`JointType.keywords`).
     """
 
     name: str
@@ -77,6 +80,7 @@ class JointDescription:
     upper: float = math.inf
     velocity: float = math.inf
     effort: float = math.inf
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def _tensors(
     placed = [_compose(frames[joint.parent], joint) for joint in hinges]
     links = {link.name: link for link in robot.links}
     lumps = [_lump(joint.child, frames, links) for joint in hinges]
-    kinds = tuple(joint_type(joint.kind) for joint in hinges)
+    kinds = tuple(joint_type(joint.kind).specialised(joint.name, joint.data) for joint in hinges)
     tree = Tree.from_parents(
         [-1 if frame.carrier is None else number[frame.carrier] for frame in placed], list(number)
     )
@@ -188,6 +188,7 @@ def _tensors(
         joint_rotation=tensor([frame.rotation for frame in placed]),
         joint_position=tensor([frame.position for frame in placed]),
         axis=tensor([_snap(axis) for axis in axes]),
+        joint_parameters=_joint_parameters(hinges, kinds),
         damping=per(dof_sizes, "damping"),
         friction=per(dof_sizes, "friction"),
         armature=per(dof_sizes, "armature"),
@@ -223,6 +224,15 @@ def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:
     # Ball and free joints have no axis: whatever the file says of one is not read.
     axis = np.array(joint.axis if kind.has_axis else (0.0, 0.0, 1.0))
     return axis / np.linalg.norm(axis)
+
+
+def _joint_parameters(hinges: list[JointDescription], kinds: Sequence[JointType]) -> torch.Tensor:
+    """What each kind needs to know besides, joint after joint; directions snapped as axes are."""
+    rows = [
+        kind.values(joint.name, joint.axis, joint.data)
+        for joint, kind in zip(hinges, kinds, strict=True)
+    ]
+    return torch.tensor(_snap(np.array([x for row in rows for x in row], dtype=np.float64)))
 
 
 def _spring_reference(hinges: list[JointDescription], kinds: Sequence[JointType]) -> torch.Tensor:

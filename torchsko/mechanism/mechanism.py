@@ -29,6 +29,7 @@ PARAMETERS = {
     "joint_rotation": ("num_bodies", 3, 3),
     "joint_position": ("num_bodies", 3),
     "axis": ("num_bodies", 3),
+    "joint_parameters": ("num_joint_parameters",),
     "damping": ("num_dof",),
     "friction": ("num_dof",),
     "armature": ("num_dof",),
@@ -63,7 +64,9 @@ class Mechanism:
         inertia: about the centre of mass, in the body frame's axes, `[num_bodies, 3, 3]` [kg m^2].
         joint_rotation: joint frame to parent body coordinates, `[num_bodies, 3, 3]`.
         joint_position: joint frame origin in the parent body, `[num_bodies, 3]` [m].
-        axis: unit axis of a revolute or prismatic joint in the joint frame, `[num_bodies, 3]`.
+        axis: unit axis of a joint that has one, in the joint frame, `[num_bodies, 3]`.
+        joint_parameters: what kinds of joints need to know besides (`JointType.parameters`: pitches,
+            further axes, points), one joint after the other, `[num_joint_parameters]`.
         damping: viscous, `[num_dof]` [N m s/rad or N s/m].
         friction: Coulomb, `[num_dof]` [N m or N]; acts as friction * sign(qd), zero at rest.
         armature: reflected rotor inertia, `[num_dof]` [kg m^2 or kg].
@@ -101,6 +104,7 @@ class Mechanism:
     joint_rotation: Tensor
     joint_position: Tensor
     axis: Tensor
+    joint_parameters: Tensor
     damping: Tensor
     friction: Tensor
     armature: Tensor
@@ -143,6 +147,11 @@ class Mechanism:
     def num_dof(self) -> int:
         """Length of a velocity qd."""
         return self.layout.dofs.total
+
+    @property
+    def num_joint_parameters(self) -> int:
+        """Length of `joint_parameters`; zero where no kind of joint has any."""
+        return self.joints.num_parameters
 
     @property
     def num_frames(self) -> int:
@@ -276,6 +285,18 @@ class Mechanism:
     def q_slice(self, joint: str) -> slice:
         """Where the coordinates of a joint lie in q."""
         return _slice(self.coordinates, self.joint_index(joint))
+
+    def parameter_slice(self, joint: str, name: str) -> slice:
+        """Where a parameter of a joint, such as its pitch, lies in `joint_parameters`.
+
+        Raises:
+            MechanismError: when no moving joint has this name, or its kind no such parameter.
+        """
+        k = self.joint_index(joint)
+        kinds, own = self.joints.kinds, self.joints.kinds[k].parameters
+        place = _index(f"parameter of joint {joint!r}", name, tuple(p.name for p in own))
+        start = sum(kind.num_parameters for kind in kinds[:k]) + sum(p.size for p in own[:place])
+        return slice(start, start + own[place].size)
 
     def random_state(
         self, *batch: int, generator: torch.Generator | None = None

@@ -1,11 +1,20 @@
 """Joints as objects: an interface (`kind`), one file a kind, a registry; and all joints as data.
 
-========== ===== ===== ======================================= ================================
-kind       num_q d     q                                       qd (child frame)
-========== ===== ===== ======================================= ================================
-revolute   1     1     angle [rad]                             rate about the axis [rad/s]
-prismatic  1     1     displacement [m]                        rate along the axis [m/s]
-spherical  4     3     unit quaternion `w x y z`               omega [rad/s]
-free       7     6     `x y z` [m], unit quaternion `w x y z`  [omega; v] [rad/s, m/s]
-========== ===== ===== ======================================= ================================
+=========== ===== === ======================================== ==================================
+kind        num_q d   q                                        qd
+=========== ===== === ======================================== ==================================
+revolute    1     1   angle [rad]                              its rate
+prismatic   1     1   displacement [m]                         its rate
+helical     1     1   angle [rad]                              its rate
+cylindrical 2     2   angle [rad], displacement [m]            their rates
+universal   2     2   angle and second angle [rad]             their rates
+planar      3     3   `x y` in the plane [m], angle [rad]      their rates
+translation 3     3   `x y z` in the joint frame [m]           their rates
+spherical   4     3   quaternion `w x y z`                     omega in the child frame [rad/s]
+free        7     6   `x y z` [m], quaternion `w x y z`        [omega; v] in the child frame
+compound    n     n   one angle or displacement a motion       their rates
+=========== ===== === ======================================== ==================================
+
+Of a quaternion only the direction counts, in every function: the gradient to it is orthogonal to it.
+One of length zero (below 1e-15) stands for the identity, as in MuJoCo, and has a gradient of zero.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,16 +25,26 @@ class JointGroup:
         bodies: the bodies they move, numbered in file order, int64 `[g]`.
         q_index: place of their coordinates in q, int64 `[g * num_q]`.
         dof_index: place of their dofs in qd, int64 `[g * d]`.
+        parameter_index: place of their parameters among those of all joints, int64.
     """
 
     kind: JointType
     bodies: Tensor
     q_index: Tensor
     dof_index: Tensor
+    parameter_index: Tensor
 
     def constants(self, mech: Mechanism) -> Constants:
         """What the kind's methods need to know of these joints, by name."""
-        return {"axis": mech.axis.index_select(-2, self.bodies)}
+        constants = {"axis": mech.axis.index_select(-2, self.bodies)}
+        if self.kind.parameters:
+            chosen = mech.joint_parameters.index_select(-1, self.parameter_index)
+            sizes = [parameter.size for parameter in self.kind.parameters]
+            parts = chosen.unflatten(-1, (-1, self.kind.num_parameters)).split(sizes, -1)
+            for parameter, part in zip(self.kind.parameters, parts, strict=True):
+                shape = parameter.shape
+                constants[parameter.name] = part.unflatten(-1, shape) if shape else part[..., 0]
+        return constants
 
     def coordinates(self, q: Tensor) -> Tensor:
         """The group's coordinates, `[*batch, num_q of the mechanism]` to `[*batch, g, num_q]`."""
@@ -45,9 +56,8 @@ class JointGroup:
 
     def to(self, device: torch.device | str) -> JointGroup:
         """The same group with its index tensors on a device."""
-        moved = {
-            name: getattr(self, name).to(device) for name in ("bodies", "q_index", "dof_index")
-        }
+        names = ("bodies", "q_index", "dof_index", "parameter_index")
+        moved = {name: getattr(self, name).to(device) for name in names}
         return replace(self, **moved)
 
 
@@ -76,6 +86,11 @@ class JointSet:
     shuffles: tuple[Tensor | None, ...]
 
     @property
+    def num_parameters(self) -> int:
+        """Number of parameters of all joints."""
+        return sum(kind.num_parameters for kind in self.kinds)
+
+    @property
     def orthonormal(self) -> bool:
         """Whether the rows of every H are orthonormal."""
         return all(group.kind.orthonormal for group in self.groups)
@@ -84,14 +99,19 @@ class JointSet:
     def of(kinds: tuple[JointType, ...], levels: tuple[tuple[int, ...], ...]) -> JointSet:
         """Joints of these kinds in file order, on a tree with these levels of bodies."""
         order = tuple(k for level in levels for k in level)
-        q_start = [sum(kind.num_q for kind in kinds[:k]) for k in range(len(kinds))]
-        dof_start = [sum(kind.num_dof for kind in kinds[:k]) for k in range(len(kinds))]
-        groups = []
-        for kind in dict.fromkeys(kinds[k] for k in order):
-            bodies = [k for k in order if kinds[k] == kind]
-            q_index = [q_start[k] + i for k in bodies for i in range(kind.num_q)]
-            dof_index = [dof_start[k] + i for k in bodies for i in range(kind.num_dof)]
-            groups.append(JointGroup(kind, *map(torch.tensor, (bodies, q_index, dof_index))))
+        members: dict[JointType, list[int]] = {}
+        for k in order:
+            members.setdefault(kinds[k], []).append(k)
+        groups = [
+            JointGroup(
+                kind,
+                torch.tensor(bodies),
+                _places([kind.num_q for kind in kinds], bodies),
+                _places([kind.num_dof for kind in kinds], bodies),
+                _places([kind.num_parameters for kind in kinds], bodies),
+            )
+            for kind, bodies in members.items()
+        ]
         rank = torch.argsort(torch.tensor(order))
         nodes = torch.cat([rank.index_select(0, group.bodies) for group in groups])
         runs, shuffles = _level_runs(kinds, levels, [group.kind for group in groups])
@@ -140,6 +160,13 @@ class JointSet:
         batch = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
         flat = torch.cat([part.expand(*batch, -1, -1).flatten(-2) for part in parts], -1)
         return flat.index_select(-1, place)
+
+
+def _places(sizes: list[int], bodies: list[int]) -> Tensor:
+    """Where the entries of these bodies lie in a vector of parts of these sizes, int64."""
+    start = [0, *accumulate(sizes)]
+    places = [i for k in bodies for i in range(start[k], start[k + 1])]
+    return torch.tensor(places, dtype=torch.int64)
 
 
 def _level_runs(

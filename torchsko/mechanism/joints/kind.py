@@ -12,13 +12,17 @@ so a kind says its pose, H and, where H is not constant, :math:`\dot H^* \dot q`
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.weights import WeightTerms
 from torchsko.spatial.transform import force_matrix
 
@@ -27,6 +31,24 @@ Constants = Mapping[str, Tensor]
 
 Pose = tuple[Tensor | None, Tensor | None]
 """Rotation (child to joint coordinates) and position [m]; None for the identity and for zero."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Numbers of a kind of joint besides placement and axis; they lie in `Mechanism.joint_parameters`.
+
+    Attributes:
+        name: as the builder takes it.
+        shape: for one joint.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of entries for one joint."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -44,6 +66,7 @@ class JointType(ABC):
             in rad and m also the range of a random coordinate of a vector.
         vector: whether q is a vector and qd its rate.
         has_axis: whether it has a unit axis of its own.
+        parameters: what it needs to know besides.
         orthonormal: whether the rows of H are orthonormal.
         unit_rows: whether they are unit vectors where the axis is a coordinate axis.
         one_axis: whether the child turns about the axis only, if at all.
@@ -57,6 +80,7 @@ class JointType(ABC):
     usual_speed: tuple[float, ...]
     vector: bool = True
     has_axis: bool = False
+    parameters: tuple[Parameter, ...] = ()
     orthonormal: bool = True
     unit_rows: bool = True
     one_axis: bool = False
@@ -72,6 +96,42 @@ class JointType(ABC):
     def num_dof(self) -> int:
         """Number of degrees of freedom."""
         return len(self.rates)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of entries of all parameters of one joint."""
+        return sum(parameter.size for parameter in self.parameters)
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """What a description of such a joint holds besides placement and axis."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def specialised(self, joint: str, given: Mapping[str, Any]) -> JointType:
+        """The kind of the joint of this name and data: itself, unless its sizes depend on them."""
+        return self
+
+    def values(self, joint: str, axis: Sequence[float], given: Mapping[str, Any]) -> list[float]:
+        """Entries of all parameters of the joint of this name, axis and data, one after the other.
+
+        Raises:
+            MechanismError: when one is missing or has another shape, or is not finite.
+        """
+        flat: list[float] = []
+        for parameter in self.parameters:
+            value = np.array(given.get(parameter.name, math.nan), dtype=np.float64)
+            if value.shape != parameter.shape or not np.isfinite(value).all():
+                what = given.get(parameter.name, "missing")
+                wanted = (
+                    f"numbers of shape {list(parameter.shape)}" if parameter.shape else "a number"
+                )
+                raise MechanismError(
+                    f"the {parameter.name} of joint {joint!r} is {what}.\n"
+                    f"A {self.name} joint needs it: {wanted}, finite.\n"
+                    f"Pass {parameter.name}=... to the joint."
+                )
+            flat += value.ravel().tolist()
+        return flat
 
     @property
     def constant_map(self) -> bool:

@@ -5,14 +5,32 @@ from __future__ import annotations
 from torchsko.algebra.tree import unknown_name
 from torchsko.errors import MechanismError
 from torchsko.mechanism.description import FIXED
+from torchsko.mechanism.joints.compound import Compound
+from torchsko.mechanism.joints.cylindrical import Cylindrical
 from torchsko.mechanism.joints.free import Free
+from torchsko.mechanism.joints.helical import Helical
 from torchsko.mechanism.joints.kind import JointType
+from torchsko.mechanism.joints.planar import Planar
 from torchsko.mechanism.joints.prismatic import Prismatic
 from torchsko.mechanism.joints.revolute import Revolute
 from torchsko.mechanism.joints.spherical import Spherical
+from torchsko.mechanism.joints.translation import Translation
+from torchsko.mechanism.joints.universal import Universal
 
 JOINT_TYPES: dict[str, JointType] = {
-    kind.name: kind for kind in (Revolute(), Prismatic(), Spherical(), Free())
+    kind.name: kind
+    for kind in (
+        Revolute(),
+        Prismatic(),
+        Helical(),
+        Cylindrical(),
+        Universal(),
+        Planar(),
+        Translation(),
+        Spherical(),
+        Free(),
+        Compound(),
+    )
 }
 """Every known kind of joint by name; `register_joint` adds to it."""
 
