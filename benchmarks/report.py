@@ -198,10 +198,12 @@ def document(sections: Sequence[Section], options: Options, seconds: float, load
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
-def readme(sections: Sequence[Section], options: Options) -> str:
-    """The README's section on performance."""
-    lines = [f"Measured on {machine()}, {options.threads} threads, batch {options.batch}, by "
-             "`python benchmarks/run.py`:", ""]  # fmt: skip
+def readme(sections: Sequence[Section], options: Options) -> tuple[str, str]:
+    """The section on performance of the README, its first table only, and that of docs/performance.md."""
+    head = f"Measured on {machine()}, {options.threads} threads, batch {options.batch}, by "
+    lines = [head + "`python benchmarks/run.py`:", ""]
     for section in sections:
         lines += section.summary
-    return "\n".join(lines)
+    tables = [k for k, line in enumerate(lines) if line.startswith("**")]
+    short = lines[: tables[1]] if len(tables) > 1 else lines
+    return tuple(re.sub(r"\n{3,}", "\n\n", "\n".join(text)).strip() for text in (short, lines))

@@ -38,7 +38,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, help="the report's file (default: by machine's name)"
     )
-    parser.add_argument("--readme", action="store_true", help="print the README's section as well")
+    parser.add_argument("--readme", action="store_true",
+                        help="print the sections of the README and docs/performance.md as well")  # fmt: skip
     return parser.parse_args()
 
 
@@ -77,7 +78,7 @@ def main() -> None:
     output.write_text(text)
     print(text)
     if asked.readme:
-        print(readme(sections, options))
+        print("\n\n".join(readme(sections, options)))
     print(f"written to {output}", file=sys.stderr)
 
 

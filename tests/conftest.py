@@ -6,6 +6,10 @@ import hypothesis
 import pytest
 import torch
 
+from tests.papers import pytest_addoption as pytest_addoption
+from tests.papers import pytest_collection_finish as pytest_collection_finish
+from tests.papers import pytest_runtest_call as pytest_runtest_call
+
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=400)
 # Workers share the cores already, and an OpenMP barrier waits for whoever holds the other one.

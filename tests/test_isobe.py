@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from strategies import BATCHES, KINDS, agree, mechanisms, random_mechanism, trees
 
 import torchsko as ts
+from tests.planar import lagrange_torque, lagrangian, planar, turn
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
+from torchsko.parallel import parallel_inverse_dynamics
 
 
 def states(mech, batch=(), seed=0):
@@ -25,6 +27,10 @@ def states(mech, batch=(), seed=0):
 # The member length matrix
 
 
+@pytest.mark.shows(
+    "Isobe and Yagi (undated), General-purpose expression", "Fig. 3", ts.member_length_matrix
+)
+@pytest.mark.shows("Jain 2011, Part II", "section 2", ts.member_length_operator)
 @given(trees(12), st.sampled_from(BATCHES))
 def test_rows_added_up_are_the_spo_of_identity_weights_times_the_lengths(tree, batch):
     lengths = torch.rand(*batch, tree.num_nodes, dtype=torch.float64)
@@ -45,6 +51,12 @@ def test_member_lengths_may_be_blocks(tree, rows, data):
     agree(ts.member_length_operator(tree, blocks) @ x, L @ x)
 
 
+@pytest.mark.shows(
+    "Isobe and Yagi (undated), General-purpose expression",
+    "Eqs. 4-6",
+    ts.member_length_matrix,
+    ts.member_length_operator,
+)
 def test_the_printed_matrices_of_serial_parallel_and_branched_systems():
     l1, l2, l3, l4 = lengths = torch.tensor([0.1, 0.2, 0.3, 0.4])
     o = torch.tensor(0.0)
@@ -54,8 +66,9 @@ def test_the_printed_matrices_of_serial_parallel_and_branched_systems():
         (-1, 0, 0, 2): [[l1, l2, l3, l4], [o, l2, o, o], [o, o, l3, l4], [o, o, o, l4]],  # Eq. 6
     }
     for parents, rows in expected.items():
-        L = ts.member_length_matrix(Tree.from_parents(parents), lengths)
-        assert torch.equal(L, torch.stack([torch.stack(row) for row in rows]))
+        tree, printed = Tree.from_parents(parents), torch.stack([torch.stack(r) for r in rows])
+        assert torch.equal(ts.member_length_matrix(tree, lengths), printed)
+        assert torch.equal(ts.member_length_operator(tree, lengths).to_dense(), printed)
 
 
 def test_member_lengths_that_fit_no_link_are_refused():
@@ -71,66 +84,6 @@ def test_member_lengths_that_fit_no_link_are_refused():
 LENGTH, ROD, TIP = 0.4, 0.215, 0.5
 
 
-def planar(parents, lengths, rods, tips, base=None):
-    """Links that turn about the vertical, each hung on its parent's tip; bases at given points."""
-    builder = ts.MechanismBuilder("planar")
-    for k, (p, l, m, t) in enumerate(zip(parents, lengths, rods, tips, strict=True)):
-        mass, com = m + t, (m * l / 2 + t * l) / (m + t)
-        about_com = m * l**2 / 12 + m * (l / 2 - com) ** 2 + t * (l - com) ** 2
-        builder.link(f"link{k}", mass=mass, com=(com, 0, 0),
-                     inertia=[[0, 0, 0], [0, about_com, 0], [0, 0, about_com]])  # fmt: skip
-        start = (lengths[p], 0, 0) if p >= 0 else (base or {}).get(k, (0, 0, 0))
-        builder.joint(f"joint{k}", "revolute", child=f"link{k}", position=start,
-                      parent=f"link{p}" if p >= 0 else None, axis=(0, 0, 1))  # fmt: skip
-    return builder.build()
-
-
-def lagrangian(parents, lengths, rods, tips):
-    """Kinetic energy of rods and tip masses in the plane, from absolute angles and positions alone."""
-
-    def energy(angle, rate):
-        heading, origin, total = {}, {}, 0.0
-
-        def place(k, along):
-            h = heading[k]
-            return origin[k] + along * torch.stack([h.cos(), h.sin()])
-
-        def points(angle):
-            found = []
-            for k, p in enumerate(parents):
-                heading[k] = angle[k] + (heading[p] if p >= 0 else 0.0)
-                origin[k] = place(p, lengths[p]) if p >= 0 else torch.zeros(2, dtype=angle.dtype)
-                found += [place(k, lengths[k] / 2), place(k, lengths[k])]
-            return torch.cat([*found, torch.stack([heading[k] for k in range(len(parents))])])
-
-        speed = torch.func.jvp(points, (angle,), (rate,))[1]
-        for k, (l, m, t) in enumerate(zip(lengths, rods, tips, strict=True)):
-            middle, end = speed[4 * k : 4 * k + 2], speed[4 * k + 2 : 4 * k + 4]
-            spin = speed[4 * len(parents) + k]
-            total = total + m * middle @ middle / 2 + t * end @ end / 2 + m * l**2 * spin**2 / 24
-        return total
-
-    return energy
-
-
-def lagrange_torque(energy, angle, rate, accel):
-    """d/dt dL/d(rate) - dL/d(angle)."""
-    momentum = torch.func.grad(energy, argnums=1)
-    change = torch.func.jvp(momentum, (angle, rate), (rate, accel))[1]
-    return change - torch.func.grad(energy)(angle, rate)
-
-
-def turn(t, angle=0.5 * math.pi, duration=1.0):
-    """A rest-to-rest motion: angle, rate and acceleration of every joint at time t."""
-    s = torch.tensor(t / duration, dtype=torch.float64)
-
-    def path(s):
-        return angle * s**3 * (10 - 15 * s + 6 * s**2)
-
-    rate = torch.func.grad(path)
-    return path(s), rate(s) / duration, torch.func.grad(rate)(s) / duration**2
-
-
 @pytest.mark.parametrize("t", [0.0, 0.15, 0.35, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("method", ["parallel", "newton_euler"])
 def test_the_papers_multibranch_torques_are_those_of_the_lagrangian(t, method):
@@ -142,6 +95,12 @@ def test_the_papers_multibranch_torques_are_those_of_the_lagrangian(t, method):
     torch.testing.assert_close(tau, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.shows(
+    "Isobe and Yagi (undated), General-purpose expression",
+    "Eq. 2",
+    parallel_inverse_dynamics,
+    ts.inverse_dynamics,
+)
 def test_torques_are_member_lengths_times_the_forces_across_the_links_eq_2():
     # Massless links with tip masses: forces act at nodes only, and Eq. 2 reads as printed.
     parents, lengths, tips = [-1, 0, 0, 2], [0.4, 0.3, 0.5, 0.2], [0.5, 0.2, 0.3, 0.1]
@@ -171,6 +130,9 @@ def test_torques_are_member_lengths_times_the_forces_across_the_links_eq_2():
 # Equal to the sweeps
 
 
+@pytest.mark.shows(
+    "Isobe and Yagi (undated), General-purpose expression", "Eq. 2", parallel_inverse_dynamics
+)
 @given(mechanisms(7), st.sampled_from(BATCHES), st.booleans())
 def test_parallel_inverse_dynamics_eq_2_equals_the_sweeps(mech, batch, pushed):
     q, qd, qdd, f_ext = states(mech, batch)

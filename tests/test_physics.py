@@ -1,6 +1,7 @@
 """Laws of mechanics that hold for every mechanism: no other engine, no stored number."""
 
 import hypothesis.strategies as st
+import pytest
 import torch
 from hypothesis import given
 from newton import (
@@ -57,6 +58,7 @@ def test_joint_force_is_mass_times_acceleration_plus_bias(mech, seed):
     assert_close(tau, inertial + ts.bias_force(mech, q, qd, f_ext))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 6.1", ts.forward_dynamics)
 @given(mechanisms(), seeds)
 def test_forward_dynamics_inverts_inverse_dynamics(mech, seed):
     q, qd, qdd, _ = states(mech, seed, (2,))
@@ -136,6 +138,7 @@ def test_rate_of_mass_matrix_less_twice_coriolis_matrix_is_skew(mech, seed):
     assert_close(skew, -skew.mT)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", ts.inverse_dynamics)
 @given(vector_mechanisms(), seeds)
 def test_equations_of_motion_are_those_of_lagrange(mech, seed):
     q, qd, qdd, _ = states(mech, seed)

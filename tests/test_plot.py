@@ -21,6 +21,7 @@ def axes():
     return Figure().subplots()
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Fig. 7", ts.plot.draw_pattern)
 @settings(max_examples=10)
 @given(sko_models(9, min_dofs=0))
 def test_mass_matrix_picture_has_one_rectangle_per_block_of_related_nodes(model):

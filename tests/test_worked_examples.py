@@ -331,6 +331,7 @@ def example(request) -> Example:
     return EXAMPLES[name](torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 4.2", ts.mass_matrix)
 def test_the_mechanism_has_the_printed_mass_matrix(example):
     MM = ts.mass_matrix(example.mech, example.q)
     agree(MM, example.rates.mT @ example.printed @ example.rates, 1e-12)
@@ -340,6 +341,12 @@ def test_the_sko_model_in_inertial_axes_has_the_printed_mass_matrix(example):
     agree(mass_matrix(example.model), example.printed, 1e-12)
 
 
+@pytest.mark.shows(
+    "Concurrent Dynamics 2018, Generalized Mass Matrix", "Procedure", mass_matrix_by_jacobian
+)
+@pytest.mark.shows(
+    "Concurrent Dynamics 2018, Generalized Mass Matrix", "Procedure step 1", node_jacobian
+)
 def test_the_procedure_by_the_jacobian_gives_the_printed_mass_matrix(example):
     agree(mass_matrix_by_jacobian(example.model), example.printed, 1e-12)
 
@@ -348,6 +355,7 @@ def test_the_mass_matrix_operator_is_the_printed_factorisation(example):
     agree(operators(example.model).mass_matrix.to_dense(), example.printed, 1e-12)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", ts.innovations)
 def test_both_innovations_factorisations_invert_the_printed_mass_matrix(example):
     inverse = torch.linalg.inv(example.printed)
     agree(ts.innovations(example.model).inverse(), inverse, 1e-10)

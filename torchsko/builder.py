@@ -48,7 +48,7 @@ def load(
         device: of all tensors.
 
     Returns:
-        The mechanism; its ``unused`` lists everything in the file that it does not use, and why.
+        The mechanism; its ``unused`` lists what the file holds and no field of it does, and why.
 
     Raises:
         RobotFileError: when the file cannot be read; names the element.

@@ -64,7 +64,7 @@ def inverse_dynamics(
             no parents.
 
     Reference: Jain 2011, Part II, Algorithm 3.1; Isobe and Yagi (undated), General-purpose expression,
-    Eq. 2.
+    Eq. 2 and Fig. 6.
 
     Example:
         >>> import torchsko as ts, torch
@@ -221,7 +221,7 @@ def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
 
-    Reference: Jain 2011 Part II, Algorithm 4.2.
+    Reference: Jain 2011, Part II, Algorithm 4.2.
     """
     check_state(mech, q=q)
     return algorithms.mass_matrix(assemble(mech, q))

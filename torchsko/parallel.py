@@ -115,13 +115,14 @@ def parallel_inverse_dynamics(
         q: `[*batch, num_q]`.
         qd: `[*batch, num_dof]`.
         qdd: `[*batch, num_dof]`.
-        f_ext: `[*batch, num_bodies, 6]`, or None.
+        f_ext: `[*batch, num_bodies, 6]`, or None. What a joint without a motor exchanges between two chains
+            of a loop enters here, as a force on one body and its opposite on the other.
         connectivity: who hangs on whom; the mechanism's tree when left out.
 
     Returns:
         `[*batch, num_dof]` [N m or N].
 
-    Reference: Isobe and Yagi (undated), General-purpose expression, Eq. 2.
+    Reference: Isobe and Yagi (undated), General-purpose expression, Eq. 2 and section II.B.
     """
     layout = mech.layout
     tree = Connectivity.of(mech) if connectivity is None else connectivity

@@ -41,8 +41,6 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
 
     Raises:
         MissingExtraError: when matplotlib is not installed.
-
-    Reference: Jain 2011, Transformations Part I, section 7.
     """
     tree, sizes = (
         (shown, None) if isinstance(shown, Tree) else (shown.tree, shown.layout.dofs.sizes)
@@ -102,6 +100,8 @@ def draw_pattern(
         pattern: bool `[n, n]`, for example `mass_matrix_pattern(tree)`.
         sizes: height and width of each node's blocks; 1 when left out.
         nodes: order of rows and columns; depth first, so that segments stay together, when left out.
+
+    Reference: Jain 2011, Transformations Part I, Fig. 7.
     """
     rectangle = require("matplotlib.patches", "plot").Rectangle
     home = {k: i for i, segment in enumerate(tree.segments) for k in segment}

@@ -17,7 +17,7 @@ from strategies import (
 )
 
 from torchsko.algebra.articulated import articulated_operators, operators
-from torchsko.algebra.innovations import innovations
+from torchsko.algebra.innovations import Innovations, innovations
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
 
@@ -51,6 +51,7 @@ def test_identity_minus_h_psi_k_inverts_identity_plus_h_a_k(model):
     agree((L_inv @ L).to_dense(), one, 1e-9)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", innovations, Innovations.inverse)
 @given(ANY)
 def test_the_inverse_mass_matrix_is_l_inverse_transposed_d_inverse_l_inverse(model):
     _, L_inv, _, D_inv = factors(model)
@@ -69,6 +70,7 @@ def test_the_factor_is_unit_triangular_in_breadth_first_order(model):
         agree(sorted_L, torch.triu(sorted_L, 1) + torch.eye(model.num_dof).double())
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Corollary 6.1", Innovations.logdet)
 @given(ANY)
 def test_the_log_determinant_is_the_sum_over_hinges(model):
     logdet = innovations(model).logdet()
@@ -77,12 +79,14 @@ def test_the_log_determinant_is_the_sum_over_hinges(model):
     agree(logdet.reshape(-1, 1), expected.reshape(-1, 1))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", Innovations.solve)
 @given(ANY, st.sampled_from(BATCHES))
 def test_solve_is_the_inverse_mass_matrix(model, batch):
     x = columns(model).expand(*batch, -1, -1)
     agree(dense_mass_matrix(model) @ innovations(model).solve(x, columns=True), x, 1e-9)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", Innovations.sqrt)
 @given(ANY)
 def test_sqrt_times_its_transpose_is_the_mass_matrix(model):
     fac, one = innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
@@ -125,6 +129,7 @@ def test_whitened_rates_carry_twice_the_kinetic_energy(model):
     agree(rates.mT @ rates, qd.mT @ dense_mass_matrix(model) @ qd, 1e-9)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 12", Innovations.forward_dynamics)
 @given(ANY)
 def test_forward_dynamics_is_the_inverse_mass_matrix_on_force_less_bias(model):
     T = columns(model, 1)[..., 0]

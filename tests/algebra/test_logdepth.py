@@ -36,6 +36,7 @@ def block_diagonal_of(model, Z):
     return Z * dense_blocks(model, ones, "nodes", "nodes")
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 2 and Lemma 1", logdepth.gather)
 @given(ANY)
 def test_doubling_gathers_the_spo_product(model):
     flat, x = columns(model)
@@ -43,6 +44,7 @@ def test_doubling_gathers_the_spo_product(model):
     agree(model.layout.nodes.unpack(y), dense_spo(model) @ flat)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 2 and Lemma 2", logdepth.scatter)
 @given(ANY)
 def test_doubling_scatters_the_transposed_spo_product(model):
     flat, x = columns(model)
@@ -50,6 +52,7 @@ def test_doubling_scatters_the_transposed_spo_product(model):
     agree(model.layout.nodes.unpack(y), dense_spo(model).mT @ flat)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 2", logdepth.step_up, logdepth.step_down)
 @given(ANY)
 def test_one_step_is_the_sko_product(model):
     flat, x = columns(model)
@@ -59,6 +62,7 @@ def test_one_step_is_the_sko_product(model):
     agree(unpack(logdepth.step_down(jumps, weights, x)), dense_sko(model).mT @ flat)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 2", logdepth.powers)
 @given(ANY)
 def test_the_weights_of_jumps_are_the_powers_of_the_sko_operator(model):
     layout, power = model.layout, dense_sko(model)
@@ -71,6 +75,7 @@ def test_the_weights_of_jumps_are_the_powers_of_the_sko_operator(model):
     assert not power.any()
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 3", logdepth.forward_diag)
 @given(ANY)
 def test_doubling_gives_the_diagonal_of_a_x_b_transposed(model):
     layout, A = model.layout, model.edge_weight
@@ -81,6 +86,7 @@ def test_doubling_gives_the_diagonal_of_a_x_b_transposed(model):
         agree(dense_blocks(model, Y, "nodes", "nodes"), block_diagonal_of(model, Z))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 5", logdepth.backward_diag_of)
 @given(ANY)
 def test_doubling_gives_the_diagonal_of_a_transposed_x_b(model):
     layout, A = model.layout, model.edge_weight

@@ -76,6 +76,7 @@ def products(draw, chains=False):
     return Product(tree, sizes, draw(st.sampled_from(BATCHES)), draw(st.integers(0, 2**31)))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 3, Eq. 11", forward_terms)
 @given(products())
 def test_forward_terms_sum_to_a_x_b_transposed(p):
     terms = forward_terms(p.layout, p.A, p.B, p.forward)
@@ -91,12 +92,14 @@ def test_forward_terms_are_y_and_a_tilde_y_and_y_b_tilde_transposed(p):
     agree(above, Y @ (p.dense_B - one).mT)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 3", forward_diag)
 @given(products())
 def test_forward_diagonal_solves_x_equals_y_less_e_a_y_e_b_transposed(p):
     Y = p.dense(join(list(p.forward)))
     agree(Y - p.E_A @ Y @ p.E_B.mT, p.dense_X)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 3, Eq. 15", forward_block)
 @given(products())
 def test_every_forward_block_is_that_of_the_product(p):
     Z = p.dense_A @ p.dense_X @ p.dense_B.mT
@@ -118,6 +121,7 @@ def test_one_weight_and_symmetric_x_need_no_second_weight(p):
         agree(join(list(diag(p.layout, p.A, X))), join(list(diag(p.layout, p.A, X, p.A))))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 5", backward_terms)
 @given(products())
 def test_backward_terms_sum_to_a_transposed_x_b(p):
     terms = backward_terms(p.layout, p.A, p.B, p.backward)
@@ -131,12 +135,14 @@ def test_backward_terms_are_disjoint(p):
     assert int(sum(ones[1:], start=ones[0]).max()) <= 1
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 5", backward_diag_of)
 @given(products())
 def test_backward_diagonal_solves_only_the_diagonal_blocks_of_its_equation(p):
     Y = p.dense(join(list(p.backward)))
     agree(Y - p.diag_of(p.E_A.mT @ Y @ p.E_B), p.dense_X)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 4.3", backward_block)
 @given(products())
 def test_every_backward_block_is_that_of_the_product(p):
     Z = p.dense_A.mT @ p.dense_X @ p.dense_B
@@ -144,6 +150,7 @@ def test_every_backward_block_is_that_of_the_product(p):
         agree(backward_block(p.layout, p.A, p.B, p.backward, i, j), p.block(Z, i, j))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 6", backward_terms)
 @given(products(chains=True))
 def test_on_a_serial_chain_the_backward_equation_holds_undiagonalised(p):
     Y, one = p.dense(join(list(p.backward))), torch.eye(sum(p.sizes), dtype=torch.float64)

@@ -42,6 +42,7 @@ def same(left, right) -> None:
     agree(left.to_dense(), right.to_dense(), 1e-9)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 7", solve_riccati, articulated_operators)
 @given(ANY)
 def test_the_sweep_solves_the_riccati_equation(model):
     x = letters(model)
@@ -97,24 +98,28 @@ def test_p_plus_is_tau_bar_p_tau_bar_transposed(model):
     same(x.P_plus, x.tau_bar @ x.P @ x.tau_bar.T)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 8", articulated_operators)
 @given(BARE)
 def test_m_is_p_minus_e_psi_p_e_psi(model):
     x = letters(model)
     same(x.M, x.P - x.E_psi @ x.P @ x.E_psi.T)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 8", articulated_operators)
 @given(ANY)
 def test_m_is_p_minus_e_a_p_e_psi(model):
     x = letters(model)
     same(x.M, x.P - x.E @ x.P @ x.E_psi.T)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
 @given(BARE)
 def test_h_g_is_the_identity(model):
     x = letters(model)
     same(x.H @ x.G, x.J)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
 @given(BARE)
 def test_h_tau_is_h_and_h_tau_bar_is_zero(model):
     x = letters(model)
@@ -129,96 +134,112 @@ def test_projections_are_idempotent(model):
     same(x.tau_bar @ x.tau_bar, x.tau_bar)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
 @given(BARE)
 def test_identity_plus_h_a_k_is_h_a_g(model):
     x = letters(model)
     same(x.J + x.H @ x.A @ x.K, x.H @ x.A @ x.G)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
 @given(BARE)
 def test_h_a_tau_bar_is_h_a_e_psi(model):
     x = letters(model)
     same(x.H @ x.A @ x.tau_bar, x.H @ x.A @ x.E_psi)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
 @given(BARE)
 def test_h_a_tau_is_h_a_psi_inverse(model):
     x = letters(model)
     same(x.H @ x.A @ x.tau, x.H @ x.A @ (x.I - x.E_psi))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 9", articulated_operators)
 @given(ANY)
 def test_a_m_psi_transposed_is_p_plus_a_tilde_p_plus_p_psi_tilde(model):
     x = letters(model)
     same(x.A @ x.M @ x.psi.T, x.P + x.At @ x.P + x.P @ x.Pt.T)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(BARE)
 def test_psi_m_psi_transposed_is_p_plus_psi_tilde_p_plus_p_psi_tilde(model):
     x = letters(model)
     same(x.psi @ x.M @ x.psi.T, x.P + x.Pt @ x.P + x.P @ x.Pt.T)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_psi_inverse_minus_a_inverse_is_k_h(model):
     x = letters(model)
     same((x.I - x.E_psi) - (x.I - x.E), x.K @ x.H)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_psi_inverse_a_is_identity_plus_k_h_a(model):
     x = letters(model)
     same((x.I - x.E_psi) @ x.A, x.I + x.K @ x.H @ x.A)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_a_psi_inverse_is_identity_plus_a_k_h(model):
     x = letters(model)
     same(x.A @ (x.I - x.E_psi), x.I + x.A @ x.K @ x.H)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_a_inverse_psi_is_identity_minus_k_h_psi(model):
     x = letters(model)
     same((x.I - x.E) @ x.psi, x.I - x.K @ x.H @ x.psi)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_psi_a_inverse_is_identity_minus_psi_k_h(model):
     x = letters(model)
     same(x.psi @ (x.I - x.E), x.I - x.psi @ x.K @ x.H)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_one_minus_h_psi_k_times_h_a_is_h_psi(model):
     x = letters(model)
     same((x.J - x.H @ x.psi @ x.K) @ x.H @ x.A, x.H @ x.psi)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_a_k_times_one_minus_h_psi_k_is_psi_k(model):
     x = letters(model)
     same(x.A @ x.K @ (x.J - x.H @ x.psi @ x.K), x.psi @ x.K)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_one_plus_h_a_k_times_h_psi_is_h_a(model):
     x = letters(model)
     same((x.J + x.H @ x.A @ x.K) @ x.H @ x.psi, x.H @ x.A)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_psi_k_times_one_plus_h_a_k_is_a_k(model):
     x = letters(model)
     same(x.psi @ x.K @ (x.J + x.H @ x.A @ x.K), x.A @ x.K)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(BARE)
 def test_h_psi_m_psi_transposed_h_is_the_hinge_inertia(model):
     x = letters(model)
     same(x.H @ x.psi @ x.M @ x.psi.T @ x.H.T, x.D)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(ANY)
 def test_a_m_a_transposed_decomposes_by_the_articulated_inertia(model):
     x = letters(model)
@@ -226,6 +247,7 @@ def test_a_m_a_transposed_decomposes_by_the_articulated_inertia(model):
     same(x.A @ x.M @ x.A.T, x.P + x.At @ x.P + x.P @ x.At.T + innovation)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 10", articulated_operators)
 @given(BARE)
 def test_a_m_a_transposed_h_factors_through_one_plus_a_k_h(model):
     x = letters(model)

@@ -21,9 +21,11 @@ from strategies import (
 
 import torchsko as ts
 from torchsko.algebra.articulated import articulated_operators
+from torchsko.algebra.innovations_scan import scanned_innovations
 from torchsko.algebra.riccati_scan import Crossing, compose, solve_riccati_scan
 from torchsko.algebra.tree import Tree
 from torchsko.errors import MechanismError, TorchskoError
+from torchsko.level_free import assemble_level_free
 
 ANY = sko_models(max_nodes=12, mixed=True)
 STRAIGHT = straightened(sko_models(max_nodes=12, mixed=True))
@@ -54,17 +56,29 @@ def apply(crossing, X):
     return C + E @ torch.linalg.solve(torch.eye(4, dtype=E.dtype) + X @ J, X) @ E.mT
 
 
+@pytest.mark.shows(
+    "Sarkka and Garcia-Fernandez 2021, Temporal parallelization", "filtering operator", compose
+)
 def test_a_composition_crosses_one_after_the_other():
     outer, inner, felt = crossings(3)
     agree(apply(compose(outer, inner), felt.C), apply(inner, apply(outer, felt.C)))
 
 
+@pytest.mark.shows(
+    "Sarkka and Garcia-Fernandez 2021, Temporal parallelization", "filtering operator", compose
+)
 def test_compositions_are_associative():
     a, b, c = crossings(3)
     for x, y in zip(compose(compose(a, b), c), compose(a, compose(b, c)), strict=True):
         agree(x, y)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 7", solve_riccati_scan)
+@pytest.mark.shows(
+    "Sarkka and Garcia-Fernandez 2021, Temporal parallelization",
+    "filtering operator",
+    solve_riccati_scan,
+)
 @given(st.one_of(ANY, STRAIGHT))
 def test_the_scan_solves_the_riccati_equation(model):
     solution = articulated_operators(model, solve_riccati_scan(model))
@@ -92,6 +106,12 @@ def test_forward_dynamics_by_the_scan_inverts_the_equations_of_motion(model):
     agree(qdd[..., None], expected[..., None], 1e-9)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", ts.innovations, scanned_innovations)
+@pytest.mark.shows(
+    "Sarkka and Garcia-Fernandez 2021, Temporal parallelization",
+    "filtering operator",
+    scanned_innovations,
+)
 @given(st.one_of(ANY, STRAIGHT), st.sampled_from(BATCHES))
 def test_every_action_equals_that_of_the_swept_factors(model, batch):
     x = dof_vector(model).expand(*batch, -1, -1)
@@ -143,6 +163,7 @@ def test_every_action_under_every_transformation():
     check_transforms(actions)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 2", assemble_level_free)
 @pytest.mark.parametrize("armature", [False, True])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_forward_dynamics_of_every_joint_kind_equals_the_sweeps(armature, batch):

@@ -9,6 +9,7 @@ from hypothesis import given
 from strategies import BATCHES, agree, dense_mass_matrix, dense_riccati, random_model, sko_models
 
 import torchsko as ts
+from torchsko.algebra.innovations import Innovations
 from torchsko.algebra.tree import Tree
 
 N = 20_000
@@ -23,6 +24,7 @@ def covariance(model, inverse):
     return torch.linalg.inv(MM) if inverse else MM
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", Innovations.sample)
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("armature", [False, True])
 def test_samples_have_the_covariance_promised(inverse, armature):
@@ -65,6 +67,7 @@ def test_the_chi_square_test_finds_samples_five_per_cent_too_long():
     assert distance_to_chi_square(x, covariance(model, False)) > CRITICAL
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", Innovations.sample)
 @given(sko_models(mixed=True, min_dofs=0))
 def test_samples_are_the_square_root_of_white_noise(model):
     fac = ts.innovations(model)
@@ -92,6 +95,7 @@ def test_samples_compile_without_a_generator_and_map_with_different_noise():
     assert mapped.shape == (4, 2, 3, model.num_dof) and not torch.equal(mapped[0], mapped[1])
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", Innovations.hinge_certificate)
 @given(sko_models(max_nodes=12, mixed=True))
 def test_the_certificate_is_the_smallest_eigenvalue_of_every_hinge_inertia(model):
     certificate = ts.innovations(model).hinge_certificate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 import torch
 from hypothesis import given
 from strategies import dense_sko, random_model, sko_models, trees
@@ -29,6 +30,7 @@ def generic(tree: ts.Tree, batch: tuple[int, ...] = ()) -> SKOModel:
     return random_model(tree, [2 + k % 3 for k in n], [1 + k % 2 for k in n], batch)
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "section 7", mass_matrix_pattern)
 @given(trees(12))
 def test_patterns_of_sko_spo_and_mass_matrix_are_those_of_the_numbers(tree):
     model = generic(tree)
@@ -48,6 +50,7 @@ def test_scalar_pattern_of_the_mass_matrix_is_the_expanded_one(model):
     assert torch.equal(nonzero, expand(mass_matrix_pattern(model.tree), dofs, dofs))
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "section 7", segment_tree)
 @given(trees(12))
 def test_segments_are_the_serial_chains_of_the_tree(tree):
     coarse, segments = segment_tree(tree), tree.segments
@@ -58,6 +61,7 @@ def test_segments_are_the_serial_chains_of_the_tree(tree):
     assert all(len(children) != 1 for children in coarse.children)
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Eq. 43", sko_pattern)
 @given(trees(12))
 def test_equation_43_sko_operator_couples_a_segment_to_itself_and_its_parent_segment(tree):
     segments = segment_groups(tree)
@@ -78,6 +82,7 @@ def test_equation_44_one_edge_joins_a_segment_to_its_parent_segment(tree):
             assert all(tree.children[i] != (k,) for i in above)
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Eq. 45", spo_pattern)
 @given(trees(12))
 def test_equation_45_and_the_mass_matrix_couple_related_segments_densely(tree):
     segments, coarse = segment_groups(tree), segment_tree(tree)

@@ -54,6 +54,7 @@ def supersets(tree: ts.Tree, nodes: tuple[int, ...]):
             yield tuple(sorted([*nodes, *extra]))
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "section 3", induced_subgraph)
 @given(trees_with_nodes())
 def test_induced_subgraph_has_the_edges_between_its_nodes_and_no_others(case):
     tree, nodes = case
@@ -66,6 +67,9 @@ def test_induced_subgraph_has_the_edges_between_its_nodes_and_no_others(case):
     } == named
 
 
+@pytest.mark.shows(
+    "Jain 2011, Transformations Part I", "section 3", path_induced_nodes, is_path_induced
+)
 @given(trees_with_nodes(max_nodes=8))
 def test_path_induced_set_is_the_smallest_superset_with_its_paths(case):
     tree, nodes = case
@@ -74,6 +78,7 @@ def test_path_induced_set_is_the_smallest_superset_with_its_paths(case):
     assert path_induced_nodes(tree, nodes) == smallest
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 1", split_nodes)
 @given(trees_with_nodes())
 def test_lemma_1_a_path_induced_set_splits_a_tree_into_path_induced_parts(case):
     tree, nodes = case
@@ -86,12 +91,21 @@ def test_lemma_1_a_path_induced_set_splits_a_tree_into_path_induced_parts(case):
     assert contains_its_paths(tree, C) and contains_its_paths(tree, P)
 
 
+@pytest.mark.shows(
+    "Jain 2011, Transformations Part I", "Assumption 1 and Lemma 4", aggregation_obstacle
+)
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 5", contract)
 @given(trees_with_nodes())
 def test_lemmas_4_and_5_a_set_contracts_to_a_tree_just_when_it_meets_the_condition(case):
     tree, nodes = case
     met = aggregation_obstacle(tree, nodes) is None
     assert met == contracts_to_a_tree(tree, nodes)
     assert not met or is_path_induced(tree, nodes)
+    if met:
+        contract(tree, nodes)
+    else:
+        with pytest.raises(ts.TreeError):
+            contract(tree, nodes)
 
 
 def test_a_path_induced_set_need_not_contract_to_a_tree():
@@ -100,6 +114,7 @@ def test_a_path_induced_set_need_not_contract_to_a_tree():
     assert is_path_induced(tree, [3, 4]) and not contracts_to_a_tree(tree, (3, 4))
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 6", aggregation_subgraph)
 @given(trees_with_nodes(max_nodes=8))
 def test_lemma_6_aggregation_subgraph_is_the_smallest_superset_that_contracts(case):
     tree, nodes = case
@@ -112,6 +127,18 @@ def test_lemma_6_aggregation_subgraph_is_the_smallest_superset_that_contracts(ca
 def test_aggregation_subgraph_of_one_node_is_that_node():
     """DEPARTS: its smallest subtree is itself, and Lemma 6 would take the root away."""
     assert aggregation_subgraph(ts.Tree.from_parents([-1, 0]), [1]) == (1,)
+
+
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 3", contract)
+@given(trees_with_nodes())
+def test_lemma_3_contraction_takes_away_every_edge_between_members_and_no_other(case):
+    tree, nodes = case
+    S = aggregation_subgraph(tree, nodes)
+    small = contract(tree, S, "S")
+    image = {k: "S" if k in S else name for k, name in enumerate(tree.names)} | {-1: FRAME}
+    name = dict(enumerate(small.names)) | {-1: FRAME}
+    left = {(image[p], image[k]) for k, p in enumerate(tree.parent)} - {("S", "S")}
+    assert {(name[p], name[k]) for k, p in enumerate(small.parent)} == left
 
 
 @given(trees_with_nodes())
@@ -128,6 +155,7 @@ def test_contraction_keeps_who_is_above_whom(case):
     assert image[min(S)] == sum(k not in S for k in range(min(S)))
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 5", coarse_tree)
 @given(trees(12))
 def test_lemma_5_segments_contract_at_once_as_they_do_one_by_one(tree):
     groups = segment_groups(tree)
@@ -175,6 +203,7 @@ def test_sets_of_nodes_that_are_none_are_refused(nodes, words):
         contract(BODY, nodes)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 8.2", ts.Tree.from_edges)
 @pytest.mark.parametrize(
     ("edges", "words"),
     [

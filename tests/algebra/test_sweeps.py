@@ -41,11 +41,13 @@ def batches():
     return st.sampled_from([*BATCHES, (4, 1, 1)])
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 1", gather)
 @given(MODELS, batches())
 def test_gather_is_the_spo(model, batch):
     check(model, batch, gather, dense_spo(model))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 2", scatter)
 @given(MODELS, batches())
 def test_scatter_is_the_transposed_spo(model, batch):
     check(model, batch, scatter, dense_spo(model).mT)
@@ -57,6 +59,7 @@ def test_one_step_is_the_sko_operator_or_its_transpose(model, batch):
     check(model, batch, step_down, dense_sko(model).mT)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Corollary 3.1", gather_tilde, scatter_tilde)
 @given(MODELS, batches())
 def test_tilde_sweeps_leave_out_the_node_itself(model, batch):
     A = dense_spo(model)
@@ -65,6 +68,7 @@ def test_tilde_sweeps_leave_out_the_node_itself(model, batch):
     check(model, batch, scatter_tilde, tilde.mT)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Corollary 3.1", gather_tilde, scatter_tilde)
 @given(sko_models(armature=False))
 def test_corollary_3_1_holds_edge_by_edge_with_the_parent_s_x_in_the_scatter(model):
     layout, weight = model.layout, model.edge_weight

@@ -25,6 +25,7 @@ from torch import Tensor
 import torchsko as ts
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.model import SKOModel
+from torchsko.algebra.partition import Partition
 from torchsko.algebra.subgraph import path_induced_nodes
 from torchsko.algebra.transform import resolvent
 
@@ -81,6 +82,7 @@ def vectors(model: SKOModel, seed: int = 0) -> Tensor:
     return torch.randn(*model.batch_shape, model.num_dof, generator=g, dtype=torch.float64)
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Corollary 6.1", ts.aggregate)
 @given(models_with_members())
 def test_corollary_6_1_mass_matrix_and_bias_are_invariant(case):
     model, members = case
@@ -136,6 +138,7 @@ def test_operational_space_compliance_of_the_aggregate_is_that_of_its_members(ca
     close(found, whole)
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 7", ts.aggregate)
 @given(models_with_members())
 def test_lemma_7_sko_operator_of_the_aggregated_tree(case):
     model, members = case
@@ -152,6 +155,7 @@ def test_lemma_7_sko_operator_of_the_aggregated_tree(case):
     close(dense_sko(ts.aggregate(model, members)), expected)
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemmas 8 and 9", ts.aggregate)
 @given(models_with_members())
 def test_lemmas_8_and_9_transform_spo_joint_map_and_accelerations(case):
     model, members = case
@@ -204,6 +208,7 @@ def test_repeated_aggregation_ends_in_one_node_with_the_same_dynamics(case):
         close(ts.algorithms.bias_force(coarser), dense_bias(model))
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "section 7", ts.aggregate_segments)
 @given(sko_models(12, mixed=True, min_dofs=0))
 def test_aggregating_every_segment_leaves_no_serial_chain_and_the_same_dynamics(model):
     coarse, x = ts.aggregate_segments(model), vectors(model)
@@ -213,6 +218,7 @@ def test_aggregating_every_segment_leaves_no_serial_chain_and_the_same_dynamics(
     close(ts.algorithms.forward_dynamics(coarse, x), ts.algorithms.forward_dynamics(model, x))
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 2", ts.partition, Partition.spo)
 @given(models_with_nodes())
 def test_lemma_2_parts_and_connectors_give_the_operators_of_the_whole(case):
     model, nodes = case
@@ -237,6 +243,7 @@ def test_lemma_2_parts_and_connectors_give_the_operators_of_the_whole(case):
     close(parts.spo(), whole)
 
 
+@pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 1", ts.partition)
 @given(models_with_nodes())
 def test_parts_are_models_with_the_joint_maps_and_inertias_of_the_whole(case):
     model, nodes = case
@@ -258,6 +265,9 @@ def test_parts_are_models_with_the_joint_maps_and_inertias_of_the_whole(case):
             close(ts.algorithms.bias_force(part), (H @ A @ (M @ A.mT @ a + b))[..., 0])
 
 
+@pytest.mark.shows(
+    "Jain 2011, Transformations Part I", "Corollary 4.1", Partition.mass_matrix_blocks
+)
 @given(models_with_nodes())
 def test_corollary_4_1_outer_block_of_the_mass_matrix_is_that_of_the_outer_system(case):
     model, nodes = case
@@ -438,6 +448,7 @@ def test_float32_stays_float32():
     assert ts.partition(single, MEMBERS).spo().dtype == torch.float32
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 2", resolvent)
 @given(sko_models(12))
 def test_resolvent_of_the_sko_operator_is_the_spo(model):
     close(resolvent(dense_sko(model), model.tree.nilpotency), dense_spo(model))

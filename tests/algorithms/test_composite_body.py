@@ -20,10 +20,16 @@ from torchsko import algorithms
 from torchsko.algebra.hinge import join
 
 ANY = sko_models(max_nodes=12, mixed=True, min_dofs=0)
+SLIDES = "Jain 2024, SOA slides 9"
 MATRICES = [
     algorithms.mass_matrix,
     algorithms.mass_matrix_by_jacobian,
-    algorithms.mass_matrix_by_inverse_dynamics,
+    pytest.param(
+        algorithms.mass_matrix_by_inverse_dynamics,
+        marks=pytest.mark.shows(
+            SLIDES, "inverse dynamics based mass matrix", algorithms.mass_matrix_by_inverse_dynamics
+        ),
+    ),
 ]
 ways = pytest.mark.parametrize("way", MATRICES, ids=lambda way: way.__name__)
 
@@ -33,6 +39,7 @@ def composite(model):
     return dense_blocks(model, packed, "nodes", "nodes")
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 4.1", algorithms.composite_inertia)
 @given(ANY)
 def test_composite_inertias_solve_m_equals_r_less_e_a_r_e_a_transposed(model):
     R, E = composite(model), dense_sko(model)
@@ -55,6 +62,7 @@ def test_every_way_gives_the_mass_matrix(way, model):
     assert way(model).shape[:-2] == model.batch_shape
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 4", algorithms.composite_inverse_dynamics)
 @given(ANY)
 def test_composite_inverse_dynamics_is_mass_matrix_times_acceleration_plus_bias(model):
     qdd = ramp(model)
@@ -62,6 +70,9 @@ def test_composite_inverse_dynamics_is_mass_matrix_times_acceleration_plus_bias(
     agree(algorithms.composite_inverse_dynamics(model, qdd)[..., None, :], expected[..., None, :])
 
 
+@pytest.mark.shows(
+    "Jain 2024, SOA slides 9", "trace of the general mass matrix", algorithms.mass_matrix_trace
+)
 @given(ANY)
 def test_the_trace_needs_no_matrix(model):
     trace = dense_mass_matrix(model).diagonal(dim1=-2, dim2=-1).sum(-1)

@@ -1,5 +1,6 @@
 """Articulated-body forward dynamics (Jain Part II, Lemma 12, Alg. 6.1) against its definition."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ def force(model, batch=()):
     return torch.randn(*batch, model.num_dof, generator=g, dtype=torch.float64)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 6.1", forward_dynamics)
 @given(ANY, st.sampled_from(BATCHES))
 def test_accelerations_solve_the_equations_of_motion(model, batch):
     """MM qdd + C = T."""

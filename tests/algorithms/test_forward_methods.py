@@ -25,7 +25,20 @@ methods = pytest.mark.parametrize(
 )
 
 
-@methods
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(f, id=f.__name__, marks=pytest.mark.shows(paper, result, f))
+        for f, paper, result in (
+            (algorithms.forward_dynamics, "Jain 2011, Part II", "Algorithm 6.1"),
+            (
+                algorithms.composite_forward_dynamics,
+                "Jain 2024, SOA slides 9",
+                "forward dynamics by the mass matrix",
+            ),
+        )
+    ],
+)
 @given(sko_models(max_nodes=12, mixed=True))
 def test_every_method_solves_the_equations_of_motion(method, model):
     tau = ramp(model)

@@ -42,6 +42,7 @@ def subsets(draw, models=ANY):
     return model, sorted(nodes)
 
 
+@pytest.mark.shows("Jain 2024, SOA slides 9", "O(N) hybrid dynamics", hybrid_dynamics)
 @given(subsets())
 def test_the_solution_is_the_schur_complement_of_the_mass_matrix(case):
     model, nodes = case
@@ -160,6 +161,7 @@ def test_operations_do_not_grow_with_prescribed_nodes():
     assert operations(2, [0, 1]) == operations(20, [0]) == operations(20, range(20))
 
 
+@pytest.mark.shows("Jain 2024, SOA slides 9", "O(N) hybrid dynamics", ts.hybrid_dynamics)
 @given(mechanisms(armature=None), st.integers(0, 31))
 def test_a_mechanism_moves_by_the_missing_forces_as_by_the_given_ones(mech, bits):
     g = torch.Generator().manual_seed(0)

@@ -30,6 +30,7 @@ def biases(model):
     return unpack(model.coriolis_accel), unpack(model.gyro_force)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", inverse_dynamics)
 @given(ANY)
 def test_forces_are_those_of_the_operator_equations(model):
     """alpha = A* (H* qdd + a), f = A (M alpha + b), T = H f + S qdd."""
@@ -49,6 +50,7 @@ def test_force_is_mass_matrix_times_acceleration_plus_bias(model):
     agree(inverse_dynamics(model, qdd)[..., None], T)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", bias_force)
 @given(ANY)
 def test_bias_is_the_force_at_zero_acceleration(model):
     """C = H A (M A* a + b)."""

@@ -18,6 +18,7 @@ def composite(model):
     return BlockDiagonal(model.layout, join(list(composite_inertia(model)))).to_dense()
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 4.2", mass_matrix)
 @given(ANY)
 def test_the_mass_matrix_is_h_a_m_a_transposed_h_plus_armature(model):
     MM = mass_matrix(model)

@@ -31,11 +31,13 @@ def dense_omega(model):
     return J @ torch.linalg.solve(MM, J.mT)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Eq. 60 and Lemma 5", algorithms.extended_compliance)
 @given(ANY)
 def test_omega_is_the_compliance_of_all_nodes(model):
     agree(algorithms.extended_compliance(model).dense(), dense_omega(model), 1e-8)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 4.3", algorithms.ExtendedCompliance.block)
 @given(ANY)
 def test_every_block_of_omega_is_that_of_the_dense_one(model):
     compliance, dense = algorithms.extended_compliance(model), dense_omega(model)
@@ -47,6 +49,9 @@ def test_every_block_of_omega_is_that_of_the_dense_one(model):
             agree(compliance.block(i, j), block, 1e-8)
 
 
+@pytest.mark.shows(
+    "Jain 2011, Part II", "section 6.2 and Algorithm 4.3", algorithms.operational_space_compliance
+)
 @given(sko_models(max_nodes=6))
 def test_a_single_block_needs_no_kernel_from_the_caller(model):
     last = model.tree.num_nodes - 1
@@ -72,6 +77,7 @@ def test_weights_of_omega_are_those_of_psi_and_not_of_a():
     assert (wrong - dense_omega(model)).abs().max() > 0.1
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Eq. 59", algorithms.reflected_compliance)
 @given(ANY)
 def test_reflected_compliance_of_any_rows_is_j_inverse_mass_matrix_j(model):
     g = torch.Generator().manual_seed(0)
@@ -107,6 +113,7 @@ def frames_of(mech, count=1):
     return list(mech.frame_names[-count:])
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Eq. 59", ts.operational_space_compliance)
 @given(mechanisms(max_bodies=5))
 def test_compliance_of_frames_is_j_inverse_mass_matrix_j(mech):
     q, _ = mech.random_state(2, generator=torch.Generator().manual_seed(0))
@@ -126,6 +133,9 @@ def outstretched(q):
     return q * torch.tensor([1.0, 0, 1, 0, 1, 0, 1], dtype=q.dtype)
 
 
+@pytest.mark.shows(
+    "Jain 2011, Part II", "section 6.2", ts.operational_space_inertia, algorithms.invert_compliance
+)
 def test_inertia_is_the_inverse_of_the_compliance():
     arm, q = panda()
     inertia = ts.operational_space_inertia(arm, q, frames_of(arm))
@@ -143,6 +153,7 @@ def test_a_free_body_feels_its_own_inertia():
     agree(ts.operational_space_inertia(brick, q, ["brick"]), expected.expand(3, 6, 6))
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 6.2", ts.consistent_jacobian_inverse)
 def test_consistent_inverse_is_a_right_inverse_whose_null_space_moves_no_frame():
     arm, q = panda()
     J = ts.frame_jacobian(arm, q, frames_of(arm)).flatten(-3, -2)

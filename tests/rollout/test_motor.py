@@ -43,6 +43,7 @@ def tracking_error(mech, steering, steps=200, duration=1.0, batch=()):
     return (qs - target).abs().amax((-2, -1))
 
 
+@pytest.mark.shows("Isobe and Yagi (undated), General-purpose expression", "Eqs. 7-8", MotorControl)
 def test_the_torque_is_that_of_equations_7_and_8():
     mech = arm()
     steering = control(mech)

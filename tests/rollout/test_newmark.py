@@ -39,6 +39,9 @@ def end(mech, steps, method, duration=0.2):
     return qs[-1], qds[-1]
 
 
+@pytest.mark.shows(
+    "Isobe and Yagi (undated), General-purpose expression", "section II.A", NewmarkBeta
+)
 @pytest.mark.parametrize("kind", ["revolute", "spherical", "free"])
 @pytest.mark.parametrize("method", ["newmark", NewmarkBeta(corrections=2)])
 def test_halving_the_step_quarters_the_error(kind, method):
@@ -104,6 +107,9 @@ def test_corrections_approach_the_solution_of_the_implicit_equations():
     assert residuals[-1] < 1e-12
 
 
+@pytest.mark.shows(
+    "Isobe and Yagi (undated), General-purpose expression", "Eq. 3", NewmarkBeta.rates
+)
 def test_rates_from_displacements_are_those_of_the_step():
     mech = smooth(["revolute", "prismatic"], [-1, 0])
     q, qd = state(mech, (3,))

@@ -148,7 +148,7 @@ class Innovations:
         one says which joint next to no inertia resists. Nodes in the tree's order, inf for one without
         freedom; units are those of D(k), mixed where a joint both turns and slides.
 
-        Reference: Jain 2011, Part II, Corollary 6.1.
+        Reference: Jain 2011, Part II, Lemma 11 (the mass matrix is congruent to D).
         """
         layout = self.model.layout
         padding = layout.split_dofs(layout.dofs.padding[..., None], -2)
@@ -303,7 +303,7 @@ def innovations(model: SKOModel) -> Innovations:
         Nothing at run time: a hinge inertia that is singular gives inf or nan for its sample.
         Mechanisms refuse such joints by name at load.
 
-    Reference: Jain 2011 Part II, Lemma 11.
+    Reference: Jain 2011, Part II, Lemma 11.
     """
     hinges = hinge_steps(model)
     return Innovations(model, solve_riccati(model, hinges), hinges)

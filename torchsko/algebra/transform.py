@@ -123,7 +123,7 @@ def resolvent(E: Tensor, nilpotency: int) -> Tensor:
     Returns:
         `[*batch, m, m]`, in 2 log2(nilpotency) products.
 
-    Reference: Jain 2011 Part II, section 2 (the SPO as a 1-resolvent).
+    Reference: Jain 2011, Part II, section 2 (the SPO as a 1-resolvent).
     """
     A = torch.eye(E.shape[-1], dtype=E.dtype, device=E.device) + E
     power, reach = E, 2

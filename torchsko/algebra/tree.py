@@ -103,7 +103,7 @@ class Tree:
                 of its two hinges are not independent), on a cycle or a self-loop (the SKO operator
                 is not nilpotent and has no SPO), or an edge to an unlisted node.
 
-        Reference: Jain 2011 Part II, section 8.2.
+        Reference: Jain 2011, Part II, section 8.2.
         """
         edges = list(edges)
         names = list(dict.fromkeys(n for e in edges for n in e) if nodes is None else nodes)

@@ -1,4 +1,4 @@
-"""The papers' algorithms on an `SKOModel`, one file per result."""
+"""The papers' algorithms on an `SKOModel`."""
 
 from torchsko.algorithms.composite_body import (
     composite_inertia as composite_inertia,

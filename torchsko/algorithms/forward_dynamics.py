@@ -39,7 +39,8 @@ def forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:
 def composite_forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:
     """Generalized accelerations from the mass matrix and its Cholesky factor.
 
-    O(N * depth) for the matrix and O(num_dof^3) for the factor; few, large tensor operations.
+    O(N * depth) for the matrix and O(num_dof^3) for the factor; few, large tensor operations. The slides
+    list forward dynamics of O(N^2), which is the cost of the matrix.
 
     Args:
         model: an SKO model.
@@ -51,7 +52,7 @@ def composite_forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:
     Raises:
         ShapeError: when `gen_force` has another length than num_dof.
 
-    Reference: Jain 2011, Part II, Algorithm 4.2; Jain 2024, SOA slides 9, O(N^2) forward dynamics.
+    Reference: Jain 2024, SOA slides 9, forward dynamics by the mass matrix.
     """
     model.layout.dofs.refuse(gen_force.shape[-1])
     rhs = (gen_force - bias_force(model))[..., None]
