@@ -289,3 +289,28 @@ def mechanisms(
     chosen = [draw(st.sampled_from(kinds)) for _ in range(n)]
     with_armature = draw(st.booleans()) if armature is None else armature
     return random_mechanism(chosen, parents, draw(st.integers(0, 2**31)), with_armature)
+
+
+def ill_scaled_mechanism(seed: int, robots: int = 16, bodies: int = 6) -> ts.Mechanism:
+    """Robots on one random tree whose masses and inertias lie side by side at ratios up to 1e6.
+
+    A random tree of revolute, prismatic and spherical joints; `robots` of them in one batch, with
+    masses from 1e-4 to 1e2 kg, and damping and dry friction from 0.03 to 30 at every joint.
+    """
+    g = torch.Generator().manual_seed(seed)
+    parents = [int(torch.randint(-1, k, (), generator=g)) if k else -1 for k in range(bodies)]
+    kinds = [KINDS[int(torch.randint(0, 3, (), generator=g))] for _ in range(bodies)]
+    mech = random_mechanism(kinds, parents, seed)
+
+    def spread(low: float, decades: float, *shape: int) -> Tensor:
+        return low * 10 ** (decades * torch.rand(*shape, generator=g, dtype=torch.float64))
+
+    mass = spread(1e-4, 6, robots, bodies)
+    damping, friction = spread(0.03, 3, 2, robots, mech.num_dof)
+    return mech.replace(
+        mass=mass,
+        # As wide as 3 to 30 cm, so that tiny links have tiny inertias.
+        inertia=(mass * spread(1e-3, 2, robots, bodies))[..., None, None] * mech.inertia,
+        damping=damping,
+        friction=friction,
+    )

@@ -6,7 +6,7 @@ Where the two libraries differ, for one mechanism:
                torchsko                      MuJoCo
 ============== ============================= ====================================
 free joint qd  [omega; v], both in the body  [v in the world; omega in the body]
-friction       exact, part of the dynamics   a soft constraint: left out
+friction       part of the dynamics          a soft constraint: left out, or put in as damping
 limits         not enforced                  left out
 free joint     on any body                   on bodies of the world only
 ============== ============================= ====================================
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
+from torchsko.rollout.integrators import SEMI_IMPLICIT_EULER
 from torchsko.spatial.rotation import quaternion_to_matrix
 
 KINDS = {
@@ -30,6 +31,14 @@ KINDS = {
     "spherical": mujoco.mjtJoint.mjJNT_BALL,
     "free": mujoco.mjtJoint.mjJNT_FREE,
 }
+
+
+UNSTABLE = (
+    mujoco.mjtWarning.mjWARN_BADQPOS,
+    mujoco.mjtWarning.mjWARN_BADQVEL,
+    mujoco.mjtWarning.mjWARN_BADQACC,
+)
+"""Warnings after which MuJoCo starts again from its neutral state."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +82,34 @@ class Twin:
         return q, qd
 
     def trajectory(self, q: Tensor, qd: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """`mj_step` from one state, the start included: `[steps + 1, num_q]`, `[steps + 1, num_dof]`."""
-        data = mujoco.MjData(self.model)
+        """`mj_step` from one state, the start included: `[steps + 1, num_q]`, `[steps + 1, num_dof]`.
+
+        Dry friction, of joints that do not float, is damping that changes from step to step: f over the
+        speed, or over the creep where that is larger, by the root of their squares. Shorter where MuJoCo
+        finds a state that it calls unstable.
+        """
+        data, damping = mujoco.MjData(self.model), self.model.dof_damping.copy()
+        friction, creep = self._friction(), SEMI_IMPLICIT_EULER.creep
         self.set(data, q, qd)
         states = [self.read(data)]
         for _ in range(steps):
+            self.model.dof_damping[:] = damping + friction / np.sqrt(data.qvel**2 + creep**2)
             mujoco.mj_step(self.model, data)
+            if any(data.warning[kind].number for kind in UNSTABLE):
+                break
             states.append(self.read(data))
+        self.model.dof_damping[:] = damping
         return torch.stack([q for q, _ in states]), torch.stack([qd for _, qd in states])
+
+    def _friction(self) -> np.ndarray:
+        """Dry friction in MuJoCo's order."""
+        out = np.zeros(self.model.nv)
+        for name, kind in zip(self.mech.joint_names, self.mech.joint_kinds, strict=True):
+            ours = self.mech.friction[self.mech.dof_slice(name)].numpy()
+            assert kind != "free" or not ours.any()
+            first = self.model.joint(name).dofadr[0]
+            out[first : first + len(ours)] = ours
+        return out
 
     def _free(self) -> list[str]:
         pairs = zip(self.mech.joint_names, self.mech.joint_kinds, strict=True)
