@@ -23,6 +23,7 @@ from torchsko import algorithms
 from torchsko.algebra.innovations import innovations
 from torchsko.assemble import assemble
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.precision import in_own_type
 
 DIFFERENTIABLE = (
     "mass",
@@ -106,6 +107,7 @@ class _Accelerations(torch.autograd.Function):
         ctx.save_for_forward(output, *state)
 
     @staticmethod
+    @in_own_type
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
         qdd, *state = (x.view_as(x) for x in ctx.saved_tensors)
@@ -116,6 +118,7 @@ class _Accelerations(torch.autograd.Function):
         return None, to_q, to_qd, mu.sum_to_size(ctx.force_shape), to_force, *rest
 
     @staticmethod
+    @in_own_type
     def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
         # torch turns forward mode off in here, which would make jvp of jvp zero without a word. It is
         # turned on again for the levels outside; the one being differentiated is taken off first.

@@ -22,6 +22,7 @@ from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.parallel import Connectivity, parallel_inverse_dynamics
+from torchsko.precision import in_own_type
 
 INVERSE = {
     "newton_euler": algorithms.inverse_dynamics,
@@ -30,6 +31,7 @@ INVERSE = {
 """Methods of inverse dynamics, each a function of a model and accelerations."""
 
 
+@in_own_type
 def inverse_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -100,6 +102,7 @@ def _connectivity(mech: Mechanism, parents: Tensor | None) -> Connectivity:
     return Connectivity.from_parents(mech, parents)
 
 
+@in_own_type
 def forward_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -167,6 +170,7 @@ def _scan(
     return innovations(model, method="scan").forward_dynamics(gen_force)
 
 
+@in_own_type
 def hybrid_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -208,6 +212,7 @@ def hybrid_dynamics(
     return accel, force + passive
 
 
+@in_own_type
 def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """The joint-space mass matrix, armature included.
 
@@ -227,6 +232,7 @@ def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     return algorithms.mass_matrix(assemble(mech, q))
 
 
+@in_own_type
 def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
     """Joint forces at zero acceleration: Coriolis, centrifugal, gravity and passive forces.
 
@@ -246,6 +252,7 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
     return algorithms.bias_force(assemble(mech, q, qd, f_ext)) + passive_force(mech, q, qd)
 
 
+@in_own_type
 def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Forces the joints themselves oppose to motion: damping, dry friction, springs.
 

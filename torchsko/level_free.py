@@ -37,11 +37,13 @@ from torchsko.assemble import (
     straight_rows,
 )
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.precision import in_own_type
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix
 
 
+@in_own_type
 def assemble_level_free(
     mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None
 ) -> SKOModel:

@@ -357,3 +357,17 @@ def test_random_mechanisms_agree(mech):
     if not mech.singular_joints:
         theirs = ts.forward_dynamics(mech, q, qd, x, f_ext)
         assert_same(fast.forward_dynamics(q, qd, x, f_ext), theirs, 1e-8)
+
+
+def test_the_warning_without_a_compiler_points_at_the_line_that_called(arm, monkeypatch):
+    def none(*args):
+        raise CompilerError("no C++ compiler")
+
+    monkeypatch.setattr(kernel, "find_toolchain", none)
+    fast = ts.fuse(arm)
+    q, qd, tau, _ = state(arm, 4)
+    tau.requires_grad_()
+    with pytest.warns(UserWarning, match="eager") as told:
+        qdd = fast.forward_dynamics(q, qd, tau)
+        qdd.sum().backward()
+    assert [warning.filename for warning in told] == [__file__] * 2

@@ -203,7 +203,7 @@ def _fitting(capture: Capture, links: tuple[Link, ...]) -> Tensor:
 
 def _refuse_change(name: str, x: Tensor, value: Tensor) -> None:
     if torch.compiler.is_compiling():
-        torch._assert_async((x == value).all(), _changed(name))
+        torch.ops.aten._assert_async.msg((x == value).all(), _changed(name))
     elif not torch.equal(x, value):
         raise FusedError(_changed(name))
 

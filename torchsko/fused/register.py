@@ -9,11 +9,14 @@ needed; past a given order of differentiation they run that source eagerly inste
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -25,6 +28,11 @@ from torchsko.fused.operator import Node, define_operator, empty_outputs, is_tra
 from torchsko.fused.program import Port, Program
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
 from torchsko.fused.trace import trace
+from torchsko.precision import in_own_type
+
+_NOT_THE_CALLER = tuple(
+    f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent)
+)
 
 Flags = tuple[bool, ...]
 Tensors = tuple[Tensor, ...]
@@ -158,6 +166,7 @@ class FusedFunction:
         summed = [k is not None and inputs[k].dim() == ranks[k] for k in self.like]
         return self._sum(inputs, kernel(inputs, summed))
 
+    @in_own_type
     def eager(self, *inputs: Tensor) -> Tensors:
         """The source on a batch, by ordinary tensor operations; differentiable to any order."""
         if self._batched is not None:
@@ -247,7 +256,8 @@ class FusedFunction:
             known = self._identity and load_kernel(self._identity, self.inputs, self.outputs, dtype)
             return known or build_kernel(self.program, dtype, identity=self._identity)
         except CompilerError as error:
-            warnings.warn(f"{error}\nThe eager functions run instead.", stacklevel=2)
+            message = f"{error}\nThe eager functions run instead."
+            warnings.warn(message, stacklevel=_level_of_caller())
             return lambda inputs, summed=None: self.eager(*inputs)
 
     def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
@@ -353,6 +363,14 @@ def _restricted(
         return fn(*full)
 
     return part, tuple(inputs[k] for k in places)
+
+
+def _level_of_caller() -> int:
+    """How many frames above the one that asks the code is that called this package, or PyTorch."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _in_clean_thread(work: Callable[[], Program]) -> Program:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -66,9 +67,8 @@ class Swap(TorchFunctionMode):
 
 def _innermost(x: Any) -> Any:
     """What torch.func has wrapped."""
-    functorch = torch._C._functorch
-    while isinstance(x, Tensor) and functorch.is_functorch_wrapped_tensor(x):
-        x = functorch.get_unwrapped(x)
+    while isinstance(x, Tensor) and is_functorch_wrapped_tensor(x):
+        x = get_unwrapped(x)
     return x
 
 

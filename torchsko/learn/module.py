@@ -14,6 +14,7 @@ from torchsko.builder import checked
 from torchsko.errors import MechanismError
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.precision import in_own_type
 
 
 class Dynamics(nn.Module):
@@ -69,6 +70,7 @@ class Dynamics(nn.Module):
                 verdict = checked(self.mechanism()).singular_joints
             self._structure = self._structure.replace(singular_joints=verdict)
 
+    @in_own_type
     def mechanism(self) -> Mechanism:
         """The mechanism with the current values, differentiable with respect to the parameters."""
         fields = {name: getattr(self.start, name) for name in PARAMETERS}
@@ -79,6 +81,8 @@ class Dynamics(nn.Module):
         for field, runs in self._plan.items():
             fields[field] = _merge(field, fields[field], runs, parts)
         start, learned = self._structure, self._plan.keys()
+        if fields["mass"].is_meta:
+            start = start.to("meta")
         armature = start.has_armature or "armature" in learned
         losses = start.has_losses or bool(learned & {"damping", "friction"})
         return start.replace(**fields, has_armature=armature, has_losses=losses)

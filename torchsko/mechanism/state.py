@@ -60,7 +60,8 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
                 f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(x.device)!r})."
             )
         batches[name] = tuple(x.shape[: x.ndim - len(shape)])
-    if len(set(batches.values())) > 1:
+    shapes = list(batches.values())
+    if any(shape != shapes[0] for shape in shapes):
         _check_batches(batches)
 
 

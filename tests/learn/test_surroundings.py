@@ -1,0 +1,151 @@
+"""A layer in what PyTorch puts around layers: autocast, the meta device, export."""
+
+import pytest
+import torch
+from strategies import KINDS, random_mechanism
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive
+
+LOW = [torch.bfloat16, torch.float16]
+
+
+def branched(dtype=torch.float32):
+    """One joint of every kind on a tree."""
+    return random_mechanism(list(KINDS), [-1, 0, 0, 1], seed=3).to(dtype)
+
+
+def layer_of(mech):
+    body, joint = mech.body_names[1], mech.joint_names[1]
+    learn = {
+        body: InertiaLogCholesky(),
+        f"{joint}.damping": Positive(),
+        f"{joint}.position": Free(),
+        f"{mech.body_names[2]}.mass": Bounded(0.0, 100.0),
+    }
+    return ts.Dynamics(mech, learn)
+
+
+def state(mech, *batch):
+    g = torch.Generator().manual_seed(0)
+    q, qd = mech.random_state(*batch, generator=g)
+    tau = torch.randn(*batch, mech.num_dof, generator=g, dtype=mech.dtype)
+    f_ext = torch.randn(*batch, mech.num_bodies, 6, generator=g, dtype=mech.dtype)
+    return q, qd, tau, f_ext
+
+
+VERBS = {
+    "forward": lambda m, q, qd, x, f: ts.forward_dynamics(m, q, qd, x, f),
+    "composite": lambda m, q, qd, x, f: ts.forward_dynamics(m, q, qd, x, f, method="composite"),
+    "inverse": lambda m, q, qd, x, f: ts.inverse_dynamics(m, q, qd, x, f),
+    "bias": lambda m, q, qd, x, f: ts.bias_force(m, q, qd, f),
+    "mass matrix": lambda m, q, qd, x, f: ts.mass_matrix(m, q),
+    "kinematics": lambda m, q, qd, x, f: ts.forward_kinematics(m, q).rotation,
+    "jacobian": lambda m, q, qd, x, f: ts.frame_jacobian(m, q, m.frame_names[-1:]),
+    "integrate": lambda m, q, qd, x, f: ts.integrate(m, q, x),
+    "rollout": lambda m, q, qd, x, f: ts.rollout(m, q, qd, x[..., None, :], steps=1, dt=0.01)[1],
+}
+
+
+@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbs_keep_their_type_under_autocast(verb, low):
+    mech, fn = branched(), VERBS[verb]
+    inputs = state(mech, 3)
+    expected = fn(mech, *inputs)
+    with torch.autocast("cpu", dtype=low):
+        assert torch.equal(fn(mech, *inputs), expected)
+
+
+@pytest.mark.parametrize("low", LOW)
+def test_a_layer_learns_under_autocast_as_without(low):
+    mech = branched()
+    layer, inputs = layer_of(mech), state(mech, 3)
+
+    def gradients():
+        layer.zero_grad()
+        layer(*inputs).square().sum().backward()
+        return [p.grad.clone() for p in layer.parameters()]
+
+    expected = gradients()
+    with torch.autocast("cpu", dtype=low):
+        assert layer(*inputs).dtype == mech.dtype
+        y = layer(*inputs)
+    layer.zero_grad()
+    y.square().sum().backward()
+    assert_close([p.grad for p in layer.parameters()], expected, rtol=0, atol=0)
+
+
+def test_derivatives_of_forward_dynamics_are_computed_in_its_type():
+    mech = branched()
+    q, qd, tau, _ = state(mech, 3)
+
+    def both(tau):
+        slope = torch.func.jvp(lambda x: ts.forward_dynamics(mech, q, qd, x), (tau,), (tau,))[1]
+        tau = tau.clone().requires_grad_()
+        y = ts.forward_dynamics(mech, q, qd, tau)
+        return slope, *torch.autograd.grad(y, tau, tau.detach())
+
+    expected = both(tau)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_close(both(tau), expected, rtol=0, atol=0)
+
+
+def test_kernels_keep_their_type_under_autocast():
+    mech = branched()
+    q, qd, tau, _ = state(mech, 3)
+    fast = ts.fuse(mech, order=0)
+    tau.requires_grad_()
+
+    def value_and_gradient():
+        y = fast.forward_dynamics(q, qd, tau)
+        return y, *torch.autograd.grad(y.sin().sum(), tau)  # eager, beyond the order
+
+    expected = value_and_gradient()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_close(value_and_gradient(), expected, rtol=0, atol=0)
+
+
+def test_a_layer_compiles_whole_within_autocast():
+    mech = branched()
+    layer, inputs = layer_of(mech), state(mech, 3)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def fn(*inputs):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return layer(*inputs)
+
+    assert_close(fn(*inputs), layer(*inputs), rtol=1e-5, atol=1e-4)
+
+
+def test_a_layer_on_the_meta_device_tells_shapes():
+    mech = branched()
+    layer, inputs = layer_of(mech), state(mech, 5, 2)
+    expected = [f(*inputs) for f in (layer, layer.inverse_dynamics)]
+    expected.append(layer.mass_matrix(inputs[0]))
+    layer.to("meta")
+    inputs = [x.to("meta") for x in inputs]
+    found = [f(*inputs) for f in (layer, layer.inverse_dynamics)]
+    found.append(layer.mass_matrix(inputs[0]))
+    assert [y.shape for y in found] == [y.shape for y in expected]
+    assert all(y.is_meta and y.dtype == mech.dtype for y in found)
+
+
+@pytest.mark.parametrize("forces", [False, True])
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_layer_serves_batches_of_any_size(forces, strict):
+    mech = branched(torch.float64)
+    layer = layer_of(mech)
+    batch = torch.export.Dim("batch")
+
+    def arguments(size):
+        return state(mech, size) if forces else state(mech, size)[:3]
+
+    program = torch.export.export(
+        layer, arguments(4), dynamic_shapes=({0: batch},) * (3 + forces),
+        strict=strict,
+    )  # fmt: skip
+    for size in (2, 4, 7):
+        inputs = arguments(size)
+        assert_close(program.module()(*inputs), layer(*inputs), rtol=1e-12, atol=1e-12)

@@ -1,0 +1,32 @@
+"""Dynamics keep the type that their mechanism has, also under `torch.autocast`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_DEVICES = ("cpu", "cuda")
+
+
+def in_own_type(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, with `torch.autocast` turned off while it runs.
+
+    Autocast rounds the factors of every product to 16 bits. Recursions over bodies subtract nearly
+    equal numbers, which would leave no digit; and what is rounded meets what is not.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        for device in _DEVICES:
+            if torch.is_autocast_enabled(device):
+                with torch.autocast(device, enabled=False):
+                    return run(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return run
