@@ -7,6 +7,7 @@ Where the two libraries differ, for one mechanism:
 ============== ============================= ====================================
 free joint qd  [omega; v], both in the body  [v in the world; omega in the body]
 friction       part of the dynamics          a soft constraint: left out, or put in as damping
+several dofs   one joint                     joints stacked on the body
 limits         not enforced                  left out
 free joint     on any body                   on bodies of the world only
 ============== ============================= ====================================
@@ -136,11 +137,41 @@ def _add_body(spec: mujoco.MjSpec, mech: ts.Mechanism, k: int) -> None:
     body = above.add_body(name=mech.body_names[k], mass=mech.mass[k].item(),
                           ipos=mech.com[k].tolist(), fullinertia=full, explicitinertial=True,
                           **placed)  # fmt: skip
-    at = mech.dof_slice(mech.joint_names[k]).start
-    one = kind in ("revolute", "prismatic")
-    body.add_joint(
-        name=mech.joint_names[k], type=KINDS[kind], axis=mech.axis[k].tolist(),
-        damping=[mech.damping[at].item(), 0, 0], armature=mech.armature[at].item(),
-        stiffness=[mech.stiffness[at].item(), 0, 0],
-        springref=mech.spring_reference[mech.q_slice(mech.joint_names[k])].item() if one else 0.0,
-    )  # fmt: skip
+    name = mech.joint_names[k]
+    dof, at = mech.dof_slice(name).start, mech.q_slice(name).start
+    for i, (type_, axis, point) in enumerate(_stack(mech, k)):
+        one = mech.joints.kinds[k].vector
+        body.add_joint(
+            name=f"{name}.{i}", type=type_, axis=axis, pos=point,
+            damping=[mech.damping[dof + i].item(), 0, 0], armature=mech.armature[dof + i].item(),
+            stiffness=[mech.stiffness[dof + i].item(), 0, 0],
+            springref=mech.spring_reference[at + i].item() if one else 0.0,
+        )  # fmt: skip
+
+
+def _stack(mech: ts.Mechanism, k: int) -> list[tuple[mujoco.mjtJoint, list[float], list[float]]]:
+    """Type, axis and point of the joints that MuJoCo stacks on a body for one joint of ours."""
+    hinge, slide = mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE
+    name, kind, axis, origin = mech.joint_names[k], mech.joint_kinds[k], mech.axis[k], [0.0] * 3
+
+    def own(what: str) -> Tensor:
+        return mech.joint_parameters[mech.parameter_slice(name, what)].reshape(-1, 3)
+
+    if kind in KINDS:
+        return [(KINDS[kind], axis.tolist(), origin)]
+    if kind == "cylindrical":
+        return [(hinge, axis.tolist(), origin), (slide, axis.tolist(), origin)]
+    if kind == "translation":
+        return [(slide, row, origin) for row in torch.eye(3).tolist()]
+    if kind == "universal":
+        axes = [axis, *own("second_axis")]
+        return [(hinge, one.tolist(), origin) for one in axes]
+    if kind == "planar":
+        (x,) = own("direction")
+        y = torch.linalg.cross(axis, x)
+        slides = [(slide, one.tolist(), origin) for one in (x, y)]
+        return [*slides, (hinge, axis.tolist(), origin)]
+    assert kind == "compound", f"MuJoCo has no {kind} joint"
+    names = mech.joints.kinds[k].coordinates
+    types = [hinge if one.startswith("turn") else slide for one in names]
+    return list(zip(types, own("axes").tolist(), own("points").tolist(), strict=True))
