@@ -21,6 +21,7 @@ from torchsko.level_free import assemble_level_free
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
 from torchsko.parallel import Connectivity, parallel_inverse_dynamics
 
 INVERSE = {
@@ -30,6 +31,7 @@ INVERSE = {
 """Methods of inverse dynamics, each a function of a model and accelerations."""
 
 
+@verb
 def inverse_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -100,6 +102,7 @@ def _connectivity(mech: Mechanism, parents: Tensor | None) -> Connectivity:
     return Connectivity.from_parents(mech, parents)
 
 
+@verb
 def forward_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -167,6 +170,7 @@ def _scan(
     return innovations(model, method="scan").forward_dynamics(gen_force)
 
 
+@verb
 def hybrid_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -208,6 +212,7 @@ def hybrid_dynamics(
     return accel, force + passive
 
 
+@verb
 def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """The joint-space mass matrix, armature included.
 
@@ -227,6 +232,7 @@ def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     return algorithms.mass_matrix(assemble(mech, q))
 
 
+@verb
 def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
     """Joint forces at zero acceleration: Coriolis, centrifugal, gravity and passive forces.
 
@@ -246,6 +252,7 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
     return algorithms.bias_force(assemble(mech, q, qd, f_ext)) + passive_force(mech, q, qd)
 
 
+@verb
 def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Forces the joints themselves oppose to motion: damping, dry friction, springs.
 

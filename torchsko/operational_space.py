@@ -29,8 +29,10 @@ from torchsko.errors import ShapeError
 from torchsko.kinematics import frame_jacobian
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
 
 
+@verb
 def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
     """Accelerations of frames per unit forces on them, J M^-1 J*.
 
@@ -53,6 +55,7 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[st
     return reflected_compliance(innovations(assemble(mech, q)), J)
 
 
+@verb
 def operational_space_inertia(
     mech: Mechanism,
     q: Tensor,
@@ -94,6 +97,7 @@ def operational_space_inertia(
     return invert_compliance(compliance, singular, rank_tolerance)
 
 
+@verb
 def consistent_jacobian_inverse(
     mech: Mechanism,
     q: Tensor,
