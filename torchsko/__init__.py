@@ -34,6 +34,7 @@ from torchsko.errors import FitError as FitError
 from torchsko.errors import FusedError as FusedError
 from torchsko.errors import MechanismError as MechanismError
 from torchsko.errors import MissingExtraError as MissingExtraError
+from torchsko.errors import NonFiniteError as NonFiniteError
 from torchsko.errors import RobotFileError as RobotFileError
 from torchsko.errors import ShapeError as ShapeError
 from torchsko.errors import SingularError as SingularError
@@ -63,4 +64,5 @@ from torchsko.operational_space import (
 from torchsko.operational_space import operational_space_inertia as operational_space_inertia
 from torchsko.regressors import inertial_parameters as inertial_parameters
 from torchsko.regressors import torque_regressor as torque_regressor
+from torchsko.rollout.finite import first_nonfinite as first_nonfinite
 from torchsko.rollout.rollout import rollout as rollout

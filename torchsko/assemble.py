@@ -24,14 +24,14 @@ from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import scatter
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.precision import in_own_type
+from torchsko.mechanism.verb import verb
 from torchsko.rigid_edges import RigidEdges
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.motion import cross_force, cross_motion
 from torchsko.spatial.transform import force_matrix
 
 
-@in_own_type
+@verb
 def assemble(
     mech: Mechanism, q: Tensor, qd: Tensor | None = None, f_ext: Tensor | None = None
 ) -> SKOModel:

@@ -25,6 +25,7 @@ from torchsko.mechanism.description import (
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.lower import WORLD, lower
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import verb
 
 
 def load(
@@ -98,6 +99,7 @@ def build_mechanism(
     return mech.to(dtype).to(device)
 
 
+@verb
 def checked(mech: Mechanism) -> Mechanism:
     """The mechanism with the verdict on its hinges made anew: which of them have no inertia at all.
 

@@ -21,8 +21,8 @@ from torchsko.level_free import assemble_level_free
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
 from torchsko.parallel import Connectivity, parallel_inverse_dynamics
-from torchsko.precision import in_own_type
 
 INVERSE = {
     "newton_euler": algorithms.inverse_dynamics,
@@ -31,7 +31,7 @@ INVERSE = {
 """Methods of inverse dynamics, each a function of a model and accelerations."""
 
 
-@in_own_type
+@verb
 def inverse_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -102,7 +102,7 @@ def _connectivity(mech: Mechanism, parents: Tensor | None) -> Connectivity:
     return Connectivity.from_parents(mech, parents)
 
 
-@in_own_type
+@verb
 def forward_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -170,7 +170,7 @@ def _scan(
     return innovations(model, method="scan").forward_dynamics(gen_force)
 
 
-@in_own_type
+@verb
 def hybrid_dynamics(
     mech: Mechanism,
     q: Tensor,
@@ -212,7 +212,7 @@ def hybrid_dynamics(
     return accel, force + passive
 
 
-@in_own_type
+@verb
 def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """The joint-space mass matrix, armature included.
 
@@ -232,7 +232,7 @@ def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     return algorithms.mass_matrix(assemble(mech, q))
 
 
-@in_own_type
+@verb
 def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
     """Joint forces at zero acceleration: Coriolis, centrifugal, gravity and passive forces.
 
@@ -252,7 +252,7 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
     return algorithms.bias_force(assemble(mech, q, qd, f_ext)) + passive_force(mech, q, qd)
 
 
-@in_own_type
+@verb
 def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """Forces the joints themselves oppose to motion: damping, dry friction, springs.
 

@@ -41,3 +41,7 @@ class SingularError(TorchskoError):
 
 class FitError(TorchskoError):
     """Measurements or options from which nothing can be fitted; names the field, sample and joint."""
+
+
+class NonFiniteError(TorchskoError):
+    """A rollout that left the finite numbers; names step, sample and joint."""

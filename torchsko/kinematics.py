@@ -12,7 +12,7 @@ from torchsko.algebra.sweeps import scatter
 from torchsko.assemble import edge_weights, joint_maps, joint_poses
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.precision import in_own_type
+from torchsko.mechanism.verb import verb
 from torchsko.spatial.transform import force_matrix
 
 
@@ -28,7 +28,7 @@ class Pose(NamedTuple):
     position: Tensor
 
 
-@in_own_type
+@verb
 def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
     """Pose of every body in the inertial frame, in the order of ``mech.body_names``.
 
@@ -60,7 +60,7 @@ def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
     return Pose(pose[..., :3], pose[..., 3])
 
 
-@in_own_type
+@verb
 def frame_pose(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Pose:
     """Pose of named frames (any link of the robot file, merged ones included) in the inertial frame.
 
@@ -92,7 +92,7 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Pose:
     return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
 
 
-@in_own_type
+@verb
 def frame_jacobian(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
     """Jacobian of named frames: spatial velocity [omega; v] in the frame's own axes at its origin.
 

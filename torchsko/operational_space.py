@@ -29,10 +29,10 @@ from torchsko.errors import ShapeError
 from torchsko.kinematics import frame_jacobian
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.precision import in_own_type
+from torchsko.mechanism.verb import verb
 
 
-@in_own_type
+@verb
 def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
     """Accelerations of frames per unit forces on them, J M^-1 J*.
 
@@ -55,7 +55,7 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[st
     return reflected_compliance(innovations(assemble(mech, q)), J)
 
 
-@in_own_type
+@verb
 def operational_space_inertia(
     mech: Mechanism,
     q: Tensor,
@@ -97,7 +97,7 @@ def operational_space_inertia(
     return invert_compliance(compliance, singular, rank_tolerance)
 
 
-@in_own_type
+@verb
 def consistent_jacobian_inverse(
     mech: Mechanism,
     q: Tensor,

@@ -24,10 +24,11 @@ from torchsko.algebra.sweeps import scatter
 from torchsko.assemble import body_velocities, edge_weights, gravity_accel, joint_maps
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.precision import in_own_type
+from torchsko.mechanism.verb import verb
 from torchsko.spatial.inertia import force_regressor, inertial_vector
 
 
+@verb
 def inertial_parameters(mech: Mechanism) -> Tensor:
     """The inertial parameters in which joint forces are linear, in Pinocchio's order.
 
@@ -42,7 +43,7 @@ def inertial_parameters(mech: Mechanism) -> Tensor:
     return inertial_vector(mech.mass, mech.com, mech.inertia)
 
 
-@in_own_type
+@verb
 def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """The matrix Y that takes `inertial_parameters` to joint forces.
 

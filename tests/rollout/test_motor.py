@@ -12,8 +12,8 @@ import torch
 from strategies import random_mechanism
 
 import torchsko as ts
+from torchsko.rollout.control import Controller
 from torchsko.rollout.motor import PID, Motor, MotorControl
-from torchsko.rollout.rollout import Controller
 
 ROOT = Path(__file__).parent.parent.parent
 MOTOR, GAINS = Motor(3.84e-4, 1.5e-4, 1.5e-4), PID(15.0, 0.80, 0.10)

@@ -8,25 +8,25 @@ gradients.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import overload
+from typing import cast, overload
 
 from torchsko.errors import FusedError
 from torchsko.fused.call import FusedCall
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.workshop import Eager, Workshop
-from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
 
 @overload
 def fuse(
-    target: Mechanism, mech: None = None, *, inputs: Sequence[str] = (), order: int = 2
+    target: MechanismLike, mech: None = None, *, inputs: Sequence[str] = (), order: int = 2
 ) -> FusedMechanism: ...
 
 
 @overload
 def fuse(
     target: Eager,
-    mech: Mechanism,
+    mech: MechanismLike,
     *,
     inputs: Sequence[str] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -35,8 +35,8 @@ def fuse(
 
 
 def fuse(
-    target: Mechanism | Eager,
-    mech: Mechanism | None = None,
+    target: MechanismLike | Eager,
+    mech: MechanismLike | None = None,
     *,
     inputs: Sequence[str] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -49,8 +49,9 @@ def fuse(
     warning.
 
     Args:
-        target: a mechanism, or an eager function whose first argument is one.
-        mech: with a function: the mechanism to compile it for.
+        target: a mechanism, or a layer, whose values are read once; or an eager function whose first
+            argument is a mechanism.
+        mech: with a function: the mechanism to compile it for, or a layer.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
             others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
@@ -78,11 +79,13 @@ def fuse(
         >>> torch.allclose(qdd, ts.forward_dynamics(arm, q, qd, torch.zeros_like(qd)))
         True
     """
-    if isinstance(target, Mechanism):
-        return FusedMechanism(Workshop(target, inputs, order), target)
+    if hasattr(target, "mechanism"):
+        robot = as_mechanism(cast(MechanismLike, target))
+        return FusedMechanism(Workshop(robot, inputs, order), robot)
     if mech is None:
         raise FusedError(
             "fuse() got a function and no mechanism.\nKernels are compiled for one mechanism.\n"
             "Call ts.fuse(fn, mech)."
         )
-    return FusedCall(target, Workshop(mech, inputs, order), mech, shapes or {})
+    robot = as_mechanism(mech)
+    return FusedCall(cast(Eager, target), Workshop(robot, inputs, order), robot, shapes or {})

@@ -54,9 +54,6 @@ class FusedCall:
 
     Copies, also unpickled ones, load their kernels from the disk cache. A copy of a bound method is
     bound to the copy of its object; a function is pickled by its name, so a lambda cannot be.
-
-    Attributes:
-        mechanism: the mechanism, with the current values of the parameters that are inputs.
     """
 
     def __init__(
@@ -67,7 +64,7 @@ class FusedCall:
         shapes: Mapping[str, tuple[int, ...]],
         recipes: Mapping[Key, Recipe] | None = None,
     ) -> None:
-        self.mechanism = mech
+        self._mech = mech
         self._fn, self._workshop, self._shapes = fn, workshop, dict(shapes)
         self._parameters = tuple(getattr(mech, name) for name in workshop.parameters)
         source = fn.forward if isinstance(fn, nn.Module) else fn
@@ -114,12 +111,16 @@ class FusedCall:
                 )
             self._make(key)
         for x in states.values():
-            check_dtype(self.mechanism, x)
+            check_dtype(self._mech, x)
         function, spec, captured = self._made[key]
         # A narrower type is widened, as PyTorch's promotion does.
-        outside = [x.to(self.mechanism.dtype) for x in captured.current()]
+        outside = [x.to(self._mech.dtype) for x in captured.current()]
         outputs = function(*states.values(), *outside, *self._parameters)
         return outputs[0] if spec is None else pytree.tree_unflatten(list(outputs), spec)
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism, with the current values of the parameters that are inputs."""
+        return self._mech
 
     def replace(self, **changes: Tensor) -> FusedCall:
         """The same kernels with other values of parameters that are inputs.
@@ -128,14 +129,14 @@ class FusedCall:
             FusedError: a parameter that is a constant of the kernels.
         """
         refuse_constants(self._workshop, changes)
-        mech = self.mechanism.replace(**changes)
+        mech = self._mech.replace(**changes)
         other = FusedCall(self._fn, self._workshop, mech, self._shapes, self._recipes)
         other._made = dict(self._made)
         return other
 
     def __getstate__(self) -> tuple[Any, ...]:
         choices = self._workshop.choices
-        return self._fn, self.mechanism, choices, self._shapes, self._recipes
+        return self._fn, self._mech, choices, self._shapes, self._recipes
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         fn, mech, choices, shapes, recipes = state
@@ -143,7 +144,7 @@ class FusedCall:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedCall:
         other = memo[id(self)] = FusedCall.__new__(FusedCall)  # its function may hold it
-        fn, mech = deepcopy(self._fn, memo), deepcopy(self.mechanism, memo)
+        fn, mech = deepcopy(self._fn, memo), deepcopy(self._mech, memo)
         if fn is not self._fn:
             other.__setstate__((fn, mech, *self.__getstate__()[2:]))
             return other
@@ -204,7 +205,7 @@ class FusedCall:
 
     def _evaluate(self, key: Key, shapes: Mapping[str, tuple[int, ...]]) -> Recipe:
         """One evaluation, for a single sample."""
-        mech = self.mechanism
+        mech = self._mech
         states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
         one = [
             x.reshape(-1, *cast(tuple, self._workshop.shape(name)))[0]

@@ -28,12 +28,28 @@ class FusedMechanism:
     Every method gives the result of the eager function of its name, with the same batch shapes and
     derivatives of any order. Copies, also unpickled ones, take their kernels from the disk cache.
 
+    The functions of `torchsko` take it as they take a mechanism, and run these kernels where there is one.
+
     Attributes:
-        mechanism: the mechanism, with the current values of the parameters that are inputs.
+        kernels: names of the methods that are kernels.
     """
 
+    kernels = frozenset(
+        {
+            "forward_dynamics",
+            "inverse_dynamics",
+            "bias_force",
+            "mass_matrix",
+            "torque_regressor",
+            "forward_kinematics",
+            "frame_pose",
+            "frame_jacobian",
+            "step",
+        }
+    )
+
     def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
-        self.mechanism = mech
+        self._mech = mech
         self._workshop = workshop
         self._parameters = tuple(getattr(mech, name) for name in workshop.parameters)
         self._verbs = {
@@ -41,6 +57,10 @@ class FusedMechanism:
             for name in _VERBS
             for has_force in ((False, True) if name in _WITH_FORCES else (False,))
         }
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism, with the current values of the parameters that are inputs."""
+        return self._mech
 
     def replace(self, **changes: Tensor) -> FusedMechanism:
         """The same kernels with other values of parameters that are inputs.
@@ -53,7 +73,7 @@ class FusedMechanism:
             MechanismError: a tensor that does not fit.
         """
         refuse_constants(self._workshop, changes)
-        return FusedMechanism(self._workshop, self.mechanism.replace(**changes))
+        return FusedMechanism(self._workshop, self._mech.replace(**changes))
 
     def forward_dynamics(
         self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
@@ -145,7 +165,7 @@ class FusedMechanism:
             The accelerations, and the gradients of q, qd, tau, of f_ext if given, and of the
             parameters that are inputs.
         """
-        check_dtype(self.mechanism, q)
+        check_dtype(self._mech, q)
         function = self._verbs["forward_dynamics", f_ext is not None]
         states = (q, qd, tau) if f_ext is None else (q, qd, tau, f_ext)
         both = function.value_and_vjp((True,) * len(function.inputs))
@@ -153,24 +173,24 @@ class FusedMechanism:
         return qdd, tuple(gradients)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.mechanism, self._workshop.choices
+        return self._mech, self._workshop.choices
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         mech, choices = state
         self.__init__(Workshop(mech, *choices), mech)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedMechanism:
-        return FusedMechanism(self._workshop, deepcopy(self.mechanism, memo))
+        return FusedMechanism(self._workshop, deepcopy(self._mech, memo))
 
     def _call(self, verb: str, f_ext: Tensor | None, *states: Tensor) -> Tensors:
-        check_dtype(self.mechanism, states[0])
+        check_dtype(self._mech, states[0])
         if f_ext is None:
             return self._verbs[verb, False](*states, *self._parameters)
         return self._verbs[verb, True](*states, f_ext, *self._parameters)
 
     def _of_frames(self, fn: Eager, num_outputs: int, q: Tensor, frames: Sequence[str]) -> Tensors:
         names = tuple(frames)
-        check_dtype(self.mechanism, q)
+        check_dtype(self._mech, q)
 
         def of_names(mech: Mechanism, q: Tensor) -> Any:
             return fn(mech, q, names)
@@ -181,7 +201,7 @@ class FusedMechanism:
             found = of_names(*self._workshop.split(tensors, scalar=False))
             return (found,) if isinstance(found, Tensor) else tuple(found)
         if function is None:
-            shape = {"q": (self.mechanism.num_q,)}
+            shape = {"q": (self._mech.num_q,)}
             function = self._workshop.make(
                 (fn, names), of_names, shape, num_outputs, name=repr((fn.__name__, names))
             )

@@ -182,6 +182,10 @@ class Mechanism:
         ]
         return torch.broadcast_shapes(*shapes)
 
+    def mechanism(self) -> Mechanism:
+        """This one. Layers and fused mechanisms give theirs; whatever takes one of the three asks so."""
+        return self
+
     def replace(self, **changes: Any) -> Mechanism:
         """A mechanism with some fields changed; this one stays as it is.
 

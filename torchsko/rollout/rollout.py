@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,39 +11,20 @@ from torch.utils.checkpoint import checkpoint as recompute
 
 from torchsko.algebra.tree import unknown_name
 from torchsko.dynamics import forward_dynamics, refuse_singular
-from torchsko.errors import ShapeError, TorchskoError
+from torchsko.errors import TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import broadcasts, check_state
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.rollout.control import Controller, Effort, Forces, Policy, forces_of
+from torchsko.rollout.finite import tell_nonfinite
 from torchsko.rollout.integrators import INTEGRATORS, Accelerate, Step
 
-Policy = Callable[[float, Tensor, Tensor], Tensor]
-
-
-class Layer(Protocol):
-    """Anything that gives a mechanism, such as `torchsko.Dynamics`."""
-
-    def mechanism(self) -> Mechanism:
-        """The mechanism with the current values."""
-        ...
-
-
-@runtime_checkable
-class Controller(Protocol):
-    """A control with a memory (an integral, a hidden state), sampled once a step and held over it."""
-
-    def start(self, q: Tensor, qd: Tensor) -> Tensor:
-        """The memory at the start, `[*batch, ...]`."""
-        ...
-
-    def act(
-        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Joint forces `[*batch, num_dof]` from t [s] to t + dt, and the memory at t + dt."""
-        ...
+SAMPLED_ONCE = ("semi_implicit_euler",)
+"""Methods that ask for the forces once, at the start of the step."""
 
 
 def rollout(
-    mech: Mechanism | Layer,
+    mech: MechanismLike,
     q: Tensor,
     qd: Tensor,
     control: Tensor | Policy | Controller | None = None,
@@ -51,7 +32,9 @@ def rollout(
     dt: float = 2e-3,
     method: str | Step = "semi_implicit_euler",
     *,
+    effort: Effort = None,
     checkpoint: int | None = None,
+    check: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Simulate a mechanism under a control.
 
@@ -59,7 +42,9 @@ def rollout(
     reverse and in forward mode, reach all of them.
 
     Args:
-        mech: a mechanism, or a `Dynamics` layer, whose values are read once.
+        mech: a mechanism, or a `Dynamics` layer, whose values are read once, or a fused mechanism, whose
+            kernels run: that of the whole step where the control is sampled once a step, else that of
+            forward dynamics.
         q: start configuration, `[*batch, num_q]`.
         qd: start velocity, `[*batch, num_dof]` [rad/s or m/s].
         control: joint forces [N m or N]. A tensor `[num_dof]` is constant, and so is one
@@ -74,9 +59,15 @@ def rollout(
             stable at any step), "rk4" (order 4, four evaluations), "newmark" (order 2, four
             evaluations), both with explicit damping, or a function like those in
             `torchsko.rollout.integrators`. How well each keeps energy: ``benchmarks/energy.py``.
+        effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of
+            `torch.clamp`: none beyond the limit. None: forces act as they are given.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again: memory for steps / checkpoint + checkpoint steps instead of all, for one more
             forward pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
+        check: whether a state that is not finite is said, with its step, sample and joint. True: by an
+            error; it is one reduction over the last state, and waits for the device. None: by a
+            warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
+            `torchsko.first_nonfinite` asks the same of any trajectory.
 
     Returns:
         Configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]`,
@@ -86,7 +77,8 @@ def rollout(
         ShapeError: when a state or the control does not fit the mechanism, or the control could be
             both constant and a series, because the batch is as long as the rollout.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
-        TorchskoError: on an unknown method, or steps, dt or checkpoint out of range.
+        NonFiniteError: with ``check=True``, when a state is not finite.
+        TorchskoError: on an unknown method or effort, or steps, dt or checkpoint out of range.
 
     Example:
         >>> import torchsko as ts
@@ -96,96 +88,98 @@ def rollout(
         >>> qs.shape
         torch.Size([16, 11, 7])
     """
-    robot = mech if isinstance(mech, Mechanism) else mech.mechanism()
+    robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)
     _check_numbers(steps, dt, checkpoint)
-    step = _step(method)
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
-    forces = _forces(robot, control, steps, batch)
-    if isinstance(forces, Tensor):
-        batch = torch.broadcast_shapes(batch, forces.shape[:-2])
+    forces = forces_of(robot, control, effort, steps, dt, batch)
+    simulation = _Simulation(mech, robot, forces, dt, method, _step(method))
+    batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
+    qs, qds = simulation.run(q, qd, steps, checkpoint)
+    tell_nonfinite(robot, qs, qds, dt, check, stacklevel=3)
+    return qs, qds
+
+
+@dataclass(frozen=True, eq=False)
+class _Simulation:
+    """What one rollout steps: the mechanism (as given, and its numbers), its forces and the method."""
+
+    given: MechanismLike
+    robot: Mechanism
+    forces: Forces
+    dt: float
+    method: str | Step
+    step: Step
+
+    @property
+    def fast(self) -> Any:
+        """What was given, if a kernel of it does a whole step by this method."""
+        named = isinstance(self.method, str) and "step" in kernels_of(self.given)
+        return self.given if named else None
+
+    def run(
+        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """All states, joined only once: what is joined exists twice while it is."""
+        qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
+        stride = checkpoint or 1
+        for first in range(0, steps, stride):
+            span = (first, min(first + stride, steps), q, qd, memory)
+            q, qd, memory, *states = (
+                self.segment(*span)
+                if checkpoint is None
+                else recompute(self.segment, *span, use_reentrant=False)
+            )
+            qs.append(states[0])
+            qds.append(states[1])
+        joined = torch.cat(qs, -2)
+        qs.clear()
+        return joined, torch.cat(qds, -2)
 
     def segment(
-        first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor, ...]:
+        """State and memory after some steps, and the states `[*batch, last - first, ...]` on the way.
+
+        The state comes apart from the others, since the next segment keeps what it starts from: as a view
+        it would keep all of this one's. The others come as one tensor: many small ones that stay are
+        strewn over the heap, where the large ones that come and go then find no room.
+        """
         qs, qds = [], []
         for k in range(first, last):
-            if isinstance(forces, Controller):
-                tau, memory = forces.act(k * dt, dt, q, qd, memory)
-                held = tau[..., None, :]
-            else:
-                held = forces
-            q, qd = step(robot, _accelerate(held, k), k * dt, q, qd, dt)
+            control, memory = self.forces.over(k, q, qd, memory)
+            q, qd = self.advance(k * self.dt, q, qd, control)
             qs.append(q)
             qds.append(qd)
-        return torch.stack(qs, -2), torch.stack(qds, -2), memory
+        return q, qd, memory, _joined(qs), _joined(qds)
 
-    qs, qds = [q[..., None, :]], [qd[..., None, :]]
-    memory = forces.start(q, qd) if isinstance(forces, Controller) else q[..., :0]
-    stride = steps if checkpoint is None else checkpoint
-    for first in range(0, steps, max(stride, 1)):
-        last, start = min(first + stride, steps), (qs[-1][..., -1, :], qds[-1][..., -1, :], memory)
-        q_part, qd_part, memory = (
-            segment(first, last, *start)
-            if checkpoint is None
-            else recompute(segment, first, last, *start, use_reentrant=False)
-        )
-        qs.append(q_part)
-        qds.append(qd_part)
-    return torch.cat(qs, -2), torch.cat(qds, -2)
+    def advance(
+        self, t: float, q: Tensor, qd: Tensor, control: Tensor | Policy
+    ) -> tuple[Tensor, Tensor]:
+        """The state one step later."""
+        if self.fast is not None and (isinstance(control, Tensor) or self.method in SAMPLED_ONCE):
+            tau = control if isinstance(control, Tensor) else control(t, q, qd)
+            return self.fast.step(q, qd, tau, self.dt, method=self.method)
+        return self.step(self.robot, self._accelerate(control), t, q, qd, self.dt)
 
+    def _accelerate(self, control: Tensor | Policy) -> Accelerate:
+        """Forward dynamics under the control of one step, by a kernel where there is one."""
 
-def _accelerate(control: Tensor | Policy, step: int) -> Accelerate:
-    """Forward dynamics under the control of one step."""
+        def accelerate(
+            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        ) -> Tensor:
+            tau = control if isinstance(control, Tensor) else control(t, q, qd)
+            tau = tau if force is None else tau + force
+            # A step may ask for another mechanism, of which there are no kernels.
+            return forward_dynamics(self.given if mech is self.robot else mech, q, qd, tau)
 
-    def accelerate(
-        mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-    ) -> Tensor:
-        if isinstance(control, Tensor):
-            tau = control[..., step if control.shape[-2] > 1 else 0, :]
-        else:
-            tau = control(t, q, qd)
-        qdd = forward_dynamics(mech, q, qd, tau if force is None else tau + force)
-        if qdd.shape != qd.shape:
-            raise ShapeError(
-                f"the control returned joint forces of shape {list(tau.shape)}, the state has the "
-                f"batch shape {list(q.shape[:-1])}.\n"
-                "A rollout keeps its batch shape.\n"
-                "Expand q and qd to the batch of the control before the rollout."
-            )
-        return qdd
-
-    return accelerate
+        return accelerate
 
 
-def _forces(
-    mech: Mechanism, control: Tensor | Policy | Controller | None, steps: int, batch: torch.Size
-) -> Tensor | Policy | Controller:
-    """A control as a function, or as a tensor `[*batch, steps or 1, num_dof]`."""
-    if control is None:
-        return mech.damping.new_zeros(1, mech.num_dof)
-    if callable(control) or isinstance(control, Controller):
-        return control
-    check_state(mech, control=control)
-    shape = tuple(control.shape[:-1])
-    constant = shape in ((), tuple(batch))
-    series = bool(shape) and shape[-1] in (1, steps) and broadcasts(shape[:-1], tuple(batch))
-    if constant and series and shape[-1] != 1:
-        raise ShapeError(
-            f"control has shape {list(control.shape)}: a constant for each of {shape[-1]} samples, or "
-            f"a series of {steps} steps.\n"
-            "The batch is as long as the rollout, so its shape does not tell.\n"
-            "Pass control[..., None, :] for constants, control[None] for one series."
-        )
-    if not (constant or series):
-        raise ShapeError(
-            f"control has shape {list(control.shape)} for {steps} steps and the batch {list(batch)}.\n"
-            "It is constant for each sample, or its dimension before the last is time.\n"
-            f"Pass [*batch, {mech.num_dof}] or [*batch, {steps}, {mech.num_dof}]."
-        )
-    return control[..., None, :] if constant else control
+def _joined(states: list[Tensor]) -> Tensor:
+    return states[0][..., None, :] if len(states) == 1 else torch.stack(states, -2)
 
 
 def _check_numbers(steps: int, dt: float, checkpoint: int | None) -> None:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.state import check_state
-from torchsko.precision import in_own_type
+from torchsko.mechanism.verb import verb
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
 
-@in_own_type
+@verb
 def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     """Move a configuration along a tangent step: q + step where q is a vector.
 
@@ -47,7 +47,7 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     return mech.joints.vector(parts, mech.joints.q_place)
 
 
-@in_own_type
+@verb
 def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     """The tangent step that leads from one configuration to another, inverse of `integrate`.
 

@@ -1,0 +1,97 @@
+"""What takes a mechanism takes whatever gives one: layers, and mechanisms whose verbs are kernels.
+
+`as_mechanism` is the one place that decides. Objects with kernels name in ``kernels`` those of their methods
+that replace the function of the same name; lower rooms never import them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from torchsko.errors import MechanismError
+from torchsko.precision import in_own_type
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class MechanismLike(Protocol):
+    """A `Mechanism`, or what gives one: `torchsko.Dynamics`, `torchsko.FusedMechanism`."""
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with the current values."""
+        ...
+
+
+def as_mechanism(given: MechanismLike) -> Mechanism:
+    """The mechanism that an object gives; a mechanism itself as it is.
+
+    Args:
+        given: a mechanism, a layer, a fused mechanism, or any object with their method ``mechanism``.
+
+    Raises:
+        MechanismError: when it gives none; says so where one is wrapped inside.
+    """
+    give = getattr(given, "mechanism", None)
+    if not callable(give):
+        raise MechanismError(_refusal(given))
+    return give()
+
+
+def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[MechanismLike, P], R]:
+    """Let a function of a mechanism take whatever gives one; it keeps the mechanism's type under autocast.
+
+    An object that has a kernel for the function runs it, unless an option (a keyword-only argument) asks
+    for something else than the kernel does.
+    """
+    name = fn.__name__
+    parameters = inspect.signature(fn).parameters.values()
+    options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    compute = in_own_type(fn)
+
+    @wraps(fn)
+    def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
+        robot = as_mechanism(mech)
+        if robot is not mech and name in kernels_of(mech) and not options & kwargs.keys():
+            return getattr(mech, name)(*args, **kwargs)
+        return compute(robot, *args, **kwargs)
+
+    return call
+
+
+def kernels_of(given: Any) -> frozenset[str]:
+    """Names of the methods of an object that are kernels; none of a mechanism or a layer."""
+    return getattr(given, "kernels", frozenset())
+
+
+def _refusal(given: Any) -> str:
+    kind = type(given).__name__
+    inside = _inside(given)
+    if inside is None:
+        return (
+            f"a mechanism was wanted, not a {kind}.\n"
+            "Dynamics are those of a Mechanism, a Dynamics layer or a fused mechanism.\n"
+            "Pass ts.load(path), ts.Dynamics(mech) or ts.fuse(mech)."
+        )
+    return (
+        f"a {kind} is no mechanism, though it wraps a layer that gives one.\n"
+        "A wrapper computes what the layer's forward does, and nothing else of it.\n"
+        f"Pass the layer itself: wrapper{inside}."
+    )
+
+
+def _inside(given: Any) -> str | None:
+    """How to type the first layer inside of a module that wraps it."""
+    named = getattr(given, "named_modules", None)
+    if not callable(named):
+        return None
+    path = next((name for name, part in named() if hasattr(part, "mechanism")), None)
+    if path is None:
+        return None
+    return "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))

@@ -1,0 +1,151 @@
+"""Controls of a rollout: tensors, functions, and controllers that remember, all as joint forces of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import ShapeError, TorchskoError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import broadcasts, check_state
+
+Policy = Callable[[float, Tensor, Tensor], Tensor]
+
+Effort = Literal["clamp"] | None
+"""What becomes of forces beyond ``mech.effort_limit``: nothing (None), or they saturate."""
+
+
+@runtime_checkable
+class Controller(Protocol):
+    """A control with a memory (an integral, a hidden state), sampled once a step and held over it."""
+
+    def start(self, q: Tensor, qd: Tensor) -> Tensor:
+        """The memory at the start, `[*batch, ...]`."""
+        ...
+
+    def act(
+        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Joint forces `[*batch, num_dof]` from t [s] to t + dt, and the memory at t + dt."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Forces:
+    """The joint forces of every step of one rollout.
+
+    Attributes:
+        mech: the mechanism that they move.
+        source: a series `[*batch, steps or 1, num_dof]`, a function, or a controller.
+        batch: batch dimensions of the rollout.
+        dt: time step [s].
+        effort: see `torchsko.rollout`.
+    """
+
+    mech: Mechanism
+    source: Tensor | Policy | Controller
+    batch: torch.Size
+    dt: float
+    effort: Effort
+
+    def memory(self, q: Tensor, qd: Tensor) -> Tensor:
+        """What is remembered at the start; nothing, but by a controller."""
+        source = self.source
+        return source.start(q, qd) if isinstance(source, Controller) else q[..., :0]
+
+    def over(
+        self, step: int, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor | Policy, Tensor]:
+        """Forces over a step that starts at q, qd: held, or a function; and the memory at its end."""
+        source = self.source
+        if isinstance(source, Tensor):
+            return self._applied(source[..., step if source.shape[-2] > 1 else 0, :]), memory
+        if isinstance(source, Controller):
+            tau, memory = source.act(step * self.dt, self.dt, q, qd, memory)
+            return self._applied(tau), memory
+        return lambda t, q, qd: self._applied(source(t, q, qd)), memory
+
+    def _applied(self, tau: Tensor) -> Tensor:
+        """Forces that keep the batch shape, saturated where that was asked for."""
+        if not isinstance(tau, Tensor):
+            check_state(self.mech, tau=tau)  # says what it is instead
+        if torch.broadcast_shapes(tau.shape[:-1], self.batch) != self.batch:
+            raise ShapeError(
+                f"the control returned joint forces of shape {list(tau.shape)}, the state has the "
+                f"batch shape {list(self.batch)}.\n"
+                "A rollout keeps its batch shape.\n"
+                "Expand q and qd to the batch of the control before the rollout."
+            )
+        if self.effort is None:
+            return tau
+        limit = self.mech.effort_limit
+        return torch.clamp(tau, -limit, limit)
+
+
+def forces_of(
+    mech: Mechanism,
+    control: Tensor | Policy | Controller | None,
+    effort: Effort,
+    steps: int,
+    dt: float,
+    batch: torch.Size,
+) -> Forces:
+    """A control of a rollout, checked.
+
+    Args:
+        mech: the mechanism.
+        control: as in `torchsko.rollout`.
+        effort: as in `torchsko.rollout`.
+        steps: number of steps.
+        dt: time step [s].
+        batch: batch dimensions of state and mechanism.
+
+    Returns:
+        The forces; their batch is that of the state, the mechanism and a series.
+
+    Raises:
+        ShapeError: when a tensor does not fit, or could be both constant and a series.
+        TorchskoError: on an unknown `effort`.
+    """
+    if effort not in (None, "clamp"):
+        raise TorchskoError(
+            f"effort={effort!r} is not a choice.\n"
+            "Joint forces are applied as the control gives them, or saturate at mech.effort_limit.\n"
+            'Pass effort=None or effort="clamp".'
+        )
+    source = _source(mech, control, steps, batch)
+    if isinstance(source, Tensor):
+        batch = torch.broadcast_shapes(batch, source.shape[:-2])
+    return Forces(mech, source, batch, dt, effort)
+
+
+def _source(
+    mech: Mechanism, control: Tensor | Policy | Controller | None, steps: int, batch: torch.Size
+) -> Tensor | Policy | Controller:
+    """A control as a function, or as a tensor `[*batch, steps or 1, num_dof]`."""
+    if control is None:
+        return mech.damping.new_zeros(1, mech.num_dof)
+    if callable(control) or isinstance(control, Controller):
+        return control
+    check_state(mech, control=control)
+    shape = tuple(control.shape[:-1])
+    constant = shape in ((), tuple(batch))
+    series = bool(shape) and shape[-1] in (1, steps) and broadcasts(shape[:-1], tuple(batch))
+    if constant and series and shape[-1] != 1:
+        raise ShapeError(
+            f"control has shape {list(control.shape)}: a constant for each of {shape[-1]} samples, or "
+            f"a series of {steps} steps.\n"
+            "The batch is as long as the rollout, so its shape does not tell.\n"
+            "Pass control[..., None, :] for constants, control[None] for one series."
+        )
+    if not (constant or series):
+        raise ShapeError(
+            f"control has shape {list(control.shape)} for {steps} steps and the batch {list(batch)}.\n"
+            "It is constant for each sample, or its dimension before the last is time.\n"
+            f"Pass [*batch, {mech.num_dof}] or [*batch, {steps}, {mech.num_dof}]."
+        )
+    return control[..., None, :] if constant else control

@@ -1,0 +1,124 @@
+"""Whether a rollout stayed finite, and where it did not: step, sample and joint."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import NonFiniteError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """The first state of a rollout that is not finite.
+
+    Attributes:
+        step: how many steps lead to it; 0 is the start.
+        sample: its place in the batch; () without batch dimensions.
+        joint: name of the first joint whose position or velocity is not finite there.
+        samples: how many samples of the batch are not finite at the end.
+    """
+
+    step: int
+    sample: tuple[int, ...]
+    joint: str
+    samples: int
+
+
+def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite | None:
+    """Where a rollout left the finite numbers. Reads values, so it waits for the device.
+
+    Args:
+        mech: the mechanism, or a layer.
+        qs: configurations, `[*batch, steps + 1, num_q]`.
+        qds: velocities, `[*batch, steps + 1, num_dof]`.
+
+    Returns:
+        The earliest such state, in the first of the samples that have one then; None where all are
+        finite.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(4)
+        >>> qd[2, 5] = float("nan")
+        >>> ts.first_nonfinite(arm, *ts.rollout(arm, q, qd, steps=3, check=False))
+        NonFinite(step=0, sample=(2,), joint='panda_joint6', samples=1)
+    """
+    robot = as_mechanism(mech)
+    qs, qds = qs.detach(), qds.detach()
+    good = qs.isfinite().all(-1) & qds.isfinite().all(-1)
+    if bool(good.all()):
+        return None
+    step = int((~good).flatten(0, -2).any(0).nonzero()[0])
+    sample = tuple((~good[..., step]).nonzero()[0].tolist())
+    q, qd = qs[*sample, step], qds[*sample, step]
+    joint = next(
+        name
+        for name in robot.joint_names
+        if not (
+            q[robot.q_slice(name)].isfinite().all() & qd[robot.dof_slice(name)].isfinite().all()
+        )
+    )
+    return NonFinite(step, sample, joint, int((~good[..., -1]).sum()))
+
+
+def tell_nonfinite(
+    mech: Mechanism, qs: Tensor, qds: Tensor, dt: float, check: bool | None, stacklevel: int
+) -> None:
+    """Say by a warning, or an error, that a rollout left the finite numbers.
+
+    Args:
+        mech: the mechanism.
+        qs: configurations, `[*batch, steps + 1, num_q]`.
+        qds: velocities, `[*batch, steps + 1, num_dof]`.
+        dt: time step [s].
+        check: as in `torchsko.rollout`.
+        stacklevel: of the caller to whom a warning points.
+
+    Raises:
+        NonFiniteError: with ``check=True``.
+    """
+    if check is False or (check is None and not _is_free_to_read(mech, qs)):
+        return
+    # What is not finite once stays so: the last state tells of all.
+    end = qs[..., -1, :].detach().isfinite().all() & qds[..., -1, :].detach().isfinite().all()
+    if check is None:
+        try:
+            if bool(end):
+                return
+        except RuntimeError:  # under vmap no sample has a value of its own to look at
+            return
+    found = first_nonfinite(mech, qs, qds)
+    if found is None:
+        return
+    words = _message(mech, found, dt, qs.shape[:-2])
+    if check:
+        raise NonFiniteError(words)
+    warnings.warn(words, RuntimeWarning, stacklevel=stacklevel)
+
+
+def _is_free_to_read(mech: Mechanism, x: Tensor) -> bool:
+    """Whether a value is there to read without waiting: not while traced, nor on a device."""
+    return not (mech.scalar or torch.compiler.is_compiling() or x.device.type != "cpu")
+
+
+def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size) -> str:
+    where = f" of sample {list(found.sample)} (of {found.samples} in the batch)" if batch else ""
+    first = f"the rollout of {mech.name!r} left the finite numbers at step {found.step}"
+    if found.step == 0:
+        return (
+            f"the start{where} of the rollout of {mech.name!r} is not finite, at joint {found.joint!r}.\n"
+            "Every state that follows from it is nan.\nPass a q and a qd that are finite."
+        )
+    return (
+        f"{first} (t = {found.step * dt:.6g} s), at joint {found.joint!r}{where}.\n"
+        "The step is too long for a motion this fast or forces this stiff, or the control is not finite.\n"
+        f'Try dt={dt / 4:.3g}, damping or armature at the joint, softer gains, effort="clamp", or '
+        "limits=ts.rollout.limits.LimitSprings(); check=True makes this an error, check=False says nothing."
+    )
