@@ -3,7 +3,7 @@
 Usage: python benchmarks/run.py [--only peers build ...] [--quick] [--threads N] [--robots panda]
 
 The report goes to benchmarks/results/<machine>.md. Contestants that are not installed (`pip install
-"torchsko[bench]" frax`) or do not build are named in it. Pinocchio's program is compiled once (minutes,
+".[bench]" frax` in a clone) or do not build are named in it. Pinocchio's program is compiled once (minutes,
 3 GB for each of two dtypes) and kept in ~/.cache/torchsko-bench. Run it on an idle machine: a barrier of
 OpenMP costs milliseconds while another process holds a core, so that eager PyTorch, MuJoCo and Pinocchio
 look slower than they are; then compare with --threads 1.

@@ -1,7 +1,7 @@
 """Identify a robot arm: inertial parameters and joint friction from noisy torques, by gradient descent.
 
 MuJoCo moves a Panda arm whose parameters differ from the robot file's. The fit starts at the file and
-sees only measured motion and motor torque. Needs pip install "torchsko[identify]"; half a minute.
+sees only measured motion and motor torque. Needs pip install ".[identify]" in a clone; half a minute.
 """
 
 import argparse

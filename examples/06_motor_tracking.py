@@ -1,6 +1,6 @@
 """Motors track a sway, with feedback alone and with feed-forward torque (Isobe and Yagi, Fig. 8).
 
-Of another connectivity the feed-forward learns by data alone. Needs pip install "torchsko[plot]".
+Of another connectivity the feed-forward learns by data alone. Needs pip install ".[plot]" in a clone.
 """
 
 import argparse

@@ -1,6 +1,8 @@
 """Every bad input has one error: it names what is wrong, says why, and says what to type."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -39,12 +41,6 @@ def twins() -> ts.Mechanism:
     return builder.joint("twin", "prismatic", child="b").build()
 
 
-def rooted_twice() -> ts.Mechanism:
-    builder = ts.MechanismBuilder("robot").link("a", mass=1.0).link("b", mass=1.0)
-    builder.joint("root_joint", "prismatic", child="b", parent="a")
-    return ts.build_mechanism(builder.description(), floating_base=True)
-
-
 def matrix(*diagonal: float, off: float = 0.0) -> list[list[float]]:
     a, b, c = diagonal
     return [[a, off, 0.0], [0.0, b, 0.0], [0.0, 0.0, c]]
@@ -53,6 +49,9 @@ def matrix(*diagonal: float, off: float = 0.0) -> list[list[float]]:
 DESCRIPTIONS = {
     "unknown kind": (lambda: build(kind="screw"), "'elbow' has the unknown kind 'screw'"),
     "unknown data": (lambda: build(dampng=1.0), "'elbow' was given the unknown 'dampng'"),
+    "damping in words": (lambda: build(damping="oil"), "damping of joint 'elbow' is 'oil'"),
+    "mass in words": (lambda: build(mass="heavy"), "mass of link 'elbow_link' is 'heavy'"),
+    "scalar axis": (lambda: build(axis=1.0), "axis of joint 'elbow' has 1 comp"),
     "unknown parent": (lambda: build(parent="nobody"), "'elbow' names the unknown link 'nobody'"),
     "empty parent": (lambda: build(parent=""), "'elbow' names the unknown link ''"),
     "unknown child": (lambda: build(child="nobody"), "'elbow' names the unknown link 'nobody'"),
@@ -96,7 +95,6 @@ DESCRIPTIONS = {
     "nothing moves": (lambda: build(kind="fixed"), "'robot' has no moving joint"),
     "twin links": (lambda: pairs(("a", None), links="aa"), "two links are named 'a'"),
     "twin joints": (twins, "two joints are named 'twin'"),
-    "twin of the root": (rooted_twice, "two joints are named 'root_joint'"),
     "cycle": (lambda: pairs(("a", "b"), ("b", "a")), "cycle.*a.*b"),
     "own parent": (lambda: pairs(("a", "a")), "'a'.*own parent"),
     "two parents": (lambda: pairs(("c", "a"), ("c", "b"), links="abc"), "'c' has two parents"),
@@ -132,6 +130,18 @@ CALLS = {
     "replace shape": (lambda: MECH.replace(mass=MECH.com), r"mass has shape \[2, 3\]"),
     "replace dtype": (lambda: MECH.replace(mass=MECH.mass.float()), "mass is torch.float32"),
     "replace device": (lambda: MECH.replace(mass=MECH.mass.to("meta")), "mass is on meta"),
+    "no state": (lambda: ts.mass_matrix(MECH, None), "q was given as NoneType"),
+    "no frames": (lambda: ts.frame_pose(MECH, Q, []), "names no frames"),
+    "no frame's Jacobian": (lambda: ts.frame_jacobian(MECH, Q, []), "names no frames"),
+    "a frame by itself": (lambda: ts.frame_pose(MECH, Q, "flange"), "no frame is named 'flange'"),
+    "tuple of batch": (lambda: MECH.random_state((2, 3)), r"dimensions \(2, 3\)"),
+    "batch in words": (lambda: MECH.random_state("many"), "dimensions 'many'"),
+    "negative batch": (lambda: MECH.random_state(-2), "dimensions -2"),
+    "type in words": (lambda: MECH.to("float32"), "on 'float32', which is no device"),
+    "type in words at load": (lambda: ts.load(ts.robots.panda, dtype="float32"), "in 'float32'"),
+    "no device": (lambda: ts.load(ts.robots.panda, device="gpu"), "on 'gpu', which is no device"),
+    "learn by list": (lambda: ts.Dynamics(MECH, ["body1"]), r"learn=\['body1'\] says what"),
+    "learn by name": (lambda: ts.Dynamics(MECH, "body1"), "learn='body1' says what"),
     "to half": (lambda: MECH.to(torch.bfloat16), "asked for in torch.bfloat16"),
 }
 
@@ -153,3 +163,115 @@ def test_bad_input_is_named(call, what):
 def test_every_error_can_be_caught_as_one_kind(name):
     assert issubclass(getattr(ts, name), ts.TorchskoError)
     assert issubclass(ts.TorchskoError, ValueError)
+
+
+# Advice is typed, not only read: what the last line of a message says runs, and cures the fault.
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex128]
+NAMES = {"ts": ts, "torch": torch, "mech": MECH}
+
+
+def advised(call) -> list[str]:
+    """The expressions in the last line of the error that a call raises."""
+    with pytest.raises(ts.TorchskoError) as error:
+        call()
+    line = str(error.value).splitlines()[-1].removesuffix(", say.").removesuffix(".")
+    verb, _, rest = line.partition(" ")
+    assert verb in ("Pass", "Type")
+    return rest.split(", or ")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_state_of_another_type_is_cured_as_the_error_says(dtype):
+    q = Q.to(dtype)
+    for advice in advised(lambda: ts.mass_matrix(MECH, q)):
+        found = eval(advice, NAMES | {"q": q})
+        if isinstance(found, ts.Mechanism):
+            ts.mass_matrix(found, q)
+        else:
+            ts.mass_matrix(MECH, found)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_parameter_of_another_type_is_cured_as_the_error_says(dtype):
+    mass = MECH.mass.to(dtype)
+    for advice in advised(lambda: MECH.replace(mass=mass)):
+        found = eval(advice, NAMES | {"mass": mass})
+        if isinstance(found, ts.Mechanism):
+            found.replace(mass=mass)
+        else:
+            MECH.replace(mass=found)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_fused_mechanism_says_of_types_what_can_be_typed(dtype):
+    q = Q.to(dtype)
+    for advice in advised(lambda: ts.fuse(MECH).mass_matrix(q)):
+        eval(advice.removeprefix("fuse "), NAMES | {"q": q})
+
+
+def test_a_missing_state_is_cured_as_the_error_says():
+    (advice,) = advised(lambda: ts.inverse_dynamics(MECH, Q, QD, None))
+    ts.inverse_dynamics(MECH, Q, QD, eval(advice, NAMES))
+
+
+def test_a_batch_given_as_a_tuple_is_cured_as_the_error_says():
+    (advice,) = advised(lambda: MECH.random_state((2, 3)))
+    assert eval(advice, NAMES)[0].shape[:-1] == (2, 3)
+
+
+@pytest.mark.parametrize("learn", [["body1"], ("joint0.damping",), "gravity", {"body1"}, 3])
+def test_targets_without_parametrizations_are_cured_as_the_error_says(learn):
+    (advice,) = advised(lambda: ts.Dynamics(MECH, learn))
+    mech = MECH.replace(damping=torch.ones_like(MECH.damping))
+    ts.Dynamics(mech, eval(advice.removeprefix("learn="), NAMES))
+
+
+@pytest.mark.parametrize("kind", [ts.learn.Bounded, ts.learn.Positive, torch.nn.Linear, 3])
+def test_a_parametrization_that_is_no_module_is_cured_as_the_error_says(kind):
+    advice, *_ = advised(lambda: ts.Dynamics(MECH, {"joint0.damping": kind}))
+    learn = eval(advice.removesuffix(", with parentheses"), NAMES)
+    ts.Dynamics(MECH.replace(damping=torch.ones_like(MECH.damping)), learn)
+
+
+def test_bounds_the_wrong_way_round_are_cured_as_the_error_says():
+    for bounds in ((1.0, 1.0), (2.0, 1.0)):
+        (advice,) = advised(lambda bounds=bounds: ts.learn.Bounded(*bounds))
+        eval(f"ts.learn.{advice}", NAMES)
+
+
+@pytest.mark.parametrize("name", ["qd", "f_ext"])
+def test_batches_that_do_not_broadcast_are_cured_as_the_error_says(name):
+    state = {"qd": QD[:1].expand(3, -1), "f_ext": Q.new_zeros(3, MECH.num_bodies, 6)}[name]
+    with pytest.raises(ts.ShapeError) as error:
+        ts.bias_force(MECH, **({"q": Q, "qd": QD} | {name: state}))
+    advice = str(error.value).rpartition(": ")[2].removesuffix(".")
+    cured = {"q": Q, "qd": QD} | {name: eval(advice, {name: state})}
+    assert ts.bias_force(MECH, **cured).shape == (3, 2, MECH.num_dof)
+
+
+def test_a_robot_in_which_nothing_moves_is_cured_as_the_error_says():
+    builder = ts.MechanismBuilder("box").link("box", mass=1.0, inertia=EYE)
+    with pytest.raises(ts.MechanismError, match="or pass floating_base=True"):
+        builder.build()
+    assert builder.build(floating_base=True).joint_kinds == ("free",)
+
+
+def test_malformed_xml_is_found_by_the_command_of_the_error(tmp_path):
+    file = tmp_path / "r.urdf"
+    file.write_text("<robot")
+    with pytest.raises(ts.RobotFileError) as error:
+        ts.load(file)
+    command = str(error.value).rpartition(" is ")[2].replace("FILE", str(file))
+    command = command.replace("python", sys.executable, 1)
+    run = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert run.returncode != 0 and "ExpatError" in run.stderr
+
+
+@pytest.mark.parametrize("name", ["loop", "two parents"])
+def test_no_robot_is_told_to_use_what_is_not_there(name):
+    edges = {"loop": (("a", "b"), ("b", "a")), "two parents": (("c", "a"), ("c", "b"))}[name]
+    with pytest.raises(ts.TreeError) as error:
+        pairs(*edges, links="abc")
+    assert "aggregate" not in str(error.value) and "constraint" not in str(error.value)
+    pairs(edges[0], ("b", None), links="abc")

@@ -21,7 +21,6 @@ from torchsko.algebra.tree import Tree as Tree
 from torchsko.assemble import assemble as assemble
 from torchsko.builder import MechanismBuilder as MechanismBuilder
 from torchsko.builder import build_mechanism as build_mechanism
-from torchsko.builder import checked as checked
 from torchsko.builder import load as load
 from torchsko.dynamics import bias_force as bias_force
 from torchsko.dynamics import forward_dynamics as forward_dynamics
@@ -43,6 +42,7 @@ from torchsko.errors import TreeError as TreeError
 from torchsko.fused.api import fuse as fuse
 from torchsko.fused.call import FusedCall as FusedCall
 from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
+from torchsko.hinges import checked as checked
 from torchsko.kinematics import Pose as Pose
 from torchsko.kinematics import forward_kinematics as forward_kinematics
 from torchsko.kinematics import frame_jacobian as frame_jacobian
@@ -66,3 +66,6 @@ from torchsko.regressors import inertial_parameters as inertial_parameters
 from torchsko.regressors import torque_regressor as torque_regressor
 from torchsko.rollout.finite import first_nonfinite as first_nonfinite
 from torchsko.rollout.rollout import rollout as rollout
+from torchsko.version import version as _version
+
+__version__ = _version()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
-from torchsko.algebra.innovations import innovations
-from torchsko.assemble import assemble
 from torchsko.errors import MechanismError
+from torchsko.hinges import checked
 from torchsko.io.urdf import read_urdf
+from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
@@ -24,8 +25,8 @@ from torchsko.mechanism.description import (
 )
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.lower import WORLD, lower
-from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import verb
+from torchsko.mechanism.magnitudes import within_range
+from torchsko.mechanism.mechanism import Mechanism, check_device, check_dtype
 
 
 def load(
@@ -41,7 +42,8 @@ def load(
 
     Args:
         source: path of a URDF file, or its text.
-        floating_base: put a free joint named "root_joint" under the root link.
+        floating_base: put a free joint named "root_joint" under the root link; named
+            "root_joint_LINK" where a moving joint of the file has that name, or several links are roots.
         gravity: in the inertial frame [m/s^2].
         mimic: "independent" loads a joint with a <mimic> tag as one of its own; "couple" refuses it by
             name (the exact coupling is not there yet).
@@ -53,7 +55,8 @@ def load(
 
     Raises:
         RobotFileError: when the file cannot be read; names the element.
-        MechanismError: when what it says is no mechanism.
+        MechanismError: when what it says is no mechanism, or a number is so large that products of
+            it overflow (see `torchsko.mechanism.magnitudes`).
         TreeError: when its joints form no tree.
 
     Example:
@@ -81,7 +84,8 @@ def build_mechanism(
     """Turn a description into a mechanism, checked.
 
     Links that no joint moves hang on the inertial frame: welded to it, or by a free joint named
-    "root_joint" with `floating_base`. Fixed joints are merged: masses add up, frames keep their names.
+    "root_joint" with `floating_base` (see `load`); all but the first are reported in ``unused``.
+    Fixed joints are merged: masses add up, frames keep their names.
 
     Args:
         robot: links and joints.
@@ -91,83 +95,15 @@ def build_mechanism(
         device: of all tensors.
 
     Raises:
-        MechanismError: on a parameter that is not physical, an unknown link, nothing that moves, or
-            another dtype.
+        MechanismError: on a parameter that is not physical or too large, an unknown link, nothing that
+            moves, or another dtype.
         TreeError: when the joints are no tree: a cycle, or a link with two parents.
     """
-    mech = checked(lower(robot, floating_base, gravity))
-    return mech.to(dtype).to(device)
-
-
-@verb
-def checked(mech: Mechanism) -> Mechanism:
-    """The mechanism with the verdict on its hinges made anew: which of them have no inertia at all.
-
-    A hinge inertia D(k) that vanishes in general (a massless link at the end of a chain, say) leaves
-    inverse dynamics and the mass matrix well defined, but no acceleration follows from a force. The
-    verdict is reached here, at three random states in float64, so that no later call has to look at
-    values. Call it after `replace` has given such a link mass or armature.
-
-    Args:
-        mech: a mechanism; its parameters may carry batch dimensions.
-
-    Returns:
-        The same mechanism with `singular_joints` and `bare_joints` set: the joints that are so in any
-        of its robots.
-    """
-    exact = mech.to(torch.float64).replace(singular_joints=())
-    bare = _bare_joints(exact)
-    bad: set[str] = set()
-    # A hinge found singular is locked by a huge armature and the rest judged again, so that what it
-    # does to the inertias below it is not held against them.
-    while found := _vanishing_hinges(exact) - bad:
-        bad |= found
-        dofs = [exact.dof_slice(name) for name in bad]
-        locked = [i for dof in dofs for i in range(dof.start, dof.stop)]
-        index = torch.tensor(locked, device=exact.device)
-        exact = exact.replace(armature=exact.armature.index_fill(-1, index, 1e6))
-    singular = tuple(name for name in mech.joint_names if name in bad)
-    return mech.replace(singular_joints=singular, bare_joints=bare)
-
-
-def _bare_joints(mech: Mechanism) -> tuple[str, ...]:
-    """Joints whose H M H* + S is no more than rounding of M, in configurations in general position."""
-    generator = torch.Generator(device=mech.device).manual_seed(0)
-    batch = (3, *mech.batch_shape)
-    model = assemble(mech, mech.random_state(*batch, generator=generator)[0])
-    H, M, dofs = model.joint_map, model.inertia, model.layout.dofs
-    S = 0.0 if model.armature is None else model.armature
-    D = H @ M @ H.mT + torch.diag_embed((S + dofs.padding[..., None].to(M.dtype))[..., 0])
-    rounding = 64 * torch.finfo(torch.float64).eps * M.abs().amax((-1, -2))
-    small = torch.linalg.eigvalsh(D)[..., 0] <= rounding
-    in_state = mech.layout.tree_order(small, -1).expand(*batch, mech.num_bodies)
-    verdict = in_state.all(0).reshape(-1, mech.num_bodies).any(0).tolist()
-    return tuple(name for name, bare in zip(mech.joint_names, verdict, strict=True) if bare)
-
-
-def _vanishing_hinges(mech: Mechanism) -> set[str]:
-    """Joints whose hinge inertia is no more than rounding of the inertia it is taken from."""
-    generator = torch.Generator(device=mech.device).manual_seed(0)
-    batch = (3, *mech.batch_shape)
-    q, _ = mech.random_state(*batch, generator=generator)
-    riccati = innovations(assemble(mech, q)).riccati
-    found: set[str] = set()
-    levels = zip(mech.layout.tree.levels, riccati.hinge_inertia, riccati.art_inertia, strict=True)
-    for level, D, P in levels:
-        rounding = 64 * torch.finfo(torch.float64).eps * P.abs().amax((-1, -2))
-        finite = D.isfinite().all(-1).all(-1)  # what lies below a vanishing hinge is judged later
-        smallest = torch.linalg.eigvalsh(D.nan_to_num(posinf=0.0, neginf=0.0))[..., 0]
-        in_state = (finite & (smallest <= rounding)).expand(*batch, len(level))
-        verdict = in_state.all(0).reshape(-1, len(level)).any(0).tolist()
-        found |= {mech.joint_names[k] for k, bad in zip(level, verdict, strict=True) if bad}
-    return found
-
-
-JOINT_DATA = (
-    "damping", "friction", "armature", "stiffness", "spring_reference", "lower", "upper", "velocity",
-    "effort",
-)  # fmt: skip
-"""What `MechanismBuilder.joint` takes besides the placement; see `JointDescription`."""
+    check_dtype(robot.name, dtype)
+    check_device(robot.name, device)
+    check_gravity(gravity)
+    mech = lower(within_range(robot, gravity, dtype), floating_base, gravity)
+    return checked(mech).to(dtype).to(device)
 
 
 class MechanismBuilder:
@@ -208,9 +144,10 @@ class MechanismBuilder:
             inertia_rotation: takes the axes of `inertia` to the link's, 3 x 3; identity when left out.
 
         Raises:
-            MechanismError: on a vector that has not three components.
+            MechanismError: on what is no number, or a vector that has not three components.
         """
-        link = LinkDescription(name, float(mass), _vector(com, f"com of link {name!r}"))
+        mass = _number(mass, f"mass of link {name!r}")
+        link = LinkDescription(name, mass, _vector(com, f"com of link {name!r}"))
         matrices = {"inertia": inertia, "inertia_rotation": inertia_rotation}
         given = {
             field: _matrix(rows, f"{field} of link {name!r}")
@@ -230,6 +167,15 @@ class MechanismBuilder:
         rotation: Sequence[Sequence[float]] | None = None,
         position: Sequence[float] = (0.0, 0.0, 0.0),
         axis: Sequence[float] = (0.0, 0.0, 1.0),
+        damping: float = 0.0,
+        friction: float = 0.0,
+        armature: float = 0.0,
+        stiffness: float = 0.0,
+        spring_reference: float = 0.0,
+        lower: float = -math.inf,
+        upper: float = math.inf,
+        velocity: float = math.inf,
+        effort: float = math.inf,
         **data: Any,
     ) -> MechanismBuilder:
         """Add a joint; its links may be added later.
@@ -245,13 +191,22 @@ class MechanismBuilder:
             position: origin of the joint frame in the parent [m].
             axis: of a joint that has one, in the joint frame (of a planar joint: the plane's normal);
                 normalised at build.
-            **data: any of `JOINT_DATA`, SI units; and what the kind needs besides (`JointType.keywords`):
-                `pitch` [m/rad] of a helical joint, `second_axis` of a universal one, `direction` of a
-                planar one (may be left out), `motions` of a compound one, a sequence of `torchsko.Turn`
-                and `torchsko.Slide`.
+            damping: viscous, of each dof [N m s or N s/m].
+            friction: Coulomb [N m or N].
+            armature: reflected rotor inertia [kg m^2 or kg].
+            stiffness: of a spring [N m/rad or N/m].
+            spring_reference: position in which that is relaxed [rad or m].
+            lower: lower limit of position [rad or m].
+            upper: upper limit of position [rad or m].
+            velocity: limit [rad/s or m/s].
+            effort: limit [N m or N].
+            **data: what the kind needs besides (`JointType.keywords`): `pitch` [m/rad] of a helical
+                joint, `second_axis` of a universal one, `direction` of a planar one (may be left out),
+                `motions` of a compound one, a sequence of `torchsko.Turn` and `torchsko.Slide`.
 
         Raises:
-            MechanismError: on an unknown kind, unknown data, or a vector that has not three components.
+            MechanismError: on an unknown kind or keyword, what is no number, or a vector that has not three
+                components.
         """
         if kind not in (*JOINT_TYPES, FIXED):
             raise MechanismError(
@@ -260,13 +215,24 @@ class MechanismBuilder:
                 "Use one of them, or make yours known: torchsko.register_joint(...)."
             )
         own = () if kind == FIXED else JOINT_TYPES[kind].keywords
+        numbers = {
+            "damping": damping,
+            "friction": friction,
+            "armature": armature,
+            "stiffness": stiffness,
+            "spring_reference": spring_reference,
+            "lower": lower,
+            "upper": upper,
+            "velocity": velocity,
+            "effort": effort,
+        }
         for key in data:
-            if key not in (*JOINT_DATA, *own):
+            if key not in own:
                 raise MechanismError(
                     f"joint {name!r} was given the unknown {key!r}.\n"
-                    f"Known to a {kind} joint: {', '.join((*JOINT_DATA, *own))}.\nUse one of them."
+                    f"Known to a {kind} joint: {', '.join((*numbers, *own))}.\nUse one of them."
                 )
-        bare = JointDescription(
+        joint = JointDescription(
             name,
             kind,
             WORLD if parent is None else parent,
@@ -274,10 +240,10 @@ class MechanismBuilder:
             IDENTITY if rotation is None else _matrix(rotation, f"rotation of joint {name!r}"),
             _vector(position, f"position of joint {name!r}"),
             _vector(axis, f"axis of joint {name!r}"),
+            data=data,
+            **{key: _number(value, f"{key} of joint {name!r}") for key, value in numbers.items()},
         )
-        numbers: dict[str, Any] = {k: float(v) for k, v in data.items() if k not in own}
-        kind_data = {k: v for k, v in data.items() if k in own}
-        self._joints.append(replace(bare, data=kind_data, **numbers))
+        self._joints.append(joint)
         return self
 
     def description(self) -> RobotDescription:
@@ -287,16 +253,32 @@ class MechanismBuilder:
     def build(
         self,
         *,
+        floating_base: bool = False,
         gravity: Sequence[float] = (0.0, 0.0, -9.81),
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
     ) -> Mechanism:
         """The mechanism; see `build_mechanism`."""
-        return build_mechanism(self.description(), gravity=gravity, dtype=dtype, device=device)
+        return build_mechanism(
+            self.description(),
+            floating_base=floating_base,
+            gravity=gravity,
+            dtype=dtype,
+            device=device,
+        )
+
+
+def _number(value: Any, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise MechanismError(
+            f"the {what} is {value!r}.\nIt is one number, in SI units.\nPass 0.5, say."
+        ) from None
 
 
 def _vector(values: Sequence[float], what: str) -> Vector:
-    x, y, z = (float(v) for v in _three(values, what))
+    x, y, z = (_number(value, what) for value in _three(values, what))
     return x, y, z
 
 
@@ -306,9 +288,10 @@ def _matrix(rows: Sequence[Sequence[float]], what: str) -> Matrix:
 
 
 def _three(values: Sequence[Any], what: str) -> Sequence[Any]:
-    if len(values) != 3:
+    count = len(values) if isinstance(values, Sized) else 1
+    if count != 3:
         raise MechanismError(
-            f"the {what} has {len(values)} components.\n"
+            f"the {what} has {count} components.\n"
             "Space has three dimensions.\nPass three numbers, or three rows of three."
         )
     return values

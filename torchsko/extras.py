@@ -27,5 +27,5 @@ def require(module: str, extra: str) -> ModuleType:
         raise MissingExtraError(
             f"{missing.name} is not installed.\n"
             f"It comes with the extra {extra!r} of torchsko, which is not needed elsewhere.\n"
-            f'Type pip install "torchsko[{extra}]".'
+            f'Type pip install {missing.name}, or, in a clone of torchsko, pip install ".[{extra}]".'
         ) from None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.algebra.sweeps import scatter
 from torchsko.assemble import edge_weights, joint_maps, joint_poses
+from torchsko.errors import MechanismError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
@@ -61,67 +62,92 @@ def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
 
 
 @verb
-def frame_pose(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Pose:
+def frame_pose(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Pose:
     """Pose of named frames (any link of the robot file, merged ones included) in the inertial frame.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``.
+        frames: names from ``mech.frame_names``, or one name.
 
     Returns:
-        Rotations `[*batch, len(frames), 3, 3]` and positions `[*batch, len(frames), 3]` [m].
+        Rotations `[*batch, len(frames), 3, 3]` and positions `[*batch, len(frames), 3]` [m]; of one
+        name without the dimension of frames, `[*batch, 3, 3]` and `[*batch, 3]`.
 
     Raises:
-        MechanismError: on an unknown frame.
+        MechanismError: on an unknown frame, or none.
         ShapeError: when q does not fit the mechanism.
     """
+    numbers = frame_numbers(mech, frames)
     bodies = forward_kinematics(mech, q)
     batch = torch.broadcast_shapes(
         bodies.rotation.shape[:-3], mech.frame_rotation.shape[:-3], mech.frame_position.shape[:-2]
     )
     rotations, positions = [], []
-    for name in frames:
-        k = mech.frame_index(name)
+    for k in numbers:
         R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
         if (body := mech.frame_body[k]) >= 0:
             R_body, r_body = bodies.rotation[..., body, :, :], bodies.position[..., body, :]
             R, r = R_body @ R, r_body + (R_body @ r[..., None])[..., 0]
         rotations.append(R.expand(*batch, 3, 3))
         positions.append(r.expand(*batch, 3))
+    if isinstance(frames, str):
+        return Pose(rotations[0], positions[0])
     return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
 
 
 @verb
-def frame_jacobian(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
+def frame_jacobian(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Tensor:
     """Jacobian of named frames: spatial velocity [omega; v] in the frame's own axes at its origin.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``.
+        frames: names from ``mech.frame_names``, or one name.
 
     Returns:
-        `[*batch, len(frames), 6, num_dof]`; times qd gives the velocity of each frame.
+        `[*batch, len(frames), 6, num_dof]`; times qd gives the velocity of each frame. Of one name
+        without the dimension of frames, `[*batch, 6, num_dof]`.
 
     Raises:
-        MechanismError: on an unknown frame.
+        MechanismError: on an unknown frame, or none.
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    layout = mech.layout
+    numbers, layout = frame_numbers(mech, frames), mech.layout
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     columns = joint_maps(mech, q).mT @ layout.dofs.pack(identity)
     weights = edge_weights(mech, q)
     J = layout.tree_order(scatter(layout, weights, columns), -3)
     J = J.expand(*torch.broadcast_shapes(J.shape[:-3], weights.batch_shape), *J.shape[-3:])
     found = []
-    for name in frames:
-        k = mech.frame_index(name)
+    for k in numbers:
         body = mech.frame_body[k]
         if body < 0:
             found.append(torch.zeros_like(J[..., 0, :, :]))
             continue
         X = force_matrix(mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :])
         found.append(X.mT @ J[..., body, :, :])
+    if isinstance(frames, str):
+        return found[0]
     return torch.stack(torch.broadcast_tensors(*found), -3)
+
+
+def frame_numbers(mech: Mechanism, frames: str | Sequence[str]) -> tuple[int, ...]:
+    """Numbers of named frames, one at least.
+
+    Args:
+        mech: the mechanism.
+        frames: names from ``mech.frame_names``, or one name.
+
+    Raises:
+        MechanismError: on an unknown frame, or none.
+    """
+    names = (frames,) if isinstance(frames, str) else tuple(frames)
+    if not names:
+        raise MechanismError(
+            f"frames={frames!r} names no frames.\n"
+            "There is nothing to compute.\n"
+            f"Pass {mech.frame_names[-1]!r}, or a list of such names."
+        )
+    return tuple(mech.frame_index(name) for name in names)

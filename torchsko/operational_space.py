@@ -33,21 +33,21 @@ from torchsko.mechanism.verb import verb
 
 
 @verb
-def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
+def operational_space_compliance(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Tensor:
     """Accelerations of frames per unit forces on them, J M^-1 J*.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, one or several.
+        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
 
     Returns:
         `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear]; positive semi-definite, of full rank
         only where the frames can accelerate in every direction.
 
     Raises:
-        MechanismError: on an unknown frame, or when a joint's hinge inertia vanishes.
-        ShapeError: when q does not fit the mechanism, or no frame is named.
+        MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
+        ShapeError: when q does not fit the mechanism.
 
     Reference: Jain 2011, Part II, Eq. 59.
     """
@@ -59,7 +59,7 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Sequence[st
 def operational_space_inertia(
     mech: Mechanism,
     q: Tensor,
-    frames: Sequence[str],
+    frames: str | Sequence[str],
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
 ) -> Tensor:
@@ -68,7 +68,7 @@ def operational_space_inertia(
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, one or several.
+        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
         singular: what a configuration gives in which the rows of J depend on one another: "nan" (the
             default), "raise", "pinv" or ("damped", d). Other samples of the batch never notice. See
             `torchsko.algorithms.invert_compliance`.
@@ -78,9 +78,9 @@ def operational_space_inertia(
         `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear] [kg m^2, kg m, kg].
 
     Raises:
-        MechanismError: on an unknown frame, or when a joint's hinge inertia vanishes.
-        ShapeError: when q does not fit the mechanism, no frame is named, or the frames have more rows
-            than the mechanism has dofs and `singular` is "nan" or "raise".
+        MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
+        ShapeError: when q does not fit the mechanism, or the frames have more rows than the mechanism
+            has dofs and `singular` is "nan" or "raise".
         SingularError: with ``singular="raise"``; names the samples.
 
     Reference: Jain 2011, Part II, section 6.2.
@@ -101,7 +101,7 @@ def operational_space_inertia(
 def consistent_jacobian_inverse(
     mech: Mechanism,
     q: Tensor,
-    frames: Sequence[str],
+    frames: str | Sequence[str],
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
 ) -> Tensor:
@@ -112,7 +112,7 @@ def consistent_jacobian_inverse(
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, one or several.
+        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
         singular: as in `operational_space_inertia`.
         rank_tolerance: as in `operational_space_inertia`.
 
@@ -120,7 +120,7 @@ def consistent_jacobian_inverse(
         `[*batch, num_dof, 6 F]`.
 
     Raises:
-        MechanismError: on an unknown frame, or when a joint's hinge inertia vanishes.
+        MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
         ShapeError: as `operational_space_inertia`.
         SingularError: with ``singular="raise"``; names the samples.
 
@@ -133,23 +133,20 @@ def consistent_jacobian_inverse(
     return fac.solve(J.mT, columns=True) @ inertia
 
 
-def _jacobian(mech: Mechanism, q: Tensor, frames: Sequence[str]) -> Tensor:
+def _jacobian(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Tensor:
     """Rows of all frames, `[*batch, 6 F, num_dof]`."""
     check_state(mech, q=q)
     refuse_singular(mech)
-    if isinstance(frames, str) or not frames:
-        raise ShapeError(
-            f"frames={frames!r} names no frames.\n"
-            "A task is a list of frame names, one at least.\n"
-            f"Pass [{mech.frame_names[-1]!r}], say."
-        )
-    return frame_jacobian(mech, q, frames).flatten(-3, -2)
+    several = [frames] if isinstance(frames, str) else frames
+    return frame_jacobian(mech, q, several).flatten(-3, -2)
 
 
-def _refuse_too_many_rows(mech: Mechanism, frames: Sequence[str], singular: Singular) -> None:
-    if 6 * len(frames) > mech.num_dof and singular in ("nan", "raise"):
+def _refuse_too_many_rows(mech: Mechanism, frames: str | Sequence[str], singular: Singular) -> None:
+    count = 1 if isinstance(frames, str) else len(frames)
+    if 6 * count > mech.num_dof and singular in ("nan", "raise"):
         raise ShapeError(
-            f"{len(frames)} frames have {6 * len(frames)} rows, {mech.name!r} has {mech.num_dof} dofs.\n"
+            f"{count} frames have {6 * count} rows, {mech.name!r} has {mech.num_dof} dofs.\n"
             "More rows than dofs depend on one another in every configuration.\n"
-            'Pass singular="pinv" or ("damped", 1e-4), or fewer frames.'
+            'Pass singular="pinv" or ("damped", 1e-4)'
+            + (", or fewer frames." if count > 1 else ", or compose it from rows of your own.")
         )

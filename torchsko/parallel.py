@@ -57,7 +57,7 @@ class Connectivity:
         """That of a mechanism's own tree."""
         layout = mech.layout
         tables = tuple(jump.table() for jump in layout.jumps)
-        return Connectivity(layout.below.to(mech.dtype), tables)
+        return Connectivity(layout.pairs.below.to(mech.dtype), tables)
 
     @staticmethod
     def from_parents(mech: Mechanism, parents: Tensor) -> Connectivity:

@@ -25,7 +25,7 @@ def enter(case: Case) -> list[Entry]:
         from adam import Representations
         from adam.pytorch import KinDynComputationsBatch
     except ImportError:
-        raise MissingPeerError('not installed (pip install "torchsko[bench]")') from None
+        raise MissingPeerError('not installed (pip install ".[bench]" in a clone)') from None
     mech, free = case.robot.mech, case.robot.floating_base
     names = [name for name in mech.joint_names if name != "root_joint" or not free]
     gravity = torch.cat([mech.gravity, torch.zeros(3, dtype=torch.float64)])

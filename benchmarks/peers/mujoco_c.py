@@ -29,7 +29,7 @@ def library() -> ctypes.CDLL:
     try:
         import mujoco
     except ImportError:
-        raise MissingPeerError('not installed (pip install "torchsko[bench]")') from None
+        raise MissingPeerError('not installed (pip install ".[bench]" in a clone)') from None
     folder = Path(mujoco.__file__).parent
     found = sorted(folder.glob("libmujoco.so*"))
     if not found:

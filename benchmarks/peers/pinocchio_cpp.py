@@ -49,7 +49,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     try:
         import pinocchio
     except ImportError:
-        raise MissingPeerError('not installed (pip install "torchsko[bench]")') from None
+        raise MissingPeerError('not installed (pip install ".[bench]" in a clone)') from None
     include = Path(pinocchio.__file__).parents[4] / "include"
     flags = [*DEFINES, f"-DSCALAR={'float' if dtype == torch.float32 else 'double'}"]
     folders = (include, include / "pinocchio" / "deprecated", eigen())

@@ -90,7 +90,7 @@ def test_sum_to_parents_and_to_children_are_adjoint(layout, r):
 @given(layouts())
 def test_ancestor_rows_give_the_position_of_the_ancestor_at_each_level(layout):
     tree = layout.tree
-    for depth, row in enumerate(layout.ancestor):
+    for depth, row in enumerate(layout.pairs.ancestor):
         below = [k for level in tree.levels[depth:] for k in level]
         for k, position in zip(below, row.tolist(), strict=True):
             ancestor = tree.levels[depth][position]
@@ -105,7 +105,8 @@ def test_a_vector_of_another_length_is_refused_with_the_length_wanted():
 
 def test_moving_a_layout_moves_every_index_tensor():
     layout = Layout.of(Tree.from_parents([-1, 0, 0]), [2, 3, 2], [1, 2, 0]).to("meta")
-    tensors = [layout.order, layout.rank, layout.mass_matrix_source, *layout.ancestor]
+    pairs = layout.pairs
+    tensors = [layout.order, layout.rank, pairs.below, pairs.mass_matrix_source, *pairs.ancestor]
     tensors += [x for link in layout.links for x in (link.parent, link.children)]
     for packing in (layout.nodes, layout.dofs):
         tensors += [packing.source, packing.place, packing.padding]

@@ -197,3 +197,50 @@ def test_a_ball_joint_reads_no_axis():
     builder = ts.MechanismBuilder().link("l", mass=1.0, inertia=IDENTITY)
     mech = builder.joint("ball", "spherical", child="l", axis=(0.0, 0.0, 0.0)).build()
     assert mech.axis.isfinite().all()
+
+
+ROOTED = (
+    '<robot name="r"><link name="base"/><link name="arm"><inertial><mass value="1"/><inertia '
+    'ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>'
+    '<joint name="root_joint" type="{}"><parent link="base"/><child link="arm"/></joint>{}</robot>'
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "floating_base", "names"),
+    [
+        ("revolute", False, ("root_joint",)),
+        ("revolute", True, ("root_joint_base", "root_joint")),
+        ("fixed", True, ("root_joint",)),
+        ("floating", False, ("root_joint",)),
+    ],
+)
+def test_a_joint_of_the_file_may_be_named_as_the_one_that_is_added(kind, floating_base, names):
+    mech = ts.load(ROOTED.format(kind, ""), floating_base=floating_base)
+    assert mech.joint_names == names
+    if floating_base:
+        assert mech.joint_kinds[0] == "free"
+
+
+def test_the_added_joint_always_finds_a_name():
+    builder = ts.MechanismBuilder().link("a", mass=1.0, inertia=IDENTITY)
+    for parent, child, name in (("a", "b", "root_joint"), ("b", "c", "root_joint_a")):
+        builder.link(child, mass=1.0, inertia=IDENTITY)
+        builder.joint(name, "revolute", child=child, parent=parent)
+    mech = builder.build(floating_base=True)
+    assert len(set(mech.joint_names)) == 3 and mech.joint_names[1:] == (
+        "root_joint",
+        "root_joint_a",
+    )
+
+
+@pytest.mark.parametrize(
+    ("floating_base", "how"),
+    [(False, "welded to the inertial frame"), (True, "free joint of its own, 'root_joint_stray'")],
+)
+def test_a_second_root_is_reported(floating_base, how):
+    mech = ts.load(ROOTED.format("revolute", '<link name="stray"/>'), floating_base=floating_base)
+    (entry,) = (str(e) for e in mech.unused if e.element == "link 'stray'")
+    assert "besides 'base'" in entry and how in entry
+    alone = ts.load(ROOTED.format("revolute", ""), floating_base=floating_base)
+    assert not any("root" in str(e) for e in alone.unused)

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import mechanisms, random_mechanism
 from torch.testing import assert_close
 
@@ -140,3 +141,30 @@ def test_repr_says_what_it_is_on_one_line():
         "Mechanism('random': 4 bodies, 11 dofs, 1 free, 1 revolute, 1 prismatic, 1 spherical; "
         "torch.float64, cpu)"
     )
+
+
+def test_float_and_double_are_to():
+    mech = tree()
+    assert mech.float().dtype == torch.float32 and mech.float().double().dtype == torch.float64
+    assert_close(mech.double().mass, mech.mass, rtol=0, atol=0)
+
+
+@given(st.floats(-5, 5), st.floats(0, 5))
+def test_the_middle_lies_between_the_limits_at_equal_distance(lower, width):
+    mech = limited(lower=lower, upper=lower + width)
+    q = mech.middle()
+    assert_close(q - mech.lower, mech.upper - q)
+    assert ((mech.lower <= q) & (q <= mech.upper)).all()
+
+
+def test_the_middle_without_limits_is_neutral_and_one_limit_is_kept():
+    assert_close(tree().middle(), tree().neutral())
+    assert_close(limited(lower=1.0).middle(), torch.ones(2).double())
+    assert_close(limited(lower=-1.0).middle(), torch.zeros(2).double())
+    assert_close(limited(upper=-2.0).middle(), torch.full((2,), -2.0).double())
+
+
+def test_the_middle_has_the_batch_of_the_limits():
+    mech = limited(lower=-1.0, upper=1.0)
+    upper = torch.tensor([[1.0, 1.0], [3.0, 5.0]]).double()
+    assert_close(mech.replace(upper=upper).middle(), (upper - 1) / 2)

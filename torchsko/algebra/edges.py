@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.hinge import join
+from torchsko.shapes import broadcast_shapes
 
 
 class EdgeWeight(ABC):
@@ -125,7 +126,7 @@ class LevelEdges(EdgeWeight):
     @property
     def batch_shape(self) -> torch.Size:
         """Leading batch dimensions."""
-        return torch.broadcast_shapes(*(run.batch_shape for run in self.runs))
+        return broadcast_shapes(*(run.batch_shape for run in self.runs))
 
     def up(self, y: Tensor) -> Tensor:
         """A y."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.layout import Layout
+from torchsko.shapes import broadcast_shapes
 
 
 def spread(H: Tensor, x: Tensor) -> Tensor:
@@ -66,5 +67,5 @@ def join(levels: list[Tensor]) -> Tensor:
     """Levels `[*, n_l, r, c]` to one packed tensor `[*batch, n, r, c]`, batch dimensions broadcast."""
     if len(levels) == 1:
         return levels[0]
-    batch = torch.broadcast_shapes(*(level.shape[:-3] for level in levels))
+    batch = broadcast_shapes(*(level.shape[:-3] for level in levels))
     return torch.cat([level.expand(*batch, *level.shape[-3:]) for level in levels], dim=-3)

@@ -15,7 +15,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from torchsko.algebra.jumps import Jump, Round, ancestor_jumps, at_or_below, peel
+from torchsko.algebra.jumps import Jump, Round, ancestor_jumps, peel
+from torchsko.algebra.pairs import KEPT, Pairs
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
 
@@ -100,7 +101,7 @@ class Packing:
         if length != self.total:
             raise ShapeError(
                 f"a vector of length {length} was given where the model has {self.total} "
-                f"components ({len(self.sizes)} nodes of sizes {list(self.sizes)}).\n"
+                f"components ({len(self.sizes)} nodes of sizes {_listed(self.sizes)}).\n"
                 "Components go node by node, in the tree's order.\n"
                 f"Pass a tensor whose last dimension is {self.total}."
             )
@@ -138,7 +139,9 @@ class Link:
     @staticmethod
     def of(parents: list[int], num_parents: int) -> Link:
         """The link of nodes with these parents, siblings side by side."""
-        children = [[k for k, p in enumerate(parents) if p == q] for q in range(num_parents)]
+        children: list[list[int]] = [[] for _ in range(num_parents)]
+        for k, p in enumerate(parents):
+            children[p].append(k)
         most = max([0, *map(len, children)])  # Dynamo knows no max(..., default=0)
         slots = [k for row in children for k in [*row, *[len(parents)] * (most - len(row))]]
         return Link(
@@ -188,11 +191,9 @@ class Layout:
         order: breadth-first order of the nodes, int64.
         rank: place of each node in that order, int64.
         in_order: whether the tree's own numbering is breadth first already.
-        ancestor: for each level, the position *in that level* of the ancestor of every node at that
-            level or deeper, int64 (deeper nodes in breadth-first order).
         jumps: 2^i nodes towards the base, for recursions without levels.
-        below: whether node j is i or a descendant of it, bool `[n, n]`, breadth first.
         rounds: how the tree comes apart into unbranched runs, tips first, for the same.
+        kept_pairs: what `pairs` gives, kept for trees that are not large; else None.
     """
 
     tree: Tree
@@ -204,11 +205,9 @@ class Layout:
     order: Tensor
     rank: Tensor
     in_order: bool
-    ancestor: tuple[Tensor, ...]
-    mass_matrix_source: Tensor
     jumps: tuple[Jump, ...]
-    below: Tensor
     rounds: tuple[Round, ...]
+    kept_pairs: Pairs | None = None
 
     @staticmethod
     def of(
@@ -222,30 +221,31 @@ class Layout:
         The dofs of node k stand at dof_places[k] in dof vectors; node by node when left out.
         """
         order = tree.order
-        position = [{k: i for i, k in enumerate(level)} for level in tree.levels]
-        paths = [(*reversed(tree.ancestors(k)), k) for k in range(tree.num_nodes)]
-        dofs = Packing.of(dof_sizes, order, dof_places)
-        jumps = ancestor_jumps(tree)
-        return Layout(
+        position = {k: i for level in tree.levels for i, k in enumerate(level)}
+        layout = Layout(
             tree=tree,
             nodes=Packing.of(node_sizes, order),
-            dofs=dofs,
+            dofs=Packing.of(dof_sizes, order, dof_places),
             level_sizes=tuple(map(len, tree.levels)),
-            level_dofs=_level_dofs(tree, dof_sizes),
+            level_dofs=tuple(max(1, *(dof_sizes[k] for k in level)) for level in tree.levels),
             links=tuple(_link(tree, depth, position) for depth in range(tree.num_levels)),
             order=torch.tensor(order, dtype=torch.int64),
             rank=torch.argsort(torch.tensor(order, dtype=torch.int64)),
             in_order=order == tuple(range(tree.num_nodes)),
-            ancestor=tuple(
-                torch.tensor(row, dtype=torch.int64) for row in _ancestors(tree, paths, position)
-            ),
-            mass_matrix_source=torch.tensor(
-                _mass_matrix_source(tree, paths, dofs), dtype=torch.int64
-            ),
-            jumps=jumps,
-            below=at_or_below(jumps, tree.num_nodes),
+            jumps=ancestor_jumps(tree),
             rounds=peel(tree),
         )
+        if max(tree.num_nodes, layout.dofs.total) > KEPT:
+            return layout
+        return replace(layout, kept_pairs=layout.pairs)
+
+    @property
+    def pairs(self) -> Pairs:
+        """Index tensors over pairs of nodes: those kept, or, for a large tree, made here."""
+        if self.kept_pairs is not None:
+            return self.kept_pairs
+        parents = [link.parent for link in self.links]
+        return Pairs.of(self.tree, parents, self.jumps, self.level_dofs, self.dofs.places)
 
     def to(self, device: torch.device | str) -> Layout:
         """The same layout with its index tensors on a device."""
@@ -256,11 +256,9 @@ class Layout:
             links=tuple(link.to(device) for link in self.links),
             order=self.order.to(device),
             rank=self.rank.to(device),
-            ancestor=tuple(row.to(device) for row in self.ancestor),
-            mass_matrix_source=self.mass_matrix_source.to(device),
             jumps=tuple(jump.to(device) for jump in self.jumps),
-            below=self.below.to(device),
             rounds=tuple(one.to(device) for one in self.rounds),
+            kept_pairs=None if self.kept_pairs is None else self.kept_pairs.to(device),
         )
 
     def breadth_first(self, x: Tensor, dim: int) -> Tensor:
@@ -289,44 +287,12 @@ class Layout:
         return torch.nn.functional.pad(x, (0, 0, 0, missing)) if missing else x
 
 
-def _level_dofs(tree: Tree, sizes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(max(1, *(sizes[k] for k in level)) for level in tree.levels)
+def _listed(sizes: Sequence[int]) -> str:
+    return f"{list(sizes[:12])}"[:-1] + (", ...]" if len(sizes) > 12 else "]")
 
 
-def _link(tree: Tree, depth: int, position: list[dict[int, int]]) -> Link:
+def _link(tree: Tree, depth: int, position: dict[int, int]) -> Link:
     if depth == 0:
         return Link.of([], 0)
-    parents = [position[depth - 1][tree.parent[k]] for k in tree.levels[depth]]
+    parents = [position[tree.parent[k]] for k in tree.levels[depth]]
     return Link.of(parents, len(tree.levels[depth - 1]))
-
-
-def _ancestors(
-    tree: Tree, paths: list[tuple[int, ...]], position: list[dict[int, int]]
-) -> list[list[int]]:
-    return [
-        [position[depth][paths[k][depth]] for level in tree.levels[depth:] for k in level]
-        for depth in range(tree.num_levels)
-    ]
-
-
-def _mass_matrix_source(tree: Tree, paths: list[tuple[int, ...]], dofs: Packing) -> list[int]:
-    """Place of each entry of the dense mass matrix among those `algorithms.mass_matrix` computes.
-
-    They come level by level: first the blocks (i, i) of the level's nodes, then the blocks (i, k)
-    for every deeper node k and its ancestor i in the level. Entries of unrelated nodes point one
-    past the last of them.
-    """
-    total, sizes, places = dofs.total, dofs.sizes, dofs.places
-    widths = _level_dofs(tree, sizes)
-    source, count = [-1] * total**2, 0
-    for depth, level in enumerate(tree.levels):
-        deeper = [k for below in tree.levels[depth + 1 :] for k in below]
-        for nodes, cols in ((level, widths[depth]), (deeper, max(widths[depth + 1 :], default=0))):
-            for k in nodes:
-                i = paths[k][depth]
-                for r in range(sizes[i]):
-                    for c in range(sizes[k]):
-                        row, col = places[i][r], places[k][c]
-                        source[row * total + col] = source[col * total + row] = count + r * cols + c
-                count += widths[depth] * cols
-    return [count if place < 0 else place for place in source]

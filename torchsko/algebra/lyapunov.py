@@ -305,13 +305,8 @@ def _unrelated_term(layout: Layout, A: EdgeWeight, below: Tensor) -> Tensor:
 
 def _related(layout: Layout) -> Tensor:
     """Whether two nodes are equal or one is above the other, breadth first, `[n, n]` of bools."""
-    above = []
-    for ancestor, count in zip(layout.ancestor, layout.level_sizes, strict=True):
-        # Of nodes at this level or deeper, which have the i-th one of this level on their path?
-        place = torch.arange(count, device=ancestor.device)[:, None]
-        above.append(torch.nn.functional.pad(ancestor == place, (sum(map(len, above)), 0)))
-    at_or_above = torch.cat(above)
-    return at_or_above | at_or_above.mT
+    below = layout.pairs.below
+    return below | below.mT
 
 
 def _as_columns(Y: Tensor) -> Tensor:

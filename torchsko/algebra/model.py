@@ -33,6 +33,7 @@ from torchsko.algebra.edges import DenseEdges, EdgeWeight
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
+from torchsko.shapes import broadcast_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ class SKOModel:
         """Batch dimensions of all fields, broadcast together."""
         fields = [self.joint_map, self.inertia, self.coriolis_accel, self.gyro_force]
         fields += [] if self.armature is None else [self.armature]
-        return torch.broadcast_shapes(
+        return broadcast_shapes(
             self.edge_weight.batch_shape, *(field.shape[:-3] for field in fields)
         )
 
@@ -182,7 +183,7 @@ def _stack(layout: Layout, blocks: Sequence[Tensor], rows: int, cols: int) -> Te
         torch.nn.functional.pad(b, (0, cols - b.shape[-1], 0, rows - b.shape[-2]))
         for b in (blocks[k] for k in layout.tree.order)
     ]
-    batch = torch.broadcast_shapes(*(b.shape[:-2] for b in padded))
+    batch = broadcast_shapes(*(b.shape[:-2] for b in padded))
     return torch.stack([b.expand(*batch, rows, cols) for b in padded], dim=-3)
 
 

@@ -126,8 +126,8 @@ class Tree:
                     f"node {child!r} has two parents, {first!r} and {p!r}.\n"
                     "Its velocity would have to follow from both at once, so the rates of its two "
                     "hinges are not independent, as those of an SKO model must be.\n"
-                    f"Cut one of the edges ({first!r}, {child!r}), ({p!r}, {child!r}) and impose "
-                    "it as a loop constraint, or aggregate the nodes of the loop into one."
+                    f"Leave out one of the edges ({first!r}, {child!r}), ({p!r}, {child!r}), or joints; "
+                    "what is left has no loop."
                 )
             parents[child] = p
         _refuse_bad_names(tuple(names), len(names))
@@ -285,15 +285,26 @@ def _refuse_bad_parents(parent: tuple[int, ...], names: tuple[str, ...]) -> None
 
 
 def _refuse_cycle(parent: tuple[int, ...], names: tuple[str, ...]) -> None:
+    cleared: set[int] = set()  # paths from these end at a base
     for start in range(len(parent)):
-        path = [start]
-        while (p := parent[path[-1]]) >= 0 and p not in path:
-            path.append(p)
-        if p >= 0:
-            loop = [*path[path.index(p) :], p]
+        place, p = {}, start
+        while p >= 0 and p not in cleared and p not in place:
+            place[p] = len(place)
+            p = parent[p]
+        if p in place:
+            loop = [*list(place)[place[p] :], p]
             raise TreeError(
-                f"the parents form a cycle: {' -> '.join(names[k] for k in loop)}.\n"
+                f"the parents form a cycle: {_arrows([names[k] for k in loop])}.\n"
                 "Around it paths never end: the SKO operator is not nilpotent, so the SPO "
                 "(I - E_A)^-1 does not exist and no sweep can start.\n"
-                f"Cut it: give one of them the parent -1, for example parents[{loop[0]}] = -1."
+                f"Cut it: leave out the edge, or joint, that leads to {names[loop[0]]!r}, whose parent is "
+                f"then the inertial frame (by number: parents[{loop[0]}] = -1)."
             )
+        cleared |= place.keys()
+
+
+def _arrows(names: Sequence[str]) -> str:
+    """The names of a path, the middle of a long one left out."""
+    if len(names) > 12:
+        names = [*names[:6], f"... {len(names) - 12} more ...", *names[-6:]]
+    return " -> ".join(names)

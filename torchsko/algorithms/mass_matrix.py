@@ -23,6 +23,7 @@ from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.hinge import join
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
+from torchsko.algebra.pairs import Pairs
 from torchsko.algorithms.composite_body import composite_inertia
 from torchsko.symmetric import mirror
 
@@ -38,7 +39,7 @@ def mass_matrix(model: SKOModel) -> Tensor:
 
     Reference: Jain 2011, Part II, Algorithm 4.2.
     """
-    layout = model.layout
+    layout, pairs = model.layout, model.layout.pairs
     R = composite_inertia(model)
     H = layout.split_dofs(model.joint_map, dim=-2)
     edges = model.edge_weight.split(layout.level_sizes)
@@ -50,29 +51,29 @@ def mass_matrix(model: SKOModel) -> Tensor:
         diagonal = mirror(H[depth] @ here, scalar=model.scalar)
         met = [diagonal]
         if X is not None:
-            X = _ancestors(layout, depth + 1, edges[depth + 1]).up(X)
-            met.append(_ancestors_map(layout, depth, H[depth], X.shape[-3]) @ X)
+            X = _ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(X)
+            met.append(_ancestors_map(layout, pairs, depth, H[depth], X.shape[-3]) @ X)
         entries = [block.expand(*batch, *block.shape[-3:]).flatten(-3) for block in met] + entries
         X = _append(here, X)
     flat = torch.nn.functional.pad(torch.cat(entries, dim=-1), (0, 1))
     n = model.num_dof
-    MM = flat.index_select(-1, layout.mass_matrix_source).unflatten(-1, (n, n))
+    MM = flat.index_select(-1, pairs.mass_matrix_source).unflatten(-1, (n, n))
     if model.armature is None:
         return MM
     return MM + torch.diag_embed(layout.dofs.unpack(model.armature)[..., 0])
 
 
-def _ancestors(layout: Layout, depth: int, edges: EdgeWeight) -> EdgeWeight:
+def _ancestors(layout: Layout, pairs: Pairs, depth: int, edges: EdgeWeight) -> EdgeWeight:
     """For every node at `depth` or deeper, the edge weight of its ancestor at `depth`."""
     if layout.level_sizes[depth] == 1:
         return edges  # one ancestor for all: broadcasting hands it out
-    return edges.select(layout.ancestor[depth])
+    return edges.select(pairs.ancestor[depth])
 
 
-def _ancestors_map(layout: Layout, depth: int, H: Tensor, count: int) -> Tensor:
+def _ancestors_map(layout: Layout, pairs: Pairs, depth: int, H: Tensor, count: int) -> Tensor:
     """For every node deeper than `depth`, the joint map of its ancestor at `depth`."""
     return (
-        H if layout.level_sizes[depth] == 1 else H.index_select(-3, layout.ancestor[depth][-count:])
+        H if layout.level_sizes[depth] == 1 else H.index_select(-3, pairs.ancestor[depth][-count:])
     )
 
 

@@ -273,7 +273,7 @@ def common_batch(
             raise ShapeError(
                 f"{port.name} is {x.dtype} on {x.device}; this kernel takes {dtype} on {device}.\n"
                 "Nothing is cast or moved in silence.\n"
-                f"Convert all inputs to one dtype and device: x.to({dtype})."
+                f"Convert all inputs to one dtype and device: {port.name}.to({device!r}, {dtype})."
             )
         shapes.append(x.shape[:num_batch])
     return broadcast_batch(*shapes)

@@ -115,11 +115,11 @@ class FusedMechanism:
         """Pose of every body; see `torchsko.forward_kinematics`."""
         return Pose(*self._call("forward_kinematics", None, q))
 
-    def frame_pose(self, q: Tensor, frames: Sequence[str]) -> Pose:
+    def frame_pose(self, q: Tensor, frames: str | Sequence[str]) -> Pose:
         """Pose of named frames; see `torchsko.frame_pose`. One kernel for each choice of frames."""
         return Pose(*self._of_frames(frame_pose, 2, q, frames))
 
-    def frame_jacobian(self, q: Tensor, frames: Sequence[str]) -> Tensor:
+    def frame_jacobian(self, q: Tensor, frames: str | Sequence[str]) -> Tensor:
         """Jacobian of named frames; see `torchsko.frame_jacobian`; one kernel for each choice."""
         return self._of_frames(frame_jacobian, 1, q, frames)[0]
 
@@ -188,8 +188,10 @@ class FusedMechanism:
             return self._verbs[verb, False](*states, *self._parameters)
         return self._verbs[verb, True](*states, f_ext, *self._parameters)
 
-    def _of_frames(self, fn: Eager, num_outputs: int, q: Tensor, frames: Sequence[str]) -> Tensors:
-        names = tuple(frames)
+    def _of_frames(
+        self, fn: Eager, num_outputs: int, q: Tensor, frames: str | Sequence[str]
+    ) -> Tensors:
+        names = frames if isinstance(frames, str) else tuple(frames)
         check_dtype(self._mech, q)
 
         def of_names(mech: Mechanism, q: Tensor) -> Any:

@@ -242,7 +242,10 @@ def _refusal(func: Any, name: str) -> str:
     elif name == "as_strided":
         advice = "Use view, expand, select or index_select, which say what they mean."
     elif "linalg" in name or "cholesky" in name or name == "_lu_solve":
-        advice = "Use torchsko's spd_solve, or write the factorisation with + - * / and sqrt."
+        advice = (
+            "Write the factorisation with + - * / and sqrt; for the mass matrix there are "
+            "ts.innovations(ts.assemble(mech, q)).solve(x) and its kin."
+        )
     else:
         advice = "Write it with operations that have one, or add a rule to torchsko/fused/rules.py."
     return f"{func} has no rule for tracing to a scalar program.\n{advice}"

@@ -15,6 +15,7 @@ from torchsko.fused.program import Port
 from torchsko.fused.register import Around, FusedFunction, Pullback, Tensors
 from torchsko.fused.saved import digest, identity_of
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.state import dtype_advice
 
 Eager = Callable[..., Any]
 
@@ -143,5 +144,5 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
     if x.dtype is not mech.mass.dtype:
         raise ShapeError(
             f"the state is {x.dtype}, the mechanism {mech.dtype}.\n"
-            f"Nothing is cast in silence.\nPass it .to({mech.dtype}), or fuse mech.to({x.dtype})."
+            f"Nothing is cast in silence.\n{dtype_advice('q', x.dtype, mech.dtype)}"
         )

@@ -41,6 +41,8 @@ def leftovers(
     Returns:
         One entry for each kind of child, and one for each reason an attribute is not read.
     """
+    if not element.children and all(key in attributes for key in element.attributes):
+        return []  # as nearly everywhere
     tags = Counter(child.tag for child in element.children if child.tag not in children)
     entries = [
         Unused(f"{where} <{tag}>" + (f" ({n} times)" if n > 1 else ""), REASONS.get(tag, UNKNOWN))

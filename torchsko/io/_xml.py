@@ -97,7 +97,8 @@ def _parse(data: bytes, encoding: str | None) -> Element:
         raise RobotFileError(
             f"malformed XML: {error}.\n"
             "Nothing after that place can be trusted.\n"
-            "Correct the file there; `python -m xml.dom.minidom FILE` repeats the check."
+            "Correct the file there; another reader to ask is "
+            'python -c "import sys, xml.dom.minidom as m; m.parse(sys.argv[1])" FILE'
         ) from error
     return reader.document.children[0]
 

@@ -71,7 +71,8 @@ def exciting_trajectory(
             raise MechanismError(
                 f"joint {name!r} is {kind.name}.\n"
                 "A Fourier series moves joints whose coordinates are a vector.\n"
-                "Load the robot with floating_base=False, or move it by a rollout."
+                "Move it by a rollout, or replace it; where it is the root joint, load with "
+                "floating_base=False."
             )
     like = {"dtype": mech.dtype, "device": mech.device}
     usual = torch.tensor([x for kind in mech.joints.kinds for x in kind.usual_speed], **like)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchsko import dynamics
-from torchsko.builder import checked
 from torchsko.errors import MechanismError
+from torchsko.hinges import checked
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
@@ -34,8 +34,9 @@ class Dynamics(nn.Module):
             ``forward`` and ``right_inverse`` as `torch.nn.utils.parametrize` wants them.
 
     Raises:
-        MechanismError: on an unknown target, a parametrization that does not fit it, a start value
-            outside of its domain, or two targets that set the same numbers.
+        MechanismError: on targets without a parametrization, an unknown target, a parametrization
+            that does not fit it, a start value outside of its domain, or two targets that set the same
+            numbers.
 
     Example:
         >>> import torchsko as ts
@@ -51,7 +52,7 @@ class Dynamics(nn.Module):
 
     def __init__(self, mech: Mechanism, learn: Mapping[str, nn.Module] | None = None) -> None:
         super().__init__()
-        learn = {} if learn is None else dict(learn)
+        learn = {} if learn is None else _by_target(learn)
         self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
         refuse_overlap(self._targets)
         self.start = nn.Module()
@@ -118,6 +119,21 @@ class Dynamics(nn.Module):
         # A skeleton on "meta" serves torch.func.functional_call with tensors that lie elsewhere.
         self._structure = structure if like.is_meta else structure.to(like.device)
         return self
+
+
+def _by_target(learn: Any) -> dict[str, nn.Module]:
+    if isinstance(learn, Mapping):
+        return dict(learn)
+    names = (
+        [learn] if isinstance(learn, str) else list(learn) if isinstance(learn, Iterable) else []
+    )
+    name = next((n for n in names if isinstance(n, str)), "gravity")
+    example = "Free" if name == "gravity" else "Positive" if "." in name else "InertiaLogCholesky"
+    raise MechanismError(
+        f"learn={learn!r} says what to learn, not how.\n"
+        "Each target has a parametrization, which keeps its numbers physical.\n"
+        f'Type learn={{"{name}": ts.learn.{example}()}}, say.'
+    )
 
 
 class Learned(nn.Module):

@@ -107,7 +107,7 @@ class Bounded(Parametrization):
         if not lower < upper:
             raise MechanismError(
                 f"Bounded({lower}, {upper}) holds no number.\n"
-                "The lower bound is below the upper one.\nExchange them."
+                "The lower bound is below the upper one.\nPass Bounded(-1.0, 1.0), say."
             )
         self.lower, self.upper, self.init = lower, upper, init
 

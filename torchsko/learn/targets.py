@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from torchsko.algebra.tree import unknown_name
 from torchsko.errors import MechanismError
-from torchsko.learn.parametrizations import Bounded, Free, InertiaLogCholesky, Rotation
+from torchsko.learn.parametrizations import (
+    Bounded,
+    Free,
+    InertiaLogCholesky,
+    Parametrization,
+    Rotation,
+)
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
 BODY_FIELDS = {"mass": "mass", "com": "com"}
@@ -112,11 +118,13 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
         MechanismError: on an unknown name, or a parametrization that does not keep it physical.
     """
     if not isinstance(parametrization, nn.Module):
-        meant = parametrization.__name__ if isinstance(parametrization, type) else "Positive"
+        known = isinstance(parametrization, type) and issubclass(parametrization, Parametrization)
+        meant = parametrization.__name__ if known else "Positive"
+        meant += "(0.0, 10.0, init=1.0)" if meant == "Bounded" else "()"
         raise MechanismError(
             f"the parametrization of {name!r} is {parametrization!r}.\n"
             "It is a module: it holds what it needs to know.\n"
-            f'Type {{"{name}": ts.learn.{meant}()}}, with parentheses, or another of ts.learn.'
+            f'Type {{"{name}": ts.learn.{meant}}}, with parentheses, or another of ts.learn.'
         )
     if name in mech.body_names:
         target = Target(name, ("mass", "com", "inertia"), mech.body_index(name), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -32,6 +32,7 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
     refuse_duplicates("link", [link.name for link in robot.links])
     refuse_duplicates("joint", [joint.name for joint in robot.joints])
     known = {link.name for link in robot.links}
+    known_or_reserved = known | set(reserved)
     for link in robot.links:
         if fault := inertial_fault(link):
             raise MechanismError(f"link {link.name!r}: {fault}")
@@ -45,12 +46,12 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
                 "Correct the inertia (is it about the centre of mass, in SI units?)."
             )
     for joint in robot.joints:
-        for end, names in ((joint.child, known), (joint.parent, known | set(reserved))):
+        for end, names in ((joint.child, known), (joint.parent, known_or_reserved)):
             if end not in names:
                 raise MechanismError(
                     f"joint {joint.name!r} names the unknown link {end!r}.\n"
                     "Joints connect links of the same robot.\n"
-                    f"Add the link, or use one of: {', '.join(sorted(known))}."
+                    f"Add the link, or use one of: {_some(known)}."
                 )
         if (
             joint.kind != FIXED
@@ -84,7 +85,8 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
         if math.isnan(joint.lower) or math.isnan(joint.upper) or joint.lower > joint.upper:
             raise MechanismError(
                 f"joint {joint.name!r} has the limits [{joint.lower}, {joint.upper}].\n"
-                "The lower one is not above the upper one.\nExchange them, or leave both out."
+                "Both are numbers, and the lower one is not above the upper one.\n"
+                "Correct them, or leave both out."
             )
         for field in ("velocity", "effort"):
             if not getattr(joint, field) >= 0:
@@ -93,6 +95,11 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
                     "It bounds a magnitude, so it is not negative.\n"
                     "Correct it, or leave it out for none."
                 )
+
+
+def _some(names: Collection[str]) -> str:
+    """Names, a dozen at most."""
+    return ", ".join(sorted(names)[:12]) + (", ..." if len(names) > 12 else "")
 
 
 def inertial_fault(link: LinkDescription) -> str | None:

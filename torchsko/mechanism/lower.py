@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from torchsko.algebra.layout import Layout, Packing
 from torchsko.algebra.tree import Tree
 from torchsko.errors import MechanismError
-from torchsko.mechanism.checks import check_description, check_gravity, refuse_duplicates
+from torchsko.mechanism.checks import check_description
 from torchsko.mechanism.description import (
     FIXED,
     JointDescription,
@@ -26,7 +26,10 @@ from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.mechanism import Mechanism
 
 ROOT_JOINT = "root_joint"
-"""Name of the free joint that ``floating_base=True`` adds (Pinocchio's name for it)."""
+"""Name of the free joint that ``floating_base=True`` adds (Pinocchio's name for it).
+
+Where the file has a moving joint of that name, or several roots, the root link's name is appended.
+"""
 
 WORLD = "<inertial frame>"
 """Stands for the inertial frame among link names."""
@@ -52,9 +55,8 @@ def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
         TreeError: when the joints are no tree.
     """
     check_description(robot, (WORLD,))
-    check_gravity(gravity)
     joints = _rooted(robot, floating_base)
-    refuse_duplicates("joint", [joint.name for joint in joints])
+    robot = replace(robot, unused=robot.unused + _more_roots(robot, joints))
     names = [WORLD, *(link.name for link in robot.links)]
     Tree.from_edges([(j.parent, j.child) for j in joints], names)  # refuses what is no tree
     order = _depth_first(joints)
@@ -64,23 +66,46 @@ def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
         raise MechanismError(
             f"{robot.name!r} has no moving joint.\n"
             "A mechanism needs one degree of freedom at least.\n"
-            "Add a joint that is not fixed, or load with floating_base=True."
+            f"Add a joint that is not fixed{', or pass floating_base=True' * bool(robot.links)}."
         )
     return _tensors(robot, hinges, frames, gravity)
 
 
 def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescription]:
     """The joints, with one more for each link that none of them moves."""
-    moved = {joint.child for joint in robot.joints}
-    roots = [link.name for link in robot.links if link.name not in moved]
     kind = Free.name if floating_base else FIXED
-    added = [
-        JointDescription(
-            ROOT_JOINT if len(roots) == 1 else f"{ROOT_JOINT}_{root}", kind, WORLD, root
-        )
-        for root in roots
-    ]
+    taken = {joint.name for joint in robot.joints if joint.kind != FIXED}
+    roots = _roots(robot)
+    added = []
+    for root in roots:
+        name = f"{ROOT_JOINT}_{root}" if len(roots) > 1 or ROOT_JOINT in taken else ROOT_JOINT
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        added.append(JointDescription(name, kind, WORLD, root))
     return [*added, *robot.joints]
+
+
+def _roots(robot: RobotDescription) -> list[str]:
+    """Links that no joint moves, in file order."""
+    moved = {joint.child for joint in robot.joints}
+    return [link.name for link in robot.links if link.name not in moved]
+
+
+def _more_roots(robot: RobotDescription, joints: list[JointDescription]) -> tuple[Unused, ...]:
+    """What became of all roots but the first."""
+    first, *others = _roots(robot) or [""]
+    how = {
+        joint.child: f"hangs on a free joint of its own, {joint.name!r}"
+        if joint.kind == Free.name
+        else "is welded to the inertial frame"
+        for joint in joints
+        if joint.parent == WORLD
+    }
+    return tuple(
+        Unused(f"link {root!r}", f"no joint moves it: a root besides {first!r}, it {how[root]}")
+        for root in others
+    )
 
 
 def _depth_first(joints: list[JointDescription]) -> list[JointDescription]:
@@ -123,15 +148,21 @@ def _snap(matrix: np.ndarray) -> np.ndarray:
     return np.where(np.abs(matrix - near) <= SNAP, near + 0.0, matrix)
 
 
-def _lump(
-    carrier: str, frames: dict[str, Frame], links: dict[str, LinkDescription]
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre of mass and inertia about it, of a body and all links welded to it."""
-    masses, coms, inertias = [], [], []
+def _welded(frames: dict[str, Frame]) -> dict[str | None, list[str]]:
+    """Names of the links on each carrier, in order."""
+    found: dict[str | None, list[str]] = {}
     for name, frame in frames.items():
-        if frame.carrier != carrier or name not in links:
-            continue
-        link = links[name]
+        found.setdefault(frame.carrier, []).append(name)
+    return found
+
+
+def _lump(
+    welded: list[str], frames: dict[str, Frame], links: dict[str, LinkDescription]
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, centre of mass and inertia about it, of a body: of all links welded to its carrier."""
+    masses, coms, inertias = [], [], []
+    for name in welded:
+        link, frame = links[name], frames[name]
         turn = frame.rotation @ _rotation(link.inertia_rotation)
         masses.append(link.mass)
         coms.append(frame.position + frame.rotation @ np.array(link.com))
@@ -157,7 +188,8 @@ def _tensors(
     number = {joint.child: k for k, joint in enumerate(hinges)}
     placed = [_compose(frames[joint.parent], joint) for joint in hinges]
     links = {link.name: link for link in robot.links}
-    lumps = [_lump(joint.child, frames, links) for joint in hinges]
+    welded = _welded(frames)
+    lumps = [_lump(welded[joint.child], frames, links) for joint in hinges]
     kinds = tuple(joint_type(joint.kind).specialised(joint.name, joint.data) for joint in hinges)
     tree = Tree.from_parents(
         [-1 if frame.carrier is None else number[frame.carrier] for frame in placed], list(number)

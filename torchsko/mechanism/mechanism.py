@@ -6,6 +6,7 @@ build, the frames of the links they carried are kept by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,13 +15,15 @@ from torch import Tensor
 
 from torchsko.algebra.layout import Layout, Packing
 from torchsko.algebra.tree import unknown_name
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
     random_configuration,
 )
 from torchsko.mechanism.joints.groups import JointSet
+from torchsko.mechanism.state import dtype_advice
+from torchsko.shapes import broadcast_shapes
 
 PARAMETERS = {
     "mass": ("num_bodies",),
@@ -180,7 +183,7 @@ class Mechanism:
             getattr(self, name).shape[: getattr(self, name).ndim - len(shape)]
             for name, shape in PARAMETERS.items()
         ]
-        return torch.broadcast_shapes(*shapes)
+        return broadcast_shapes(*shapes)
 
     def mechanism(self) -> Mechanism:
         """This one. Layers and fused mechanisms give theirs; whatever takes one of the three asks so."""
@@ -229,7 +232,7 @@ class Mechanism:
         if value.dtype != self.dtype:
             raise MechanismError(
                 f"{name} is {value.dtype}, the mechanism {self.dtype}.\n"
-                f"Nothing is cast in silence.\nPass {name}.to({self.dtype}), or mech.to({value.dtype})."
+                f"Nothing is cast in silence.\n{dtype_advice(name, value.dtype, self.dtype)}"
             )
         if value.device != self.device:
             raise MechanismError(
@@ -242,14 +245,12 @@ class Mechanism:
         """The mechanism on another device, or in another floating-point type.
 
         Raises:
-            MechanismError: on a type other than float32 and float64.
+            MechanismError: on a type other than float32 and float64, or what is no device.
         """
-        if isinstance(target, torch.dtype) and target not in (torch.float32, torch.float64):
-            raise MechanismError(
-                f"{self.name!r} was asked for in {target}.\n"
-                "The recursions are written for float32 and float64, and tested in them.\n"
-                "Pass torch.float32 or torch.float64."
-            )
+        if isinstance(target, torch.dtype):
+            check_dtype(self.name, target)
+        else:
+            target = check_device(self.name, target)
         changes: dict[str, Any] = {name: getattr(self, name).to(target) for name in PARAMETERS}
         if not isinstance(target, torch.dtype):
             changes["layout"] = self.layout.to(target)
@@ -257,6 +258,14 @@ class Mechanism:
             changes["joints"] = self.joints.to(target)
         names = (field.name for field in fields(self))
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def float(self) -> Mechanism:
+        """The mechanism in float32."""
+        return self.to(torch.float32)
+
+    def double(self) -> Mechanism:
+        """The mechanism in float64."""
+        return self.to(torch.float64)
 
     def body_index(self, name: str) -> int:
         """Number of the body with this name.
@@ -317,7 +326,11 @@ class Mechanism:
 
         Returns:
             q `[*batch, num_q]` and qd `[*batch, num_dof]`.
+
+        Raises:
+            ShapeError: on a batch dimension that is no number, or negative.
         """
+        _check_batch(batch)
         q = random_configuration(self, batch, generator)
         uniform = torch.rand(
             *batch, self.num_dof, generator=generator, dtype=self.dtype, device=self.device
@@ -328,8 +341,24 @@ class Mechanism:
         return q, (2 * uniform - 1) * bound
 
     def neutral(self) -> Tensor:
-        """The configuration of zeros and identity orientations, `[num_q]`."""
+        """The configuration of zeros and identity orientations, `[num_q]`.
+
+        It may lie outside of the limits (the knees of many humanoids cannot be straight); `middle`
+        does not.
+        """
         return neutral_configuration(self)
+
+    def middle(self) -> Tensor:
+        """The configuration in the middle of the limits, `[*batch, num_q]`; batched where limits are.
+
+        A joint with a limit on one side, or none, is at its neutral position, or at the limit where
+        that lies beyond it. Orientations are the identity.
+        """
+        flat = [kind.vector for kind in self.joints.kinds for _ in range(kind.num_q)]
+        bounded = self.lower.isfinite() & self.upper.isfinite()
+        nearest = torch.minimum(torch.maximum(self.neutral(), self.lower), self.upper)
+        inside = torch.where(bounded, (self.lower + self.upper) / 2, nearest)
+        return torch.where(torch.tensor(flat, device=self.device), inside, self.neutral())
 
     def __repr__(self) -> str:
         kinds = self.joint_kinds
@@ -338,6 +367,49 @@ class Mechanism:
         return (
             f"Mechanism({self.name!r}: {self.num_bodies} bodies, {self.num_dof} dofs, {joints}; "
             f"{self.dtype}, {self.device})"
+        )
+
+
+def check_dtype(name: str, dtype: Any) -> None:
+    """Refuse what is not torch.float32 or torch.float64.
+
+    Raises:
+        MechanismError: says what to type.
+    """
+    if dtype not in (torch.float32, torch.float64):
+        raise MechanismError(
+            f"{name!r} was asked for in {dtype!r}.\n"
+            "The recursions are written for float32 and float64, and tested in them.\n"
+            "Pass torch.float32 or torch.float64."
+        )
+
+
+def check_device(name: str, device: Any) -> torch.device:
+    """The device; refuses what is none.
+
+    Raises:
+        MechanismError: says what to type.
+    """
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError, ValueError):
+        raise MechanismError(
+            f"{name!r} was asked for on {device!r}, which is no device.\n"
+            "A mechanism goes to a device of torch, or to a type.\n"
+            'Pass "cpu" or "cuda", say, or torch.float32 or torch.float64.'
+        ) from None
+
+
+def _check_batch(batch: tuple[Any, ...]) -> None:
+    """Refuse batch dimensions that are no whole numbers, as in random_state((2, 3))."""
+    if any(not isinstance(n, int | torch.SymInt) or (isinstance(n, int) and n < 0) for n in batch):
+        given = batch[0] if len(batch) == 1 and isinstance(batch[0], Sequence) else batch
+        fits = all(isinstance(n, int) and n >= 0 for n in given)
+        typed = ", ".join(map(str, given)) if fits else "2, 3"
+        raise ShapeError(
+            f"random_state was given the batch dimensions {', '.join(map(repr, batch))}.\n"
+            "Each is a whole number, zero or more, and an argument of its own.\n"
+            f"Type mech.random_state({typed})" + ("." if fits else ", say.")
         )
 
 

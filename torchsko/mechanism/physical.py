@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torchsko.mechanism.description import FIXED, JointDescription, LinkDescription
 
 Array = NDArray[np.float64]
+Pose = tuple[Array, Array]
 
 # Six printed digits of a flat body may miss equality by this much of the largest second moment.
 RELATIVE_TOLERANCE = 1e-6
@@ -61,12 +62,14 @@ def unphysical_links(
     Returns:
         One entry for each such link, in order.
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is named elsewhere
+        bad = [link for link in links if not _is_physical(link.mass, _second_moments(link))]
+        bodies = _rigid_bodies(bad, links, joints) if bad else {}
     found: list[UnphysicalLink] = []
-    for link in links:
-        if not _is_physical(link.mass, _second_moments(link)):
-            members, mass, second = _rigid_body(link, links, joints)
-            excused = len(members) > 1 and _is_physical(mass, second)
-            found.append(UnphysicalLink(link.name, _moments(link), members, excused))
+    for link in bad:
+        members, mass, second = bodies[link.name]
+        excused = len(members) > 1 and _is_physical(mass, second)
+        found.append(UnphysicalLink(link.name, _moments(link), members, excused))
     return found
 
 
@@ -82,18 +85,35 @@ def _is_physical(mass: float, second: Array) -> bool:
     if scale == 0.0:
         return True
     if not math.isfinite(scale):
-        return False
+        return True  # refused for its size, see `magnitudes`
     moments = np.linalg.eigvalsh(second / scale)
     slack = RELATIVE_TOLERANCE * np.abs(moments).max() + mass / scale * SMALLEST_RADIUS**2
     return bool(moments.min() >= -slack)
 
 
-def _rigid_body(
-    link: LinkDescription, links: Sequence[LinkDescription], joints: Sequence[JointDescription]
-) -> tuple[tuple[str, ...], float, Array]:
-    """Names, mass and second moments of the links rigidly joined to this one, itself included."""
-    pose = _fixed_poses(link.name, links, joints)
-    members = [other for other in links if other.name in pose]
+Body = tuple[tuple[str, ...], float, Array]
+
+
+def _rigid_bodies(
+    wanted: Sequence[LinkDescription],
+    links: Sequence[LinkDescription],
+    joints: Sequence[JointDescription],
+) -> dict[str, Body]:
+    """The rigid body of each link wanted: names, mass and second moments, itself included."""
+    by_name = {link.name: link for link in links}
+    place = {name: at for at, name in enumerate(by_name)}
+    steps = _fixed_steps(links, joints)
+    found: dict[str, Body] = {}
+    for link in wanted:
+        if link.name not in found:
+            pose = _fixed_poses(link.name, steps)
+            members = sorted(pose, key=place.__getitem__)
+            body = _rigid_body([by_name[name] for name in members], pose)
+            found |= dict.fromkeys(members, body)
+    return found
+
+
+def _rigid_body(members: Sequence[LinkDescription], pose: dict[str, Pose]) -> Body:
     mass = np.array([member.mass for member in members])
     com, second = np.zeros((len(members), 3)), np.zeros((len(members), 3, 3))
     for i, member in enumerate(members):
@@ -110,22 +130,27 @@ def _rigid_body(
     )
 
 
-def _fixed_poses(
-    root: str, links: Sequence[LinkDescription], joints: Sequence[JointDescription]
-) -> dict[str, tuple[Array, Array]]:
-    """Rotation and position, in the frame of `root`, of the links that fixed joints tie to it."""
-    steps: dict[str, list[tuple[str, Array, Array]]] = {link.name: [] for link in links}
+def _fixed_steps(
+    links: Sequence[LinkDescription], joints: Sequence[JointDescription]
+) -> dict[str, list[tuple[str, Pose]]]:
+    """For each link the links that a fixed joint ties to it, with their poses in its frame."""
+    steps: dict[str, list[tuple[str, Pose]]] = {link.name: [] for link in links}
     for joint in joints:
-        if joint.kind == FIXED and {joint.parent, joint.child} <= steps.keys():
+        if joint.kind == FIXED and joint.parent in steps and joint.child in steps:
             R, p = np.array(joint.rotation), np.array(joint.position)
-            steps[joint.parent].append((joint.child, R, p))
-            steps[joint.child].append((joint.parent, R.T, -R.T @ p))
+            steps[joint.parent].append((joint.child, (R, p)))
+            steps[joint.child].append((joint.parent, (R.T, -R.T @ p)))
+    return steps
+
+
+def _fixed_poses(root: str, steps: dict[str, list[tuple[str, Pose]]]) -> dict[str, Pose]:
+    """Rotation and position, in the frame of `root`, of the links that fixed joints tie to it."""
     pose = {root: (np.eye(3), np.zeros(3))}
     queue = deque(pose)
     while queue:
         here = queue.popleft()
         R_here, p_here = pose[here]
-        for other, R, p in steps[here]:
+        for other, (R, p) in steps[here]:
             if other not in pose:
                 pose[other] = (R_here @ R, R_here @ p + p_here)
                 queue.append(other)

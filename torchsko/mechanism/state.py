@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
@@ -51,7 +52,7 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
         if x.dtype != mech.dtype:
             raise ShapeError(
                 f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
-                f"Nothing is cast in silence.\nPass {name}.to({mech.dtype}), or mech.to({x.dtype})."
+                f"Nothing is cast in silence.\n{dtype_advice(name, x.dtype, mech.dtype)}"
             )
         if x.device != mech.device:
             raise ShapeError(
@@ -65,11 +66,22 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
         _check_batches(batches)
 
 
+def dtype_advice(name: str, given: torch.dtype, wanted: torch.dtype) -> str:
+    """What to type where a tensor of one type meets a mechanism of another."""
+    other = f", or mech.to({given})" if given in (torch.float32, torch.float64) else ""
+    real = f"{name}.real" if given.is_complex else name
+    return f"Pass {real}.to({wanted}){other}."
+
+
 def _no_tensor(name: str, x: Any, mech: Mechanism) -> str:
+    place = "" if mech.device.type == "cpu" else f", device={str(mech.device)!r}"
+    advice = f"torch.as_tensor({name}, dtype={mech.dtype}{place})"
+    if x is None:
+        count = mech.num_q if name in CONFIGURATIONS else mech.num_dof
+        advice = f"torch.zeros({count}, dtype={mech.dtype}{place}), say"
     return (
         f"{name} was given as {type(x).__name__}.\n"
-        "States are tensors, so that gradients and devices come along.\n"
-        f"Pass torch.as_tensor({name}, dtype={mech.dtype})."
+        f"States are tensors, so that gradients and devices come along.\nPass {advice}."
     )
 
 
@@ -83,7 +95,8 @@ def _check_batches(batches: dict[str, tuple[int, ...]]) -> None:
                     f"{first} has the batch dimensions {list(batches[first])}, {second} has "
                     f"{list(batches[second])}.\n"
                     "Counted from the last, they are equal or one of them is 1.\n"
-                    f"Give both the same, or put in a dimension of 1: {second}[..., None, :]."
+                    "Give both the same, or put in a dimension of 1: "
+                    f"{second}[..., None, :{', :' * (second == 'f_ext')}]."
                 )
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType
+from torchsko.shapes import broadcast_shapes
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -141,7 +142,7 @@ class JointSet:
         """Per-joint parts of all groups, joined along `dim` (negative) breadth first."""
         if len(parts) == 1:
             return parts[0]
-        batch = torch.broadcast_shapes(*(part.shape[:dim] for part in parts))
+        batch = broadcast_shapes(*(part.shape[:dim] for part in parts))
         joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
         return joined.index_select(dim, self.node_place)
 
@@ -150,14 +151,14 @@ class JointSet:
         parts = [part(*run) for run in self.runs[depth]]
         if len(parts) == 1:
             return parts[0]
-        batch = torch.broadcast_shapes(*(part.shape[:dim] for part in parts))
+        batch = broadcast_shapes(*(part.shape[:dim] for part in parts))
         joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
         shuffle = self.shuffles[depth]
         return joined if shuffle is None else joined.index_select(dim, shuffle)
 
     def vector(self, parts: list[Tensor], place: Tensor) -> Tensor:
         """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
-        batch = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
+        batch = broadcast_shapes(*(part.shape[:-2] for part in parts))
         flat = torch.cat([part.expand(*batch, -1, -1).flatten(-2) for part in parts], -1)
         return flat.index_select(-1, place)
 

@@ -1,0 +1,100 @@
+"""Large robots load in linear time and memory, whatever their shape."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+import torchsko as ts
+
+LINK = (
+    '<link name="l{0}"><inertial><origin xyz="0.1 0 0"/><mass value="1"/>'
+    '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>'
+)
+JOINT = (
+    '<joint name="j{1}" type="{2}"><origin xyz="0.1 0 0" rpy="0.1 0 0"/><axis xyz="0 0 1"/>'
+    '<parent link="l{0}"/><child link="l{1}"/></joint>'
+)
+MEASURE = """
+import json, resource, sys, time
+import torchsko as ts
+text = sys.stdin.read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.process_time()
+found = ts.load(text).num_bodies
+seconds = time.process_time() - start
+megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+print(json.dumps([found, seconds, megabytes]))
+"""
+
+
+def robot(parents: list[int], kind: str = "continuous", link: str = LINK) -> str:
+    """A robot whose link k + 1 hangs on link parents[k]."""
+    links = "".join(link.format(k) for k in range(len(parents) + 1))
+    joints = "".join(JOINT.format(p, k + 1, kind) for k, p in enumerate(parents))
+    return f'<robot name="large">{links}{joints}</robot>'
+
+
+def measured(text: str) -> tuple[int, float, float]:
+    """Number of bodies, CPU time [s] and memory [MB] of loading it in a process of its own."""
+    run = subprocess.run(
+        [sys.executable, "-c", MEASURE], input=text, capture_output=True, text=True, check=True
+    )
+    return json.loads(run.stdout)
+
+
+N = 5000
+CHAIN, STAR = list(range(N)), [0] * N
+
+
+@pytest.mark.parametrize("parents", [CHAIN, STAR], ids=["chain", "children"])
+def test_5000_links_load_within_10_s_and_300_mb(parents):
+    bodies, seconds, megabytes = measured(robot(parents))
+    assert bodies == N
+    assert seconds < 10 and megabytes < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        robot(CHAIN[:1500], "fixed").replace('"fixed"', '"continuous"', 1),
+        robot(CHAIN[:1500], link='<link name="l{0}"/>'),
+        robot(CHAIN[:1500], "fixed", LINK.replace('izz="1"', 'izz="3"')),
+        robot([*range(750), 1500, *range(751, 1500)]),
+    ],
+    ids=["welded", "massless", "not physical", "cycle"],
+)
+def test_no_shape_of_robot_takes_time_that_grows_with_the_square(text):
+    """1500 links of each sort within 5 s: welded, without mass, with dummy inertias, in a cycle."""
+    start = time.process_time()
+    with contextlib.suppress(ts.TorchskoError):
+        ts.load(text)
+    assert time.process_time() - start < 5
+
+
+def test_a_humanoid_of_40_dofs_loads_within_300_ms_in_a_fresh_process():
+    legs = [0, *range(1, 6), 0, *range(7, 12)]
+    arms = [
+        0,
+        *range(13, 20),
+        13,
+        *range(21, 27),
+        20,
+        20,
+        20,
+        20,
+        20,
+        20,
+        27,
+        27,
+        27,
+        27,
+        27,
+        13,
+        0,
+    ]
+    bodies, seconds, _ = measured(robot([*legs, *arms]))
+    assert bodies == 40 and seconds < 0.3

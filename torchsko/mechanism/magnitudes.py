@@ -1,0 +1,86 @@
+"""How large the numbers of a robot may be, so that nothing of its dynamics overflows.
+
+The largest products in the recursions are a mass times a length squared, summed over the links, and an
+inertia. With masses and lengths up to L, and inertias up to L^3, these stay five orders of magnitude or
+more below the largest number of the type: L is 1e100 in float64 and 1e11 in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.description import JointDescription, RobotDescription, Unused
+
+LARGEST = {torch.float64: 1e100, torch.float32: 1e11}
+"""Largest magnitude of a mass, a length, a coefficient of a joint; inertias up to its third power."""
+
+LIMITS = ("lower", "upper", "velocity", "effort")
+
+
+def within_range(
+    robot: RobotDescription, gravity: Sequence[float], dtype: torch.dtype
+) -> RobotDescription:
+    """The description, limits of joints that are beyond all range left out, and reported.
+
+    Args:
+        robot: links and joints; what is not a number is refused elsewhere.
+        gravity: [m/s^2].
+        dtype: of the mechanism.
+
+    Raises:
+        MechanismError: names the link or joint whose number is too large, and the number.
+    """
+    largest = LARGEST[dtype]
+    for link in robot.links:
+        where = f"link {link.name!r}: the"
+        _refuse(f"{where} mass [kg]", (link.mass,), largest, dtype)
+        _refuse(f"{where} centre of mass [m]", link.com, largest, dtype)
+        entries = [x for row in link.inertia for x in row]
+        _refuse(f"{where} inertia [kg m^2]", entries, largest**3, dtype)
+    for joint in robot.joints:
+        where = f"joint {joint.name!r}: the"
+        _refuse(f"{where} position of its origin [m]", joint.position, largest, dtype)
+        for field in ("damping", "friction", "armature", "stiffness", "spring_reference"):
+            _refuse(f"{where} {field}", (getattr(joint, field),), largest, dtype)
+        for name, value in joint.data.items():
+            if isinstance(value, int | float):  # the pitch of a screw
+                _refuse(f"{where} {name}", (value,), largest, dtype)
+    _refuse("gravity [m/s^2]", gravity, largest, dtype)
+    beyond = {joint.name: _beyond(joint, largest) for joint in robot.joints}
+    if not any(beyond.values()):
+        return robot
+    joints = tuple(
+        replace(
+            joint, **{name: math.copysign(math.inf, x) for name, x in beyond[joint.name].items()}
+        )
+        for joint in robot.joints
+    )
+    notes = tuple(
+        Unused(f"joint {name!r} limit {', '.join(map(repr, limits))}", "so large that it is none")
+        for name, limits in beyond.items()
+        if limits
+    )
+    return replace(robot, joints=joints, unused=robot.unused + notes)
+
+
+def _beyond(joint: JointDescription, largest: float) -> dict[str, float]:
+    values = {name: getattr(joint, name) for name in LIMITS}
+    return {name: x for name, x in values.items() if largest < abs(x) < math.inf}
+
+
+def _refuse(what: str, values: Sequence[float], largest: float, dtype: torch.dtype) -> None:
+    # Infinities and nan have an error of their own.
+    found = [x for x in values if largest < abs(x) < math.inf]
+    if found:
+        wider = dtype == torch.float32 and abs(found[0]) <= LARGEST[torch.float64]
+        raise MechanismError(
+            f"{what} is {found[0]:g}, more than {largest:g}.\n"
+            f"Products of it overflow in {dtype}, and every torque and acceleration with them.\n"
+            "Correct the number; units are SI"
+            + (", or pass dtype=torch.float64." if wider else ".")
+        )
