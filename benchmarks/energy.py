@@ -10,9 +10,7 @@ Needs example-robot-data (pip install "torchsko[bench]"); without mujoco its row
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -33,15 +31,12 @@ DT, START = 2e-3, 1.0
 
 
 def robot_file(name: str) -> Path:
-    spec = importlib.util.find_spec("example_robot_data")
-    folders = [*(spec.submodule_search_locations or [])] if spec else []
-    for root in [*map(Path, folders), Path(sys.prefix)]:
-        for base in (root, *root.parents):
-            for share in (base / "share", base / "cmeel.prefix" / "share"):
-                file = share / "example-robot-data" / "robots" / ROBOTS[name][0]
-                if file.exists():
-                    return file
-    raise SystemExit('example-robot-data is not installed (pip install "torchsko[bench]")')
+    try:
+        import pinocchio
+    except ImportError:
+        raise SystemExit('not installed: pip install "torchsko[bench]"') from None
+    folder = Path(pinocchio.__file__).parents[4] / "share" / "example-robot-data" / "robots"
+    return folder / ROBOTS[name][0]
 
 
 def without_losses(file: Path) -> ts.Mechanism:

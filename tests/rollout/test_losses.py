@@ -159,7 +159,7 @@ def test_gradients_at_rest_are_finite():
 
 
 def test_steps_vmap_and_compile_in_one_graph():
-    mech = lossy()
+    mech = lossy(["free"], [-1])
     q, qd, tau = state(mech, 3)
     final = end_of(mech, q[0], steps=1)
     more = (mech.damping, mech.friction, mech.mass)
