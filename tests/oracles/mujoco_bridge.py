@@ -108,7 +108,7 @@ class Twin:
         for name, kind in zip(self.mech.joint_names, self.mech.joint_kinds, strict=True):
             ours = self.mech.friction[self.mech.dof_slice(name)].numpy()
             assert kind != "free" or not ours.any()
-            first = self.model.joint(name).dofadr[0]
+            first = self.model.joint(f"{name}.0").dofadr[0]
             out[first : first + len(ours)] = ours
         return out
 
