@@ -49,8 +49,8 @@ def fuse(
     warning.
 
     Args:
-        target: a mechanism, or a layer, whose values are read once; or an eager function whose first
-            argument is a mechanism.
+        target: a mechanism, or a layer, whose values are read once; or an eager function, a bound
+            method or a module, whose first argument is a mechanism.
         mech: with a function: the mechanism to compile it for, or a layer.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
@@ -65,8 +65,16 @@ def fuse(
         another of the same arguments, less the mechanism.
 
     Raises:
-        FusedError: an unknown parameter, one that requires a gradient but is no input, or an argument
-            of unknown shape.
+        FusedError: an unknown parameter, one that requires a gradient but is no input, an argument
+            of unknown shape, random numbers drawn in a function, or a tensor from outside of it that
+            cannot be an input.
+
+    Tensors of real numbers that a function reads from elsewhere (a closure, a module's parameters and
+    buffers, a global, the object of a bound method) are inputs, read anew at each call, and gradients
+    reach them: a policy may train. Python numbers, integer tensors and other objects are constants;
+    where one of those through which tensors are reached is replaced, the next call says so. Random
+    numbers cannot be drawn within: pass them as an argument. One value of what is captured serves the
+    whole batch.
 
     A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel.
 

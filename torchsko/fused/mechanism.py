@@ -14,7 +14,8 @@ from torchsko.algebra.tree import unknown_name
 from torchsko.assemble import assemble
 from torchsko.dynamics import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
 from torchsko.errors import FusedError
-from torchsko.fused.register import Flags, FusedFunction, Pullback, Tensors
+from torchsko.fused.derivatives import Flags, Pullback, Tensors
+from torchsko.fused.register import FusedFunction
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.kinematics import Pose, forward_kinematics, frame_jacobian, frame_pose
 from torchsko.mechanism.mechanism import Mechanism

@@ -30,9 +30,29 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from torchsko.errors import FusedError
+
 UNARY = "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh".split()
 BINARY = "add sub mul div pow atan2 min max lt le gt ge eq ne".split()
 TERNARY = ("where",)
+
+
+MOST_OPERATIONS = 500_000
+"""Of a program: the compiler needs some minutes for so many."""
+
+
+def refuse_size(operations: int) -> None:
+    """Refuse a program that would take longer to build than anyone waits.
+
+    Raises:
+        FusedError: names the number of operations.
+    """
+    if operations > MOST_OPERATIONS:
+        raise FusedError(
+            f"the kernel would have {operations} operations, more than {MOST_OPERATIONS}.\n"
+            "It is a straight line, with every product of every matrix spelt out.\n"
+            "Run large networks eagerly and fuse the step alone, or fuse fewer steps."
+        )
 
 
 class Instr(NamedTuple):

@@ -23,9 +23,10 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused.cuda import build_cuda_kernel
+from torchsko.fused.derivatives import Flags, Function, Pullback, Tensors, gradients_of, tangents_of
 from torchsko.fused.kernel import broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import Node, define_operator, empty_outputs, is_transformed
-from torchsko.fused.program import Port, Program
+from torchsko.fused.program import Port, Program, refuse_size
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
 from torchsko.fused.trace import trace
 from torchsko.precision import in_own_type
@@ -34,11 +35,7 @@ _NOT_THE_CALLER = tuple(
     f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent)
 )
 
-Flags = tuple[bool, ...]
-Tensors = tuple[Tensor, ...]
-Function = Callable[..., Tensor | Sequence[Tensor]]
 Around = Callable[[], AbstractContextManager]
-Pullback = Callable[[Flags, Tensors, Tensors, Tensors], Sequence[Tensor]]
 
 
 class FusedFunction:
@@ -140,7 +137,9 @@ class FusedFunction:
 
     def _trace(self) -> Program:
         with self._around():
-            return trace(self.sample, self.inputs)
+            program = trace(self.sample, self.inputs)
+        refuse_size(program.num_flops)
+        return program
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -273,7 +272,7 @@ class FusedFunction:
         if kind == "jvp":
             ports = [self.inputs[k] for k in chosen]
             like, outputs = self.like, self.outputs
-            fn, batched = _tangents(self.sample, flags), _tangents(self.eager, flags)
+            fn, batched = tangents_of(self.sample, flags), tangents_of(self.eager, flags)
         else:
             with_value = kind == "value_and_vjp"
             like, outputs = chosen, [self.inputs[k] for k in chosen]
@@ -281,8 +280,8 @@ class FusedFunction:
                 like = [*(self.like or [None] * num_extra), *chosen]
                 outputs = [*self.outputs, *outputs]
             ports = [*self.outputs] * (1 + (self.saves_outputs and not with_value))
-            fn = _gradients(self.sample, flags, num_extra, with_value, self._pullback)
-            batched = _gradients(self.eager, flags, num_extra, with_value)
+            fn = gradients_of(self.sample, flags, num_extra, with_value, self._pullback)
+            batched = gradients_of(self.eager, flags, num_extra, with_value)
         ports = [*self.inputs, *ports]
         return FusedFunction(
             fn,
@@ -303,66 +302,6 @@ def _expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
     pairs = list(zip(tensors, ranks, strict=True))
     batch = broadcast_batch(*(x.shape[: x.dim() - rank] for x, rank in pairs))
     return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
-
-
-def _gradients(
-    fn: Callable[..., Tensors],
-    needed: Flags,
-    num_outputs: int,
-    with_value: bool,
-    pullback: Pullback | None = None,
-) -> Function:
-    """Gradients of a function, of (inputs, outputs if saved, cotangents)."""
-    num_inputs = len(needed)
-
-    def gradients(*tensors: Tensor) -> Tensors:
-        inputs, by = tensors[:num_inputs], tensors[-num_outputs:]
-        if pullback is None:
-            part, chosen = _restricted(fn, inputs, needed)
-            value, pull = torch.func.vjp(part, *chosen)[:2]
-            found = pull(by)
-        else:
-            value = fn(*inputs) if with_value else tensors[num_inputs:-num_outputs]
-            found = pullback(needed, inputs, value, by)
-        return (*value, *found) if with_value else tuple(found)
-
-    return gradients
-
-
-def _tangents(fn: Callable[..., Tensors], given: Flags) -> Function:
-    """Tangents of a function, of (inputs, tangents of the given inputs)."""
-
-    def tangents(*tensors: Tensor) -> Tensors:
-        part, chosen = _restricted(fn, tensors[: len(given)], given)
-        return _jvp(part, chosen, tensors[len(given) :])
-
-    return tangents
-
-
-def _jvp(fn: Callable[..., Tensors], inputs: Tensors, by: Tensors) -> Tensors:
-    """JVP as the VJP of the VJP in its cotangent.
-
-    Forward mode has one level for the whole process, so `torch.func.jvp` fails where a caller has
-    entered it. The traced program loses nothing: the cotangent occurs linearly and drops out.
-    """
-    outputs, pullback = torch.func.vjp(fn, *inputs)[:2]
-    zeros = tuple(torch.zeros_like(y) for y in outputs)
-    return torch.func.vjp(lambda *cotangents: pullback(cotangents), *zeros)[1](by)
-
-
-def _restricted(
-    fn: Callable[..., Tensors], inputs: Sequence[Tensor], flags: Flags
-) -> tuple[Callable[..., Tensors], Tensors]:
-    """A function of some of its inputs, the others held at their values; and those inputs."""
-    places = [k for k, flag in enumerate(flags) if flag]
-
-    def part(*chosen: Tensor) -> Tensors:
-        full = list(inputs)
-        for k, x in zip(places, chosen, strict=True):
-            full[k] = x
-        return fn(*full)
-
-    return part, tuple(inputs[k] for k in places)
 
 
 def _level_of_caller() -> int:

@@ -9,167 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import log
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import FusedError
+from torchsko.fused import entries
+from torchsko.fused.entries import Number, Rule, add, div, ids_of, mul, sub, tensor_of
 from torchsko.fused.graph import Graph
-
-Rule = Callable[..., Tensor]
-Number = Tensor | float
-
-
-def constants(graph: Graph, values: Tensor) -> Tensor:
-    """Expressions of a concrete tensor's entries, exactly."""
-    flat = values.detach().to(torch.float64).reshape(-1).tolist()
-    return _tensor([graph.const(v) for v in flat], values.shape)
-
-
-def _tensor(flat: list[int], shape: Sequence[int]) -> Tensor:
-    return torch.tensor(flat, dtype=torch.int64).reshape(tuple(shape))
-
-
-def _ids(graph: Graph, x: Number) -> Tensor:
-    return x if isinstance(x, Tensor) else torch.tensor(graph.const(float(x)))
-
-
-def _map(function: Callable[..., int], graph: Graph, *operands: Number) -> Tensor:
-    """Apply a function of expressions entry by entry, with broadcasting."""
-    tensors = torch.broadcast_tensors(*(_ids(graph, x) for x in operands))
-    columns = [x.reshape(-1).tolist() for x in tensors]
-    return _tensor([function(*xs) for xs in zip(*columns, strict=True)], tensors[0].shape)
-
-
-# -- entry by entry ------------------------------------------------------------------------------
-
-
-def _unary(op: str) -> Rule:
-    return lambda graph, x: _map(partial(graph.unary, op), graph, x)
-
-
-def _binary(op: str) -> Rule:
-    return lambda graph, x, y: _map(partial(graph.binary, op), graph, x, y)
-
-
-def add(graph: Graph, x: Number, y: Number, alpha: float = 1) -> Tensor:
-    """Expressions x + alpha * y."""
-    if alpha != 1:
-        y = mul(graph, alpha, y)
-    return _map(graph.add, graph, x, y)
-
-
-def sub(graph: Graph, x: Number, y: Number, alpha: float = 1) -> Tensor:
-    """Expressions x - alpha * y."""
-    return add(graph, x, -_ids(graph, y), alpha)
-
-
-def rsub(graph: Graph, x: Number, y: Number, alpha: float = 1) -> Tensor:
-    """Expressions y - alpha * x."""
-    return sub(graph, y, x, alpha)
-
-
-def mul(graph: Graph, x: Number, y: Number) -> Tensor:
-    """Expressions x * y."""
-    return _map(graph.mul, graph, x, y)
-
-
-def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) -> Tensor:
-    """Expressions x / y."""
-    if rounding_mode is not None:
-        raise FusedError(
-            f"torch.div(rounding_mode={rounding_mode!r}) has no derivative and no kernel.\n"
-            "Use a plain division."
-        )
-    return _map(graph.div, graph, x, y)
-
-
-def _logarithm(base: float) -> Rule:
-    return lambda graph, x: mul(graph, _map(partial(graph.unary, "log"), graph, x), 1 / log(base))
-
-
-def exp2(graph: Graph, x: Tensor) -> Tensor:
-    """Expressions 2 ** x."""
-    return _map(partial(graph.unary, "exp"), graph, mul(graph, x, log(2.0)))
-
-
-def hypot(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """Expressions sqrt(x * x + y * y)."""
-    return _map(graph.sqrt, graph, add(graph, mul(graph, x, x), mul(graph, y, y)))
-
-
-def rsqrt(graph: Graph, x: Tensor) -> Tensor:
-    """Expressions 1 / sqrt(x)."""
-    return _map(lambda k: graph.recip(graph.sqrt(k)), graph, x)
-
-
-def where(graph: Graph, condition: Tensor, x: Number, y: Number) -> Tensor:
-    """Expressions x where the condition holds, else y."""
-    return _map(graph.where, graph, condition, x, y)
-
-
-def masked_fill(graph: Graph, x: Tensor, mask: Tensor, value: Number) -> Tensor:
-    """Expressions x, but the value where the mask holds."""
-    return where(graph, mask, value, x)
-
-
-def clamp(graph: Graph, x: Tensor, low: Number | None = None, high: Number | None = None) -> Tensor:
-    """Expressions x bounded from below and above."""
-    bounded = x if low is None else _map(partial(graph.binary, "max"), graph, x, low)
-    return bounded if high is None else _map(partial(graph.binary, "min"), graph, bounded, high)
-
-
-def tanh_backward(graph: Graph, gradient: Tensor, y: Tensor) -> Tensor:
-    """Cotangent of a hyperbolic tangent y."""
-    return mul(graph, gradient, sub(graph, 1.0, mul(graph, y, y)))
-
-
-def logical_not(graph: Graph, x: Tensor) -> Tensor:
-    """1 where x is 0, else 0."""
-    return _map(lambda k: graph.binary("eq", k, 0), graph, x)
-
-
-def logical_and(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """1 where neither is 0, else 0."""
-    return _map(lambda k, m: graph.binary("ne", graph.mul(k, m), 0), graph, x, y)
-
-
-def logical_or(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """1 where not both are 0, else 0."""
-    return logical_not(graph, logical_and(graph, logical_not(graph, x), logical_not(graph, y)))
-
-
-def full_like(graph: Graph, x: Tensor, value: Number, **_: Any) -> Tensor:
-    """The value in every entry."""
-    return _ids(graph, value).expand(x.shape).clone()
-
-
-def new_full(graph: Graph, x: Tensor, size: Sequence[int], value: Number, **_: Any) -> Tensor:
-    """A new tensor filled with the value."""
-    return _ids(graph, value).expand(tuple(size)).clone()
-
-
-def constant_pad_nd(graph: Graph, x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """Padding by a constant."""
-    return torch.constant_pad_nd(x, list(pad), graph.const(float(value)))
-
-
-def _triangle(keep: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    """Half of a matrix. PyTorch's own wakes its threads, which costs a hundred times the work."""
-
-    def rule(graph: Graph, x: Tensor, diagonal: int = 0) -> Tensor:
-        rows, columns = (torch.arange(n) for n in x.shape[-2:])
-        return x * keep(columns - rows[:, None], torch.tensor(diagonal))
-
-    return rule
-
-
-def copy(graph: Graph, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """The source, broadcast to the shape of x."""
-    return source.expand(x.shape)
-
+from torchsko.fused.program import MOST_OPERATIONS, refuse_size
 
 # -- reductions ----------------------------------------------------------------------------------
 
@@ -183,7 +31,7 @@ def _reduced(
     rows = x.permute(*kept, *dims).flatten(len(kept)) if dims else x[..., None]
     shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
     flat = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1]).tolist()
-    return _tensor([fold(row) for row in flat], shape)
+    return tensor_of([fold(row) for row in flat], shape)
 
 
 def total(graph: Graph, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
@@ -232,7 +80,7 @@ def cumsum(graph: Graph, x: Tensor, dim: int, **_: Any) -> Tensor:
     flat = [
         k for row in rows.reshape(-1, rows.shape[-1]).tolist() for k in _running(graph.add, row)
     ]
-    return _tensor(flat, rows.shape).movedim(-1, dim)
+    return tensor_of(flat, rows.shape).movedim(-1, dim)
 
 
 # -- products ------------------------------------------------------------------------------------
@@ -240,6 +88,8 @@ def cumsum(graph: Graph, x: Tensor, dim: int, **_: Any) -> Tensor:
 
 def bmm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
     """Product of stacks of matrices; zeros cost nothing."""
+    if 2 * x.numel() * y.shape[-1] > MOST_OPERATIONS:  # zeros apart, before anyone waits for it
+        refuse_size(2 * int(((x != 0).sum(-2) * (y != 0).sum(-1)).sum()))
     add, mul = graph.add, graph.mul
     flat = []
     for rows, columns in zip(x.tolist(), y.mT.tolist(), strict=True):
@@ -252,7 +102,7 @@ def bmm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
                     if b:
                         entry = add(entry, mul(a, b))
                 flat.append(entry)
-    return _tensor(flat, (*x.shape[:-1], y.shape[-1]))
+    return tensor_of(flat, (*x.shape[:-1], y.shape[-1]))
 
 
 def mm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
@@ -297,7 +147,7 @@ def _accumulated(graph: Graph, x: Tensor, positions: Tensor, source: Tensor) -> 
     source = source.expand(positions.shape)
     for k, s in zip(positions.reshape(-1).tolist(), source.reshape(-1).tolist(), strict=True):
         flat[k] = graph.add(flat[k], s)
-    return _tensor(flat, x.shape)
+    return tensor_of(flat, x.shape)
 
 
 def _positions(x: Tensor) -> Tensor:
@@ -321,7 +171,7 @@ def scatter_add(graph: Graph, x: Tensor, dim: int, index: Tensor, source: Tensor
 
 def scatter(graph: Graph, x: Tensor, dim: int, index: Tensor, source: Number) -> Tensor:
     """Entries of x replaced at an index."""
-    ids = _ids(graph, source)
+    ids = ids_of(graph, source)
     return x.scatter(dim, index, ids if ids.ndim else ids.expand(index.shape))
 
 
@@ -345,43 +195,47 @@ _COMPARE = {op: op for op in "lt le gt ge eq ne".split()}
 _LOGIC = {
     f"{kind}_{name}": rule
     for kind in ("logical", "bitwise")
-    for name, rule in {"not": logical_not, "and": logical_and, "or": logical_or}.items()
+    for name, rule in {
+        "not": entries.logical_not,
+        "and": entries.logical_and,
+        "or": entries.logical_or,
+    }.items()
 }
 
 PREDICATES = frozenset([*_COMPARE, *_LOGIC])
 """Operations with a truth value as result."""
 
 RULES: dict[str, Rule] = {
-    **{name: _unary(op) for name, op in _UNARY.items()},
-    **{name: _binary(op) for name, op in (_BINARY | _COMPARE).items()},
+    **{name: entries.unary(op) for name, op in _UNARY.items()},
+    **{name: entries.binary(op) for name, op in (_BINARY | _COMPARE).items()},
     "neg": lambda graph, x: -x,
     "add": add,
     "sub": sub,
-    "rsub": rsub,
+    "rsub": entries.rsub,
     "mul": mul,
     "div": div,
-    "rsqrt": rsqrt,
-    "log2": _logarithm(2.0),
-    "log10": _logarithm(10.0),
-    "exp2": exp2,
-    "hypot": hypot,
-    "where": where,
-    "masked_fill": masked_fill,
-    "clamp": clamp,
-    "clamp_min": clamp,
-    "clamp_max": lambda graph, x, high: clamp(graph, x, None, high),
-    "relu": partial(clamp, low=0.0),
-    "tanh_backward": tanh_backward,
+    "rsqrt": entries.rsqrt,
+    "log2": entries.logarithm(2.0),
+    "log10": entries.logarithm(10.0),
+    "exp2": entries.exp2,
+    "hypot": entries.hypot,
+    "where": entries.where,
+    "masked_fill": entries.masked_fill,
+    "clamp": entries.clamp,
+    "clamp_min": entries.clamp,
+    "clamp_max": lambda graph, x, high: entries.clamp(graph, x, None, high),
+    "relu": partial(entries.clamp, low=0.0),
+    "tanh_backward": entries.tanh_backward,
     **_LOGIC,
-    "fill": full_like,
-    "full_like": full_like,
-    "ones_like": partial(full_like, value=1.0),
-    "new_full": new_full,
-    "new_ones": partial(new_full, value=1.0),
-    "constant_pad_nd": constant_pad_nd,
-    "copy": copy,
-    "triu": _triangle(torch.ge),
-    "tril": _triangle(torch.le),
+    "fill": entries.full_like,
+    "full_like": entries.full_like,
+    "ones_like": partial(entries.full_like, value=1.0),
+    "new_full": entries.new_full,
+    "new_ones": partial(entries.new_full, value=1.0),
+    "constant_pad_nd": entries.constant_pad_nd,
+    "copy": entries.copy,
+    "triu": entries.triangle(torch.ge),
+    "tril": entries.triangle(torch.le),
     "zero": lambda graph, x: torch.zeros_like(x),
     "sum": total,
     "mean": mean,

@@ -23,8 +23,9 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 
 from torchsko.errors import FusedError
+from torchsko.fused.entries import constants
 from torchsko.fused.graph import Graph
-from torchsko.fused.rules import PREDICATES, RULES, constants
+from torchsko.fused.rules import PREDICATES, RULES
 
 _MOVES = frozenset(
     """

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from torchsko.algebra.tree import unknown_name
 from torchsko.errors import FusedError, ShapeError
+from torchsko.fused.derivatives import Pullback, Tensors
 from torchsko.fused.program import Port
-from torchsko.fused.register import Around, FusedFunction, Pullback, Tensors
+from torchsko.fused.register import Around, FusedFunction
 from torchsko.fused.saved import digest, identity_of
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import dtype_advice

@@ -1,0 +1,173 @@
+"""Arithmetic of ATen operations on tensors of expressions, entry by entry.
+
+See `torchsko.fused.rules`, which has the table, for what a rule is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FusedError
+from torchsko.fused.graph import Graph
+
+Rule = Callable[..., Tensor]
+Number = Tensor | float
+
+
+def constants(graph: Graph, values: Tensor) -> Tensor:
+    """Expressions of a concrete tensor's entries, exactly."""
+    flat = values.detach().to(torch.float64).reshape(-1).tolist()
+    return tensor_of([graph.const(v) for v in flat], values.shape)
+
+
+def tensor_of(flat: list[int], shape: Sequence[int]) -> Tensor:
+    """A tensor of expressions from a flat list."""
+    return torch.tensor(flat, dtype=torch.int64).reshape(tuple(shape))
+
+
+def ids_of(graph: Graph, x: Number) -> Tensor:
+    """Expressions of a number or a tensor."""
+    return x if isinstance(x, Tensor) else torch.tensor(graph.const(float(x)))
+
+
+def by_entry(function: Callable[..., int], graph: Graph, *operands: Number) -> Tensor:
+    """Apply a function of expressions entry by entry, with broadcasting."""
+    tensors = torch.broadcast_tensors(*(ids_of(graph, x) for x in operands))
+    columns = [x.reshape(-1).tolist() for x in tensors]
+    return tensor_of([function(*xs) for xs in zip(*columns, strict=True)], tensors[0].shape)
+
+
+def unary(op: str) -> Rule:
+    """The rule of a function of one expression."""
+    return lambda graph, x: by_entry(partial(graph.unary, op), graph, x)
+
+
+def binary(op: str) -> Rule:
+    """The rule of a function of two expressions."""
+    return lambda graph, x, y: by_entry(partial(graph.binary, op), graph, x, y)
+
+
+def add(graph: Graph, x: Number, y: Number, alpha: float = 1) -> Tensor:
+    """Expressions x + alpha * y."""
+    if alpha != 1:
+        y = mul(graph, alpha, y)
+    return by_entry(graph.add, graph, x, y)
+
+
+def sub(graph: Graph, x: Number, y: Number, alpha: float = 1) -> Tensor:
+    """Expressions x - alpha * y."""
+    return add(graph, x, -ids_of(graph, y), alpha)
+
+
+def rsub(graph: Graph, x: Number, y: Number, alpha: float = 1) -> Tensor:
+    """Expressions y - alpha * x."""
+    return sub(graph, y, x, alpha)
+
+
+def mul(graph: Graph, x: Number, y: Number) -> Tensor:
+    """Expressions x * y."""
+    return by_entry(graph.mul, graph, x, y)
+
+
+def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) -> Tensor:
+    """Expressions x / y."""
+    if rounding_mode is not None:
+        raise FusedError(
+            f"torch.div(rounding_mode={rounding_mode!r}) has no derivative and no kernel.\n"
+            "Use a plain division."
+        )
+    return by_entry(graph.div, graph, x, y)
+
+
+def logarithm(base: float) -> Rule:
+    """The rule of a logarithm."""
+    return lambda graph, x: mul(
+        graph, by_entry(partial(graph.unary, "log"), graph, x), 1 / log(base)
+    )
+
+
+def exp2(graph: Graph, x: Tensor) -> Tensor:
+    """Expressions 2 ** x."""
+    return by_entry(partial(graph.unary, "exp"), graph, mul(graph, x, log(2.0)))
+
+
+def hypot(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
+    """Expressions sqrt(x * x + y * y)."""
+    return by_entry(graph.sqrt, graph, add(graph, mul(graph, x, x), mul(graph, y, y)))
+
+
+def rsqrt(graph: Graph, x: Tensor) -> Tensor:
+    """Expressions 1 / sqrt(x)."""
+    return by_entry(lambda k: graph.recip(graph.sqrt(k)), graph, x)
+
+
+def where(graph: Graph, condition: Tensor, x: Number, y: Number) -> Tensor:
+    """Expressions x where the condition holds, else y."""
+    return by_entry(graph.where, graph, condition, x, y)
+
+
+def masked_fill(graph: Graph, x: Tensor, mask: Tensor, value: Number) -> Tensor:
+    """Expressions x, but the value where the mask holds."""
+    return where(graph, mask, value, x)
+
+
+def clamp(graph: Graph, x: Tensor, low: Number | None = None, high: Number | None = None) -> Tensor:
+    """Expressions x bounded from below and above."""
+    bounded = x if low is None else by_entry(partial(graph.binary, "max"), graph, x, low)
+    return bounded if high is None else by_entry(partial(graph.binary, "min"), graph, bounded, high)
+
+
+def tanh_backward(graph: Graph, gradient: Tensor, y: Tensor) -> Tensor:
+    """Cotangent of a hyperbolic tangent y."""
+    return mul(graph, gradient, sub(graph, 1.0, mul(graph, y, y)))
+
+
+def logical_not(graph: Graph, x: Tensor) -> Tensor:
+    """1 where x is 0, else 0."""
+    return by_entry(lambda k: graph.binary("eq", k, 0), graph, x)
+
+
+def logical_and(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
+    """1 where neither is 0, else 0."""
+    return by_entry(lambda k, m: graph.binary("ne", graph.mul(k, m), 0), graph, x, y)
+
+
+def logical_or(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
+    """1 where not both are 0, else 0."""
+    return logical_not(graph, logical_and(graph, logical_not(graph, x), logical_not(graph, y)))
+
+
+def full_like(graph: Graph, x: Tensor, value: Number, **_: Any) -> Tensor:
+    """The value in every entry."""
+    return ids_of(graph, value).expand(x.shape).clone()
+
+
+def new_full(graph: Graph, x: Tensor, size: Sequence[int], value: Number, **_: Any) -> Tensor:
+    """A new tensor filled with the value."""
+    return ids_of(graph, value).expand(tuple(size)).clone()
+
+
+def constant_pad_nd(graph: Graph, x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """Padding by a constant."""
+    return torch.constant_pad_nd(x, list(pad), graph.const(float(value)))
+
+
+def triangle(keep: Callable[[Tensor, Tensor], Tensor]) -> Rule:
+    """Half of a matrix. PyTorch's own wakes its threads, which costs a hundred times the work."""
+
+    def rule(graph: Graph, x: Tensor, diagonal: int = 0) -> Tensor:
+        rows, columns = (torch.arange(n) for n in x.shape[-2:])
+        return x * keep(columns - rows[:, None], torch.tensor(diagonal))
+
+    return rule
+
+
+def copy(graph: Graph, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """The source, broadcast to the shape of x."""
+    return source.expand(x.shape)
