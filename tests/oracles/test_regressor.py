@@ -7,7 +7,13 @@ import torchsko as ts
 
 pin = pytest.importorskip("pinocchio")
 
-from pinocchio_bridge import Robot, robot_files, worst_error  # noqa: E402
+from pinocchio_bridge import (  # noqa: E402
+    FLOATING_ONLY,
+    NOT_COVERED,
+    Robot,
+    robot_files,
+    worst_error,
+)
 
 CASES = [
     ("panda_description/urdf/panda.urdf", False),
@@ -27,18 +33,33 @@ def in_our_order(both: Robot, x: torch.Tensor, dim: int) -> torch.Tensor:
     return x.index_select(dim, torch.tensor(places))
 
 
-@robots
-def test_regressor(name, floating):
-    both = Robot.load(robot_files()[name], floating)
-    q, qd, qdd, _ = both.states(16)
+def of_pinocchio(both: Robot, *states: torch.Tensor) -> torch.Tensor:
+    """Pinocchio's regressor at every state, in our order, `[batch, num_dof, num_bodies, 10]`."""
 
     def transposed(*args):
         return pin.computeJointTorqueRegressor(*args).T
 
-    theirs = both.map(transposed, q, qd, qdd).mT.unflatten(-1, (both.mech.num_bodies, 10))
-    theirs = in_our_order(both, theirs, -2)
-    assert worst_error(ts.torque_regressor(both.mech, q, qd, qdd), theirs) < 1e-12
-    assert worst_error(ts.fuse(both.mech).torque_regressor(q, qd, qdd), theirs) < 1e-12
+    columns = both.map(transposed, *states).mT.unflatten(-1, (both.mech.num_bodies, 10))
+    return in_our_order(both, columns, -2)
+
+
+@robots
+def test_regressor(name, floating):
+    both = Robot.load(robot_files()[name], floating)
+    *states, _ = both.states(16)
+    theirs = of_pinocchio(both, *states)
+    assert worst_error(ts.torque_regressor(both.mech, *states), theirs) < 1e-12
+    assert worst_error(ts.fuse(both.mech).torque_regressor(*states), theirs) < 1e-12
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("name", [name for name in robot_files() if name not in NOT_COVERED])
+def test_regressor_of_every_robot(name, floating):
+    both = Robot.load(robot_files()[name], floating or name in FLOATING_ONLY)
+    *states, _ = both.states(4)
+    theirs = of_pinocchio(both, *states)
+    assert worst_error(ts.torque_regressor(both.mech, *states), theirs) < 1e-12
 
 
 @robots
