@@ -190,3 +190,22 @@ def test_a_planar_joint_moves_in_the_frames_own_x_and_y_unless_told_otherwise():
     assert_close(p[0], torch.tensor([1.0, 2.0, 0.0], dtype=q.dtype))
     turned = torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]], dtype=q.dtype)
     assert_close(R[0], turned)
+
+
+@given(seeds)
+def test_a_planar_joint_of_a_urdf_file_slides_in_the_plane_normal_to_its_axis(seed):
+    g = torch.Generator().manual_seed(seed)
+    axis = torch.nn.functional.normalize(torch.randn(3, generator=g, dtype=torch.float64), dim=-1)
+    text = f"""<robot name="r"><link name="a"/><link name="b"><inertial><mass value="2"/>
+      <inertia ixx="1" ixy="0" ixz="0" iyy="2" iyz="0" izz="2.5"/></inertial></link>
+      <joint name="j" type="planar"><parent link="a"/><child link="b"/>
+      <axis xyz="{" ".join(map(repr, axis.tolist()))}"/><limit velocity="2" effort="3"/></joint></robot>"""
+    mech = ts.load(text)
+    assert mech.joint_kinds == ("planar",) and not mech.unused
+    q, _ = mech.random_state(5, generator=g)
+    R, p = ts.forward_kinematics(mech, q)
+    assert_close(R[:, 0] @ axis, axis.expand(5, 3), **close)
+    assert_close(p[:, 0] @ axis, torch.zeros(5, dtype=q.dtype), **close)
+    assert_close(p[:, 0].norm(dim=-1), q[:, :2].norm(dim=-1), **close)
+    trace_ = R[:, 0].diagonal(dim1=-2, dim2=-1).sum(-1)
+    assert_close(trace_, 1 + 2 * q[:, 2].cos(), **close)
