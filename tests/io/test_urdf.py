@@ -232,7 +232,7 @@ FULL = {"ixx": "1", "ixy": "0", "ixz": "0", "iyy": "2", "iyz": "0", "izz": "2.5"
         (robot(joint() + joint()), "2 joints are named 'j'"),
         (robot(joint().replace('name="j"', "")), "'name' of <joint>"),
         (robot(joint().replace(' type="revolute"', "")), "joint 'j': attribute 'type'"),
-        (robot(joint(kind="planar")), "joint 'j'"),
+        (robot(joint(kind="helical")), "joint 'j'"),
         (robot(joint(kind="hinge")), "'hinge'"),
         (
             robot(joint().replace('<parent link="a"/>', "")),

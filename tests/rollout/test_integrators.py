@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 from newton import kinetic_energy, momentum, potential_energy
-from strategies import KINDS, random_mechanism
+from strategies import KINDS, MORE_KINDS, random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
@@ -13,7 +13,7 @@ from torchsko.rollout.integrators import INTEGRATORS, RungeKutta
 
 
 def robot(kinds=KINDS, passive=True, gravity=True):
-    parents = [-1, 0, 0, 1][: len(kinds)]
+    parents = [-1, 0, 0, 1, 0, 4][: len(kinds)]
     mech = random_mechanism(list(kinds), parents, seed=5, passive=passive)
     smooth = mech.replace(friction=torch.zeros_like(mech.friction))
     return smooth if gravity else smooth.replace(gravity=torch.zeros_like(mech.gravity))
@@ -55,7 +55,10 @@ def observed_order(kinds, method, steps):
 MIDPOINT = RungeKutta(rows=((0.5,),), weights=(0.0, 1.0))
 
 
-@pytest.mark.parametrize("kinds", [KINDS, ("revolute", "prismatic"), ("spherical",), ("free",)])
+@pytest.mark.parametrize(
+    "kinds",
+    [KINDS, ("revolute", "prismatic"), ("spherical",), ("free",), *((k,) for k in MORE_KINDS)],
+)
 @pytest.mark.parametrize(
     ("method", "order", "steps"),
     [("semi_implicit_euler", 1, 10), (MIDPOINT, 2, 8), ("rk4", 4, 3)],

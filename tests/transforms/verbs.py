@@ -12,7 +12,7 @@ from torch import Tensor
 
 import torchsko as ts
 
-KINEMATIC = ("joint_rotation", "joint_position", "axis")
+KINEMATIC = ("joint_rotation", "joint_position", "axis", "joint_parameters")
 FRAMES = ("frame_rotation", "frame_position")
 INERTIAL = ("mass", "com", "inertia")
 PASSIVE = ("damping", "friction", "stiffness", "spring_reference")
@@ -171,7 +171,10 @@ def mixed_tree(*, armature: bool = False, aligned: bool = False) -> ts.Mechanism
         aligned: turn every axis to the z axis of its joint frame.
     """
     kinds = ["revolute", "prismatic", "spherical", "free", "fixed", "fixed"]
-    mech = random_mechanism(kinds, [-1, 0, 1, 0, 1, -1], seed=3, armature=armature)
+    parents = [-1, 0, 1, 0, 1, -1]
+    if not aligned:  # kinds whose H depends on the configuration, and with parameters of their own
+        kinds, parents = [*kinds, "universal", "helical"], [*parents, 1, 0]
+    mech = random_mechanism(kinds, parents, seed=3, armature=armature)
     g = torch.Generator().manual_seed(4)
     reference, _ = mech.random_state(generator=g)
     stiffness = torch.rand(mech.num_dof, generator=g, dtype=torch.float64)

@@ -32,7 +32,7 @@ JOINT_FIELDS = {
 }
 """Fields of one joint: as written in a target, and the mechanism's field."""
 
-VECTORS = ("damping", "friction", "armature", "stiffness", "gravity")
+VECTORS = ("damping", "friction", "armature", "stiffness", "gravity", "joint_parameters")
 """Fields whose entries are numbers, several to a joint: a target is a slice of them."""
 
 NEVER_NEGATIVE = ("mass", "damping", "friction", "armature")
@@ -179,6 +179,9 @@ def _find_field(mech: Mechanism, name: str) -> Target:
         if field in VECTORS:
             return Target(name, (JOINT_FIELDS[field],), place.start, place.stop - place.start)
         return Target(name, (JOINT_FIELDS[field],), mech.joint_index(owner), 1)
+    if owner in mech.joint_names and field in _own_fields(mech, owner):
+        place = mech.parameter_slice(owner, field)
+        return Target(name, ("joint_parameters",), place.start, place.stop - place.start)
     if owner in mech.body_names and field == "inertia":
         raise MechanismError(
             f"{name!r} cannot be learned by itself.\n"
@@ -188,10 +191,17 @@ def _find_field(mech: Mechanism, name: str) -> Target:
     raise MechanismError(unknown_name("learnable parameter", name, _near(mech, owner)))
 
 
+def _own_fields(mech: Mechanism, joint: str) -> tuple[str, ...]:
+    """What a kind of joint has besides, such as a pitch; directions would not stay unit vectors."""
+    kind = mech.joints.kinds[mech.joint_index(joint)]
+    return tuple(parameter.name for parameter in kind.parameters if not parameter.unit)
+
+
 def _near(mech: Mechanism, owner: str) -> tuple[str, ...]:
     """Everything that can be learned; the targets of a body or joint that exists come first."""
     bodies = [f"{body}.{f}" for body in mech.body_names for f in BODY_FIELDS]
     joints = [f"{joint}.{f}" for joint in mech.joint_names for f in JOINT_FIELDS]
+    joints += [f"{joint}.{f}" for joint in mech.joint_names for f in _own_fields(mech, joint)]
     every = [*mech.body_names, *bodies, *joints, "gravity"]
     own = [name for name in every if owner and name.startswith(f"{owner}.")]
     return tuple(dict.fromkeys([*own, *every]))

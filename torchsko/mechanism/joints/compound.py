@@ -86,7 +86,7 @@ class Compound(JointType):
             coordinates=names,
             rates=names,
             usual_speed=tuple(math.pi if turn else 1.0 for turn in turns),
-            parameters=(Parameter("axes", (n, 3)), Parameter("points", (n, 3))),
+            parameters=(Parameter("axes", (n, 3), unit=True), Parameter("points", (n, 3))),
             turns=turns,
         )
 

@@ -40,10 +40,12 @@ class Parameter:
     Attributes:
         name: as the builder takes it.
         shape: for one joint.
+        unit: whether they are directions, which stay unit vectors: learned by no plain number.
     """
 
     name: str
     shape: tuple[int, ...] = ()
+    unit: bool = False
 
     @property
     def size(self) -> int:

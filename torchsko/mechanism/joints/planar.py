@@ -33,7 +33,7 @@ class Planar(JointType):
     coordinates: tuple[str, ...] = ("x", "y", "angle")
     rates: tuple[str, ...] = ("x", "y", "angle")
     usual_speed: tuple[float, ...] = (1.0, 1.0, math.pi)
-    parameters: tuple[Parameter, ...] = (Parameter("direction", (3,)),)
+    parameters: tuple[Parameter, ...] = (Parameter("direction", (3,), unit=True),)
     has_axis: bool = True
     unit_rows: bool = False
     one_axis: bool = True

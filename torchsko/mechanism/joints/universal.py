@@ -32,7 +32,7 @@ class Universal(JointType):
     coordinates: tuple[str, ...] = ("angle", "second_angle")
     rates: tuple[str, ...] = ("angle", "second_angle")
     usual_speed: tuple[float, ...] = (math.pi,) * 2
-    parameters: tuple[Parameter, ...] = (Parameter("second_axis", (3,)),)
+    parameters: tuple[Parameter, ...] = (Parameter("second_axis", (3,), unit=True),)
     has_axis: bool = True
     unit_rows: bool = False
 

@@ -1,0 +1,134 @@
+"""A user's own kind of joint works in every verb, rollout, learning layer and kernel."""
+
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from newton import along, kinetic_energy, potential_energy
+from torch.func import jacrev, jvp
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.mechanism.joints.registry import JOINT_TYPES
+
+sys.path.insert(0, str(Path(__file__).parent))
+from own_joint import Crank
+
+
+@pytest.fixture(scope="module")
+def mech():
+    ts.register_joint(Crank())
+    turned = [[0.8, -0.6, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]]
+    builder = ts.MechanismBuilder("press")
+    for name in ("wheel", "ram", "tool"):
+        builder.link(name, mass=2.0, com=(0.1, 0.2, 0.3),
+                     inertia=[[0.2, 0.01, 0], [0.01, 0.3, 0], [0, 0, 0.25]])  # fmt: skip
+    builder.joint("hinge", "revolute", child="wheel", axis=(0, 1, 0), damping=0.1)
+    builder.joint("crank", "crank", child="ram", parent="wheel", axis=(1, 2, 0), radius=0.7,
+                  rotation=turned, position=(0.2, 0, 0.1), damping=0.2, stiffness=3.0)  # fmt: skip
+    builder.joint("ball", "spherical", child="tool", parent="ram", position=(0, 0, 0.4))
+    yield builder.build()
+    JOINT_TYPES.pop("crank")
+
+
+@pytest.fixture(scope="module")
+def state(mech):
+    g = torch.Generator().manual_seed(0)
+    q, qd = mech.random_state(4, generator=g)
+    return q, qd, torch.randn(4, mech.num_dof, generator=g, dtype=q.dtype)
+
+
+def test_its_equations_of_motion_are_those_of_mechanics(mech, state):
+    q, qd, qdd = state
+    energy = (qd[..., None, :] @ ts.mass_matrix(mech, q) @ qd[..., None])[..., 0, 0] / 2
+    assert_close(energy, kinetic_energy(mech, q, qd))
+    tau = ts.inverse_dynamics(mech, q, qd, qdd)
+    for method in ("composite", "parallel"):
+        assert_close(ts.inverse_dynamics(mech, q, qd, qdd, method=method), tau)
+    for method in ("articulated", "composite", "scan"):
+        assert_close(ts.forward_dynamics(mech, q, qd, tau, method=method), qdd)
+    still = torch.zeros_like(qd[0])
+    gradient = jacrev(lambda s: potential_energy(mech, ts.integrate(mech, q[0], s)))(still)
+    assert_close(ts.bias_force(mech, q[0], still), gradient)
+
+    def total(t):
+        at, rate = ts.integrate(mech, q[0], qd[0] * t), qd[0] + qdd[0] * t
+        return kinetic_energy(mech, at, rate) + potential_energy(mech, at)
+
+    zero = torch.zeros((), dtype=q.dtype)
+    power = jvp(total, (zero,), (torch.ones_like(zero),))[1]
+    assert_close(power, (qd[0] * (tau[0] - mech.damping * qd[0])).sum())
+
+
+def test_its_jacobian_is_the_derivative_of_its_pose(mech, state):
+    q, qd, _ = (x[0] for x in state)
+    pose = ts.frame_pose(mech, q, mech.frame_names)
+    speed = along(mech, q, qd, lambda q: ts.frame_pose(mech, q, mech.frame_names).position)
+    J = ts.frame_jacobian(mech, q, mech.frame_names)
+    v = (J @ qd[..., None])[..., 3:, :]
+    assert_close((pose.rotation @ v)[..., 0], speed)
+
+
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4", "newmark"])
+def test_it_rolls_out(mech, state, method):
+    q, qd = state[0][0], state[1][0]
+    free = mech.replace(damping=torch.zeros_like(mech.damping))
+    qs, qds = ts.rollout(free, q, qd, steps=100, dt=1e-3, method=method)
+    before, after = (
+        kinetic_energy(free, qs[k], qds[k]) + potential_energy(free, qs[k]) for k in (0, -1)
+    )
+    tolerance = {"semi_implicit_euler": 2e-2, "rk4": 1e-8, "newmark": 1e-4}[method]
+    assert (after - before).abs() <= tolerance * before.abs().clamp(min=1)
+    assert (qs[-1] - q).abs().max() > 0.05
+
+
+def test_it_is_in_the_learning_layer_and_its_parameters_have_gradients(mech, state):
+    q, qd, tau = state
+    learned = {"ram": ts.learn.InertiaLogCholesky(), "crank.radius": ts.learn.Positive()}
+    layer = ts.Dynamics(mech, learned)
+    loss = layer(q, qd, tau).square().sum()
+    loss.backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in layer.parameters())
+    assert "crank/radius" in str(list(layer.state_dict()))
+
+    def accel(radius):
+        return ts.forward_dynamics(mech.replace(joint_parameters=radius), q, qd, tau)
+
+    assert torch.autograd.gradcheck(accel, (mech.joint_parameters.clone().requires_grad_(),))
+    batched = mech.joint_parameters * torch.linspace(1, 2, 4, dtype=q.dtype)[:, None]
+    each = [
+        ts.forward_dynamics(mech.replace(joint_parameters=p), a, b, c)
+        for p, a, b, c in zip(batched, q, qd, tau, strict=True)
+    ]
+    assert_close(accel(batched), torch.stack(each))
+
+
+def test_it_is_in_kernels(mech, state):
+    q, qd, tau = state
+    fast = ts.fuse(mech, inputs=("joint_parameters",))
+    assert_close(fast.forward_dynamics(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
+    longer = mech.replace(joint_parameters=1.3 * mech.joint_parameters)
+    moved = fast.replace(joint_parameters=1.3 * mech.joint_parameters)
+    assert_close(moved.forward_dynamics(q, qd, tau), ts.forward_dynamics(longer, q, qd, tau))
+
+
+def test_it_survives_pickling_where_it_is_not_registered(mech, state):
+    q, qd, tau = state
+    again = pickle.loads(pickle.dumps(mech))
+    assert_close(ts.forward_dynamics(again, q, qd, tau), ts.forward_dynamics(mech, q, qd, tau))
+
+
+def test_a_kind_that_nobody_registered_is_an_error_by_name():
+    builder = ts.MechanismBuilder().link("a", mass=1.0)
+    with pytest.raises(ts.MechanismError, match="'crankshaft'"):
+        builder.joint("j", "crankshaft", child="a")
+
+
+def test_a_name_is_taken_once():
+    class Other(Crank):
+        pass
+
+    with pytest.raises(ts.MechanismError, match="'revolute' already"):
+        ts.register_joint(Other(name="revolute"))
