@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import torch
+from hypothesis import settings
 from torch import Tensor
 
 import torchsko as ts
@@ -16,6 +17,8 @@ from torchsko.algebra.model import SKOModel
 from torchsko.algebra.tree import Tree
 
 BATCHES = ((), (1,), (2, 3))
+many = settings(max_examples=4 * settings().max_examples)
+"""For tests without tensors, whose examples cost next to nothing: four times those of the profile."""
 
 
 @st.composite

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 import torchsko as ts
-from tests.strategies import trees
+from tests.strategies import many, trees
 from torchsko.algebra.digraph import path_induced_subgraph
 from torchsko.algebra.subgraph import path_induced_nodes
 
@@ -46,6 +46,7 @@ def cycles(edges):
 
 
 @pytest.mark.shows(PART_I, "Corollary 3.1", path_induced_subgraph)
+@many
 @given(digraphs_with_nodes())
 def test_corollary_3_1_a_cycle_with_an_edge_inside_is_inside_whole(case):
     edges, nodes = case
@@ -55,6 +56,7 @@ def test_corollary_3_1_a_cycle_with_an_edge_inside_is_inside_whole(case):
 
 
 @pytest.mark.shows(PART_I, "Corollary 3.1", path_induced_subgraph)
+@many
 @given(digraphs_with_nodes())
 def test_corollary_3_1_every_path_between_two_nodes_inside_is_inside(case):
     edges, nodes = case
@@ -67,6 +69,7 @@ def test_corollary_3_1_every_path_between_two_nodes_inside_is_inside(case):
 
 
 @pytest.mark.shows(PART_I, "section 3", path_induced_subgraph)
+@many
 @given(digraphs_with_nodes(max_nodes=4))
 def test_it_is_the_smallest_set_that_no_walk_between_its_nodes_leaves(case):
     edges, nodes = case
@@ -83,6 +86,7 @@ def test_it_is_the_smallest_set_that_no_walk_between_its_nodes_leaves(case):
     assert set(path_induced_subgraph(edges, nodes)[0]) == next(filter(holds, larger))
 
 
+@many
 @given(trees(8, forests=False), st.data())
 def test_on_a_tree_it_is_the_tree_s(tree, data):
     if tree.num_nodes > 1:

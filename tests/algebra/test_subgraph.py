@@ -7,7 +7,7 @@ from itertools import combinations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from strategies import trees
+from strategies import many, trees
 
 import torchsko as ts
 from torchsko.algebra.subgraph import (
@@ -55,6 +55,7 @@ def supersets(tree: ts.Tree, nodes: tuple[int, ...]):
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "section 3", induced_subgraph)
+@many
 @given(trees_with_nodes())
 def test_induced_subgraph_has_the_edges_between_its_nodes_and_no_others(case):
     tree, nodes = case
@@ -70,6 +71,7 @@ def test_induced_subgraph_has_the_edges_between_its_nodes_and_no_others(case):
 @pytest.mark.shows(
     "Jain 2011, Transformations Part I", "section 3", path_induced_nodes, is_path_induced
 )
+@many
 @given(trees_with_nodes(max_nodes=8))
 def test_path_induced_set_is_the_smallest_superset_with_its_paths(case):
     tree, nodes = case
@@ -79,6 +81,7 @@ def test_path_induced_set_is_the_smallest_superset_with_its_paths(case):
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 1", split_nodes)
+@many
 @given(trees_with_nodes())
 def test_lemma_1_a_path_induced_set_splits_a_tree_into_path_induced_parts(case):
     tree, nodes = case
@@ -95,6 +98,7 @@ def test_lemma_1_a_path_induced_set_splits_a_tree_into_path_induced_parts(case):
     "Jain 2011, Transformations Part I", "Assumption 1 and Lemma 4", aggregation_obstacle
 )
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 5", contract)
+@many
 @given(trees_with_nodes())
 def test_lemmas_4_and_5_a_set_contracts_to_a_tree_just_when_it_meets_the_condition(case):
     tree, nodes = case
@@ -115,6 +119,7 @@ def test_a_path_induced_set_need_not_contract_to_a_tree():
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 6", aggregation_subgraph)
+@many
 @given(trees_with_nodes(max_nodes=8))
 def test_lemma_6_aggregation_subgraph_is_the_smallest_superset_that_contracts(case):
     tree, nodes = case
@@ -130,6 +135,7 @@ def test_aggregation_subgraph_of_one_node_is_that_node():
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 3", contract)
+@many
 @given(trees_with_nodes())
 def test_lemma_3_contraction_takes_away_every_edge_between_members_and_no_other(case):
     tree, nodes = case
@@ -141,6 +147,7 @@ def test_lemma_3_contraction_takes_away_every_edge_between_members_and_no_other(
     assert {(name[p], name[k]) for k, p in enumerate(small.parent)} == left
 
 
+@many
 @given(trees_with_nodes())
 def test_contraction_keeps_who_is_above_whom(case):
     tree, nodes = case
@@ -156,6 +163,7 @@ def test_contraction_keeps_who_is_above_whom(case):
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 5", coarse_tree)
+@many
 @given(trees(12))
 def test_lemma_5_segments_contract_at_once_as_they_do_one_by_one(tree):
     groups = segment_groups(tree)

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 from hypothesis import given
-from strategies import trees
+from strategies import many, trees
 
 from torchsko.algebra.tree import Tree
 from torchsko.errors import TreeError
@@ -22,6 +22,7 @@ def reach(tree: Tree) -> torch.Tensor:
     return sum(torch.linalg.matrix_power(step, i) for i in range(1, n + 1)) > 0
 
 
+@many
 @given(trees())
 def test_levels_partition_the_nodes_by_depth(tree):
     depth = reach(tree).sum(0).tolist()
@@ -32,6 +33,7 @@ def test_levels_partition_the_nodes_by_depth(tree):
     assert tree.num_levels == len(tree.levels) == max(depth) + 1
 
 
+@many
 @given(trees())
 def test_breadth_first_order_keeps_siblings_side_by_side(tree):
     parents = [tree.parent[k] for k in tree.order]
@@ -39,6 +41,7 @@ def test_breadth_first_order_keeps_siblings_side_by_side(tree):
     assert len(runs) == len(set(runs))
 
 
+@many
 @given(trees())
 def test_children_bases_and_tips_follow_from_the_parents(tree):
     nodes = range(tree.num_nodes)
@@ -49,6 +52,7 @@ def test_children_bases_and_tips_follow_from_the_parents(tree):
     assert tree.tips == tuple(k for k in nodes if k not in tree.parent)
 
 
+@many
 @given(trees())
 def test_ancestors_descendants_and_related_nodes_are_reachability(tree):
     above, nodes = reach(tree), range(tree.num_nodes)
@@ -62,6 +66,7 @@ def test_ancestors_descendants_and_related_nodes_are_reachability(tree):
             assert tree.related(i, j) == (i == j or bool(above[i, j] or above[j, i]))
 
 
+@many
 @given(trees())
 def test_closest_common_ancestor_is_the_deepest_node_at_or_above_both(tree):
     nodes = range(tree.num_nodes)
@@ -73,6 +78,7 @@ def test_closest_common_ancestor_is_the_deepest_node_at_or_above_both(tree):
             assert tree.closest_common_ancestor(i, j) == deepest
 
 
+@many
 @given(trees())
 def test_path_climbs_edge_by_edge_from_a_node_to_its_ancestor(tree):
     for i in range(tree.num_nodes):
@@ -85,6 +91,7 @@ def test_path_climbs_edge_by_edge_from_a_node_to_its_ancestor(tree):
             assert all(tree.parent[low] == up for low, up in itertools.pairwise(path))
 
 
+@many
 @given(trees())
 def test_segments_partition_the_nodes_into_maximal_serial_chains(tree):
     assert sorted(k for run in tree.segments for k in run) == list(range(tree.num_nodes))
@@ -96,6 +103,7 @@ def test_segments_partition_the_nodes_into_maximal_serial_chains(tree):
         assert above < 0 or len(tree.children[above]) != 1
 
 
+@many
 @given(trees())
 def test_nilpotency_is_the_smallest_power_that_annuls_the_adjacency_matrix(tree):
     n = tree.num_nodes
@@ -108,6 +116,7 @@ def test_nilpotency_is_the_smallest_power_that_annuls_the_adjacency_matrix(tree)
     assert torch.linalg.matrix_power(step, power - 1).any()
 
 
+@many
 @given(trees())
 def test_trees_are_equal_and_hash_alike_exactly_when_parents_and_names_are(tree):
     same = Tree.from_parents(list(tree.parent))
@@ -116,6 +125,7 @@ def test_trees_are_equal_and_hash_alike_exactly_when_parents_and_names_are(tree)
     assert other != tree
 
 
+@many
 @given(trees())
 def test_parents_names_and_edges_describe_the_same_tree(tree):
     name = tree.names
