@@ -2,8 +2,8 @@ r"""Integrators: how a state moves over one time step, on the manifold of config
 
 A step is a function of (mech, accelerate, t, q, qd, dt) that returns the next q and qd, where
 ``accelerate(mech, t, q, qd)`` gives qdd: of the mechanism given, which a step may have changed (implicit
-damping is an armature more). `INTEGRATORS` lists them by name. Configurations move on their manifold, never
-by addition, so quaternions stay unit quaternions.
+damping is an armature more). dt is a number, or a tensor `[*batch, 1]`. `INTEGRATORS` lists them by name.
+Configurations move on their manifold, never by addition, so quaternions stay unit quaternions.
 
 Only `SemiImplicitEuler` takes damping and dry friction implicitly. In the others they are forces like any
 other: damping that is stiff for the step (h B above about twice the inertia it acts on) blows up.
@@ -34,8 +34,6 @@ from torchsko.mechanism.joints.configuration import advance, bracket, integrate,
 from torchsko.mechanism.mechanism import Mechanism
 
 State = tuple[Tensor, Tensor]
-Time = float | Tensor
-"""Time step [s]: a number, or `[*batch, 1]` for one in every sample."""
 
 
 class Accelerate(Protocol):
@@ -48,7 +46,7 @@ class Accelerate(Protocol):
         ...
 
 
-Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, Time], State]
+Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class SemiImplicitEuler:
     creep: float = 1e-4
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: Time
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
         if not mech.has_losses:
@@ -107,7 +105,7 @@ class RungeKutta:
     weights: tuple[float, ...]
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: Time
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state; order at most 4 where a joint is spherical or free."""
         rates: list[State] = [(qd, accelerate(mech, t, q, qd))]
@@ -120,7 +118,7 @@ class RungeKutta:
         return integrate(mech, q, u), qd + change
 
 
-def _combine(coefficients: tuple[float, ...], rates: list[State], dt: Time) -> State:
+def _combine(coefficients: tuple[float, ...], rates: list[State], dt: float) -> State:
     used = [(dt * c, rate) for c, rate in zip(coefficients, rates, strict=True) if c]
     u = torch.stack([c * rate[0] for c, rate in used]).sum(0)
     return u, torch.stack([c * rate[1] for c, rate in used]).sum(0)
@@ -158,7 +156,7 @@ class NewmarkBeta:
     corrections: int = 3
 
     def __call__(
-        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: Time
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
         before = after = accelerate(mech, t, q, qd)
@@ -168,7 +166,7 @@ class NewmarkBeta:
             moved = self._move(mech, q, qd, before, after, dt)
         return moved
 
-    def rates(self, u: Tensor, qd: Tensor, qdd: Tensor, dt: Time) -> State:
+    def rates(self, u: Tensor, qd: Tensor, qdd: Tensor, dt: float) -> State:
         """Velocity and acceleration at the end of a step from its displacement.
 
         Args:
@@ -187,7 +185,7 @@ class NewmarkBeta:
         return qd + dt * ((1 - self.delta) * qdd + self.delta * after), after
 
     def _move(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, before: Tensor, after: Tensor, dt: Time
+        self, mech: Mechanism, q: Tensor, qd: Tensor, before: Tensor, after: Tensor, dt: float
     ) -> State:
         u = dt * qd + dt**2 * ((0.5 - self.beta) * before + self.beta * after)
         v = qd + dt * ((1 - self.delta) * before + self.delta * after)
