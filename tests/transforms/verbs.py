@@ -11,6 +11,7 @@ from strategies import random_mechanism
 from torch import Tensor
 
 import torchsko as ts
+from torchsko.mechanism.verb import as_mechanism
 
 KINEMATIC = ("joint_rotation", "joint_position", "axis", "joint_parameters")
 FRAMES = ("frame_rotation", "frame_position")
@@ -70,16 +71,17 @@ def _factor(mech: ts.Mechanism, q: Tensor) -> ts.Innovations:
 
 
 def _frames(mech: ts.Mechanism) -> tuple[str, ...]:
-    return mech.frame_names
+    return as_mechanism(mech).frame_names
 
 
 def _reachable(mech: ts.Mechanism) -> list[str]:
     """The frame of a body that a free joint carries: it can accelerate in every direction."""
+    mech = as_mechanism(mech)
     return [mech.body_names[mech.joint_kinds.index("free")]]
 
 
 def _hybrid(mech: ts.Mechanism, **states: Tensor) -> tuple[Tensor, ...]:
-    return ts.hybrid_dynamics(mech, prescribed=mech.joint_names[::2], **states)
+    return ts.hybrid_dynamics(mech, prescribed=as_mechanism(mech).joint_names[::2], **states)
 
 
 VERBS = (
@@ -124,7 +126,7 @@ VERBS = (
         "operational_space_compliance",
         ("q",),
         (*SYSTEM, *FRAMES),
-        lambda mech, q: ts.operational_space_compliance(mech, q, mech.frame_names[-2:]),
+        lambda mech, q: ts.operational_space_compliance(mech, q, _frames(mech)[-2:]),
     ),
     Verb(
         "operational_space_inertia",

@@ -55,7 +55,7 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
     good = qs.isfinite().all(-1) & qds.isfinite().all(-1)
     if bool(good.all()):
         return None
-    step = int((~good).flatten(0, -2).any(0).nonzero()[0])
+    step = int((~good).reshape(-1, good.shape[-1]).any(0).nonzero()[0])
     sample = tuple((~good[..., step]).nonzero()[0].tolist())
     q, qd = qs[*sample, step], qds[*sample, step]
     joint = next(

@@ -1,0 +1,221 @@
+"""Whatever takes a mechanism takes a layer and a fused one, and tells what only wraps them."""
+
+import inspect
+
+import pytest
+import torch
+from verbs import VERBS, inputs, mixed_tree
+
+import torchsko as ts
+from torchsko.fused.mechanism import FusedMechanism
+from torchsko.fused.register import FusedFunction
+from torchsko.mechanism.verb import as_mechanism, kernels_of
+
+
+class Handle:
+    """An object of one's own that gives a mechanism."""
+
+    def __init__(self, mech):
+        self._mech = mech
+
+    def mechanism(self):
+        return self._mech
+
+
+def public_functions_of_mechanisms():
+    """Names of what `torchsko` exports whose first argument is called mech."""
+    for name, fn in vars(ts).items():
+        if inspect.isfunction(fn) and next(iter(inspect.signature(fn).parameters), "") == "mech":
+            yield name
+
+
+def call(verb, mech, states):
+    result = verb.call(mech, **states)
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_layers_and_objects_that_give_a_mechanism_are_as_good_as_one(verb):
+    mech = mixed_tree()
+    given = inputs(mech, verb, (2,))
+    states = {name: given[name] for name in verb.states}
+    expected = call(verb, mech, states)
+    for other in (ts.Dynamics(mech), Handle(mech)):
+        torch.testing.assert_close(call(verb, other, states), expected, rtol=0, atol=0)
+
+
+def test_the_table_of_verbs_has_every_public_function_of_mechanisms():
+    covered = {verb.name.split(".")[0] for verb in VERBS}
+    elsewhere = {"checked", "inertial_parameters", "rollout", "first_nonfinite"}
+    assert set(public_functions_of_mechanisms()) == (covered | elsewhere) - {"innovations"}
+
+
+def test_functions_without_a_state_and_rollouts_take_layers_too():
+    mech = mixed_tree()
+    q, qd = mech.random_state(2)
+    for other in (ts.Dynamics(mech), Handle(mech)):
+        assert ts.checked(other).joint_names == mech.joint_names
+        assert torch.equal(ts.inertial_parameters(other), ts.inertial_parameters(mech))
+        qs, qds = ts.rollout(other, q, qd, steps=2)
+        assert torch.equal(qs, ts.rollout(mech, q, qd, steps=2)[0])
+        assert ts.first_nonfinite(other, qs, qds) is None
+
+
+def pendulum():
+    builder = ts.MechanismBuilder("pendulum")
+    inertia = ((0.02, 0, 0), (0, 0.03, 0), (0, 0, 0.04))
+    builder.link("upper", mass=1.0, com=(0.1, 0, -0.3), inertia=inertia)
+    builder.link("lower", mass=0.5, com=(0.1, 0, -0.2), inertia=inertia)
+    builder.joint("shoulder", "revolute", child="upper", axis=(0, 1, 0))
+    builder.joint("elbow", "revolute", child="lower", parent="upper", position=(0, 0, -0.5))
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def fast():
+    return ts.fuse(pendulum())
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """How often a kernel's function was called."""
+    counted, original = [], FusedFunction.__call__
+
+    def counting(self, *tensors):
+        counted.append(self)
+        return original(self, *tensors)
+
+    monkeypatch.setattr(FusedFunction, "__call__", counting)
+    return counted
+
+
+def state(mech, *batch):
+    g = torch.Generator().manual_seed(0)
+    q, qd = mech.random_state(*batch, generator=g)
+    return q, qd, torch.randn(qd.shape, generator=g, dtype=qd.dtype)
+
+
+FUSED = {
+    "forward_dynamics": lambda m, q, qd, x: ts.forward_dynamics(m, q, qd, x),
+    "inverse_dynamics": lambda m, q, qd, x: ts.inverse_dynamics(m, q, qd, x),
+    "bias_force": lambda m, q, qd, x: ts.bias_force(m, q, qd),
+    "mass_matrix": lambda m, q, qd, x: ts.mass_matrix(m, q),
+    "torque_regressor": lambda m, q, qd, x: ts.torque_regressor(m, q, qd, x),
+    "forward_kinematics": lambda m, q, qd, x: ts.forward_kinematics(m, q),
+    "frame_pose": lambda m, q, qd, x: ts.frame_pose(m, q, ["lower"]),
+    "frame_jacobian": lambda m, q, qd, x: ts.frame_jacobian(m, q, ["lower"]),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_a_fused_mechanism_runs_its_kernel(name, fast, runs):
+    mech, fn = pendulum(), FUSED[name]
+    expected = fn(mech, *state(mech, 3))
+    assert not runs
+    torch.testing.assert_close(tuple(fn(fast, *state(mech, 3))), tuple(expected))
+    assert len(runs) == 1
+
+
+def test_what_a_kernel_does_not_know_runs_eagerly(fast, runs):
+    mech = pendulum()
+    q, qd, tau = state(mech, 3)
+    eager = [
+        (ts.forward_dynamics, (q, qd, tau), {"method": "composite"}),
+        (ts.passive_force, (q, qd), {}),
+        (ts.hybrid_dynamics, (q, qd, tau, tau, ["elbow"]), {}),
+        (ts.integrate, (q, qd), {}),
+    ]
+    for fn, arguments, options in eager:
+        there = fn(fast, *arguments, **options)
+        torch.testing.assert_close(there, fn(mech, *arguments, **options), rtol=0, atol=0)
+    assert not runs
+
+
+def test_every_kernel_replaces_a_public_function():
+    assert kernels_of(FusedMechanism) == {*FUSED, "step"}
+
+
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4", "newmark"])
+@pytest.mark.parametrize("kind", ["none", "tensor", "policy"])
+def test_a_rollout_of_a_fused_mechanism_runs_kernels(method, kind, fast, runs):
+    mech = pendulum()
+    q, qd, tau = state(mech, 3)
+    control = {"none": None, "tensor": tau, "policy": lambda t, q, qd: tau - t - 0.3 * qd}[kind]
+    there = ts.rollout(fast, q, qd, control, steps=4, method=method)
+    torch.testing.assert_close(there, ts.rollout(mech, q, qd, control, steps=4, method=method))
+    whole_steps = method == "semi_implicit_euler" or kind != "policy"
+    assert len(runs) == (4 if whole_steps else 16)
+
+
+def test_gradients_pass_through_a_rollout_of_kernels(fast):
+    mech, gradients = pendulum(), []
+    for robot in (fast, mech):
+        leaves = [x.requires_grad_() for x in state(mech, 3)]
+        qs, qds = ts.rollout(robot, *leaves, steps=5)
+        gradients.append(torch.autograd.grad(qs.square().sum() + qds.sum(), leaves))
+    torch.testing.assert_close(*gradients)
+
+
+def test_parameters_that_are_inputs_of_kernels_learn_through_verbs():
+    mech = pendulum()
+    mass = mech.mass.clone().requires_grad_()
+    fast = ts.fuse(mech, inputs=("mass",)).replace(mass=mass)
+    q, qd, tau = state(mech, 3)
+    torch.testing.assert_close(
+        torch.autograd.grad(ts.forward_dynamics(fast, q, qd, tau).sum(), mass),
+        torch.autograd.grad(ts.forward_dynamics(mech.replace(mass=mass), q, qd, tau).sum(), mass),
+    )
+
+
+def test_fuse_takes_a_layer_and_a_fused_mechanism(fast):
+    mech = pendulum()
+    q, qd, tau = state(mech, 2)
+    for given in (ts.Dynamics(mech), fast):
+        again = ts.fuse(given)
+        torch.testing.assert_close(
+            again.forward_dynamics(q, qd, tau), ts.forward_dynamics(mech, q, qd, tau)
+        )
+
+
+@pytest.mark.parametrize(
+    ("wrap", "advice"),
+    [
+        (lambda layer: torch.nn.DataParallel(layer), "wrapper.module"),
+        (lambda layer: torch.nn.Sequential(torch.nn.Identity(), layer), "wrapper[1]"),
+        (lambda layer: torch.nn.ModuleDict({"arm": layer}), "wrapper.arm"),
+    ],
+)
+def test_wrappers_of_a_layer_are_told_apart(wrap, advice):
+    layer = ts.Dynamics(pendulum())
+    q, qd, tau = state(pendulum())
+    for call in (
+        lambda m: ts.forward_dynamics(m, q, qd, tau),
+        lambda m: ts.frame_jacobian(m, q, ["lower"]),
+        lambda m: ts.rollout(m, q, qd),
+    ):
+        with pytest.raises(ts.MechanismError, match="Pass the layer itself") as caught:
+            call(wrap(layer))
+        assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", ["panda.urdf", None, torch.nn.Linear(2, 2)])
+def test_what_gives_no_mechanism_is_refused(wrong):
+    with pytest.raises(ts.MechanismError, match=f"not a {type(wrong).__name__}"):
+        ts.mass_matrix(wrong, torch.zeros(2))
+
+
+def test_a_compiled_layer_passes():
+    layer = ts.Dynamics(pendulum())
+    assert as_mechanism(torch.compile(layer)).num_dof == 2
+
+
+def test_verbs_of_a_layer_compile_as_one_graph():
+    mech = pendulum()
+    layer = ts.Dynamics(mech, {"upper": ts.learn.InertiaLogCholesky()})
+    q, qd, tau = state(mech, 3)
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda q, qd, tau: ts.forward_dynamics(layer, q, qd, tau), fullgraph=True, backend="aot_eager"
+    )  # fmt: skip
+    torch.testing.assert_close(compiled(q, qd, tau), ts.forward_dynamics(layer, q, qd, tau))
+    torch._dynamo.reset()
