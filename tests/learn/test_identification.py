@@ -83,10 +83,10 @@ def test_the_fit_finds_the_torques_of_a_robot_it_has_not_seen():
     q, qd, qdd = state(truth, 500)
     tau = ts.inverse_dynamics(truth, q, qd, qdd)
     losses = ts.learn.identify(
-        layer, q, qd, qdd, tau, steps=120, batch=64, progress=False,
+        layer, q, qd, qdd, tau, steps=300, batch=64, progress=False,
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
-    assert losses.shape == (120,)
+    assert losses.shape == (300,)
     q, qd, qdd = state(truth, 500, seed=1)
     tau = ts.inverse_dynamics(truth, q, qd, qdd)
     before = (ts.inverse_dynamics(nominal, q, qd, qdd) - tau).square().mean()
