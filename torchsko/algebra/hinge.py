@@ -33,6 +33,21 @@ def times_rows(C: Tensor, E: Tensor) -> Tensor:
     return C * E if E.shape[-2] == 1 else C @ E
 
 
+def armature_force(S: Tensor, x: Tensor) -> Tensor:
+    """S x: dof columns `[*, n, d, r]` to the same, for S as in `SKOModel`."""
+    return S * x if S.shape[-1] == 1 else S @ x
+
+
+def armature_blocks(S: Tensor) -> Tensor:
+    """S as matrices `[*, n, d, d]`."""
+    return S if S.shape[-1] == S.shape[-2] else torch.diag_embed(S[..., 0])
+
+
+def armature_diagonal(S: Tensor) -> Tensor:
+    """The diagonals of S, `[*, n, d, 1]`."""
+    return S if S.shape[-1] == 1 else S.diagonal(dim1=-2, dim2=-1)[..., None]
+
+
 def spread_all(layout: Layout, H: Tensor, x: Tensor) -> Tensor:
     """H* x for all nodes, packed; padded dofs are left out level by level."""
     if layout.dofs.width == 1:

@@ -47,11 +47,12 @@ class SKOModel:
         inertia: M, `[*batch, n, m, m]`, symmetric.
         coriolis_accel: a, `[*batch, n, m, 1]`.
         gyro_force: b, `[*batch, n, m, 1]`.
-        armature: S, `[*batch, n, d, 1]`, or None for zero.
-        straight: E, `[*batch, n, d, m]`, rows with E(k) H*(k) = I, or zero: what the recursions may use
-            to write P+ and z+ along a hinge exactly, worth two digits in float32 on long chains (see
-            `hinge_step`). It is H where its rows are orthonormal; a node with zero rows goes without,
-            as every node does with None.
+        armature: S, `[*batch, n, d, 1]` for its diagonal, or `[*batch, n, d, d]`; None for zero. Of nodes
+            that share a hinge the sum counts.
+        straight: E, `[*batch, n, d, m]`, rows with E(k) H*(k) = I, each of which may be zero instead: what
+            the recursions use to write P+ along a hinge exactly, worth two digits in float32 on long
+            chains (see `hinge_step`). It is H where its rows are orthonormal; a node with zero rows goes
+            without, as every node does with None. Zero where S is not diagonal or a hinge is shared.
         aligned: for each node in the tree's order, whether its rows of E are unit vectors of the
             coordinates, or zero: the same result for fewer operations where a whole level is.
     """
@@ -90,6 +91,15 @@ class SKOModel:
             self.edge_weight.batch_shape, *(field.shape[:-3] for field in fields)
         )
 
+    def armature_matrix(self) -> Tensor | None:
+        """S as it adds to the mass matrix, `[*batch, num_dof, num_dof]`; None for zero."""
+        S, dofs = self.armature, self.layout.dofs
+        if S is None:
+            return None
+        if S.shape[-1] == 1:
+            return torch.diag_embed(dofs.collect(S)[..., 0])
+        return dofs.collect(S @ dofs.pack(torch.eye(dofs.total, dtype=S.dtype, device=S.device)))
+
     @staticmethod
     def from_blocks(
         tree: Tree,
@@ -114,10 +124,12 @@ class SKOModel:
             gyro_force: b(k), `[*batch, m_k]`; zero when left out.
             armature: S(k), `[*batch, d_k]`; zero when left out.
             dof_places: where the dofs of node k stand in dof vectors; node by node when left out.
+                Siblings with the same places share one hinge (see `sharing`).
             straight: E(k), `[*batch, d_k, m_k]`: E(k) H*(k) = I, or zero; see the class.
 
         Raises:
             ShapeError: when a block's shape does not fit; names the node and the shape wanted.
+            TreeError: when nodes share dofs that are no siblings.
         """
         names = tree.names
         _check_count(
@@ -162,22 +174,22 @@ class SKOModel:
         M, D = layout.nodes.width, layout.dofs.width
 
         def columns(blocks: Sequence[Tensor], rows: int) -> Tensor:
-            return _stack(layout, [block[..., None] for block in blocks], rows, 1)
+            return stack_blocks(layout, [block[..., None] for block in blocks], rows, 1)
 
         return SKOModel(
             layout,
-            DenseEdges(_stack(layout, weights, M, M)),
-            _stack(layout, joint_map, D, M),
-            _stack(layout, inertia, M, M),
+            DenseEdges(stack_blocks(layout, weights, M, M)),
+            stack_blocks(layout, joint_map, D, M),
+            stack_blocks(layout, inertia, M, M),
             columns(coriolis_accel or zero, M),
             columns(gyro_force or zero, M),
             None if armature is None else columns(armature, D),
-            None if straight is None else _stack(layout, straight, D, M),
+            None if straight is None else stack_blocks(layout, straight, D, M),
             (False,) * tree.num_nodes,
         )
 
 
-def _stack(layout: Layout, blocks: Sequence[Tensor], rows: int, cols: int) -> Tensor:
+def stack_blocks(layout: Layout, blocks: Sequence[Tensor], rows: int, cols: int) -> Tensor:
     """Blocks in the tree's order, zero-padded to (rows, cols), stacked breadth first."""
     padded = [
         torch.nn.functional.pad(b, (0, cols - b.shape[-1], 0, rows - b.shape[-2]))

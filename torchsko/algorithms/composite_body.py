@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import apply_blocks, join, project_all, spread_all
+from torchsko.algebra.hinge import apply_blocks, armature_force, join, project_all, spread_all
 from torchsko.algebra.lyapunov import forward_diag
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import gather, gather_tilde, scatter
@@ -71,5 +71,5 @@ def composite_inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
     alpha = scatter(layout, weight, x)
     y = gather_tilde(layout, weight, apply_blocks(R, x)) + gather(layout, weight, model.gyro_force)
     T = project_all(layout, H, apply_blocks(R, alpha) + y)
-    T = T if model.armature is None else T + model.armature * qdd
-    return layout.dofs.unpack(T)[..., 0]
+    T = T if model.armature is None else T + armature_force(model.armature, qdd)
+    return layout.dofs.collect(T)[..., 0]

@@ -65,10 +65,8 @@ def mass_matrix_by_jacobian(model: SKOModel) -> Tensor:
     J = node_jacobian(model)
     Q = model.inertia @ J
     MM = J.flatten(-3, -2).mT @ Q.flatten(-3, -2)
-    MM = MM.expand(*model.batch_shape, *MM.shape[-2:])
-    if model.armature is None:
-        return MM
-    return MM + torch.diag_embed(model.layout.dofs.unpack(model.armature)[..., 0])
+    MM, S = MM.expand(*model.batch_shape, *MM.shape[-2:]), model.armature_matrix()
+    return MM if S is None else MM + S
 
 
 def mass_matrix_by_inverse_dynamics(model: SKOModel) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import apply_blocks, project_all, spread_all
+from torchsko.algebra.hinge import apply_blocks, armature_force, project_all, spread_all
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import gather, scatter
 
@@ -35,8 +35,8 @@ def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
     alpha = scatter(layout, model.edge_weight, spread_all(layout, H, qdd) + model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
     T = project_all(layout, H, f)
-    T = T if model.armature is None else T + model.armature * qdd
-    return layout.dofs.unpack(T)[..., 0]
+    T = T if model.armature is None else T + armature_force(model.armature, qdd)
+    return layout.dofs.collect(T)[..., 0]
 
 
 def bias_force(model: SKOModel) -> Tensor:
@@ -47,4 +47,4 @@ def bias_force(model: SKOModel) -> Tensor:
     layout = model.layout
     alpha = scatter(layout, model.edge_weight, model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
-    return layout.dofs.unpack(project_all(layout, model.joint_map, f))[..., 0]
+    return layout.dofs.collect(project_all(layout, model.joint_map, f))[..., 0]
