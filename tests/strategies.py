@@ -243,7 +243,12 @@ def dense_bias(model: SKOModel) -> Tensor:
     """H A (M A* a + b) from the definition, `[*batch, num_dof]`."""
     x = dense_operators(model)
     a, b = (model.layout.nodes.unpack(v) for v in (model.coriolis_accel, model.gyro_force))
-    return (x.H @ x.A @ (x.M @ x.A.mT @ a + b))[..., 0]
+    bias = (x.H @ x.A @ (x.M @ x.A.mT @ a + b))[..., 0]
+    return (
+        bias
+        if model.hinge_bias is None
+        else bias + model.layout.dofs.collect(model.hinge_bias)[..., 0]
+    )
 
 
 def _second_axis(axis: list[float], vector: Callable[[float], list[float]], _: int) -> dict:

@@ -32,6 +32,7 @@ class Blocks:
         coriolis_accel: a(k), `[*batch, m_k, 1]`.
         gyro_force: b(k), `[*batch, m_k, 1]`.
         armature: S(k), `[*batch, d_k, 1]` or `[*batch, d_k, d_k]`, or None for zero.
+        hinge_bias: s(k), `[*batch, d_k, 1]`, or None for zero.
         straight: E(k), `[*batch, d_k, m_k]`, or None (see `SKOModel`).
         aligned: whether rows of E(k) are unit vectors, or zero.
         dof_places: where the dofs of node k stand in dof vectors.
@@ -44,6 +45,7 @@ class Blocks:
     coriolis_accel: list[Tensor]
     gyro_force: list[Tensor]
     armature: list[Tensor] | None
+    hinge_bias: list[Tensor] | None
     straight: list[Tensor] | None
     aligned: list[bool]
     dof_places: list[tuple[int, ...]]
@@ -64,6 +66,10 @@ class Blocks:
             self.straight,
         )
         weight, layout = DenseEdges(made.edge_weight.dense(), self.scalar), made.layout
+        s = self.hinge_bias
+        made = replace(
+            made, hinge_bias=None if s is None else stack_blocks(layout, s, layout.dofs.width, 1)
+        )
         if S is not None:
             diagonal = all(s.shape[-1] == 1 for s in S)
             width = layout.dofs.width
@@ -91,6 +97,7 @@ def blocks_of(model: SKOModel) -> Blocks:
         coriolis_accel=cut(model.coriolis_accel, m, one),
         gyro_force=cut(model.gyro_force, m, one),
         armature=None if S is None else cut(S, d, one if S.shape[-1] == 1 else d),
+        hinge_bias=None if model.hinge_bias is None else cut(model.hinge_bias, d, one),
         straight=None if model.straight is None else cut(model.straight, d, m),
         aligned=list(model.aligned),
         dof_places=list(layout.dofs.places),

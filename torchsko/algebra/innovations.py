@@ -73,6 +73,9 @@ class Innovations:
 
         Reference: Jain 2011, Part II, Lemma 12.
         """
+        s = self.model.hinge_bias
+        if s is not None:
+            gen_force = gen_force - self.model.layout.dofs.collect(s)[..., 0]
         return self._columns(gen_force, False, self._accelerate)
 
     def inverse(self) -> Tensor:

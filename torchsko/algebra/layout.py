@@ -284,6 +284,14 @@ class Layout:
         places = (self.dofs if self.apart is None else self.apart).places
         return Pairs.of(self.tree, parents, self.jumps, self.level_dofs, places)
 
+    @property
+    def hinges(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of every hinge, by their numbers, in the order of the first ones."""
+        nodes: dict[object, list[int]] = {}
+        for k, row in enumerate(self.dofs.places):
+            nodes.setdefault(row or (self.tree.names[k],), []).append(k)
+        return tuple(map(tuple, nodes.values()))
+
     def to(self, device: torch.device | str) -> Layout:
         """The same layout with its index tensors on a device."""
         return replace(

@@ -49,6 +49,9 @@ class SKOModel:
         gyro_force: b, `[*batch, n, m, 1]`.
         armature: S, `[*batch, n, d, 1]` for its diagonal, or `[*batch, n, d, d]`; None for zero. Of nodes
             that share a hinge the sum counts.
+        hinge_bias: s, `[*batch, n, d, 1]`: what T = H f + S qdd + s holds besides, the force that moves
+            an armature at qdd = 0 (see `embedding`); None for zero. Of nodes that share a hinge the sum
+            counts.
         straight: E, `[*batch, n, d, m]`, rows with E(k) H*(k) = I, each of which may be zero instead: what
             the recursions use to write P+ along a hinge exactly, worth two digits in float32 on long
             chains (see `hinge_step`). It is H where its rows are orthonormal; a node with zero rows goes
@@ -64,6 +67,7 @@ class SKOModel:
     coriolis_accel: Tensor
     gyro_force: Tensor
     armature: Tensor | None = None
+    hinge_bias: Tensor | None = None
     straight: Tensor | None = None
     aligned: tuple[bool, ...] = ()
 
@@ -86,7 +90,7 @@ class SKOModel:
     def batch_shape(self) -> torch.Size:
         """Batch dimensions of all fields, broadcast together."""
         fields = [self.joint_map, self.inertia, self.coriolis_accel, self.gyro_force]
-        fields += [] if self.armature is None else [self.armature]
+        fields += [x for x in (self.armature, self.hinge_bias) if x is not None]
         return broadcast_shapes(
             self.edge_weight.batch_shape, *(field.shape[:-3] for field in fields)
         )
@@ -142,7 +146,7 @@ class SKOModel:
             armature=armature,
             straight=straight,
         )
-        _check_joint_maps(names, joint_map)
+        _check_joint_maps(names, joint_map, dof_places)
         m = [block.shape[-1] for block in joint_map]
         d = [block.shape[-2] for block in joint_map]
         for k, p in enumerate(tree.parent):
@@ -184,8 +188,8 @@ class SKOModel:
             columns(coriolis_accel or zero, M),
             columns(gyro_force or zero, M),
             None if armature is None else columns(armature, D),
-            None if straight is None else stack_blocks(layout, straight, D, M),
-            (False,) * tree.num_nodes,
+            straight=None if straight is None else stack_blocks(layout, straight, D, M),
+            aligned=(False,) * tree.num_nodes,
         )
 
 
@@ -209,9 +213,18 @@ def _check_count(tree: Tree, **lists: Sequence[Tensor | None] | None) -> None:
             )
 
 
-def _check_joint_maps(names: Sequence[str], joint_map: Sequence[Tensor]) -> None:
-    for name, H in zip(names, joint_map, strict=True):
-        if H.ndim < 2 or H.shape[-2] > H.shape[-1]:
+def _check_joint_maps(
+    names: Sequence[str],
+    joint_map: Sequence[Tensor],
+    dof_places: Sequence[Sequence[int]] | None,
+) -> None:
+    hinges = range(len(names)) if dof_places is None else [tuple(row) for row in dof_places]
+    columns: dict[object, int] = {}
+    for H, hinge in zip(joint_map, hinges, strict=True):
+        columns[hinge] = columns.get(hinge, 0) + H.shape[-1]
+    for name, H, hinge in zip(names, joint_map, hinges, strict=True):
+        # All nodes of a hinge together have the columns that its rows need.
+        if H.ndim < 2 or H.shape[-2] > columns[hinge]:
             raise ShapeError(
                 f"joint_map of node {name!r} has shape {list(H.shape)}.\n"
                 "A joint map has one row for each degree of freedom and one column for each velocity "

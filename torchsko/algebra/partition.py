@@ -221,6 +221,7 @@ def _component(model: SKOModel, blocks: Blocks, nodes: Sequence[int]) -> SKOMode
         coriolis_accel=chosen(blocks.coriolis_accel),
         gyro_force=chosen(blocks.gyro_force),
         armature=None if blocks.armature is None else chosen(blocks.armature),
+        hinge_bias=None if blocks.hinge_bias is None else chosen(blocks.hinge_bias),
         straight=None if blocks.straight is None else chosen(blocks.straight),
         aligned=[blocks.aligned[k] for k in nodes],
         dof_places=[tuple(rank[i] for i in blocks.dof_places[k]) for k in nodes],

@@ -72,4 +72,5 @@ def composite_inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
     y = gather_tilde(layout, weight, apply_blocks(R, x)) + gather(layout, weight, model.gyro_force)
     T = project_all(layout, H, apply_blocks(R, alpha) + y)
     T = T if model.armature is None else T + armature_force(model.armature, qdd)
+    T = T if model.hinge_bias is None else T + model.hinge_bias
     return layout.dofs.collect(T)[..., 0]

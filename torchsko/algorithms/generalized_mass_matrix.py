@@ -84,6 +84,7 @@ def mass_matrix_by_inverse_dynamics(model: SKOModel) -> Tensor:
         model,
         coriolis_accel=torch.zeros_like(model.coriolis_accel),
         gyro_force=torch.zeros_like(model.gyro_force),
+        hinge_bias=None,
     )
     batch, n = model.batch_shape, model.num_dof
     units = _identity(model).reshape(n, *(1 for _ in batch), n)

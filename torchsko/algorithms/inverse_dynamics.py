@@ -36,6 +36,7 @@ def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
     T = project_all(layout, H, f)
     T = T if model.armature is None else T + armature_force(model.armature, qdd)
+    T = T if model.hinge_bias is None else T + model.hinge_bias
     return layout.dofs.collect(T)[..., 0]
 
 
@@ -47,4 +48,5 @@ def bias_force(model: SKOModel) -> Tensor:
     layout = model.layout
     alpha = scatter(layout, model.edge_weight, model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
-    return layout.dofs.collect(project_all(layout, model.joint_map, f))[..., 0]
+    C = project_all(layout, model.joint_map, f)
+    return layout.dofs.collect(C if model.hinge_bias is None else C + model.hinge_bias)[..., 0]
