@@ -28,7 +28,7 @@ from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import solve_riccati
 from torchsko.algebra.subgraph import aggregation_subgraph
 
-FIELDS = ("joint_map", "inertia", "coriolis_accel", "gyro_force", "armature")
+FIELDS = ("maps", "inertia", "coriolis_accel", "gyro_force", "armature")
 
 
 def column(x: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ exactly_shaped = torch.testing.assert_close
 
 TREE = ts.Tree.from_parents([3, 0, -1, 2, 3, 2, 1])
 MEMBERS = (0, 3)
-FIELDS = ("joint_map", "inertia", "coriolis_accel", "gyro_force", "armature")
+FIELDS = ("maps", "inertia", "coriolis_accel", "gyro_force", "armature")
 
 
 def fixed_model(batch: tuple[int, ...] = (), armature: bool = True) -> SKOModel:

@@ -41,7 +41,15 @@ from torch.nn.functional import pad
 
 from torchsko.algebra.blocks import concatenate
 from torchsko.algebra.edges import DenseEdges, EdgeWeight, LevelEdges, ProductEdges
-from torchsko.algebra.hinge import armature_blocks, armature_force, join, spread
+from torchsko.algebra.gathering import Gather, with_rows
+from torchsko.algebra.hinge import (
+    LevelMaps,
+    armature_blocks,
+    armature_force,
+    join,
+    level_maps,
+    spread,
+)
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.subgraph import aggregation_obstacle, contract, node_numbers
@@ -55,10 +63,12 @@ class Stage:
 
     Attributes:
         members: places of the members among the nodes of the old layout, breadth first, int64.
+        weights: where the weights of their edges stand among those of the old levels.
         parents: places of their parents among the members of the stage before; empty at the tops.
     """
 
     members: Tensor
+    weights: Gather
     parents: Tensor
 
 
@@ -79,7 +89,9 @@ class EmbeddingPlan:
         same_tree: whether members hang where they did.
         order: for each node of the new layout its place in the old one, breadth first, int64.
         source: the same in a list of all old nodes and then all members, int64.
-        weight_source: the same where members at the tops are taken from the old nodes.
+        maps: for each level where its joint maps stand among those of the old levels, then the stages.
+        weights: for each level where its weights stand among those of the old levels, then the stages
+            below the tops, whose weights are what they were.
         paths: for each node of the new layout, breadth first, the old places of the edges it stands for.
     """
 
@@ -93,15 +105,22 @@ class EmbeddingPlan:
     same_tree: bool
     order: Tensor
     source: Tensor
-    weight_source: Tensor
+    maps: tuple[Gather, ...]
+    weights: tuple[Gather, ...]
     paths: tuple[tuple[int, ...], ...]
 
     def to(self, device: torch.device | str) -> EmbeddingPlan:
         """The same plan with its index tensors on a device."""
-        stages = [Stage(s.members.to(device), s.parents.to(device)) for s in self.stages]
-        names = ("members", "ratio_rows", "order", "source", "weight_source")
+        names = ("layout", "members", "ratio_rows", "order", "source")
         moved = {name: getattr(self, name).to(device) for name in names}
-        return replace(self, layout=self.layout.to(device), stages=tuple(stages), **moved)
+        lists = {name: [x.to(device) for x in getattr(self, name)] for name in ("maps", "weights")}
+        stages = [
+            Stage(s.members.to(device), s.weights.to(device), s.parents.to(device))
+            for s in self.stages
+        ]
+        return replace(
+            self, stages=tuple(stages), **moved, **{k: tuple(x) for k, x in lists.items()}
+        )
 
 
 def embedding_plan(
@@ -183,7 +202,22 @@ def _indexed(
     def stage(depth: int) -> Stage:
         above = {k: i for i, k in enumerate(stages[depth - 1])} if depth else {}
         parents = [above[tree.parent[k]] for k in stages[depth]] if depth else []
-        return Stage(index([old[k] for k in stages[depth]]), index(parents))
+        weights = Gather.of([place[k] for k in stages[depth]], layout.level_sizes)
+        return Stage(index([old[k] for k in stages[depth]]), weights, index(parents))
+
+    place = {k: (depth, i) for depth, level in enumerate(tree.levels) for i, k in enumerate(level)}
+    below = {
+        k: (tree.num_levels + d, i) for d, stage in enumerate(stages) for i, k in enumerate(stage)
+    }
+    sizes = [*layout.level_sizes, *map(len, stages)]
+
+    def gathers(inner_first: int) -> tuple[Gather, ...]:
+        """Members from this depth on stand in their stages, other nodes in their old levels."""
+        found = []
+        for level in new.tree.levels:
+            wanted = [below[k] if inner.get(k, -1) >= inner_first else place[k] for k in level]
+            found.append(Gather.of(wanted, sizes))
+        return tuple(found)
 
     order, n = new.tree.order, tree.num_nodes
     return EmbeddingPlan(
@@ -197,7 +231,8 @@ def _indexed(
         same_tree=new.tree.parent == tree.parent,
         order=index([old[k] for k in order]),
         source=index([n + at[k] if k in at else old[k] for k in order]),
-        weight_source=index([n + at[k] if inner.get(k, 0) else old[k] for k in order]),
+        maps=gathers(0),
+        weights=gathers(1),
         paths=tuple(
             tuple(old[j] for j in (k, *tree.ancestors(k))[: inner.get(k, 0) + 1]) for k in order
         ),
@@ -286,20 +321,18 @@ def embedded(
     Reference: Jain 2012, Transformations Part II (constraint embedding).
     """
     _refuse_ratios(model, plan, X, xi)
-    ratios = _rows(model, plan, _identities(model, plan) if X is None else X)
-    H = model.joint_map.index_select(-3, plan.members).narrow(-2, 0, plan.width)
-    moved = None if xi is None else _rows(model, plan, [x[..., None] for x in xi])
-    own = None if moved is None else spread(H, moved)
-    Y, a, deep = _scattered(model, plan, spread(H, ratios), own)
     layout, straight = plan.layout, model.straight
-    zeros = torch.zeros_like(H[..., :1, :]).expand(*H.shape[:-2], layout.dofs.width, -1)
-    joint_map = _merged(plan, _wide(model.joint_map, layout), _wide(Y.mT, layout))
+    ratios = _rows(plan, _identities(model, plan) if X is None else X)
+    moved = None if xi is None else _rows(plan, [x[..., None] for x in xi])
+    H = model.joint_map.index_select(-3, plan.members).narrow(-2, 0, plan.width)
+    Y, a, deep = _scattered(model, plan, H, ratios, moved)
     inside = {k for S in plan.groups for k in S}
+    zeros = torch.zeros_like(H[..., :1, :])
     return replace(
         model,
         layout=layout,
         edge_weight=_weights(model, plan, deep),
-        joint_map=joint_map,
+        maps=_maps(model, plan, Y),
         inertia=_reordered(plan, model.inertia),
         coriolis_accel=model.coriolis_accel
         if a is None
@@ -307,53 +340,58 @@ def embedded(
         gyro_force=_reordered(plan, model.gyro_force),
         armature=_armature(model, plan, ratios),
         hinge_bias=_hinge_bias(model, plan, ratios, moved),
-        straight=None if straight is None else _merged(plan, _wide(straight, layout), zeros),
+        straight=None
+        if straight is None
+        else _merged(plan, _wide(straight, layout), _wide(zeros, layout)),
         aligned=tuple(k in inside or simple for k, simple in enumerate(model.aligned)),
     )
 
 
 def _scattered(
-    model: SKOModel, plan: EmbeddingPlan, Y: Tensor, own: Tensor | None
-) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-    """Y and ya of all members, None for a as it was, and the weights W of those below others.
-
-    Args:
-        model: the model.
-        plan: its plan.
-        Y: H* X of every member, `[*batch, members, m, d]`.
-        own: H* xi of every member, `[*batch, members, m, 1]`, or None.
-    """
+    model: SKOModel, plan: EmbeddingPlan, H: Tensor, ratios: Tensor, xi: Tensor | None
+) -> tuple[list[Tensor], Tensor | None, list[Tensor]]:
+    """Y of each stage, ya of all members, None for a as it was, and W of each stage below the tops."""
     sizes = [stage.members.shape[0] for stage in plan.stages]
-    moves = own is not None or len(sizes) > 1
-    a = model.coriolis_accel.index_select(-3, plan.members) if moves else None
-    a = a if own is None or a is None else a + own
+    Y = list(spread(H, ratios).split(sizes, -3))
+    if len(sizes) == 1 and xi is None:
+        return Y, None, []
+    own = model.coriolis_accel.index_select(-3, plan.members)
+    own = own if xi is None else own + spread(H, xi)
     if len(sizes) == 1:
-        return Y, a, []
-    assert a is not None
-    columns = join_columns(Y, a)
-    levels, deep = list(columns.split(sizes, -3)), []
+        return Y, own, []
+    a, deep = list(own.split(sizes, -3)), []
+    edges = model.edge_weight.split(model.layout.level_sizes)
+    A = [] if model.scalar else [edge.dense() for edge in edges]
+    W = None if model.scalar else plan.stages[0].weights.take(A)
     for depth in range(1, len(sizes)):
-        stage, edges = plan.stages[depth], model.edge_weight.select(plan.stages[depth].members)
-        above = levels[depth - 1].index_select(-3, stage.parents)
-        levels[depth] = edges.down(above) + levels[depth]
-        if not model.scalar:
-            first = model.edge_weight.select(plan.stages[0].members) if depth == 1 else None
-            W = first.dense() if first is not None else deep[-1]
-            deep.append(W.index_select(-3, stage.parents) @ edges.dense())
-    scattered = join(levels)
-    return scattered[..., :-1], scattered[..., -1:], deep
+        stage = plan.stages[depth]
+        if model.scalar:
+            edge: EdgeWeight = model.edge_weight.select(stage.members)
+        else:
+            edge = DenseEdges(stage.weights.take(A))
+            assert W is not None
+            W = W.index_select(-3, stage.parents) @ edge.dense()
+            deep.append(W)
+        Y[depth] = edge.down(Y[depth - 1].index_select(-3, stage.parents)) + Y[depth]
+        a[depth] = edge.down(a[depth - 1].index_select(-3, stage.parents)) + a[depth]
+    return Y, join(a), deep
 
 
-def join_columns(x: Tensor, y: Tensor) -> Tensor:
-    """Columns of both side by side, batch dimensions broadcast."""
-    batch = torch.broadcast_shapes(x.shape[:-3], y.shape[:-3])
-    return torch.cat([z.expand(*batch, *z.shape[-3:]) for z in (x, y)], -1)
+def _maps(model: SKOModel, plan: EmbeddingPlan, Y: list[Tensor]) -> Tensor | LevelMaps:
+    """The joint maps on the new tree: in one tensor where no member's depends on the sample alone."""
+    layout, maps = plan.layout, [y.mT for y in Y]
+    if isinstance(model.maps, Tensor) and all(y.ndim <= model.maps.ndim for y in Y):
+        return _merged(plan, _wide(model.maps, layout), _wide(join(maps), layout))
+    sources = [*level_maps(model.layout, model.maps), *maps]
+    levels = zip(plan.maps, layout.level_dofs, strict=True)
+    return LevelMaps(tuple(gather.take(sources, rows) for gather, rows in levels))
 
 
 def _weights(model: SKOModel, plan: EmbeddingPlan, deep: list[Tensor]) -> EdgeWeight:
     """The edge weights on the new tree."""
     if plan.same_tree:
         return model.edge_weight
+    sizes = plan.layout.level_sizes
     if model.scalar:  # products stay products, and what is known of a single weight stays known
         single = model.edge_weight.split((1,) * model.tree.num_nodes)
         runs = [
@@ -362,15 +400,15 @@ def _weights(model: SKOModel, plan: EmbeddingPlan, deep: list[Tensor]) -> EdgeWe
             else ProductEdges(tuple(single[k] for k in path[::-1]))
             for path in plan.paths
         ]
-        ends = list(accumulate(plan.layout.level_sizes))
         levels = [
             LevelEdges(tuple(runs[end - n : end]), (1,) * n)
-            for end, n in zip(ends, plan.layout.level_sizes, strict=True)
+            for end, n in zip(accumulate(sizes), sizes, strict=True)
         ]
-        return LevelEdges(tuple(levels), plan.layout.level_sizes)
-    tops = torch.zeros_like(model.inertia[..., : plan.stages[0].members.shape[0], :, :])
-    every = join([model.edge_weight.dense(), tops, *deep])
-    return DenseEdges(every.index_select(-3, plan.weight_source))
+        return LevelEdges(tuple(levels), sizes)
+    old = [edge.dense() for edge in model.edge_weight.split(model.layout.level_sizes)]
+    # The tops take no part, their weights are those of the old levels.
+    sources = [*old, old[0], *deep]
+    return LevelEdges(tuple(DenseEdges(gather.take(sources)) for gather in plan.weights), sizes)
 
 
 def _reordered(plan: EmbeddingPlan, x: Tensor) -> Tensor:
@@ -384,9 +422,8 @@ def _merged(plan: EmbeddingPlan, old: Tensor, members: Tensor) -> Tensor:
 
 
 def _wide(H: Tensor, layout: Layout) -> Tensor:
-    """Joint maps with as many rows as the new model's, zero rows added or left out."""
-    missing = layout.dofs.width - H.shape[-2]
-    return pad(H, (0, 0, 0, missing)) if missing else H
+    """Blocks with as many rows as the new model's dofs are wide."""
+    return with_rows(H, layout.dofs.width)
 
 
 def _armature(model: SKOModel, plan: EmbeddingPlan, ratios: Tensor) -> Tensor | None:
@@ -426,7 +463,7 @@ def _identities(model: SKOModel, plan: EmbeddingPlan) -> list[Tensor]:
     return [torch.eye(d, dtype=like.dtype, device=like.device) for d, _ in plan.num_dofs]
 
 
-def _rows(model: SKOModel, plan: EmbeddingPlan, of: Sequence[Tensor]) -> Tensor:
+def _rows(plan: EmbeddingPlan, of: Sequence[Tensor]) -> Tensor:
     """Rows of all X for the dofs of each member, zero for padding: `[*batch, members, width, d]`."""
     most = max(1, *(x.shape[-1] for x in of))
     padded = [pad(x, (0, most - x.shape[-1])) if x.shape[-1] < most else x for x in of]

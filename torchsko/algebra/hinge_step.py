@@ -35,6 +35,7 @@ from torch import Tensor
 from torchsko.algebra.hinge import (
     armature_blocks,
     armature_diagonal,
+    level_maps,
     project,
     spread,
     times,
@@ -211,9 +212,9 @@ def hinge_steps(model: SKOModel) -> tuple[HingeStep, ...]:
         masks = [
             Mask(*part) if simple else None for part, simple in zip(parts, aligned, strict=True)
         ]
-    H = layout.split_dofs(model.joint_map, -2)
+    H = level_maps(layout, model.maps)
     # Where E is H, as for orthonormal rows, its levels are those of H: nothing is cut twice.
-    E = H if model.straight is model.joint_map else split(model.straight, -2)
+    E = H if model.straight is model.maps else split(model.straight, -2)
     S = model.armature
     S_levels = split(None if S is None else armature_diagonal(S), -2)
     return tuple(

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import DenseEdges, EdgeWeight
+from torchsko.algebra.hinge import LevelMaps, join
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
@@ -43,7 +44,7 @@ class SKOModel:
     Attributes:
         layout: topology, block sizes, index tensors.
         edge_weight: A(p(k), k) for every node.
-        joint_map: H, `[*batch, n, d, m]`.
+        maps: H, `[*batch, n, d, m]`, or level by level; in one tensor it is `joint_map`.
         inertia: M, `[*batch, n, m, m]`, symmetric.
         coriolis_accel: a, `[*batch, n, m, 1]`.
         gyro_force: b, `[*batch, n, m, 1]`.
@@ -62,7 +63,7 @@ class SKOModel:
 
     layout: Layout
     edge_weight: EdgeWeight
-    joint_map: Tensor
+    maps: Tensor | LevelMaps
     inertia: Tensor
     coriolis_accel: Tensor
     gyro_force: Tensor
@@ -82,6 +83,13 @@ class SKOModel:
         return self.layout.dofs.total
 
     @property
+    def joint_map(self) -> Tensor:
+        """H, `[*batch, n, d, m]`, zero-padded."""
+        if isinstance(self.maps, Tensor):
+            return self.maps
+        return join([self.layout.widen_dofs(H) for H in self.maps.levels])
+
+    @property
     def scalar(self) -> bool:
         """Whether the model is written to be traced to scalars (see `torchsko.symmetric`)."""
         return self.edge_weight.scalar
@@ -89,7 +97,8 @@ class SKOModel:
     @property
     def batch_shape(self) -> torch.Size:
         """Batch dimensions of all fields, broadcast together."""
-        fields = [self.joint_map, self.inertia, self.coriolis_accel, self.gyro_force]
+        fields = [self.inertia, self.coriolis_accel, self.gyro_force]
+        fields += self.maps.levels if isinstance(self.maps, LevelMaps) else [self.maps]
         fields += [x for x in (self.armature, self.hinge_bias) if x is not None]
         return broadcast_shapes(
             self.edge_weight.batch_shape, *(field.shape[:-3] for field in fields)

@@ -117,7 +117,7 @@ def _converted(model: SKOModel, dtype: torch.dtype) -> SKOModel:
 
     H, E = model.joint_map.to(dtype), to(model.straight)
     M = model.inertia.to(dtype)
-    return replace(model, joint_map=H, straight=E, armature=to(model.armature), inertia=M)
+    return replace(model, maps=H, straight=E, armature=to(model.armature), inertia=M)
 
 
 def _peel(layout: Layout, A: Tensor, M: Tensor, hinges: HingeStep) -> tuple[Tensor, Tensor | None]:

@@ -64,7 +64,7 @@ def composite_inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Lemma 4 (the decomposition); Jain 2024, SOA slides 9 (its use).
     """
-    layout, weight, H = model.layout, model.edge_weight, model.joint_map
+    layout, weight, H = model.layout, model.edge_weight, model.maps
     qdd = layout.dofs.pack(accel[..., None])
     x = spread_all(layout, H, qdd) + model.coriolis_accel
     R = join(list(composite_inertia(model)))

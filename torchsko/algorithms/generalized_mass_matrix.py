@@ -47,7 +47,7 @@ def node_jacobian(model: SKOModel) -> Tensor:
     Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Procedure step 1.
     """
     layout = model.layout
-    columns = spread_all(layout, model.joint_map, layout.dofs.pack(_identity(model)))
+    columns = spread_all(layout, model.maps, layout.dofs.pack(_identity(model)))
     return scatter(layout, model.edge_weight, columns)
 
 

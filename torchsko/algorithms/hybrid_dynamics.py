@@ -62,7 +62,7 @@ def hybrid_dynamics(
         locked = _node_mask(layout, tuple(prescribed)).expand(-1, layout.dofs.width, 1)
     flat = layout.dofs.unpack(locked)[..., 0]
     known = torch.where(locked, layout.dofs.pack(accel[..., None]), 0.0)
-    a = model.coriolis_accel + spread_all(layout, model.joint_map, known)
+    a = model.coriolis_accel + spread_all(layout, model.maps, known)
     released = innovations(_locked_model(model, locked, a))
     driving = gen_force
     if model.armature is not None and model.armature.shape[-1] > 1:  # it couples dofs of a hinge
@@ -83,7 +83,7 @@ def _locked_model(model: SKOModel, locked: Tensor, a: Tensor) -> SKOModel:
         S = torch.where(locked | locked.mT, identity, S)
     return replace(
         model,
-        joint_map=torch.where(locked, 0.0, model.joint_map),
+        maps=torch.where(locked, 0.0, model.joint_map),
         straight=None if E is None else torch.where(locked, 0.0, E),
         coriolis_accel=a,
         armature=S,

@@ -30,7 +30,7 @@ def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Algorithm 3.1.
     """
-    layout, H = model.layout, model.joint_map
+    layout, H = model.layout, model.maps
     qdd = layout.dofs.pack(accel[..., None])
     alpha = scatter(layout, model.edge_weight, spread_all(layout, H, qdd) + model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
@@ -48,5 +48,5 @@ def bias_force(model: SKOModel) -> Tensor:
     layout = model.layout
     alpha = scatter(layout, model.edge_weight, model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
-    C = project_all(layout, model.joint_map, f)
+    C = project_all(layout, model.maps, f)
     return layout.dofs.collect(C if model.hinge_bias is None else C + model.hinge_bias)[..., 0]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import EdgeWeight
-from torchsko.algebra.hinge import join
+from torchsko.algebra.hinge import join, level_maps
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.pairs import Pairs
@@ -41,7 +41,7 @@ def mass_matrix(model: SKOModel) -> Tensor:
     """
     layout, pairs = model.layout, model.layout.pairs
     R = composite_inertia(model)
-    H = layout.split_dofs(model.joint_map, dim=-2)
+    H = level_maps(layout, model.maps)
     edges = model.edge_weight.split(layout.level_sizes)
     batch = model.batch_shape
     entries: list[Tensor] = []
