@@ -71,7 +71,7 @@ def _of_tensors(function: ModelFunction, like: SKOModel) -> Callable[..., Tensor
         model = replace(
             like,
             edge_weight=DenseEdges(weight),
-            joint_map=H,
+            maps=H,
             inertia=(M + M.mT) / 2,
             coriolis_accel=a,
             gyro_force=b,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import torchsko as ts
 from torchsko.algebra.edges import DenseEdges
+from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.tree import Tree
 
@@ -123,6 +124,35 @@ def sko_models(
     return random_model(tree, m, d, batch, seed, with_armature, mixed, orthonormal, scalar)
 
 
+@st.composite
+def shared_models(
+    draw: st.DrawFn,
+    max_nodes: int = 8,
+    min_dofs: int = 0,
+    mixed: bool = False,
+    scalar: bool = False,
+) -> SKOModel:
+    """As `sko_models`, but siblings (bases among them) may share a hinge, and its armature is a matrix."""
+    tree = draw(trees(max_nodes))
+    n, m = tree.num_nodes, [draw(st.integers(2, 6)) for _ in tree.parent]
+    hinge = list(range(n))
+    for k in range(n):
+        siblings = [j for j in range(k) if tree.parent[j] == tree.parent[k]]
+        hinge[k] = hinge[draw(st.sampled_from(siblings))] if siblings and draw(st.booleans()) else k
+    most = {h: min(3, *(m[k] for k in range(n) if hinge[k] == h)) for h in hinge}
+    size = {h: draw(st.integers(min_dofs, top)) for h, top in most.items()}
+    batch, seed = draw(st.sampled_from(BATCHES)), draw(st.integers(0, 2**31))
+    model = random_model(tree, m, [size[h] for h in hinge], batch, seed, mixed=mixed, scalar=scalar)
+    flat = draw(st.permutations(range(sum(size.values()))))
+    start = {h: sum(list(size.values())[:i]) for i, h in enumerate(size)}
+    places = [[flat[start[h] + i] for i in range(size[h])] for h in hinge]
+    layout = Layout.of(tree, m, [size[h] for h in hinge], places)
+    root = torch.randn(n, layout.dofs.width, layout.dofs.width, dtype=torch.float64) / 2
+    root = torch.where(layout.dofs.padding[..., None], 0.0, root)
+    S = root @ root.mT if draw(st.booleans()) else None
+    return replace(model, layout=layout, armature=S)
+
+
 def agree(actual: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
     """Assert equality relative to the largest entry; batch dimensions broadcast, the rest may not."""
     assert actual.shape[-2:] == expected.shape[-2:], (actual.shape, expected.shape)
@@ -154,18 +184,23 @@ def dense_blocks(model: SKOModel, packed: Tensor, rows: str, cols: str) -> Tenso
     """Block-diagonal matrix of packed blocks `[*, n, r, c]`; rows, cols in {"nodes", "dofs"}."""
     r, c = getattr(model.layout, rows).places, getattr(model.layout, cols).places
     blocks = model.layout.tree_order(packed, -3)
-    out = blocks.new_zeros(*blocks.shape[:-3], sum(map(len, r)), sum(map(len, c)))
+    out = blocks.new_zeros(*blocks.shape[:-3], len(set().union(*r)), len(set().union(*c)))
     for k, (row, col) in enumerate(zip(r, c, strict=True)):
         if row and col:
             i = torch.tensor(row)[:, None]
-            out[..., i, list(col)] = blocks[..., k, : len(row), : len(col)]
+            out[..., i, list(col)] += blocks[..., k, : len(row), : len(col)]
     return out
 
 
 def dense_operators(model: SKOModel) -> SimpleNamespace:
     """E, A, H, M, S of a model by their definitions, by the papers' letters."""
-    S = model.layout.dofs.padding[..., None] * 0.0 if model.armature is None else model.armature
-    S = torch.diag_embed(S[..., 0]).to(model.inertia.dtype)
+    S, dofs = model.armature, model.layout.dofs
+    S = (
+        torch.zeros(dofs.padding.shape[0], dofs.width, 1, dtype=model.inertia.dtype)
+        if S is None
+        else S
+    )
+    S = torch.diag_embed(S[..., 0]) if S.shape[-1] == 1 else S
     return SimpleNamespace(
         E=dense_sko(model),
         A=dense_spo(model),
@@ -208,7 +243,12 @@ def dense_bias(model: SKOModel) -> Tensor:
     """H A (M A* a + b) from the definition, `[*batch, num_dof]`."""
     x = dense_operators(model)
     a, b = (model.layout.nodes.unpack(v) for v in (model.coriolis_accel, model.gyro_force))
-    return (x.H @ x.A @ (x.M @ x.A.mT @ a + b))[..., 0]
+    bias = (x.H @ x.A @ (x.M @ x.A.mT @ a + b))[..., 0]
+    return (
+        bias
+        if model.hinge_bias is None
+        else bias + model.layout.dofs.collect(model.hinge_bias)[..., 0]
+    )
 
 
 def _second_axis(axis: list[float], vector: Callable[[float], list[float]], _: int) -> dict:

@@ -17,6 +17,7 @@ from torchsko.algebra.subgraph import aggregation_subgraph as aggregation_subgra
 from torchsko.algebra.subgraph import path_induced_nodes as path_induced_nodes
 from torchsko.algebra.transform import aggregate as aggregate
 from torchsko.algebra.transform import aggregate_segments as aggregate_segments
+from torchsko.algebra.transform import embed as embed
 from torchsko.algebra.tree import Tree as Tree
 from torchsko.assemble import assemble as assemble
 from torchsko.builder import MechanismBuilder as MechanismBuilder

@@ -93,7 +93,7 @@ def test_the_inertia_across_a_hinge_has_exact_zeros_where_rows_of_h_are_unit_vec
     tree = Tree.from_parents(SHAPES["forest"])
     model = random_model(tree, [3] * 6, [1] * 6)
     units = torch.eye(3, dtype=torch.float64)[[0, 2, 1, 1, 0, 2]][:, None, :]
-    model = replace(model, joint_map=units, straight=units, aligned=(True,) * 6)
+    model = replace(model, maps=units, straight=units, aligned=(True,) * 6)
     (P_plus,) = solve_riccati_scan(model).art_inertia_plus
     assert not (units @ P_plus).any()
 

@@ -24,16 +24,23 @@ from torch import Tensor
 
 import torchsko as ts
 from torchsko.algebra.edges import DenseEdges
+from torchsko.algebra.embedding import embedded, embedding_plan
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.partition import Partition
-from torchsko.algebra.subgraph import path_induced_nodes
+from torchsko.algebra.subgraph import (
+    coarse_tree,
+    contract,
+    contracted_groups,
+    path_induced_nodes,
+    segment_groups,
+)
 from torchsko.algebra.transform import resolvent
 
 exactly_shaped = torch.testing.assert_close
 
 TREE = ts.Tree.from_parents([3, 0, -1, 2, 3, 2, 1])
 MEMBERS = (0, 3)
-FIELDS = ("joint_map", "inertia", "coriolis_accel", "gyro_force", "armature")
+FIELDS = ("maps", "inertia", "coriolis_accel", "gyro_force", "armature")
 
 
 def fixed_model(batch: tuple[int, ...] = (), armature: bool = True) -> SKOModel:
@@ -63,14 +70,6 @@ def models_with_members(draw: st.DrawFn, max_nodes: int = 12) -> tuple[SKOModel,
 def places(sizes: tuple[int, ...], nodes: list[int] | tuple[int, ...]) -> list[int]:
     """Flat places of these nodes' components, one node after another."""
     return [i for k in nodes for i in range(sum(sizes[:k]), sum(sizes[: k + 1]))]
-
-
-def in_new_order(model: SKOModel, members: tuple[int, ...]) -> list[int]:
-    """Places of the old node velocities, in the order of the aggregated model's."""
-    nodes = [k for k in range(model.tree.num_nodes) if k not in members or k == members[0]]
-    return places(
-        model.layout.nodes.sizes, [j for k in nodes for j in (members if k in members else (k,))]
-    )
 
 
 def permuted(matrix: Tensor, order: list[int]) -> Tensor:
@@ -113,9 +112,9 @@ def test_every_algorithm_gives_the_same_on_the_aggregated_model(case):
 def test_hybrid_dynamics_with_the_members_prescribed_is_that_of_the_aggregate(case):
     model, members = case
     tau, qdd = vectors(model, 1), vectors(model, 2)
-    aggregated = ts.aggregate(model, members, name="S")
+    aggregated = ts.aggregate(model, members)
     for found, expected in zip(
-        ts.algorithms.hybrid_dynamics(aggregated, tau, qdd, prescribed=["S"]),
+        ts.algorithms.hybrid_dynamics(aggregated, tau, qdd, prescribed=members),
         ts.algorithms.hybrid_dynamics(model, tau, qdd, prescribed=members),
         strict=True,
     ):
@@ -125,27 +124,20 @@ def test_hybrid_dynamics_with_the_members_prescribed_is_that_of_the_aggregate(ca
 @given(models_with_members(max_nodes=8))
 def test_operational_space_compliance_of_the_aggregate_is_that_of_its_members(case):
     model, members = case
-    aggregated = ts.aggregate(model, members, name="S")
-    s = aggregated.tree.index("S")
-    rows = [
-        [ts.algorithms.operational_space_compliance(model, i, j) for j in members] for i in members
-    ]
-    batch = model.batch_shape
-    whole = torch.cat(
-        [torch.cat([b.expand(*batch, *b.shape[-2:]) for b in row], -1) for row in rows], -2
-    )
-    found = ts.algorithms.operational_space_compliance(aggregated, s, s)
-    close(found, whole)
+    aggregated = ts.aggregate(model, members)
+    for i in members:
+        for j in members:
+            compliance = ts.algorithms.operational_space_compliance
+            close(compliance(aggregated, i, j), compliance(model, i, j))
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "Lemma 7", ts.aggregate)
 @given(models_with_members())
 def test_lemma_7_sko_operator_of_the_aggregated_tree(case):
     model, members = case
-    order = in_new_order(model, members)
-    inside = [order.index(i) for i in places(model.layout.nodes.sizes, members)]
-    outside = [i for i in range(len(order)) if i not in inside]
-    E = permuted(dense_sko(model), order)
+    inside = places(model.layout.nodes.sizes, members)
+    outside = [i for i in range(model.layout.nodes.total) if i not in inside]
+    E = dense_sko(model)
     E_S = E[..., inside, :][..., inside]
     A_S = torch.linalg.inv(torch.eye(len(inside), dtype=E.dtype) - E_S)
     expected = E.clone()
@@ -159,16 +151,16 @@ def test_lemma_7_sko_operator_of_the_aggregated_tree(case):
 @given(models_with_members())
 def test_lemmas_8_and_9_transform_spo_joint_map_and_accelerations(case):
     model, members = case
-    aggregated, order = ts.aggregate(model, members), in_new_order(model, members)
-    inside = torch.tensor([order.index(i) for i in places(model.layout.nodes.sizes, members)])
-    A = permuted(dense_spo(model), order)
-    J_inverse = torch.eye(len(order), dtype=A.dtype).expand_as(A).clone()
+    aggregated = ts.aggregate(model, members)
+    inside = torch.tensor(places(model.layout.nodes.sizes, members))
+    A = dense_spo(model)
+    J_inverse = torch.eye(A.shape[-1], dtype=A.dtype).expand_as(A).clone()
     J_inverse[..., inside[:, None], inside] = A[..., inside[:, None], inside]
     close(J_inverse @ dense_spo(aggregated), A)
-    H = dense_blocks(model, model.joint_map, "dofs", "nodes")[..., order]
+    H = dense_blocks(model, model.joint_map, "dofs", "nodes")
     H_a = dense_blocks(aggregated, aggregated.joint_map, "dofs", "nodes")
     close(H_a, H @ J_inverse)
-    a = model.layout.nodes.unpack(model.coriolis_accel)[..., order, :]
+    a = model.layout.nodes.unpack(model.coriolis_accel)
     close(aggregated.layout.nodes.unpack(aggregated.coriolis_accel), J_inverse.mT @ a)
 
 
@@ -176,44 +168,45 @@ def test_the_bias_takes_the_transformed_acceleration():
     """DEPARTS: Eqs. 40-41 of Part I, taken literally, have the untransformed one."""
     model = fixed_model()
     whole = ts.aggregate(model, range(7))
-    untransformed = model.layout.nodes.unpack(model.coriolis_accel)[None]
+    old = model.layout.tree_order(model.coriolis_accel, -3)
+    untransformed = whole.layout.breadth_first(old, -3)
     assert not torch.allclose(
         ts.algorithms.bias_force(replace(whole, coriolis_accel=untransformed)), dense_bias(model)
     )
 
 
 @given(models_with_members())
-def test_aggregate_stands_at_its_first_member_and_dof_vectors_keep_their_order(case):
+def test_lemma_5_members_are_one_node_of_the_contracted_tree_and_keep_numbers_and_names(case):
     model, members = case
-    aggregated = ts.aggregate(model, members, name="S")
-    kept = [k for k in range(model.tree.num_nodes) if k not in members or k == members[0]]
-    names = ["S" if k in members else model.tree.names[k] for k in kept]
-    assert aggregated.tree.names == tuple(names)
-    was = model.layout.dofs.places
-    groups = [members if k in members else (k,) for k in kept]
-    assert aggregated.layout.dofs.places == tuple(
-        tuple(i for k in g for i in was[k]) for g in groups
-    )
+    aggregated = ts.aggregate(model, members)
+    assert aggregated.tree.names == model.tree.names
+    assert aggregated.num_dof == model.num_dof
+    groups = contracted_groups(model.tree, members)
+    if any(model.layout.dofs.sizes[k] for k in members):
+        assert set(aggregated.layout.hinges) == set(groups)
+    assert coarse_tree(aggregated.tree, groups).parent == contract(model.tree, members).parent
+    assert aggregated.layout.nodes.width == model.layout.nodes.width
 
 
 @given(models_with_members())
 def test_repeated_aggregation_ends_in_one_node_with_the_same_dynamics(case):
     model, members = case
-    first = ts.aggregate(model, members, name="S")
-    second = ts.aggregate(first, ts.aggregation_subgraph(first.tree, ["S", 0]), name="T")
+    first = ts.aggregate(model, members)
+    second = ts.aggregate(first, ts.aggregation_subgraph(first.tree, [*members, 0]))
     third = ts.aggregate(second, range(second.tree.num_nodes))
-    assert third.tree.num_nodes == 1
+    assert third.tree.num_levels == 1
     for coarser in (second, third):
         close(ts.algorithms.mass_matrix(coarser), dense_mass_matrix(model))
         close(ts.algorithms.bias_force(coarser), dense_bias(model))
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "section 7", ts.aggregate_segments)
-@given(sko_models(12, mixed=True, min_dofs=0))
+@given(sko_models(12, mixed=True))
 def test_aggregating_every_segment_leaves_no_serial_chain_and_the_same_dynamics(model):
     coarse, x = ts.aggregate_segments(model), vectors(model)
-    assert coarse.tree.num_nodes == len(model.tree.segments)
-    assert all(len(children) != 1 for children in coarse.tree.children)
+    assert len(coarse.layout.hinges) == len(model.tree.segments)
+    nodes = coarse_tree(coarse.tree, coarse.layout.hinges)
+    assert all(len(children) != 1 for children in nodes.children)
     close(ts.algorithms.mass_matrix(coarse), dense_mass_matrix(model))
     close(ts.algorithms.forward_dynamics(coarse, x), ts.algorithms.forward_dynamics(model, x))
 
@@ -294,7 +287,7 @@ def test_corollary_4_1_is_refused_for_a_system_that_is_not_the_outer_one():
 
 def test_a_part_of_an_aggregated_model_is_the_aggregate_of_the_part():
     model = fixed_model()
-    parts = ts.partition(ts.aggregate(model, MEMBERS, name="S"), ["S", "1"])
+    parts = ts.partition(ts.aggregate(model, MEMBERS), [*MEMBERS, "1"])
     same = ts.partition(model, [0, 1, 3])
     assert parts.selected_dofs == same.selected_dofs
     close(ts.algorithms.mass_matrix(parts.selected), dense_mass_matrix(same.selected))
@@ -330,6 +323,8 @@ def test_a_mechanism_aggregates_at_any_state():
 
 
 LIKE = fixed_model()
+PLAN = embedding_plan(LIKE.layout, [MEMBERS])
+SEGMENTS = embedding_plan(LIKE.layout, segment_groups(LIKE.tree))
 
 
 def tensors(model: SKOModel) -> tuple[Tensor, ...]:
@@ -345,7 +340,7 @@ def rebuilt(like: SKOModel, weight: Tensor, *fields: Tensor) -> SKOModel:
 
 def aggregated_dynamics(*fields: Tensor) -> tuple[Tensor, ...]:
     model = rebuilt(LIKE, *fields)
-    aggregated = ts.aggregate(model, MEMBERS)
+    aggregated = embedded(model, PLAN)
     force = torch.linspace(-1, 1, model.num_dof, dtype=torch.float64)
     return (
         ts.algorithms.mass_matrix(aggregated),
@@ -360,7 +355,7 @@ def plain_dynamics(*fields: Tensor) -> tuple[Tensor, ...]:
 
 
 def segment_dynamics(*fields: Tensor) -> tuple[Tensor, ...]:
-    return (ts.algorithms.mass_matrix(ts.aggregate_segments(rebuilt(LIKE, *fields))),)
+    return (ts.algorithms.mass_matrix(embedded(rebuilt(LIKE, *fields), SEGMENTS)),)
 
 
 def partitioned(*fields: Tensor) -> tuple[Tensor, ...]:

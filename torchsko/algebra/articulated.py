@@ -41,11 +41,12 @@ from torch import Tensor
 
 from torchsko.algebra.composition import TreeOperator, compose
 from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.hinge import join
+from torchsko.algebra.hinge import armature_blocks, join
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.operators import SKO, SPO, BlockDiagonal, Identity
 from torchsko.algebra.riccati import ArticulatedInertias, solve_riccati
+from torchsko.algebra.sharing import total
 from torchsko.symmetric import spd_solve
 
 
@@ -91,7 +92,7 @@ class ArticulatedOperators:
         shifted_gain: K.
         projection: G H; idempotent without armature.
         coprojection: I - G H.
-        art_inertia_plus: P+.
+        art_inertia_plus: P+ = P - G D G*.
         art_sko: E_psi.
         art_spo: psi.
     """
@@ -101,9 +102,9 @@ class ArticulatedOperators:
     hinge_compliance: BlockDiagonal
     gain: BlockDiagonal
     shifted_gain: TreeOperator
-    projection: BlockDiagonal
-    coprojection: BlockDiagonal
-    art_inertia_plus: BlockDiagonal
+    projection: TreeOperator
+    coprojection: TreeOperator
+    art_inertia_plus: TreeOperator
     art_sko: SKO
     art_spo: SPO
 
@@ -129,7 +130,7 @@ def operators(model: SKOModel) -> ModelOperators:
         inertia=BlockDiagonal(layout, model.inertia),
         armature=None
         if S is None
-        else BlockDiagonal(layout, torch.diag_embed(S[..., 0]), "dofs", "dofs"),
+        else BlockDiagonal(layout, total(layout.share, armature_blocks(S)), "dofs", "dofs"),
         identity=Identity(layout, "nodes", dtype),
         dof_identity=Identity(layout, "dofs", dtype),
     )
@@ -151,26 +152,41 @@ def articulated_operators(
     hinges = solution.hinge_inertia
     D_inv = [spd_solve(D, _eye(D), scalar=model.scalar) for D in hinges]
     G = _packed(layout, solution.gain, "nodes", "dofs")
-    GH = G @ H
-    coprojection = _eye(GH) - GH
-    art_weight = DenseEdges(model.edge_weight.dense() @ coprojection, model.scalar)
+    D = _packed(layout, hinges, "dofs", "dofs")
     gain = BlockDiagonal(layout, G, "nodes", "dofs")
+    P = BlockDiagonal(layout, join(list(solution.art_inertia)))
+    hinge_inertia = BlockDiagonal(layout, D, "dofs", "dofs")
+    if layout.share is None:
+        GH = BlockDiagonal(layout, G @ H)
+        coprojection: TreeOperator = BlockDiagonal(layout, _eye(GH.blocks) - GH.blocks)
+        P_plus: TreeOperator = BlockDiagonal(layout, join(list(solution.art_inertia_plus)))
+    else:  # nodes that share a hinge have blocks with one another
+        GH = compose(gain, BlockDiagonal(layout, H, "dofs", "nodes"))
+        coprojection = Identity(layout, "nodes", H.dtype) - GH
+        P_plus = P - compose(gain, hinge_inertia, gain.T)
+    art_weight = DenseEdges(art_weights(model, G), model.scalar)
     return ArticulatedOperators(
-        art_inertia=BlockDiagonal(layout, join(list(solution.art_inertia))),
-        hinge_inertia=BlockDiagonal(
-            layout, _packed(layout, hinges, "dofs", "dofs"), "dofs", "dofs"
-        ),
+        art_inertia=P,
+        hinge_inertia=hinge_inertia,
         hinge_compliance=BlockDiagonal(
             layout, _packed(layout, D_inv, "dofs", "dofs"), "dofs", "dofs"
         ),
         gain=gain,
         shifted_gain=compose(SKO(layout, model.edge_weight), gain),
-        projection=BlockDiagonal(layout, GH),
-        coprojection=BlockDiagonal(layout, coprojection),
-        art_inertia_plus=BlockDiagonal(layout, join(list(solution.art_inertia_plus))),
+        projection=GH,
+        coprojection=coprojection,
+        art_inertia_plus=P_plus,
         art_sko=SKO(layout, art_weight),
         art_spo=SPO(layout, art_weight),
     )
+
+
+def art_weights(model: SKOModel, gain: Tensor) -> Tensor:
+    """The weights of E_psi = E_A - K H, `[*batch, n, m, m]`, from G `[*batch, n, m, d]`."""
+    A = model.edge_weight.dense()
+    if model.layout.share is None:
+        return A @ (_eye(A) - gain @ model.joint_map)
+    return A - model.layout.share.total(A @ gain) @ model.joint_map
 
 
 def _eye(x: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.model import SKOModel
+from torchsko.algebra.hinge import armature_blocks
+from torchsko.algebra.model import SKOModel, stack_blocks
 from torchsko.algebra.tree import Tree
 
 
@@ -30,7 +31,8 @@ class Blocks:
         inertia: M(k), `[*batch, m_k, m_k]`.
         coriolis_accel: a(k), `[*batch, m_k, 1]`.
         gyro_force: b(k), `[*batch, m_k, 1]`.
-        armature: S(k), `[*batch, d_k, 1]`, or None for zero.
+        armature: S(k), `[*batch, d_k, 1]` or `[*batch, d_k, d_k]`, or None for zero.
+        hinge_bias: s(k), `[*batch, d_k, 1]`, or None for zero.
         straight: E(k), `[*batch, d_k, m_k]`, or None (see `SKOModel`).
         aligned: whether rows of E(k) are unit vectors, or zero.
         dof_places: where the dofs of node k stand in dof vectors.
@@ -43,6 +45,7 @@ class Blocks:
     coriolis_accel: list[Tensor]
     gyro_force: list[Tensor]
     armature: list[Tensor] | None
+    hinge_bias: list[Tensor] | None
     straight: list[Tensor] | None
     aligned: list[bool]
     dof_places: list[tuple[int, ...]]
@@ -58,17 +61,26 @@ class Blocks:
             self.inertia,
             [a[..., 0] for a in self.coriolis_accel],
             [b[..., 0] for b in self.gyro_force],
-            None if S is None else [s[..., 0] for s in S],
+            None,
             self.dof_places,
             self.straight,
         )
-        weight = DenseEdges(made.edge_weight.dense(), self.scalar)
-        return replace(made, edge_weight=weight, aligned=tuple(self.aligned))
+        weight, layout = DenseEdges(made.edge_weight.dense(), self.scalar), made.layout
+        s = self.hinge_bias
+        made = replace(
+            made, hinge_bias=None if s is None else stack_blocks(layout, s, layout.dofs.width, 1)
+        )
+        if S is not None:
+            diagonal = all(s.shape[-1] == 1 for s in S)
+            width = layout.dofs.width
+            S = [s if diagonal else armature_blocks(s) for s in S]
+            S = stack_blocks(layout, S, width, 1 if diagonal else width)
+        return replace(made, edge_weight=weight, armature=S, aligned=tuple(self.aligned))
 
 
 def blocks_of(model: SKOModel) -> Blocks:
     """The blocks of a model."""
-    layout = model.layout
+    layout, S = model.layout, model.armature
     m, d = layout.nodes.sizes, layout.dofs.sizes
     one = (1,) * model.tree.num_nodes
 
@@ -84,7 +96,8 @@ def blocks_of(model: SKOModel) -> Blocks:
         inertia=cut(model.inertia, m, m),
         coriolis_accel=cut(model.coriolis_accel, m, one),
         gyro_force=cut(model.gyro_force, m, one),
-        armature=None if model.armature is None else cut(model.armature, d, one),
+        armature=None if S is None else cut(S, d, one if S.shape[-1] == 1 else d),
+        hinge_bias=None if model.hinge_bias is None else cut(model.hinge_bias, d, one),
         straight=None if model.straight is None else cut(model.straight, d, m),
         aligned=list(model.aligned),
         dof_places=list(layout.dofs.places),

@@ -155,4 +155,63 @@ class LevelEdges(EdgeWeight):
         return join([run.dense() for run in self.runs])
 
     def _with(self, x: Tensor) -> list[tuple[EdgeWeight, Tensor]]:
+        if x.shape[-3] == 1 and len(self.runs) > 1:  # one parent for all
+            return [(run, x) for run in self.runs]
         return list(zip(self.runs, x.split(self.sizes, dim=-3), strict=True))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ProductEdges(EdgeWeight):
+    """Products of edge weights along paths, kept as factors: for code that is traced to scalars.
+
+    Attributes:
+        factors: weights of the edges from the outermost to the innermost, each of as many nodes.
+    """
+
+    factors: tuple[EdgeWeight, ...]
+
+    @property
+    def scalar(self) -> bool:
+        """Whether symmetric results are mirrored and solves unrolled."""
+        return self.factors[0].scalar
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Leading batch dimensions."""
+        return torch.broadcast_shapes(*(factor.batch_shape for factor in self.factors))
+
+    def up(self, y: Tensor) -> Tensor:
+        """A y."""
+        for factor in reversed(self.factors):
+            y = factor.up(y)
+        return y
+
+    def down(self, x: Tensor) -> Tensor:
+        """A* x."""
+        for factor in self.factors:
+            x = factor.down(x)
+        return x
+
+    def congruence(self, P: Tensor) -> Tensor:
+        """A P A*."""
+        for factor in reversed(self.factors):
+            P = factor.congruence(P)
+        return P
+
+    def split(self, sizes: Sequence[int]) -> Sequence[ProductEdges]:
+        """One object per run of nodes."""
+        runs = zip(*(factor.split(sizes) for factor in self.factors), strict=True)
+        return [ProductEdges(run) for run in runs]
+
+    def select(self, nodes: Tensor) -> ProductEdges:
+        """The weights at these positions."""
+        return ProductEdges(tuple(factor.select(nodes) for factor in self.factors))
+
+    def dense(self) -> Tensor:
+        """The matrices, `[*, n, m_p, m_k]`."""
+        dense = [factor.dense() for factor in self.factors]
+        weight = dense[0]
+        for factor in dense[1:]:
+            weight = weight @ factor
+        return weight

@@ -6,6 +6,8 @@ or as one product per node over the whole batch than as a batch of tiny matrix p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -33,24 +35,53 @@ def times_rows(C: Tensor, E: Tensor) -> Tensor:
     return C * E if E.shape[-2] == 1 else C @ E
 
 
-def spread_all(layout: Layout, H: Tensor, x: Tensor) -> Tensor:
+def armature_force(S: Tensor, x: Tensor) -> Tensor:
+    """S x: dof columns `[*, n, d, r]` to the same, for S as in `SKOModel`."""
+    return S * x if S.shape[-1] == 1 else S @ x
+
+
+def armature_blocks(S: Tensor) -> Tensor:
+    """S as matrices `[*, n, d, d]`."""
+    return S if S.shape[-1] == S.shape[-2] else torch.diag_embed(S[..., 0])
+
+
+def armature_diagonal(S: Tensor) -> Tensor:
+    """The diagonals of S, `[*, n, d, 1]`."""
+    return S if S.shape[-1] == 1 else S.diagonal(dim1=-2, dim2=-1)[..., None]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelMaps:
+    """The joint maps of each level, each with batch dimensions and a width of its own.
+
+    Attributes:
+        levels: H, `[*batch, n_l, d_l, m]`, d_l the largest number of dofs in the level, 1 at least.
+    """
+
+    levels: tuple[Tensor, ...]
+
+
+def level_maps(layout: Layout, H: Tensor | LevelMaps) -> tuple[Tensor, ...]:
+    """Joint maps level by level, without the dofs that only pad."""
+    return H.levels if isinstance(H, LevelMaps) else layout.split_dofs(H, -2)
+
+
+def spread_all(layout: Layout, H: Tensor | LevelMaps, x: Tensor) -> Tensor:
     """H* x for all nodes, packed; padded dofs are left out level by level."""
-    if layout.dofs.width == 1:
+    if layout.dofs.width == 1 and isinstance(H, Tensor):
         return spread(H, x)
-    parts = [
-        spread(H_l, x_l)
-        for H_l, x_l in zip(layout.split_dofs(H, -2), layout.split_dofs(x, -2), strict=True)
-    ]
+    maps, columns = level_maps(layout, H), layout.split_dofs(x, -2)
+    parts = [spread(H_l, x_l) for H_l, x_l in zip(maps, columns, strict=True)]
     return join(parts)
 
 
-def project_all(layout: Layout, H: Tensor, y: Tensor) -> Tensor:
+def project_all(layout: Layout, H: Tensor | LevelMaps, y: Tensor) -> Tensor:
     """H y for all nodes, packed and zero-padded."""
-    if layout.dofs.width == 1:
+    if layout.dofs.width == 1 and isinstance(H, Tensor):
         return project(H, y)
     parts = [
         layout.widen_dofs(project(H_l, y_l))
-        for H_l, y_l in zip(layout.split_dofs(H, -2), layout.split(y), strict=True)
+        for H_l, y_l in zip(level_maps(layout, H), layout.split(y), strict=True)
     ]
     return join(parts)
 

@@ -33,6 +33,7 @@ from torchsko.algebra.hinge import apply_blocks, join, project, spread, times
 from torchsko.algebra.hinge_step import HingeStep, hinge_steps
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import ArticulatedInertias, solve_riccati
+from torchsko.algebra.sharing import total
 from torchsko.errors import ShapeError
 from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
 
@@ -72,6 +73,9 @@ class Innovations:
 
         Reference: Jain 2011, Part II, Lemma 12.
         """
+        s = self.model.hinge_bias
+        if s is not None:
+            gen_force = gen_force - self.model.layout.dofs.collect(s)[..., 0]
         return self._columns(gen_force, False, self._accelerate)
 
     def inverse(self) -> Tensor:
@@ -88,7 +92,10 @@ class Innovations:
 
         Reference: Jain 2011, Part II, Corollary 6.1.
         """
-        parts = [spd_logdet(D, scalar=self.model.scalar) for D in self.riccati.hinge_inertia]
+        parts = [
+            spd_logdet(D if hinge.share is None else hinge.share.once(D), scalar=self.model.scalar)
+            for D, hinge in zip(self.riccati.hinge_inertia, self.hinges, strict=True)
+        ]
         batch = self.model.batch_shape
         return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1).sum(-1)
 
@@ -174,11 +181,6 @@ class Innovations:
         flat = layout.dofs.unpack(join([layout.widen_dofs(level) for level in y]))
         return flat if columns else flat[..., 0]
 
-    def _levels(self, x: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Dof columns x, and the joint maps, level by level."""
-        layout = self.model.layout
-        return layout.split_dofs(x, -2), layout.split_dofs(self.model.joint_map, -2)
-
     def _gather_innovations(self, T: Tensor, bias: Sequence[Tensor] | None) -> list[Tensor]:
         """Innovations eps = [I - H psi K] T; with bias p(k) = P a + b, less H psi p."""
         layout, D, G = self.model.layout, self.riccati.hinge_inertia, self.riccati.gain
@@ -188,7 +190,7 @@ class Innovations:
         received: Tensor | None = None
         for depth, hinge in reversed(list(enumerate(self.hinges))):
             z, given = received if bias is None else _add(received, bias[depth]), T_levels[depth]
-            eps.append(given if z is None else given - project(hinge.joint_map, z))
+            eps.append(hinge.innovation(given, z))
             if depth:
                 z_plus = hinge.carry(z, given, eps[-1], D[depth], G[depth])
                 received = layout.links[depth].sum_to_parents(edges[depth].up(z_plus))
@@ -200,16 +202,15 @@ class Innovations:
         """Accelerations [I - H psi K]* nu; with a(k), those of Alg. 6.1."""
         layout, G = self.model.layout, self.riccati.gain
         edges = self.model.edge_weight.split(layout.level_sizes)
-        H = layout.split_dofs(self.model.joint_map, -2)
         qdd: list[Tensor] = []
         alpha: Tensor | None = None
-        for depth in range(len(H)):
+        for depth, hinge in enumerate(self.hinges):
             accel = nu[depth]
             alpha_plus = None
             if alpha is not None:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
-                accel = accel - G[depth].mT @ alpha_plus
-            alpha = _add(alpha_plus, spread(H[depth], accel))
+                accel = accel - hinge.slip(G[depth], alpha_plus)
+            alpha = _add(alpha_plus, spread(hinge.joint_map, accel))
             alpha = alpha if a is None else alpha + a[depth]
             qdd.append(accel)
         return qdd
@@ -239,7 +240,7 @@ class Innovations:
 
     def _whiten_transpose(self, x: Tensor) -> list[Tensor]:
         D, scalar = self.riccati.hinge_inertia, self.model.scalar
-        x_levels, _ = self._levels(x)
+        x_levels = self.model.layout.split_dofs(x, -2)
         nu = [
             factor_solve(D_l, x_l, adjoint=True, scalar=scalar)
             for D_l, x_l in zip(D, x_levels, strict=True)
@@ -249,13 +250,14 @@ class Innovations:
     def _sqrt(self, x: Tensor) -> list[Tensor]:
         """A gather of A G L x, read through H one edge up, plus L x; L L* = D."""
         layout, scalar = self.model.layout, self.model.scalar
-        x_levels, H = self._levels(x)
+        x_levels = layout.split_dofs(x, -2)
         edges = self.model.edge_weight.split(layout.level_sizes)
         y: list[Tensor] = []
         z: Tensor | None = None
-        for depth in reversed(range(len(H))):
+        for depth, hinge in reversed(list(enumerate(self.hinges))):
             eps = spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar) @ x_levels[depth]
-            y.append(_add(None if z is None else project(H[depth], z), eps))
+            felt = None if z is None else total(hinge.share, project(hinge.joint_map, z))
+            y.append(_add(felt, eps))
             if depth:
                 handed = edges[depth].up(_add(z, times(self.riccati.gain[depth], eps)))
                 z = layout.links[depth].sum_to_parents(handed)
@@ -264,16 +266,16 @@ class Innovations:
     def _sqrt_transpose(self, x: Tensor) -> list[Tensor]:
         """A scatter of H* x, then L* (x + G* alpha+) at each hinge; L L* = D."""
         layout, scalar = self.model.layout, self.model.scalar
-        x_levels, H = self._levels(x)
+        x_levels = layout.split_dofs(x, -2)
         edges = self.model.edge_weight.split(layout.level_sizes)
         y: list[Tensor] = []
         alpha: Tensor | None = None
-        for depth in range(len(H)):
+        for depth, hinge in enumerate(self.hinges):
             rate, alpha_plus = x_levels[depth], None
             if alpha is not None:
                 alpha_plus = edges[depth].down(layout.links[depth].to_children(alpha))
-                rate = rate + self.riccati.gain[depth].mT @ alpha_plus
-            alpha = _add(alpha_plus, spread(H[depth], x_levels[depth]))
+                rate = rate + hinge.slip(self.riccati.gain[depth], alpha_plus)
+            alpha = _add(alpha_plus, spread(hinge.joint_map, x_levels[depth]))
             y.append(spd_factor(self.riccati.hinge_inertia[depth], scalar=scalar).mT @ rate)
         return y
 

@@ -26,6 +26,7 @@ from torchsko.algebra.innovations import Innovations, smallest_eigenvalue
 from torchsko.algebra.logdepth import Powers
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati_scan import solve_riccati_scan
+from torchsko.algebra.sharing import total
 from torchsko.symmetric import factor_solve, spd_factor, spd_solve
 
 
@@ -53,20 +54,20 @@ class ScannedInnovations(Innovations):
 
     def _innovations(self, T: Tensor, bias: Tensor | None) -> Tensor:
         """Innovations eps = [I - H psi K] T; with bias p = P a + b, less H psi p."""
-        jumps, H = self.model.layout.jumps, self.model.joint_map
+        jumps = self.model.layout.jumps
         crossed = self.hinges[0].carry(
             None, T, T, self.riccati.hinge_inertia[0], self.riccati.gain[0]
         )
         source = logdepth.step_up(jumps, self.powers, crossed)
         z = logdepth.gather(jumps, self.art_powers, source if bias is None else source + bias)
-        return T - project(H, z)
+        return self.hinges[0].innovation(T, z)
 
     def _accelerations(self, nu: Tensor, a: Tensor | None) -> Tensor:
         """Accelerations [I - H psi K]* nu; with a, those of Alg. 6.1."""
         jumps, source = self.model.layout.jumps, spread(self.model.joint_map, nu)
         alpha = logdepth.scatter(jumps, self.art_powers, source if a is None else source + a)
         alpha_plus = logdepth.step_down(jumps, self.powers, alpha)
-        return nu - self.riccati.gain[0].mT @ alpha_plus
+        return nu - self.hinges[0].slip(self.riccati.gain[0], alpha_plus)
 
     def _factor(self) -> Tensor:
         return spd_factor(self.riccati.hinge_inertia[0], scalar=False)
@@ -95,14 +96,15 @@ class ScannedInnovations(Innovations):
         """[I + H A K] L x, L L* = D."""
         jumps, eps = self.model.layout.jumps, self._factor() @ x
         source = logdepth.step_up(jumps, self.powers, self.riccati.gain[0] @ eps)
-        return [project(self.model.joint_map, logdepth.gather(jumps, self.powers, source)) + eps]
+        z = logdepth.gather(jumps, self.powers, source)
+        return [total(self.hinges[0].share, project(self.model.joint_map, z)) + eps]
 
     def _sqrt_transpose(self, x: Tensor) -> list[Tensor]:
         """L* [I + H A K]* x, L L* = D."""
         jumps = self.model.layout.jumps
         alpha = logdepth.scatter(jumps, self.powers, spread(self.model.joint_map, x))
         alpha_plus = logdepth.step_down(jumps, self.powers, alpha)
-        return [self._factor().mT @ (x + self.riccati.gain[0].mT @ alpha_plus)]
+        return [self._factor().mT @ (x + self.hinges[0].slip(self.riccati.gain[0], alpha_plus))]
 
 
 def scanned_innovations(
@@ -120,7 +122,8 @@ def scanned_innovations(
     """
     riccati, jumps = solve_riccati_scan(model, accumulate), model.layout.jumps
     A, hinges = model.edge_weight.dense(), packed_hinges(model)
-    art_weight = A @ hinges.passing(riccati.hinge_inertia[0], riccati.gain[0])
+    D, G = riccati.hinge_inertia[0], riccati.gain[0]
+    art_weight = hinges.passing_weight(A, D, G)
     return ScannedInnovations(
         model, riccati, (hinges,), logdepth.powers(jumps, A), logdepth.powers(jumps, art_weight)
     )

@@ -9,11 +9,13 @@ which halves the number of tips at least, and has jumps of its own along those r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from torchsko.algebra.sharing import Share
 from torchsko.algebra.tree import Tree
 
 
@@ -76,12 +78,16 @@ class Round:
         jumps: 2^i nodes along the runs, towards their tips.
         tops: places among `nodes` of the innermost node of each run that hangs on another node.
         below: the nodes they hang on, places in breadth-first order.
+        share: which of the nodes share a hinge; those are runs by themselves, all in one round.
+        top_share: the same for the innermost nodes.
     """
 
     nodes: Tensor
     jumps: tuple[Jump, ...]
     tops: Tensor
     below: Tensor
+    share: Share | None
+    top_share: Share | None
 
     def to(self, device: torch.device | str) -> Round:
         """The same round with its index tensors on a device."""
@@ -90,6 +96,8 @@ class Round:
             tuple(jump.to(device) for jump in self.jumps),
             self.tops.to(device),
             self.below.to(device),
+            None if self.share is None else self.share.to(device),
+            None if self.top_share is None else self.top_share.to(device),
         )
 
 
@@ -109,40 +117,64 @@ def at_or_below(jumps: tuple[Jump, ...], count: int) -> Tensor:
     return above.mT.contiguous()
 
 
-def peel(tree: Tree) -> tuple[Round, ...]:
-    """The rounds in which a tree comes apart, tips first; at most 1 + log2 of its number of tips."""
+def peel(tree: Tree, hinges: Sequence[int] | None = None) -> tuple[Round, ...]:
+    """The rounds in which a tree comes apart, tips first.
+
+    Args:
+        tree: any tree.
+        hinges: for each node the first node of its hinge; each its own when left out.
+
+    Returns:
+        At most 1 + log2 of its number of tips, and two more for every shared hinge on a path.
+    """
+    hinges = range(tree.num_nodes) if hinges is None else hinges
     rank = {k: place for place, k in enumerate(tree.order)}
     branches = [len(children) for children in tree.children]
+    nodes: dict[int, list[int]] = {}
+    for k, h in enumerate(hinges):
+        nodes.setdefault(h, []).append(k)
+    shared = [len(nodes[h]) > 1 for h in hinges]
     rounds, tips = [], list(tree.tips)
     while tips:
-        runs = [_run(tree, branches, tip) for tip in tips]
+        # The nodes of a hinge are crossed together, when nothing is left on any of them.
+        waiting = set(tips)
+        ready = [k for k in tips if waiting.issuperset(nodes[hinges[k]])]
+        runs = [_run(tree, branches, shared, tip) for tip in ready]
         below = [tree.parent[run[-1]] for run in runs]
-        rounds.append(_round(runs, below, rank))
+        rounds.append(_round(runs, below, rank, hinges))
         for p in below:
             if p >= 0:
                 branches[p] -= 1
-        tips = sorted({p for p in below if p >= 0 and branches[p] == 0}, key=rank.__getitem__)
+        found = {p for p in below if p >= 0 and branches[p] == 0}
+        tips = sorted(found.union(tips).difference(ready), key=rank.__getitem__)
     return tuple(rounds)
 
 
-def _run(tree: Tree, branches: list[int], tip: int) -> list[int]:
-    """From a tip inward, as long as nothing else is left on the next node."""
+def _run(tree: Tree, branches: list[int], shared: list[bool], tip: int) -> list[int]:
+    """From a tip inward, as long as nothing else is left on the next node and no hinge is shared."""
     run = [tip]
-    while (p := tree.parent[run[-1]]) >= 0 and branches[p] == 1:
+    while not shared[run[-1]] and (p := tree.parent[run[-1]]) >= 0 and branches[p] == 1:
+        if shared[p]:
+            break
         run.append(p)
     return run
 
 
-def _round(runs: list[list[int]], below: list[int], rank: dict[int, int]) -> Round:
+def _round(
+    runs: list[list[int]], below: list[int], rank: dict[int, int], hinges: Sequence[int]
+) -> Round:
     length = max(map(len, runs))
     listed = [(r, i) for i in range(length) for r, run in enumerate(runs) if i < len(run)]
     place = {node: at for at, node in enumerate(listed)}
     held = [r for r, p in enumerate(below) if p >= 0]
+    tops = [hinges[runs[r][-1]] for r in held]
     return Round(
         torch.tensor([rank[runs[r][i]] for r, i in listed], dtype=torch.int64),
         _doubled([place[r, i - 1] if i else -1 for r, i in listed]),
         torch.tensor([place[r, len(runs[r]) - 1] for r in held], dtype=torch.int64),
         torch.tensor([rank[below[r]] for r in held], dtype=torch.int64),
+        Share.of([hinges[runs[r][i]] for r, i in listed]),
+        Share.of(tops) if tops else None,
     )
 
 

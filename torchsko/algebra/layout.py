@@ -17,8 +17,9 @@ from torch import Tensor
 
 from torchsko.algebra.jumps import Jump, Round, ancestor_jumps, peel
 from torchsko.algebra.pairs import KEPT, Pairs
+from torchsko.algebra.sharing import Share
 from torchsko.algebra.tree import Tree
-from torchsko.errors import ShapeError
+from torchsko.errors import ShapeError, TreeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +29,16 @@ class Packing:
     Attributes:
         sizes: block size of each node, in the tree's order.
         places: where each node's components stand in the flat vector: one node after another, save
-            for the dofs of a model made by `transform.aggregate`, which keeps the order they had.
+            for dofs that keep the order of another model (see `transform`). Nodes that share a hinge
+            have the same places.
         width: the largest of the sizes.
         trivial: whether packing is a mere reshape (breadth-first numbering, equal sizes).
         source: for each packed scalar its place in the flat vector; one past its end for padding.
-        place: for each flat scalar its place among the packed ones.
+        place: for each flat scalar its place among the packed ones, the first where several share it.
         padding: 1 on padded scalars, else 0; `[n, width]`, of dtype bool.
+        total: length of the flat vector.
+        most: the largest number of nodes that share a scalar.
+        places_of: for each flat scalar all its places, int64 `[total * most]`; free ones one past the end.
     """
 
     sizes: tuple[int, ...]
@@ -43,6 +48,9 @@ class Packing:
     source: Tensor
     place: Tensor
     padding: Tensor
+    total: int
+    most: int
+    places_of: Tensor
 
     @staticmethod
     def of(
@@ -54,31 +62,34 @@ class Packing:
 
         Their components stand at `places`; one node after another when left out.
         """
-        width, total = max(max(sizes), 1), sum(sizes)
+        width = max(max(sizes), 1)
         if places is None:
             end = list(accumulate(sizes))
             places = [range(e - size, e) for e, size in zip(end, sizes, strict=True)]
+        total = len({i for row in places for i in row})
         source = [places[k][i] if i < sizes[k] else total for k in order for i in range(width)]
-        place = sorted(range(len(source)), key=lambda s: source[s])[:total]
+        of: list[list[int]] = [[] for _ in range(total + 1)]
+        for s, i in enumerate(source):
+            of[i].append(s)
+        most = max([1, *map(len, of[:total])])
+        slots = [s for row in of[:total] for s in [*row, *[len(source)] * (most - len(row))]]
         return Packing(
             sizes=tuple(sizes),
             places=tuple(map(tuple, places)),
             width=width,
             trivial=source == list(range(total)),
             source=torch.tensor(source, dtype=torch.int64),
-            place=torch.tensor(place, dtype=torch.int64),
+            place=torch.tensor([row[0] for row in of[:total]], dtype=torch.int64),
             padding=torch.tensor(source, dtype=torch.int64).reshape(len(sizes), width) == total,
+            total=total,
+            most=most,
+            places_of=torch.tensor(slots, dtype=torch.int64),
         )
-
-    @property
-    def total(self) -> int:
-        """Length of the flat vector."""
-        return sum(self.sizes)
 
     @property
     def padded(self) -> bool:
         """Whether any block is smaller than the width."""
-        return self.total < len(self.sizes) * self.width
+        return sum(self.sizes) < len(self.sizes) * self.width
 
     def pack(self, x: Tensor) -> Tensor:
         """Flat columns `[*batch, total, r]` to packed blocks `[*batch, n, width, r]`.
@@ -107,14 +118,24 @@ class Packing:
             )
 
     def unpack(self, x: Tensor) -> Tensor:
-        """Packed blocks `[*batch, n, width, r]` to flat columns `[*batch, total, r]`."""
+        """Packed blocks `[*batch, n, width, r]` to flat columns `[*batch, total, r]`.
+
+        What nodes share, all of them hold alike.
+        """
         flat = x.flatten(-3, -2)
         return flat if self.trivial else flat.index_select(-2, self.place)
 
+    def collect(self, x: Tensor) -> Tensor:
+        """As `unpack`, but what nodes share is the sum of what each of them holds."""
+        if self.most == 1:
+            return self.unpack(x)
+        flat = torch.nn.functional.pad(x.flatten(-3, -2), (0, 0, 0, 1))
+        return flat.index_select(-2, self.places_of).unflatten(-2, (self.total, self.most)).sum(-2)
+
     def to(self, device: torch.device | str) -> Packing:
         """The same packing with its index tensors on a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("source", "place", "padding")}
-        return replace(self, **moved)
+        names = ("source", "place", "padding", "places_of")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +214,9 @@ class Layout:
         in_order: whether the tree's own numbering is breadth first already.
         jumps: 2^i nodes towards the base, for recursions without levels.
         rounds: how the tree comes apart into unbranched runs, tips first, for the same.
+        shares: for each level which of its nodes share a hinge, None where each has its own.
+        share: the same for all nodes, breadth first.
+        apart: where hinges are shared, the packing of dof vectors in which every node has its own copy.
         kept_pairs: what `pairs` gives, kept for trees that are not large; else None.
     """
 
@@ -207,6 +231,9 @@ class Layout:
     in_order: bool
     jumps: tuple[Jump, ...]
     rounds: tuple[Round, ...]
+    shares: tuple[Share | None, ...]
+    share: Share | None
+    apart: Packing | None
     kept_pairs: Pairs | None = None
 
     @staticmethod
@@ -218,14 +245,20 @@ class Layout:
     ) -> Layout:
         """Layout of a tree whose node k has node_sizes[k] velocities and dof_sizes[k] dofs.
 
-        The dofs of node k stand at dof_places[k] in dof vectors; node by node when left out.
+        The dofs of node k stand at dof_places[k] in dof vectors; node by node when left out. Siblings
+        with the same places share one hinge.
+
+        Raises:
+            TreeError: when nodes that are no siblings share dofs, or share some and not others.
         """
         order = tree.order
+        dofs = Packing.of(dof_sizes, order, dof_places)
+        hinges = _hinges(tree, dofs.places)
         position = {k: i for level in tree.levels for i, k in enumerate(level)}
         layout = Layout(
             tree=tree,
             nodes=Packing.of(node_sizes, order),
-            dofs=Packing.of(dof_sizes, order, dof_places),
+            dofs=dofs,
             level_sizes=tuple(map(len, tree.levels)),
             level_dofs=tuple(max(1, *(dof_sizes[k] for k in level)) for level in tree.levels),
             links=tuple(_link(tree, depth, position) for depth in range(tree.num_levels)),
@@ -233,9 +266,12 @@ class Layout:
             rank=torch.argsort(torch.tensor(order, dtype=torch.int64)),
             in_order=order == tuple(range(tree.num_nodes)),
             jumps=ancestor_jumps(tree),
-            rounds=peel(tree),
+            rounds=peel(tree, hinges),
+            shares=tuple(Share.of([hinges[k] for k in level]) for level in tree.levels),
+            share=Share.of([hinges[k] for k in order]),
+            apart=None if dofs.most == 1 else Packing.of(dof_sizes, order),
         )
-        if max(tree.num_nodes, layout.dofs.total) > KEPT:
+        if max(tree.num_nodes, sum(layout.dofs.sizes)) > KEPT:
             return layout
         return replace(layout, kept_pairs=layout.pairs)
 
@@ -245,7 +281,16 @@ class Layout:
         if self.kept_pairs is not None:
             return self.kept_pairs
         parents = [link.parent for link in self.links]
-        return Pairs.of(self.tree, parents, self.jumps, self.level_dofs, self.dofs.places)
+        places = (self.dofs if self.apart is None else self.apart).places
+        return Pairs.of(self.tree, parents, self.jumps, self.level_dofs, places)
+
+    @property
+    def hinges(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of every hinge, by their numbers, in the order of the first ones."""
+        nodes: dict[object, list[int]] = {}
+        for k, row in enumerate(self.dofs.places):
+            nodes.setdefault(row or (self.tree.names[k],), []).append(k)
+        return tuple(map(tuple, nodes.values()))
 
     def to(self, device: torch.device | str) -> Layout:
         """The same layout with its index tensors on a device."""
@@ -258,6 +303,9 @@ class Layout:
             rank=self.rank.to(device),
             jumps=tuple(jump.to(device) for jump in self.jumps),
             rounds=tuple(one.to(device) for one in self.rounds),
+            shares=tuple(None if one is None else one.to(device) for one in self.shares),
+            share=None if self.share is None else self.share.to(device),
+            apart=None if self.apart is None else self.apart.to(device),
             kept_pairs=None if self.kept_pairs is None else self.kept_pairs.to(device),
         )
 
@@ -289,6 +337,24 @@ class Layout:
 
 def _listed(sizes: Sequence[int]) -> str:
     return f"{list(sizes[:12])}"[:-1] + (", ...]" if len(sizes) > 12 else "]")
+
+
+def _hinges(tree: Tree, places: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """For each node the first node of its hinge: itself, or a sibling with the same dofs."""
+    first: dict[int, int] = {}
+    hinge = []
+    for k, row in enumerate(places):
+        own = {first.setdefault(i, k) for i in row} or {k}
+        j = min(own)
+        if len(own) > 1 or (j != k and (places[j] != row or tree.parent[j] != tree.parent[k])):
+            raise TreeError(
+                f"nodes {tree.names[j]!r} and {tree.names[k]!r} share degrees of freedom, but not all of "
+                "them, or not a parent.\n"
+                "One hinge moves several nodes only together, against the parent they have in common.\n"
+                "Give siblings the same dof_places, in the same order, or disjoint ones."
+            )
+        hinge.append(j)
+    return tuple(hinge)
 
 
 def _link(tree: Tree, depth: int, position: dict[int, int]) -> Link:

@@ -254,6 +254,33 @@ def backward_block(
     return _trim(layout, Z, i, j, (A, B))
 
 
+def backward_cross_block(
+    layout: Layout, A: EdgeWeight, X: Tensor, pair: tuple[int, int], i: int | str, j: int | str
+) -> Tensor:
+    """What a block X(a, b) off the diagonal of X adds to block (i, j) of A* X A, i below a, j below b.
+
+    Args:
+        layout: the tree and its block sizes.
+        A: weights of the SPO.
+        X: the block, `[*batch, 1, m, m]`.
+        pair: a and b, at or above i and j.
+        i: row node, by number or name.
+        j: column node.
+
+    Returns:
+        `[*batch, m_i, m_j]`.
+
+    Reference: Jain 2011, Part II, Lemma 2, twice.
+    """
+    tree = layout.tree
+    i, j = node_number(tree, i), node_number(tree, j)
+    for node in reversed(tree.path(pair[0], i)[:-1]):
+        X = _edge(layout, A, node).down(X)
+    for node in reversed(tree.path(pair[1], j)[:-1]):
+        X = _edge(layout, A, node).down(X.mT).mT
+    return _trim(layout, X, i, j, (A,))
+
+
 def backward_terms(layout: Layout, A: EdgeWeight, B: EdgeWeight, Y: Levels) -> BackwardTerms:
     """All of Z = A* X B, as its disjoint terms Y, A~* Y, Y B~ and R.
 

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import DenseEdges, EdgeWeight
+from torchsko.algebra.hinge import LevelMaps, join
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
@@ -43,26 +44,31 @@ class SKOModel:
     Attributes:
         layout: topology, block sizes, index tensors.
         edge_weight: A(p(k), k) for every node.
-        joint_map: H, `[*batch, n, d, m]`.
+        maps: H, `[*batch, n, d, m]`, or level by level; in one tensor it is `joint_map`.
         inertia: M, `[*batch, n, m, m]`, symmetric.
         coriolis_accel: a, `[*batch, n, m, 1]`.
         gyro_force: b, `[*batch, n, m, 1]`.
-        armature: S, `[*batch, n, d, 1]`, or None for zero.
-        straight: E, `[*batch, n, d, m]`, rows with E(k) H*(k) = I, or zero: what the recursions may use
-            to write P+ and z+ along a hinge exactly, worth two digits in float32 on long chains (see
-            `hinge_step`). It is H where its rows are orthonormal; a node with zero rows goes without,
-            as every node does with None.
+        armature: S, `[*batch, n, d, 1]` for its diagonal, or `[*batch, n, d, d]`; None for zero. Of nodes
+            that share a hinge the sum counts.
+        hinge_bias: s, `[*batch, n, d, 1]`: what T = H f + S qdd + s holds besides, the force that moves
+            an armature at qdd = 0 (see `embedding`); None for zero. Of nodes that share a hinge the sum
+            counts.
+        straight: E, `[*batch, n, d, m]`, rows with E(k) H*(k) = I, each of which may be zero instead: what
+            the recursions use to write P+ along a hinge exactly, worth two digits in float32 on long
+            chains (see `hinge_step`). It is H where its rows are orthonormal; a node with zero rows goes
+            without, as every node does with None. Zero where S is not diagonal or a hinge is shared.
         aligned: for each node in the tree's order, whether its rows of E are unit vectors of the
             coordinates, or zero: the same result for fewer operations where a whole level is.
     """
 
     layout: Layout
     edge_weight: EdgeWeight
-    joint_map: Tensor
+    maps: Tensor | LevelMaps
     inertia: Tensor
     coriolis_accel: Tensor
     gyro_force: Tensor
     armature: Tensor | None = None
+    hinge_bias: Tensor | None = None
     straight: Tensor | None = None
     aligned: tuple[bool, ...] = ()
 
@@ -77,6 +83,13 @@ class SKOModel:
         return self.layout.dofs.total
 
     @property
+    def joint_map(self) -> Tensor:
+        """H, `[*batch, n, d, m]`, zero-padded."""
+        if isinstance(self.maps, Tensor):
+            return self.maps
+        return join([self.layout.widen_dofs(H) for H in self.maps.levels])
+
+    @property
     def scalar(self) -> bool:
         """Whether the model is written to be traced to scalars (see `torchsko.symmetric`)."""
         return self.edge_weight.scalar
@@ -84,11 +97,21 @@ class SKOModel:
     @property
     def batch_shape(self) -> torch.Size:
         """Batch dimensions of all fields, broadcast together."""
-        fields = [self.joint_map, self.inertia, self.coriolis_accel, self.gyro_force]
-        fields += [] if self.armature is None else [self.armature]
+        fields = [self.inertia, self.coriolis_accel, self.gyro_force]
+        fields += self.maps.levels if isinstance(self.maps, LevelMaps) else [self.maps]
+        fields += [x for x in (self.armature, self.hinge_bias) if x is not None]
         return broadcast_shapes(
             self.edge_weight.batch_shape, *(field.shape[:-3] for field in fields)
         )
+
+    def armature_matrix(self) -> Tensor | None:
+        """S as it adds to the mass matrix, `[*batch, num_dof, num_dof]`; None for zero."""
+        S, dofs = self.armature, self.layout.dofs
+        if S is None:
+            return None
+        if S.shape[-1] == 1:
+            return torch.diag_embed(dofs.collect(S)[..., 0])
+        return dofs.collect(S @ dofs.pack(torch.eye(dofs.total, dtype=S.dtype, device=S.device)))
 
     @staticmethod
     def from_blocks(
@@ -114,10 +137,12 @@ class SKOModel:
             gyro_force: b(k), `[*batch, m_k]`; zero when left out.
             armature: S(k), `[*batch, d_k]`; zero when left out.
             dof_places: where the dofs of node k stand in dof vectors; node by node when left out.
+                Siblings with the same places share one hinge (see `sharing`).
             straight: E(k), `[*batch, d_k, m_k]`: E(k) H*(k) = I, or zero; see the class.
 
         Raises:
             ShapeError: when a block's shape does not fit; names the node and the shape wanted.
+            TreeError: when nodes share dofs that are no siblings.
         """
         names = tree.names
         _check_count(
@@ -130,7 +155,7 @@ class SKOModel:
             armature=armature,
             straight=straight,
         )
-        _check_joint_maps(names, joint_map)
+        _check_joint_maps(names, joint_map, dof_places)
         m = [block.shape[-1] for block in joint_map]
         d = [block.shape[-2] for block in joint_map]
         for k, p in enumerate(tree.parent):
@@ -162,22 +187,22 @@ class SKOModel:
         M, D = layout.nodes.width, layout.dofs.width
 
         def columns(blocks: Sequence[Tensor], rows: int) -> Tensor:
-            return _stack(layout, [block[..., None] for block in blocks], rows, 1)
+            return stack_blocks(layout, [block[..., None] for block in blocks], rows, 1)
 
         return SKOModel(
             layout,
-            DenseEdges(_stack(layout, weights, M, M)),
-            _stack(layout, joint_map, D, M),
-            _stack(layout, inertia, M, M),
+            DenseEdges(stack_blocks(layout, weights, M, M)),
+            stack_blocks(layout, joint_map, D, M),
+            stack_blocks(layout, inertia, M, M),
             columns(coriolis_accel or zero, M),
             columns(gyro_force or zero, M),
             None if armature is None else columns(armature, D),
-            None if straight is None else _stack(layout, straight, D, M),
-            (False,) * tree.num_nodes,
+            straight=None if straight is None else stack_blocks(layout, straight, D, M),
+            aligned=(False,) * tree.num_nodes,
         )
 
 
-def _stack(layout: Layout, blocks: Sequence[Tensor], rows: int, cols: int) -> Tensor:
+def stack_blocks(layout: Layout, blocks: Sequence[Tensor], rows: int, cols: int) -> Tensor:
     """Blocks in the tree's order, zero-padded to (rows, cols), stacked breadth first."""
     padded = [
         torch.nn.functional.pad(b, (0, cols - b.shape[-1], 0, rows - b.shape[-2]))
@@ -197,9 +222,18 @@ def _check_count(tree: Tree, **lists: Sequence[Tensor | None] | None) -> None:
             )
 
 
-def _check_joint_maps(names: Sequence[str], joint_map: Sequence[Tensor]) -> None:
-    for name, H in zip(names, joint_map, strict=True):
-        if H.ndim < 2 or H.shape[-2] > H.shape[-1]:
+def _check_joint_maps(
+    names: Sequence[str],
+    joint_map: Sequence[Tensor],
+    dof_places: Sequence[Sequence[int]] | None,
+) -> None:
+    hinges = range(len(names)) if dof_places is None else [tuple(row) for row in dof_places]
+    columns: dict[object, int] = {}
+    for H, hinge in zip(joint_map, hinges, strict=True):
+        columns[hinge] = columns.get(hinge, 0) + H.shape[-1]
+    for name, H, hinge in zip(names, joint_map, hinges, strict=True):
+        # All nodes of a hinge together have the columns that its rows need.
+        if H.ndim < 2 or H.shape[-2] > columns[hinge]:
             raise ShapeError(
                 f"joint_map of node {name!r} has shape {list(H.shape)}.\n"
                 "A joint map has one row for each degree of freedom and one column for each velocity "

@@ -29,13 +29,14 @@ from torch import Tensor
 from torchsko.algebra.composition import Signature, Space, TreeOperator
 from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.layout import Layout
+from torchsko.algebra.sharing import total
 from torchsko.algebra.sweeps import gather, scatter, step_down, step_up
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class BlockDiagonal(TreeOperator):
-    """One block per node, nothing between nodes.
+    """One block per node, nothing between nodes but what they share (see `sharing`).
 
     Attributes:
         layout: tree and block sizes.
@@ -61,8 +62,9 @@ class BlockDiagonal(TreeOperator):
         return BlockDiagonal(self.layout, self.blocks.mT, self.cols, self.rows)
 
     def apply(self, x: Tensor) -> Tensor:
-        """Block times block."""
-        return self.blocks @ x
+        """Block times block; what reaches a hinge from several nodes is added up."""
+        y = self.blocks @ x
+        return total(self.layout.share, y) if (self.rows, self.cols) == ("dofs", "nodes") else y
 
 
 @final

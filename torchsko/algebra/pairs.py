@@ -30,7 +30,7 @@ class Pairs:
         below: whether node j is i or a descendant of it, bool `[n, n]`, breadth first.
         mass_matrix_source: place of each entry of the dense mass matrix among those that
             `algorithms.mass_matrix` computes, int64 `[dofs * dofs]`; entries of unrelated nodes
-            point one past the last of them.
+            point one past the last of them. Where nodes share a hinge, each with its own copy of it.
     """
 
     ancestor: tuple[Tensor, ...]

@@ -27,7 +27,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from torchsko.algebra.blocks import Blocks, blocks_of, concatenate, connector, row_of_columns
@@ -134,9 +133,8 @@ class Partition:
         return BlockDiagonal(part.layout, part.inertia).to_dense()
 
     def _armature(self, part: SKOModel | None) -> Tensor:
-        if part is None or part.armature is None:
-            return self.selected.inertia.new_zeros(())
-        return torch.diag_embed(part.layout.dofs.unpack(part.armature)[..., 0])
+        S = None if part is None else part.armature_matrix()
+        return self.selected.inertia.new_zeros(()) if S is None else S
 
 
 class OuterInner(NamedTuple):
@@ -166,11 +164,13 @@ def partition(model: SKOModel, nodes: Iterable[int | str]) -> Partition:
         The models of C, S and P, nodes and dofs in the order of the whole, and the connectors.
 
     Raises:
-        TreeError: when the nodes are not path-induced; the message names the path that leaves them.
+        TreeError: when the nodes are not path-induced; the message names the path that leaves them. When
+            nodes that share a hinge come to lie in different parts.
 
     Reference: Jain 2011, Transformations Part I, Lemmas 1-2.
     """
     C, S, P = split_nodes(model.tree, nodes)
+    _refuse_cut_hinges(model, (C, S, P))
     blocks = blocks_of(model)
     return Partition(
         child=_component(model, blocks, C) if C else None,
@@ -189,7 +189,22 @@ def partition(model: SKOModel, nodes: Iterable[int | str]) -> Partition:
 
 def _dofs(model: SKOModel, nodes: Sequence[int]) -> tuple[int, ...]:
     """Where the dofs of these nodes stand in dof vectors, in order."""
-    return tuple(sorted(i for k in nodes for i in model.layout.dofs.places[k]))
+    return tuple(sorted({i for k in nodes for i in model.layout.dofs.places[k]}))
+
+
+def _refuse_cut_hinges(model: SKOModel, parts: Sequence[Sequence[int]]) -> None:
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        if cut := set(_dofs(model, parts[one])).intersection(_dofs(model, parts[other])):
+            nodes = [
+                model.tree.names[k]
+                for k, row in enumerate(model.layout.dofs.places)
+                if cut.intersection(row)
+            ]
+            raise TreeError(
+                f"the nodes {', '.join(map(repr, nodes))} share a hinge, and not all are selected.\n"
+                "A subsystem has its dofs to itself.\n"
+                "Select all of them or none."
+            )
 
 
 def _component(model: SKOModel, blocks: Blocks, nodes: Sequence[int]) -> SKOModel:
@@ -206,6 +221,7 @@ def _component(model: SKOModel, blocks: Blocks, nodes: Sequence[int]) -> SKOMode
         coriolis_accel=chosen(blocks.coriolis_accel),
         gyro_force=chosen(blocks.gyro_force),
         armature=None if blocks.armature is None else chosen(blocks.armature),
+        hinge_bias=None if blocks.hinge_bias is None else chosen(blocks.hinge_bias),
         straight=None if blocks.straight is None else chosen(blocks.straight),
         aligned=[blocks.aligned[k] for k in nodes],
         dof_places=[tuple(rank[i] for i in blocks.dof_places[k]) for k in nodes],

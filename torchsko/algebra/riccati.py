@@ -30,6 +30,7 @@ from torch import Tensor
 from torchsko.algebra.hinge_step import HingeStep, hinge_steps
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
+from torchsko.symmetric import mirror
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,8 @@ class ArticulatedInertias:
         art_inertia: P, each `[*batch, n_l, m, m]`.
         hinge_inertia: D, each `[*batch, n_l, d_l, d_l]`, 1 on the diagonal of padded dofs.
         gain: G, each `[*batch, n_l, m, d_l]`.
-        art_inertia_plus: P+, each `[*batch, n_l, m, m]`; empty for level 0 unless asked for.
+        art_inertia_plus: the diagonal blocks of P+, each `[*batch, n_l, m, m]`: all of it, save between
+            nodes that share a hinge.
     """
 
     art_inertia: tuple[Tensor, ...]
@@ -75,7 +77,10 @@ def solve_riccati(
         P = M_levels[depth]
         if P_plus_all:
             handed = edges[depth + 1].congruence(P_plus_all[-1])
-            P = P + layout.links[depth + 1].sum_to_parents(handed)
+            if layout.shares[depth + 1] is not None:
+                K = edges[depth + 1].up(G_all[-1])
+                handed = handed - hinges[depth + 1].coupling(K, D_all[-1])
+            P = mirror(P + layout.links[depth + 1].sum_to_parents(handed), scalar=model.scalar)
         D, G, P_plus = hinges[depth].cross(P)
         P_all.append(P)
         D_all.append(D)

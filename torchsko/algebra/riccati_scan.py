@@ -96,13 +96,14 @@ def solve_riccati_scan(
     """
     layout, hinges = model.layout, packed_hinges(_converted(model, accumulate))
     A, M = model.edge_weight.dense().to(accumulate), model.inertia.to(accumulate)
-    P_plus = _peel(layout, A, M, hinges)
+    P_plus, coupled = _peel(layout, A, M, hinges)
     # One more step of the recursion, all nodes at once, settles what the scan left of rounding.
     P = M
     if layout.jumps:
         jump = layout.jumps[0]
         weight = jump.jumping(A)
         P = M + jump.at_reached(weight @ jump.jumping(P_plus) @ weight.mT)
+        P = P if coupled is None else P - coupled
     D, G, _ = hinges.cross(P)
     run = ((x.to(model.inertia.dtype),) for x in (P, D, G, P_plus))
     return ArticulatedInertias(*run)
@@ -116,29 +117,44 @@ def _converted(model: SKOModel, dtype: torch.dtype) -> SKOModel:
 
     H, E = model.joint_map.to(dtype), to(model.straight)
     M = model.inertia.to(dtype)
-    return replace(model, joint_map=H, straight=E, armature=to(model.armature), inertia=M)
+    return replace(model, maps=H, straight=E, armature=to(model.armature), inertia=M)
 
 
-def _peel(layout: Layout, A: Tensor, M: Tensor, hinges: HingeStep) -> Tensor:
-    """P+ of every node, `[*batch, n, m, m]`, round by round."""
+def _peel(layout: Layout, A: Tensor, M: Tensor, hinges: HingeStep) -> tuple[Tensor, Tensor | None]:
+    """P+ of every node round by round, and what nodes that share a hinge take from the one below them.
+
+    Both are `[*batch, n, m, m]`; the second is None where no hinge is shared.
+    """
     P, places, found = M, [], []
+    coupled: Tensor | None = None
     for one in layout.rounds:
         A_r, P_r = (x.index_select(-3, one.nodes) for x in (A, P))
-        P_plus = _scan(one.jumps, _single(one, A_r, P_r, hinges.select(one.nodes)))
+        here = hinges.select(one.nodes, one.share)
+        D, G, C = here.cross(P_r)
+        P_plus = _scan(one.jumps, _single(one, A_r, here, D, G, C))
         places.append(one.nodes)
         found.append(P_plus)
         if one.tops.shape[0]:
             weight = A_r.index_select(-3, one.tops)
-            handed = weight @ P_plus.index_select(-3, one.tops) @ weight.mT
-            batch = torch.broadcast_shapes(P.shape[:-3], handed.shape[:-3])
-            P, handed = (x.expand(*batch, *x.shape[-3:]) for x in (P, handed))
-            P = P.index_add(-3, one.below, handed)
-    return join(found).index_select(-3, torch.argsort(torch.cat(places)))
+            P = _added(P, one, weight @ P_plus.index_select(-3, one.tops) @ weight.mT)
+            if one.top_share is not None:
+                # Nodes that share a hinge are runs by themselves: P_r was all of their P.
+                D, G = (x.index_select(-3, one.tops) for x in (D, G))
+                taken = here.select(one.tops, one.top_share).coupling(weight @ G, D)
+                P = _added(P, one, -taken)
+                coupled = _added(torch.zeros_like(M) if coupled is None else coupled, one, taken)
+    return join(found).index_select(-3, torch.argsort(torch.cat(places))), coupled
 
 
-def _single(one: Round, A: Tensor, M: Tensor, hinges: HingeStep) -> Crossing:
+def _added(x: Tensor, one: Round, y: Tensor) -> Tensor:
+    """X with blocks y of the innermost nodes of a round added at the nodes that these hang on."""
+    batch = torch.broadcast_shapes(x.shape[:-3], y.shape[:-3])
+    x, y = (z.expand(*batch, *z.shape[-3:]) for z in (x, y))
+    return x.index_add(-3, one.below, y)
+
+
+def _single(one: Round, A: Tensor, hinges: HingeStep, D: Tensor, G: Tensor, C: Tensor) -> Crossing:
     """The maps of the nodes of a round, each from the next node outboard in its run."""
-    D, G, C = hinges.cross(M)
     if not one.jumps:
         return Crossing(torch.zeros_like(C), C, torch.zeros_like(C))
     jump = one.jumps[0]

@@ -1,4 +1,4 @@
-r"""Aggregation: SKO models with fewer, larger nodes and the same dynamics.
+r"""Nodes of several members: aggregation, and embedding of what couples their dofs.
 
 When a set S of nodes meets the aggregation condition it becomes one node, with the stacked
 velocities of its members. In the order C, S, P of `partition`,
@@ -7,59 +7,47 @@ velocities of its members. In the order C, S, P of `partition`,
     E_A \to \begin{bmatrix} E_C & 0 & 0 \\ B_S & 0 & 0 \\ 0 & E_{SP} A_S & E_P \end{bmatrix}, \quad
     H_S \to H_S A_S, \quad a_S \to A_S^* a_S
 
-while M (now one block), b and the armature stay. Mass matrix, bias and accelerations are those of
-the model it came from, entry by entry: an aggregated model keeps the order of the dof vectors, in
-any numbering of the tree.
+while M, b and the armature stay. Mass matrix, bias and accelerations are those of the model it came
+from, entry by entry: an aggregated model keeps the order of the dof vectors, in any numbering of the
+tree. With dofs of its own, qd_S = X qd and qdd_S = X qdd + xi, the node becomes
 
-============= ============================================= =======================
-paper         meaning                                       code
-============= ============================================= =======================
-A_S           SPO inside S                                  ``A_S``
-E_SP          weights of the edges from S to its parent     ``weight``
-E_SP A_S      A(j, i) for all members i, j the new parent   ``weight @ A_S``
-============= ============================================= =======================
+.. math::
+    H_S \to X^* H_S A_S, \quad a_S \to A_S^* (a_S + H_S^* \xi), \quad S \to X^* S X,
+
+the mass matrix X* MM X and the bias X* (C + MM xi). The members stay what they are in the tree of the
+result, with their numbers and names, next to each other on the parent of the node; that they are one
+node says `layout.hinges`, the sets of nodes that share their dofs. How it is held, in O(members), is in
+`embedding`.
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
-Nonlinear Dynamics, 2011, section 6.
+Nonlinear Dynamics, 2011, section 6; Part II: *Closed-chain constraint embedding*, 2012.
 DEPARTS: the a in Eqs. 40-41 is the transformed one, A_S* a_S on the aggregate, as in Eq. 38; the copy
 this was written from does not mark it there, and with the old a the bias comes out wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from torchsko.algebra.blocks import Blocks, block_diagonal, blocks_of, connector
+from torchsko.algebra.embedding import embedded, embedding_plan
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.subgraph import (
-    coarse_tree,
-    contract,
-    contracted_groups,
-    induced_subgraph,
-    node_numbers,
-    segment_groups,
-)
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.subgraph import segment_groups
 
 
-def aggregate(model: SKOModel, nodes: Iterable[int | str], name: str | None = None) -> SKOModel:
-    """The model in which a set of nodes is one node; same dynamics, same dof vectors.
+def aggregate(model: SKOModel, nodes: Iterable[int | str]) -> SKOModel:
+    """The model in which a set of nodes is one node; same dynamics, same dof vectors, same nodes.
 
-    The new node has m_S = sum m_k velocities and d_S = sum d_k dofs. It stands in the tree where
-    its lowest-numbered member stood, its members' velocities stacked in their old order. Dof
-    vectors keep the order they have in `model`, whatever the numbering, so mass matrices, biases
-    and accelerations compare entry by entry; `layout.dofs.places` says where each node's dofs are.
+    Called at every state, make the plan once: ``embedded(model, embedding_plan(layout, [nodes]))``.
 
     Args:
         model: any SKO model, also an aggregated one.
         nodes: numbers or names of the nodes; they must meet the aggregation condition.
-        name: name of the new node; by default its members' names joined by "+".
 
     Returns:
-        An SKO model on the contracted tree.
+        An SKO model whose members hang side by side on one parent and share their dofs.
 
     Raises:
         TreeError: when the nodes do not meet the aggregation condition; the message says why and
@@ -67,8 +55,7 @@ def aggregate(model: SKOModel, nodes: Iterable[int | str], name: str | None = No
 
     Reference: Jain 2011, Transformations Part I, Lemmas 7-9, Corollary 6.1.
     """
-    S = node_numbers(model.tree, nodes)
-    return _regroup(model, contract(model.tree, S, name), contracted_groups(model.tree, S))
+    return embedded(model, embedding_plan(model.layout, [nodes]))
 
 
 def aggregate_segments(model: SKOModel) -> SKOModel:
@@ -76,41 +63,45 @@ def aggregate_segments(model: SKOModel) -> SKOModel:
 
     Reference: Jain 2011, Transformations Part I, section 7.
     """
-    groups = segment_groups(model.tree)
-    return _regroup(model, coarse_tree(model.tree, groups), groups)
+    groups = [S for S in segment_groups(model.tree) if len(S) > 1]
+    return embedded(model, embedding_plan(model.layout, groups)) if groups else model
 
 
-def _regroup(model: SKOModel, coarse: Tree, groups: Sequence[Sequence[int]]) -> SKOModel:
-    """The model on the coarse tree whose node i stands for groups[i] (Lemma 9)."""
-    tree, blocks = model.tree, blocks_of(model)
+def embed(
+    model: SKOModel, members: Iterable[int | str], X: Tensor, xi: Tensor | None = None
+) -> SKOModel:
+    """The model in which a set of nodes is one node that moves by dofs of its own.
 
-    def stacked(of: list[Tensor], S: Sequence[int]) -> Tensor:
-        return torch.cat([of[k] for k in S], dim=-2)
+    With several nodes, or at many states, make the plan once: see `embedding`.
 
-    weights, joint_maps, inertias, coriolis = [], [], [], []
-    for S, p in zip(groups, coarse.parent, strict=True):
-        weight = connector(tree, blocks, groups[p] if p >= 0 else (), S)
-        H, a = block_diagonal([blocks.joint_map[k] for k in S]), stacked(blocks.coriolis_accel, S)
-        if len(S) > 1:  # else A_S = I
-            A_S = resolvent(connector(tree, blocks, S, S), induced_subgraph(tree, S).nilpotency)
-            weight, H, a = weight @ A_S, H @ A_S, A_S.mT @ a
-        weights.append(weight)
-        joint_maps.append(H)
-        inertias.append(block_diagonal([blocks.inertia[k] for k in S]))
-        coriolis.append(a)
-    armature = blocks.armature
-    return Blocks(
-        edge_weight=weights,
-        joint_map=joint_maps,
-        inertia=inertias,
-        coriolis_accel=coriolis,
-        gyro_force=[stacked(blocks.gyro_force, S) for S in groups],
-        armature=None if armature is None else [stacked(armature, S) for S in groups],
-        straight=None,
-        aligned=[False] * len(groups),
-        dof_places=[tuple(i for k in S for i in blocks.dof_places[k]) for S in groups],
-        scalar=blocks.scalar,
-    ).model(coarse)
+    Args:
+        model: any SKO model, also an embedded one.
+        members: numbers or names of the nodes; they must meet the aggregation condition.
+        X: rates of the members per rate of the node, `[*batch, d_S, d]`: rows in the order of the
+            members' numbers, each one's dofs in their order.
+        xi: acceleration of the members where the node's own vanishes, `[*batch, d_S]`; zero when left out.
+
+    Returns:
+        An SKO model with d dofs in place of d_S: the first d places of those of the members are theirs.
+
+    Raises:
+        TreeError: when the nodes do not meet the aggregation condition.
+        ShapeError: when X or xi has another number of rows, or X more columns than rows.
+
+    Example:
+        Two masses on one slide, the second geared to move twice as far as the first:
+
+        >>> from torchsko.algebra.tree import Tree
+        >>> one, tree = torch.ones(1, 1), Tree.from_parents([-1, -1])
+        >>> model = SKOModel.from_blocks(tree, [None, None], [one, one], [one, one])
+        >>> from torchsko.algorithms import mass_matrix
+        >>> mass_matrix(embed(model, [0, 1], torch.tensor([[1.0], [2.0]]))).tolist()
+        [[5.0]]
+
+    Reference: Jain 2012, Transformations Part II (constraint embedding).
+    """
+    plan = embedding_plan(model.layout, [members], [X.shape[-1]])
+    return embedded(model, plan, [X], None if xi is None else [xi])
 
 
 def resolvent(E: Tensor, nilpotency: int) -> Tensor:

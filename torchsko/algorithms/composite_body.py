@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import apply_blocks, join, project_all, spread_all
+from torchsko.algebra.hinge import apply_blocks, armature_force, join, project_all, spread_all
 from torchsko.algebra.lyapunov import forward_diag
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import gather, gather_tilde, scatter
@@ -64,12 +64,13 @@ def composite_inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Lemma 4 (the decomposition); Jain 2024, SOA slides 9 (its use).
     """
-    layout, weight, H = model.layout, model.edge_weight, model.joint_map
+    layout, weight, H = model.layout, model.edge_weight, model.maps
     qdd = layout.dofs.pack(accel[..., None])
     x = spread_all(layout, H, qdd) + model.coriolis_accel
     R = join(list(composite_inertia(model)))
     alpha = scatter(layout, weight, x)
     y = gather_tilde(layout, weight, apply_blocks(R, x)) + gather(layout, weight, model.gyro_force)
     T = project_all(layout, H, apply_blocks(R, alpha) + y)
-    T = T if model.armature is None else T + model.armature * qdd
-    return layout.dofs.unpack(T)[..., 0]
+    T = T if model.armature is None else T + armature_force(model.armature, qdd)
+    T = T if model.hinge_bias is None else T + model.hinge_bias
+    return layout.dofs.collect(T)[..., 0]

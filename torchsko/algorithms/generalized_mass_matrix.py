@@ -47,7 +47,7 @@ def node_jacobian(model: SKOModel) -> Tensor:
     Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Procedure step 1.
     """
     layout = model.layout
-    columns = spread_all(layout, model.joint_map, layout.dofs.pack(_identity(model)))
+    columns = spread_all(layout, model.maps, layout.dofs.pack(_identity(model)))
     return scatter(layout, model.edge_weight, columns)
 
 
@@ -65,10 +65,8 @@ def mass_matrix_by_jacobian(model: SKOModel) -> Tensor:
     J = node_jacobian(model)
     Q = model.inertia @ J
     MM = J.flatten(-3, -2).mT @ Q.flatten(-3, -2)
-    MM = MM.expand(*model.batch_shape, *MM.shape[-2:])
-    if model.armature is None:
-        return MM
-    return MM + torch.diag_embed(model.layout.dofs.unpack(model.armature)[..., 0])
+    MM, S = MM.expand(*model.batch_shape, *MM.shape[-2:]), model.armature_matrix()
+    return MM if S is None else MM + S
 
 
 def mass_matrix_by_inverse_dynamics(model: SKOModel) -> Tensor:
@@ -86,6 +84,7 @@ def mass_matrix_by_inverse_dynamics(model: SKOModel) -> Tensor:
         model,
         coriolis_accel=torch.zeros_like(model.coriolis_accel),
         gyro_force=torch.zeros_like(model.gyro_force),
+        hinge_bias=None,
     )
     batch, n = model.batch_shape, model.num_dof
     units = _identity(model).reshape(n, *(1 for _ in batch), n)

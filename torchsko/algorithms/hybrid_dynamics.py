@@ -1,7 +1,6 @@
 r"""Hybrid dynamics: some nodes move as prescribed, forces drive the others.
 
-At a prescribed node qdd is known and T is not. Its hinge is locked as far as the others are concerned:
-it has no D, and
+At a prescribed dof qdd is known and T is not. With the rows of H and D of the others in their place,
 
 .. math:: P^+ = P, \qquad z^+ = z + P H^* \ddot q, \qquad \alpha = \alpha^+ + H^* \ddot q + a.
 
@@ -23,58 +22,84 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from torchsko.algebra.hinge import spread_all
+from torchsko.algebra.hinge import armature_force, spread_all
 from torchsko.algebra.innovations import innovations
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.subgraph import node_numbers
 from torchsko.algorithms.inverse_dynamics import inverse_dynamics
+from torchsko.errors import ShapeError
 
 
 def hybrid_dynamics(
-    model: SKOModel, gen_force: Tensor, accel: Tensor, prescribed: Iterable[int | str]
+    model: SKOModel, gen_force: Tensor, accel: Tensor, prescribed: Iterable[int | str] | Tensor
 ) -> tuple[Tensor, Tensor]:
     """The accelerations and forces that are not given, from those that are, O(N).
 
     Args:
         model: an SKO model.
-        gen_force: T, `[*batch, num_dof]` [N m or N]; read at force-driven nodes only.
-        accel: qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2]; read at prescribed nodes only.
+        gen_force: T, `[*batch, num_dof]` [N m or N]; read at force-driven dofs only.
+        accel: qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2]; read at prescribed dofs only.
         prescribed: nodes whose acceleration is given, by number or name; any subset, another one in
-            every call.
+            every call. Or the single dofs, as bools `[*batch, num_dof]`, which may differ between
+            samples.
 
     Returns:
         qdd and T, complete, `[*batch, num_dof]` each: what was given comes back unchanged.
 
     Raises:
         TreeError: on an unknown node.
-        ShapeError: when `gen_force` or `accel` has another length than num_dof.
+        ShapeError: when `gen_force`, `accel` or a tensor of dofs has another length than num_dof, or
+            another type.
 
     Reference: Jain 2024, SOA slides 9, O(N) hybrid dynamics.
     """
     layout = model.layout
     layout.dofs.refuse(gen_force.shape[-1])
-    locked = _node_mask(layout, tuple(prescribed))
-    flat = layout.dofs.unpack(locked.expand(-1, layout.dofs.width, 1))[..., 0]
+    if isinstance(prescribed, Tensor):
+        locked = _dof_mask(layout, prescribed)
+    else:
+        locked = _node_mask(layout, tuple(prescribed)).expand(-1, layout.dofs.width, 1)
+    flat = layout.dofs.unpack(locked)[..., 0]
     known = torch.where(locked, layout.dofs.pack(accel[..., None]), 0.0)
-    a = model.coriolis_accel + spread_all(layout, model.joint_map, known)
+    a = model.coriolis_accel + spread_all(layout, model.maps, known)
     released = innovations(_locked_model(model, locked, a))
-    solved = released.forward_dynamics(torch.where(flat, 0.0, gen_force))
+    driving = gen_force
+    if model.armature is not None and model.armature.shape[-1] > 1:  # it couples dofs of a hinge
+        driving = driving - layout.dofs.collect(armature_force(model.armature, known))[..., 0]
+    solved = released.forward_dynamics(torch.where(flat, 0.0, driving))
     qdd = torch.where(flat, accel, solved)
     return qdd, torch.where(flat, inverse_dynamics(model, qdd), gen_force)
 
 
 def _locked_model(model: SKOModel, locked: Tensor, a: Tensor) -> SKOModel:
-    """The model with these hinges locked: H = 0, and D = 1 in its place, which nothing reads."""
-    E = model.straight
-    S = torch.zeros_like(model.joint_map[..., :1]) if model.armature is None else model.armature
+    """The model with these dofs locked: their rows of H zero, and D = 1 there, which nothing reads."""
+    E, S = model.straight, model.armature
+    S = torch.zeros_like(model.joint_map[..., :1]) if S is None else S
+    if S.shape[-1] == 1:
+        S = torch.where(locked, 1.0, S)
+    else:
+        identity = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+        S = torch.where(locked | locked.mT, identity, S)
     return replace(
         model,
-        joint_map=torch.where(locked, 0.0, model.joint_map),
+        maps=torch.where(locked, 0.0, model.joint_map),
         straight=None if E is None else torch.where(locked, 0.0, E),
         coriolis_accel=a,
-        armature=torch.where(locked, 1.0, S),
+        armature=S,
     )
+
+
+def _dof_mask(layout: Layout, dofs: Tensor) -> Tensor:
+    """Which dofs are among these, bools `[*batch, num_dof]`, packed: `[*batch, n, d, 1]`."""
+    layout.dofs.refuse(dofs.shape[-1])
+    if dofs.dtype != torch.bool:
+        raise ShapeError(
+            f"prescribed is a tensor of {dofs.dtype}.\n"
+            "It says of every dof whether its acceleration is given.\n"
+            "Pass bools, or the names of nodes."
+        )
+    return layout.dofs.pack(dofs[..., None])
 
 
 def _node_mask(layout: Layout, nodes: tuple[int | str, ...]) -> Tensor:

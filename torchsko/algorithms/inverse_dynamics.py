@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import apply_blocks, project_all, spread_all
+from torchsko.algebra.hinge import apply_blocks, armature_force, project_all, spread_all
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sweeps import gather, scatter
 
@@ -30,13 +30,14 @@ def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Algorithm 3.1.
     """
-    layout, H = model.layout, model.joint_map
+    layout, H = model.layout, model.maps
     qdd = layout.dofs.pack(accel[..., None])
     alpha = scatter(layout, model.edge_weight, spread_all(layout, H, qdd) + model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
     T = project_all(layout, H, f)
-    T = T if model.armature is None else T + model.armature * qdd
-    return layout.dofs.unpack(T)[..., 0]
+    T = T if model.armature is None else T + armature_force(model.armature, qdd)
+    T = T if model.hinge_bias is None else T + model.hinge_bias
+    return layout.dofs.collect(T)[..., 0]
 
 
 def bias_force(model: SKOModel) -> Tensor:
@@ -47,4 +48,5 @@ def bias_force(model: SKOModel) -> Tensor:
     layout = model.layout
     alpha = scatter(layout, model.edge_weight, model.coriolis_accel)
     f = gather(layout, model.edge_weight, apply_blocks(model.inertia, alpha) + model.gyro_force)
-    return layout.dofs.unpack(project_all(layout, model.joint_map, f))[..., 0]
+    C = project_all(layout, model.maps, f)
+    return layout.dofs.collect(C if model.hinge_bias is None else C + model.hinge_bias)[..., 0]

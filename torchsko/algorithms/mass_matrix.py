@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.edges import EdgeWeight
-from torchsko.algebra.hinge import join
+from torchsko.algebra.hinge import join, level_maps
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.pairs import Pairs
@@ -41,7 +41,7 @@ def mass_matrix(model: SKOModel) -> Tensor:
     """
     layout, pairs = model.layout, model.layout.pairs
     R = composite_inertia(model)
-    H = layout.split_dofs(model.joint_map, dim=-2)
+    H = level_maps(layout, model.maps)
     edges = model.edge_weight.split(layout.level_sizes)
     batch = model.batch_shape
     entries: list[Tensor] = []
@@ -56,11 +56,12 @@ def mass_matrix(model: SKOModel) -> Tensor:
         entries = [block.expand(*batch, *block.shape[-3:]).flatten(-3) for block in met] + entries
         X = _append(here, X)
     flat = torch.nn.functional.pad(torch.cat(entries, dim=-1), (0, 1))
-    n = model.num_dof
-    MM = flat.index_select(-1, pairs.mass_matrix_source).unflatten(-1, (n, n))
-    if model.armature is None:
-        return MM
-    return MM + torch.diag_embed(layout.dofs.unpack(model.armature)[..., 0])
+    n = sum(layout.dofs.sizes)
+    MM, S = flat.index_select(-1, pairs.mass_matrix_source).unflatten(-1, (n, n)), model.armature_matrix()
+    if layout.apart is not None:  # entries of nodes that share a hinge add up
+        for _ in range(2):
+            MM = layout.dofs.collect(layout.apart.pack(MM)).mT
+    return MM if S is None else MM + S
 
 
 def _ancestors(layout: Layout, pairs: Pairs, depth: int, edges: EdgeWeight) -> EdgeWeight:

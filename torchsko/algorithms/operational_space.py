@@ -27,11 +27,20 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.articulated import articulated_operators
+from torchsko.algebra.composition import compose
 from torchsko.algebra.edges import EdgeWeight
 from torchsko.algebra.innovations import Innovations
 from torchsko.algebra.layout import Layout
-from torchsko.algebra.lyapunov import Levels, backward_block, backward_diag_of, backward_terms
+from torchsko.algebra.lyapunov import (
+    Levels,
+    backward_block,
+    backward_cross_block,
+    backward_diag_of,
+    backward_terms,
+)
 from torchsko.algebra.model import SKOModel
+from torchsko.algebra.operators import SPO, BlockDiagonal
+from torchsko.algebra.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
 from torchsko.symmetric import spd_solve
 
@@ -47,11 +56,15 @@ class ExtendedCompliance:
         layout: the tree and its block sizes.
         weight: of psi, A (I - G H).
         compliance_kernel: Upsilon, one tensor `[*batch, n_l, m, m]` per level.
+        joint_map: H, packed `[*batch, n, d, m]`.
+        hinge_compliance: D^-1, packed `[*batch, n, d, d]`.
     """
 
     layout: Layout
     weight: EdgeWeight
     compliance_kernel: Levels
+    joint_map: Tensor
+    hinge_compliance: Tensor
 
     def block(self, i: int | str, j: int | str) -> Tensor:
         """Block Omega(i, j), `[*batch, m_i, m_j]`; zero for nodes on different bases.
@@ -65,12 +78,24 @@ class ExtendedCompliance:
 
         Reference: Jain 2011, Part II, Algorithm 4.3.
         """
-        return backward_block(self.layout, self.weight, self.weight, self.compliance_kernel, i, j)
+        layout, psi = self.layout, self.weight
+        block = backward_block(layout, psi, psi, self.compliance_kernel, i, j)
+        pair = None if layout.share is None else _meeting(layout, i, j)
+        if pair is None:
+            return block
+        (a, b), H = (layout.tree.order.index(k) for k in pair), self.joint_map
+        X = H.narrow(-3, a, 1).mT @ self.hinge_compliance.narrow(-3, a, 1) @ H.narrow(-3, b, 1)
+        return block + backward_cross_block(layout, psi, X, pair, i, j)
 
     def dense(self) -> Tensor:
         """All of Omega, `[*batch, M, M]`, M the sum of the node sizes."""
-        terms = backward_terms(self.layout, self.weight, self.weight, self.compliance_kernel)
-        return terms.total()
+        if self.layout.share is None:
+            terms = backward_terms(self.layout, self.weight, self.weight, self.compliance_kernel)
+            return terms.total()
+        H = BlockDiagonal(self.layout, self.joint_map, "dofs", "nodes")
+        H_psi = compose(H, SPO(self.layout, self.weight))
+        D_inv = BlockDiagonal(self.layout, self.hinge_compliance, "dofs", "dofs")
+        return compose(H_psi.T, D_inv, H_psi).to_dense()
 
 
 def extended_compliance(model: SKOModel) -> ExtendedCompliance:
@@ -86,8 +111,20 @@ def extended_compliance(model: SKOModel) -> ExtendedCompliance:
     """
     art, H = articulated_operators(model), model.joint_map
     weight = art.art_spo.edge_weight
-    X = H.mT @ art.hinge_compliance.blocks @ H
-    return ExtendedCompliance(model.layout, weight, backward_diag_of(model.layout, weight, X))
+    D_inv = art.hinge_compliance.blocks
+    kernel = backward_diag_of(model.layout, weight, H.mT @ D_inv @ H)
+    return ExtendedCompliance(model.layout, weight, kernel, H, D_inv)
+
+
+def _meeting(layout: Layout, i: int | str, j: int | str) -> tuple[int, int] | None:
+    """Two nodes that share a hinge, one at or above i, the other at or above j; None without such."""
+    tree, places = layout.tree, layout.dofs.places
+    i, j = node_number(tree, i), node_number(tree, j)
+    for a in (i, *tree.ancestors(i)):
+        for b in (j, *tree.ancestors(j)):
+            if a != b and places[a] and places[a] == places[b]:
+                return a, b
+    return None
 
 
 def operational_space_compliance(model: SKOModel, i: int | str, j: int | str) -> Tensor:

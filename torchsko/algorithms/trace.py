@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import join
+from torchsko.algebra.hinge import armature_diagonal, join
 from torchsko.algebra.model import SKOModel
 from torchsko.algorithms.composite_body import composite_inertia
 
@@ -30,4 +30,8 @@ def mass_matrix_trace(model: SKOModel) -> Tensor:
     """
     H, R = model.joint_map, join(list(composite_inertia(model)))
     trace = ((H @ R) * H).sum((-3, -2, -1))
-    return trace if model.armature is None else trace + model.armature.sum((-3, -2, -1))
+    return (
+        trace
+        if model.armature is None
+        else trace + armature_diagonal(model.armature).sum((-3, -2, -1))
+    )

@@ -1,0 +1,72 @@
+"""Hinges that move several nodes at once: which nodes of a run share the dofs of one hinge.
+
+Siblings may share their dofs: one hinge then moves all of them against the parent they have in common.
+So stands a node of several members in the tree: its members hang side by side on the parent of the node,
+each with its own weight and its own joint map from the dofs they share (see `transform`). What belongs to
+the hinge (D, its force, its acceleration) is held once per member, in equal copies; what each member adds
+to it is summed over the members by `Share.total`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """Which nodes of a run share a hinge.
+
+    Attributes:
+        one: whether all of them do.
+        most: the largest number of nodes of one hinge.
+        together: for each node the nodes of its hinge, int64 `[n * most]`; a free place points one past
+            the last node.
+        first: of every hinge its first node, int64.
+    """
+
+    one: bool
+    most: int
+    together: Tensor
+    first: Tensor
+
+    @staticmethod
+    def of(hinges: Sequence[Hashable]) -> Share | None:
+        """The sharing of nodes with these hinges; None where each has its own."""
+        nodes: dict[Hashable, list[int]] = {}
+        for k, hinge in enumerate(hinges):
+            nodes.setdefault(hinge, []).append(k)
+        most = max(map(len, nodes.values()))
+        if most == 1:
+            return None
+        slots = [[*nodes[h], *[len(hinges)] * (most - len(nodes[h]))] for h in hinges]
+        return Share(
+            len(nodes) == 1,
+            most,
+            torch.tensor(slots, dtype=torch.int64).flatten(),
+            torch.tensor([members[0] for members in nodes.values()], dtype=torch.int64),
+        )
+
+    def to(self, device: torch.device | str) -> Share:
+        """The same with its index tensors on a device."""
+        return replace(self, together=self.together.to(device), first=self.first.to(device))
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum over the nodes of each hinge, at each of them: `[*, n, r, c]` to the same."""
+        if self.one:
+            return x.sum(-3, keepdim=True).expand(x.shape)
+        # A gather with an empty place: the same sum in the same order at every member.
+        padded = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 1)).index_select(-3, self.together)
+        return padded.unflatten(-3, (x.shape[-3], self.most)).sum(-3)
+
+    def once(self, x: Tensor) -> Tensor:
+        """What belongs to hinges, `[*, n, r, c]` in copies, once for each: `[*, hinges, r, c]`."""
+        return x.index_select(-3, self.first)
+
+
+def total(share: Share | None, x: Tensor) -> Tensor:
+    """`Share.total`; x itself where every node has a hinge of its own."""
+    return x if share is None else share.total(x)
