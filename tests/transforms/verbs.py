@@ -36,9 +36,14 @@ class Verb:
         """Names of all its tensor inputs.
 
         Giving a tensor as armature or axis takes a shortcut away from a mechanism that has no
-        armature, or coordinate axes only; such a mechanism keeps its own.
+        armature, or coordinate axes only; such a mechanism keeps its own, and one without joint
+        parameters has none to give.
         """
-        kept = {"armature": not mech.has_armature, "axis": mech.aligned}
+        kept = {
+            "armature": not mech.has_armature,
+            "axis": mech.aligned,
+            "joint_parameters": not mech.num_joint_parameters,
+        }
         return (*self.states, *(p for p in self.parameters if not kept.get(p, False)))
 
     def __call__(self, mech: ts.Mechanism, **inputs: Tensor) -> tuple[Tensor, ...]:
@@ -164,7 +169,7 @@ VERBS = (
 
 
 def mixed_tree(*, armature: bool = False, aligned: bool = False) -> ts.Mechanism:
-    """All kinds of joints, branched, in an order that is not breadth first; springs on each.
+    """Joints of four kinds, branched, in an order that is not breadth first; springs on each.
 
     One link is merged into a moving body, one into the inertial frame.
 
@@ -172,11 +177,10 @@ def mixed_tree(*, armature: bool = False, aligned: bool = False) -> ts.Mechanism
         armature: give every joint some.
         aligned: turn every axis to the z axis of its joint frame.
     """
-    kinds = ["revolute", "prismatic", "spherical", "free", "fixed", "fixed"]
-    parents = [-1, 0, 1, 0, 1, -1]
-    if not aligned:  # kinds whose H depends on the configuration, and with parameters of their own
-        kinds, parents = [*kinds, "universal", "helical"], [*parents, 1, 0]
-    mech = random_mechanism(kinds, parents, seed=3, armature=armature)
+    # A screw has a parameter of its own, and an H that is no unit vector.
+    second = "prismatic" if aligned else "helical"
+    kinds = ["revolute", second, "spherical", "free", "fixed", "fixed"]
+    mech = random_mechanism(kinds, [-1, 0, 1, 0, 1, -1], seed=3, armature=armature)
     g = torch.Generator().manual_seed(4)
     reference, _ = mech.random_state(generator=g)
     stiffness = torch.rand(mech.num_dof, generator=g, dtype=torch.float64)
