@@ -18,16 +18,17 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
+from torchsko.fused.mechanism import FusedMechanism
 from torchsko.rollout.integrators import INTEGRATORS
 
 ROBOTS = {
-    "double pendulum": ("double_pendulum_description/urdf/double_pendulum.urdf", 20.0),
-    "talos": ("talos_data/robots/talos_reduced.urdf", 10.0),
+    "double pendulum": ("double_pendulum_description/urdf/double_pendulum.urdf", 20.0, 1.0),
+    "talos": ("talos_data/robots/talos_reduced.urdf", 10.0, 0.1),
 }
-"""Robots of example-robot-data: file, and seconds of motion."""
+"""Robots of example-robot-data: file, seconds of motion, and every coordinate at the start [rad]."""
 
-DT, START = 2e-3, 1.0
-"""Time step [s], and every coordinate at the start [rad or m]."""
+DT = 2e-3
+"""Time step [s]."""
 
 
 def robot_file(name: str) -> Path:
@@ -53,14 +54,16 @@ def energies(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]
     return kinetic, -(mech.mass[:, None] * com * mech.gravity).sum((-1, -2))
 
 
-def motion(mech: ts.Mechanism, method: str, seconds: float, dt: float) -> tuple[Tensor, Tensor]:
+def motion(
+    fast: FusedMechanism, start: float, method: str, seconds: float, dt: float
+) -> tuple[Tensor, Tensor]:
     """Kinetic energy and energy less that at the start, every 10 ms while finite."""
-    step = ts.fuse(mech).step
-    q, qd = torch.full((mech.num_q,), START, dtype=mech.dtype), torch.zeros_like(mech.damping)
+    mech = fast.mechanism
+    q, qd = torch.full((mech.num_q,), start, dtype=mech.dtype), torch.zeros_like(mech.damping)
     states, tau = [(q, qd)], torch.zeros_like(qd)
     every = round(1e-2 / dt)
     for k in range(1, round(seconds / dt) + 1):
-        q, qd = step(q, qd, tau, dt, method=method)
+        q, qd = fast.step(q, qd, tau, dt, method=method)
         if k % every == 0:
             states.append((q, qd))
             if not (q.isfinite().all() and qd.isfinite().all()):
@@ -70,7 +73,7 @@ def motion(mech: ts.Mechanism, method: str, seconds: float, dt: float) -> tuple[
     return kinetic, total - total[0]
 
 
-def mujoco_motion(mech: ts.Mechanism, file: Path, seconds: float) -> Tensor | None:
+def mujoco_motion(mech: ts.Mechanism, file: Path, start: float, seconds: float) -> Tensor | None:
     """The same of MuJoCo's Euler on the same file; None without MuJoCo."""
     try:
         import mujoco
@@ -86,7 +89,7 @@ def mujoco_motion(mech: ts.Mechanism, file: Path, seconds: float) -> Tensor | No
     model.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_ENERGY
     model.dof_damping[:] = 0
     data, found = mujoco.MjData(model), []
-    data.qpos[:] = START
+    data.qpos[:] = start
     for k in range(round(seconds / DT) + 1):
         if k % round(1e-2 / DT) == 0:
             mujoco.mj_forward(model, data)
@@ -114,15 +117,17 @@ def main() -> None:
     parser.add_argument("--robots", nargs="+", choices=ROBOTS, default=list(ROBOTS))
     args = parser.parse_args()
     for name in args.robots:
-        file, seconds = robot_file(name), args.scale * ROBOTS[name][1]
+        _, full, start = ROBOTS[name]
+        file, seconds = robot_file(name), args.scale * full
         mech = without_losses(file)
-        kinetic, exact = motion(mech, "rk4", seconds, DT / 4)
+        fast = ts.fuse(mech)
+        kinetic, exact = motion(fast, start, "rk4", seconds, DT / 4)
         scale = kinetic[kinetic.isfinite()].max().item()
         print(f"{name}: {mech.num_dof} dofs, {seconds:g} s at {1e3 * DT:g} ms")
         for method in INTEGRATORS:
-            row(method, motion(mech, method, seconds, DT)[1], scale)
+            row(method, motion(fast, start, method, seconds, DT)[1], scale)
         row("rk4, a quarter of the step", exact, scale)
-        if (theirs := mujoco_motion(mech, file, seconds)) is not None:
+        if (theirs := mujoco_motion(mech, file, start, seconds)) is not None:
             row("MuJoCo's Euler", theirs, scale)
 
 
