@@ -43,6 +43,10 @@ from torchsko.algebra.subgraph import (
     segment_groups,
 )
 from torchsko.algebra.tree import Tree
+from torchsko.errors import ShapeError
+
+LARGEST = 4096
+"""Most velocity components of a node: its blocks, dense, take 134 MB each in float64."""
 
 
 def aggregate(model: SKOModel, nodes: Iterable[int | str], name: str | None = None) -> SKOModel:
@@ -62,6 +66,7 @@ def aggregate(model: SKOModel, nodes: Iterable[int | str], name: str | None = No
         An SKO model on the contracted tree.
 
     Raises:
+        ShapeError: when the node would have more than `LARGEST` velocity components.
         TreeError: when the nodes do not meet the aggregation condition; the message says why and
             gives the `aggregation_subgraph` that does.
 
@@ -74,6 +79,9 @@ def aggregate(model: SKOModel, nodes: Iterable[int | str], name: str | None = No
 def aggregate_segments(model: SKOModel) -> SKOModel:
     """The model with one node per serial-chain segment; same dynamics, same dof vectors.
 
+    Raises:
+        ShapeError: when a node would have more than `LARGEST` velocity components.
+
     Reference: Jain 2011, Transformations Part I, section 7.
     """
     groups = segment_groups(model.tree)
@@ -83,6 +91,8 @@ def aggregate_segments(model: SKOModel) -> SKOModel:
 def _regroup(model: SKOModel, coarse: Tree, groups: Sequence[Sequence[int]]) -> SKOModel:
     """The model on the coarse tree whose node i stands for groups[i] (Lemma 9)."""
     tree, blocks = model.tree, blocks_of(model)
+    for S, name in zip(groups, coarse.names, strict=True):
+        _refuse_large(sum(blocks.inertia[k].shape[-1] for k in S), name)
 
     def stacked(of: list[Tensor], S: Sequence[int]) -> Tensor:
         return torch.cat([of[k] for k in S], dim=-2)
@@ -111,6 +121,17 @@ def _regroup(model: SKOModel, coarse: Tree, groups: Sequence[Sequence[int]]) -> 
         dof_places=[tuple(i for k in S for i in blocks.dof_places[k]) for S in groups],
         scalar=blocks.scalar,
     ).model(coarse)
+
+
+def _refuse_large(components: int, name: str) -> None:
+    if components > LARGEST:
+        short = name if len(name) <= 60 else f"{name[:30]}...{name[-25:]}"
+        raise ShapeError(
+            f"the node {short!r} would have {components} velocity components.\n"
+            f"Its blocks are dense: {8 * components**2 / 1e9:.1f} GB in float64, several of them, for "
+            f"each sample.\nAggregate nodes of at most {LARGEST} components together, or sweep over "
+            "the tree as it is."
+        )
 
 
 def resolvent(E: Tensor, nilpotency: int) -> Tensor:
