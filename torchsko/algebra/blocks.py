@@ -19,6 +19,7 @@ from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.hinge import armature_blocks
 from torchsko.algebra.model import SKOModel, stack_blocks
 from torchsko.algebra.tree import Tree
+from torchsko.shapes import broadcast_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +119,7 @@ def concatenate(blocks: Sequence[Tensor], dim: int) -> Tensor:
     """Matrices one after another along dim -2 or -1, batch dimensions broadcast."""
     shapes = {block.shape[:-2] for block in blocks}
     if len(shapes) > 1:
-        batch = torch.broadcast_shapes(*shapes)
+        batch = broadcast_shapes(*shapes)
         blocks = [block.expand(*batch, *block.shape[-2:]) for block in blocks]
     return torch.cat(list(blocks), dim=dim)
 

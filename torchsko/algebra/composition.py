@@ -19,6 +19,7 @@ from torch import Tensor
 
 from torchsko.algebra.layout import Layout, Packing
 from torchsko.errors import ShapeError
+from torchsko.shapes import broadcast_shapes
 
 Space = Literal["nodes", "dofs"]
 """Vectors with m_k components per node, or with d_k."""
@@ -100,7 +101,7 @@ class TreeOperator(ABC):
         mapped = self.signature
         y = mapped.codomain.unpack(self.apply(mapped.domain.pack(x)))
         # Where no weight is met (a tree of bases only) the operator's own batch must still appear.
-        batch = torch.broadcast_shapes(mapped.batch_shape, x.shape[:-2])
+        batch = broadcast_shapes(mapped.batch_shape, x.shape[:-2])
         return y.expand(*batch, *y.shape[-2:])
 
     def to_dense(self) -> Tensor:
@@ -253,4 +254,4 @@ def _same_layout(x: Signature, y: Signature) -> bool:
 
 def _joint(x: Signature, y: Signature) -> Signature:
     """The first signature with the batch shape of both."""
-    return replace(x, batch_shape=torch.broadcast_shapes(x.batch_shape, y.batch_shape))
+    return replace(x, batch_shape=broadcast_shapes(x.batch_shape, y.batch_shape))

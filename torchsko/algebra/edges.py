@@ -179,7 +179,7 @@ class ProductEdges(EdgeWeight):
     @property
     def batch_shape(self) -> torch.Size:
         """Leading batch dimensions."""
-        return torch.broadcast_shapes(*(factor.batch_shape for factor in self.factors))
+        return broadcast_shapes(*(factor.batch_shape for factor in self.factors))
 
     def up(self, y: Tensor) -> Tensor:
         """A y."""

@@ -46,6 +46,7 @@ from torchsko.algebra.layout import Layout
 from torchsko.algebra.logdepth import Method, Powers, doubles, powers
 from torchsko.algebra.subgraph import node_number
 from torchsko.algebra.sweeps import gather_tilde, scatter_tilde
+from torchsko.shapes import broadcast_shapes
 
 Levels = tuple[Tensor, ...]
 """Blocks of every node, one tensor `[*batch, n_l, m, m]` per level, bases first."""
@@ -370,5 +371,5 @@ def _place(layout: Layout, k: int) -> tuple[int, int]:
 def _trim(layout: Layout, Z: Tensor, i: int, j: int, weights: tuple[EdgeWeight, ...]) -> Tensor:
     """A padded block `[*, 1, m, m]` at its true size `[*batch, m_i, m_j]`."""
     m_i, m_j = layout.nodes.sizes[i], layout.nodes.sizes[j]
-    batch = torch.broadcast_shapes(Z.shape[:-3], *(weight.batch_shape for weight in weights))
+    batch = broadcast_shapes(Z.shape[:-3], *(weight.batch_shape for weight in weights))
     return Z[..., 0, :m_i, :m_j].expand(*batch, m_i, m_j)

@@ -68,6 +68,7 @@ from torchsko.algebra.jumps import Jump, Round
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import ArticulatedInertias
+from torchsko.shapes import broadcast_shapes
 from torchsko.symmetric import spd_solve
 
 
@@ -148,7 +149,7 @@ def _peel(layout: Layout, A: Tensor, M: Tensor, hinges: HingeStep) -> tuple[Tens
 
 def _added(x: Tensor, one: Round, y: Tensor) -> Tensor:
     """X with blocks y of the innermost nodes of a round added at the nodes that these hang on."""
-    batch = torch.broadcast_shapes(x.shape[:-3], y.shape[:-3])
+    batch = broadcast_shapes(x.shape[:-3], y.shape[:-3])
     x, y = (z.expand(*batch, *z.shape[-3:]) for z in (x, y))
     return x.index_add(-3, one.below, y)
 
