@@ -58,7 +58,7 @@ def motion(
     fast: FusedMechanism, start: float, method: str, seconds: float, dt: float
 ) -> tuple[Tensor, Tensor]:
     """Kinetic energy and energy less that at the start, every 10 ms while finite."""
-    mech = fast.mechanism
+    mech = fast.mechanism()
     q, qd = torch.full((mech.num_q,), start, dtype=mech.dtype), torch.zeros_like(mech.damping)
     states, tau = [(q, qd)], torch.zeros_like(qd)
     every = round(1e-2 / dt)

@@ -103,3 +103,17 @@ def test_gpu_script_without_a_gpu_says_so_in_one_line():
         [sys.executable, str(FOLDER / "gpu.py")], check=True, capture_output=True, text=True
     )
     assert done.stdout.startswith("No CUDA device") and len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.nightly
+def test_the_energy_script_prints_every_integrator_and_mujoco_s_equal_to_ours():
+    pytest.importorskip("pinocchio")
+    pytest.importorskip("mujoco")
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "energy.py"), "--robots", "double pendulum", "--scale", "0.05"],
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = {line[2:28].strip(): line[28:] for line in done.stdout.splitlines() if line[0] == " "}
+    assert rows["semi_implicit_euler"] == rows["MuJoCo's Euler"]
+    assert len(rows) == 5
