@@ -51,7 +51,7 @@ def load(
         device: of all tensors.
 
     Returns:
-        The mechanism; its ``unused`` lists what the file holds and no field of it does, and why.
+        The mechanism; its ``unused`` lists what the file holds and the dynamics does not use, and why.
 
     Raises:
         RobotFileError: when the file cannot be read; names the element.

@@ -85,7 +85,7 @@ class JointDescription:
 
 @dataclass(frozen=True)
 class Unused:
-    """One thing in a robot file that the mechanism does not use.
+    """One thing in a robot file that the dynamics does not use.
 
     Attributes:
         element: what it is and where, by name ("link 'base' <visual>").

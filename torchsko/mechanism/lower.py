@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -239,7 +240,7 @@ def _tensors(
         has_armature=has_armature,
         has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
-        unused=robot.unused + _still(robot, frames),
+        unused=robot.unused + _still(robot, frames) + _not_enforced(hinges),
     )
 
 
@@ -250,6 +251,24 @@ def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, .
         for link in robot.links
         if frames[link.name].carrier is None and (link.mass or np.any(link.inertia))
     )
+
+
+def _not_enforced(hinges: list[JointDescription]) -> tuple[Unused, ...]:
+    """Limits are kept as numbers; no equation of motion holds them."""
+    kept = (
+        ("position", ("lower", "upper"), "only rollout(limits=LimitSprings()) holds joints there"),
+        ("velocity", ("velocity",), "nothing enforces them"),
+        ("effort", ("effort",), 'only rollout(effort="clamp") saturates forces there'),
+    )
+    entries = []
+    for what, fields, who in kept:
+        limited = [j for j in hinges if any(math.isfinite(getattr(j, field)) for field in fields)]
+        if limited:
+            names = f"joint {limited[0].name!r}" + (
+                f" and {n} more" if (n := len(limited) - 1) else ""
+            )
+            entries.append(Unused(f"limits of {what} of {names}", f"not in the dynamics; {who}"))
+    return tuple(entries)
 
 
 def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:

@@ -93,7 +93,7 @@ class Mechanism:
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
-        unused: what the robot file held besides, each with the reason.
+        unused: what the robot file held and the dynamics does not use, each with the reason.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.control import Controller, Effort, Forces, Policy, forces_of
 from torchsko.rollout.finite import tell_nonfinite
-from torchsko.rollout.integrators import INTEGRATORS, Accelerate, Step
+from torchsko.rollout.integrators import INTEGRATORS, Step
+from torchsko.rollout.limits import LimitSprings, refuse_explicit
 
 SAMPLED_ONCE = ("semi_implicit_euler",)
 """Methods that ask for the forces once, at the start of the step."""
@@ -33,6 +34,7 @@ def rollout(
     method: str | Step = "semi_implicit_euler",
     *,
     effort: Effort = None,
+    limits: LimitSprings | None = None,
     checkpoint: int | None = None,
     check: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -61,6 +63,10 @@ def rollout(
             `torchsko.rollout.integrators`. How well each keeps energy: ``benchmarks/energy.py``.
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of
             `torch.clamp`: none beyond the limit. None: forces act as they are given.
+        limits: `torchsko.rollout.limits.LimitSprings` holds joints within ``mech.lower`` and
+            ``mech.upper``, in the method "semi_implicit_euler". None: joints move beyond them. With a
+            fused mechanism its damping has to be an input: ``ts.fuse(mech, inputs=("damping",))``.
+            Limits of velocity are never enforced.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again: memory for steps / checkpoint + checkpoint steps instead of all, for one more
             forward pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
@@ -78,7 +84,9 @@ def rollout(
             both constant and a series, because the batch is as long as the rollout.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         NonFiniteError: with ``check=True``, when a state is not finite.
-        TorchskoError: on an unknown method or effort, or steps, dt or checkpoint out of range.
+        FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels.
+        TorchskoError: on an unknown method or effort, limits in another method than they are for, or
+            steps, dt or checkpoint out of range.
 
     Example:
         >>> import torchsko as ts
@@ -94,7 +102,11 @@ def rollout(
     _check_numbers(steps, dt, checkpoint)
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
     forces = forces_of(robot, control, effort, steps, dt, batch)
-    simulation = _Simulation(mech, robot, forces, dt, method, _step(method))
+    step = _step(method)
+    if limits is not None:
+        refuse_explicit(step)
+    given = mech if kernels_of(mech) else robot
+    simulation = _Simulation(given, robot, forces, dt, method, step, limits)
     batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     qs, qds = simulation.run(q, qd, steps, checkpoint)
@@ -104,7 +116,7 @@ def rollout(
 
 @dataclass(frozen=True, eq=False)
 class _Simulation:
-    """What one rollout steps: the mechanism (as given, and its numbers), its forces and the method."""
+    """What one rollout steps: the mechanism, and the kernels given for it (or itself), forces, method."""
 
     given: MechanismLike
     robot: Mechanism
@@ -112,12 +124,7 @@ class _Simulation:
     dt: float
     method: str | Step
     step: Step
-
-    @property
-    def fast(self) -> Any:
-        """What was given, if a kernel of it does a whole step by this method."""
-        named = isinstance(self.method, str) and "step" in kernels_of(self.given)
-        return self.given if named else None
+    limits: LimitSprings | None
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
@@ -159,23 +166,38 @@ class _Simulation:
         self, t: float, q: Tensor, qd: Tensor, control: Tensor | Policy
     ) -> tuple[Tensor, Tensor]:
         """The state one step later."""
-        if self.fast is not None and (isinstance(control, Tensor) or self.method in SAMPLED_ONCE):
-            tau = control if isinstance(control, Tensor) else control(t, q, qd)
-            return self.fast.step(q, qd, tau, self.dt, method=self.method)
-        return self.step(self.robot, self._accelerate(control), t, q, qd, self.dt)
-
-    def _accelerate(self, control: Tensor | Policy) -> Accelerate:
-        """Forward dynamics under the control of one step, by a kernel where there is one."""
+        given, robot, push = self._limited(q, qd)
+        held = isinstance(control, Tensor) or self.method in SAMPLED_ONCE
+        if held and isinstance(self.method, str) and "step" in kernels_of(given):
+            tau = _sampled(control, t, q, qd, push)
+            return cast(Any, given).step(q, qd, tau, self.dt, method=self.method)
 
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
         ) -> Tensor:
-            tau = control if isinstance(control, Tensor) else control(t, q, qd)
-            tau = tau if force is None else tau + force
+            tau = _sampled(control, t, q, qd, push, force)
             # A step may ask for another mechanism, of which there are no kernels.
-            return forward_dynamics(self.given if mech is self.robot else mech, q, qd, tau)
+            return forward_dynamics(given if mech is robot else mech, q, qd, tau)
 
-        return accelerate
+        return self.step(robot, accelerate, t, q, qd, self.dt)
+
+    def _limited(self, q: Tensor, qd: Tensor) -> tuple[MechanismLike, Mechanism, Tensor | None]:
+        """What steps from this state: as given, and its numbers; and the force of the limits."""
+        if self.limits is None:
+            return self.given, self.robot, None
+        damping, push = self.limits.act(self.robot, q, qd, self.dt)
+        given = cast(Any, self.given).replace(damping=self.robot.damping + damping)
+        return given, as_mechanism(given), push
+
+
+def _sampled(
+    control: Tensor | Policy, t: float, q: Tensor, qd: Tensor, *others: Tensor | None
+) -> Tensor:
+    """The forces of a control at a state, and others added."""
+    tau = control if isinstance(control, Tensor) else control(t, q, qd)
+    for force in others:
+        tau = tau if force is None else tau + force
+    return tau
 
 
 def _joined(states: list[Tensor]) -> Tensor:

@@ -1,0 +1,184 @@
+"""Limit springs: joints stay within their limits, rest on them, and are let go, at any step."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.rollout.limits import LimitSprings
+
+SPRINGS = LimitSprings()
+
+
+def pendulum(damping=0.0):
+    """Two rods on a cart without limits; the lower rod weighs a gram."""
+    inertia, small = (
+        ((0.02, 0, 0), (0, 0.03, 0), (0, 0, 0.04)),
+        ((1e-6, 0, 0), (0, 1e-6, 0), (0, 0, 1e-6)),
+    )
+    builder = ts.MechanismBuilder("limited")
+    builder.link("cart", mass=2.0, inertia=inertia)
+    builder.link("upper", mass=1.0, com=(0.1, 0, -0.3), inertia=inertia)
+    builder.link("lower", mass=1e-3, com=(0.0, 0, -0.02), inertia=small)
+    builder.link("ball", mass=0.3, com=(0.0, 0, -0.05), inertia=small)
+    builder.joint("rail", "prismatic", child="cart", axis=(1, 0, 0), damping=damping)
+    builder.joint(
+        "shoulder", "revolute", child="upper", parent="cart", axis=(0, 1, 0), lower=-0.3, upper=0.4
+    )
+    builder.joint(
+        "elbow", "revolute", child="lower", parent="upper", axis=(0, 1, 0), position=(0, 0, -0.5),
+        lower=-0.1, upper=0.2,
+    )  # fmt: skip
+    builder.joint("ball", "spherical", child="ball", parent="upper", position=(0, 0, -0.5))
+    return builder.build()
+
+
+def state(mech, *batch, speed=1.0):
+    g = torch.Generator().manual_seed(0)
+    q, qd = mech.random_state(*batch, generator=g)
+    return q, speed * qd
+
+
+def beyond(mech, qs):
+    """The largest excess over a limit."""
+    return torch.maximum(qs - mech.upper, mech.lower - qs).amax()
+
+
+def rod():
+    inertia = ((0.02, 0, 0), (0, 0.03, 0), (0, 0, 0.04))
+    builder = ts.MechanismBuilder("rod").link("rod", mass=1.0, com=(0.4, 0, 0.0), inertia=inertia)
+    return builder.joint(
+        "pin", "revolute", child="rod", axis=(0, -1, 0), lower=-0.3, upper=0.4
+    ).build()
+
+
+def test_joints_stay_within_their_limits():
+    """A joint that another one's impact hurls about passes its limit by one step's motion at most."""
+    mech = pendulum()
+    q, qd = state(mech, 8, speed=2.0)
+    with torch.no_grad():
+        free, _ = ts.rollout(mech, q, qd, steps=120)
+        held, qds = ts.rollout(mech, q, qd, steps=120, limits=SPRINGS)
+    assert beyond(mech, free) > 0.3
+    assert beyond(mech, held) < 2e-3 * qds.abs().amax() + 1e-4
+    assert beyond(mech, held) < 0.1 * beyond(mech, free)
+
+
+def test_a_joint_rests_where_spring_and_load_balance():
+    mech = rod()
+    with torch.no_grad():
+        qs, qds = ts.rollout(
+            mech, mech.neutral(), mech.neutral(), steps=300, limits=LimitSprings(1e4, 200.0)
+        )
+    load = ts.inverse_dynamics(mech, qs[-1], 0 * qds[-1], 0 * qds[-1])
+    assert load > 1
+    torch.testing.assert_close(qs[-1], -0.3 - load / 1e4, rtol=0, atol=1e-9)
+
+
+def test_what_leaves_a_limit_is_let_go():
+    mech = pendulum()
+    q = mech.neutral()
+    q[mech.q_slice("shoulder")] = 0.4 + 1e-6
+    qd = torch.zeros(6, dtype=q.dtype)
+    qd[mech.dof_slice("shoulder")] = -2.0
+    with torch.no_grad():
+        free = ts.rollout(mech, q, qd, steps=20)
+        held = ts.rollout(mech, q, qd, steps=20, limits=SPRINGS)
+    torch.testing.assert_close(held, free, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dt", [1e-4, 2e-3, 2e-2])
+def test_springs_only_take_energy_at_any_step(dt):
+    """Without gravity nothing accelerates: the speed of a rod that runs into its limits only falls."""
+    mech = pendulum().replace(gravity=torch.zeros(3, dtype=torch.float64))
+    mech = mech.replace(armature=torch.full((6,), 1.0, dtype=torch.float64))
+    q, qd = state(mech, 8)
+    with torch.no_grad():
+        qs, qds = ts.rollout(mech, q, 5 * qd, steps=100, dt=dt, limits=SPRINGS)
+    energy = (qds * (ts.mass_matrix(mech, qs) @ qds[..., None])[..., 0]).sum(-1)
+    assert (energy.amax(-1) < 1.05 * energy[:, 0]).all()
+
+
+def test_batches_are_their_samples_and_vmap_agrees():
+    mech = pendulum()
+    q, qd = state(mech, 2, 3, speed=2.0)
+    each = LimitSprings(torch.full((6,), 1e5, dtype=q.dtype), torch.full((6,), 1e3, dtype=q.dtype))
+    qs, _ = ts.rollout(mech, q, qd, steps=40, limits=each)
+    alone, _ = ts.rollout(mech, q[1, 2], qd[1, 2], steps=40, limits=each)
+    torch.testing.assert_close(qs[1, 2], alone)
+    mapped = torch.vmap(lambda q, qd: ts.rollout(mech, q, qd, steps=40, limits=each)[0])(
+        q[0], qd[0]
+    )
+    torch.testing.assert_close(mapped, qs[0])
+
+
+def pressed(mech, batch=2):
+    """At rest beyond the limits, and on its way into one."""
+    q = mech.neutral().expand(batch, -1).clone()
+    q[:, 1] = torch.tensor([0.45, -0.2995])
+    qd = torch.zeros(batch, 6, dtype=q.dtype)
+    qd[:, 1] = torch.tensor([0.0, -1.0])
+    return q, qd
+
+
+def test_gradients_pass_gradcheck_in_both_modes():
+    mech = rod()
+
+    def end(q, qd, stiffness, damping, upper):
+        springs = LimitSprings(stiffness, damping)
+        return ts.rollout(mech.replace(upper=upper), q, qd, steps=3, limits=springs)
+
+    # At rest beyond the limit, on its way into it, and free.
+    q, qd = [[0.45], [0.399], [0.0]], [[0.0], [2.0], [2.0]]
+    given = (q, qd, [1e4], [200.0], [0.4])
+    leaves = [torch.tensor(x, dtype=mech.dtype, requires_grad=True) for x in given]
+    assert torch.autograd.gradcheck(end, leaves, check_forward_ad=True)
+
+
+def test_limits_are_traced_to_kernels():
+    mech = pendulum()
+    q, qd = pressed(mech, 2)
+
+    def end(mech, q, qd):
+        qs, qds = ts.rollout(mech, q, qd, steps=2, limits=SPRINGS)
+        return qs[..., -1, :], qds[..., -1, :]
+
+    expected = end(mech, q, qd)
+    torch.testing.assert_close(ts.fuse(end, mech)(q, qd), expected)
+    torch.testing.assert_close(end(ts.fuse(mech, inputs=("damping",)), q, qd), expected)
+    with pytest.raises(ts.FusedError, match="damping"):
+        end(ts.fuse(mech), q, qd)
+
+
+@pytest.mark.parametrize("method", ["rk4", "newmark"])
+def test_methods_that_would_blow_up_are_refused(method):
+    mech = pendulum()
+    with pytest.raises(ts.TorchskoError, match="semi_implicit_euler"):
+        ts.rollout(mech, *state(mech), steps=1, method=method, limits=SPRINGS)
+
+
+def falls(mech, steps):
+    """A passive fall from random configurations: within 5 mrad at all times, 1 mrad at its end."""
+    q, _ = mech.random_state(4, generator=torch.Generator().manual_seed(0))
+    start = torch.zeros(4, mech.num_dof, dtype=q.dtype)
+    with torch.no_grad():
+        qs, _ = ts.rollout(mech, q, start, steps=steps, limits=SPRINGS, check=True)
+    assert beyond(mech, qs) < 5e-3
+    assert beyond(mech, qs[:, -1]) < 1e-3
+
+
+def test_a_falling_arm_stays_within_its_limits():
+    falls(ts.load(ts.robots.panda), 250)
+
+
+@pytest.mark.nightly
+def test_an_arm_that_falls_for_five_seconds_stays_within_its_limits():
+    falls(ts.load(ts.robots.panda), 2500)
+
+
+@pytest.mark.nightly
+def test_a_humanoid_that_falls_for_five_seconds_stays_within_its_limits():
+    pin = pytest.importorskip("pinocchio")  # example-robot-data installs beside it
+    robots = Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"
+    falls(ts.load(robots / "talos_data" / "robots" / "talos_full_v2.urdf"), 2500)

@@ -1,0 +1,93 @@
+r"""Limits of position in a rollout: one-sided springs with damping at the ends of each joint.
+
+A step of length h that would end beyond a limit, at :math:`q + h\dot q > q_u`, meets the force
+
+.. math::
+    f = -k\,(q + h \dot q^+ - q_u) - d\,\dot q^+,
+
+taken at the new velocity, as damping is: k and d may be as large as one likes, at any step, and so the
+limits stay narrow. It is split into the constant :math:`-k (q - q_u)` and the damping d + h k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import TorchskoError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.integrators import SemiImplicitEuler, Step
+
+Number = float | Tensor
+"""One value for all joints, or one per degree of freedom, `[*batch, num_dof]`."""
+
+
+@dataclass(frozen=True, eq=False)
+class LimitSprings:
+    """Springs that hold joints within ``mech.lower`` and ``mech.upper``, for `torchsko.rollout`.
+
+    Joints whose coordinates are no vector (spherical, free) have no limits. A joint pressed against its
+    limit by a force f rests f / stiffness beyond it: with the defaults 0.2 mrad under 200 N m. What has run
+    into a limit comes to rest there and is let go within damping / stiffness, 20 ms. Which limits act is
+    decided at the start of each step: what only an impact within the step hurls beyond its limit passes it
+    by one step's motion, and gradients are those of the motion with these contacts.
+
+    Attributes:
+        stiffness: k [N m/rad or N/m].
+        damping: d, while a limit acts [N m s/rad or N s/m].
+    """
+
+    stiffness: Number = 1e6
+    damping: Number = 2e4
+
+    def act(self, mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
+        """What the limits add to one step.
+
+        Args:
+            mech: the mechanism.
+            q: configuration at the start of the step, `[*batch, num_q]`.
+            qd: velocity there, `[*batch, num_dof]`.
+            dt: time step [s].
+
+        Returns:
+            Damping [N m s/rad or N s/m] and joint force [N m or N], each `[*batch, num_dof]`.
+        """
+        beyond, acts = _beyond(mech, q, qd, dt)
+        damping = torch.where(acts, self.damping + dt * self.stiffness, torch.zeros_like(qd))
+        return damping, -self.stiffness * beyond
+
+
+def _beyond(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
+    """How far each dof is beyond the limit that acts on it (less than 0 inside), and whether one does."""
+    low, high = [], []
+    for group in mech.joints.groups:
+        rates = group.rates(qd)
+        if group.kind.vector:
+            x = group.coordinates(q)
+            low.append(x - group.coordinates(mech.lower))
+            high.append(x - group.coordinates(mech.upper))
+        else:
+            low.append(torch.full_like(rates, torch.inf))
+            high.append(torch.full_like(rates, -torch.inf))
+    place = mech.joints.dof_place
+    above, under = mech.joints.vector(high, place), mech.joints.vector(low, place)
+    step = dt * qd
+    over, below = above + step > 0, under + step < 0
+    zero = torch.zeros_like(step)
+    return torch.where(over, above, torch.where(below, under, zero)), over | below
+
+
+def refuse_explicit(step: Step) -> None:
+    """Refuse limit springs in a method that would take them explicitly.
+
+    Raises:
+        TorchskoError: names the method that takes them.
+    """
+    if not isinstance(step, SemiImplicitEuler):
+        raise TorchskoError(
+            "limits= was given with a method that takes damping explicitly.\n"
+            "Springs this stiff are stable only where they act on the new velocity.\n"
+            'Pass method="semi_implicit_euler", or put softer springs into the control.'
+        )
