@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 import torchsko as ts
-from torchsko.errors import FusedError
+from torchsko.errors import CompilerError, FusedError
+from torchsko.fused import kernel
 
 DEFAULT = torch.tensor(3.0)
 GLOBAL_GAIN = torch.tensor(1.5, dtype=torch.float64)
@@ -207,6 +208,34 @@ def test_second_derivatives_reach_captured_tensors(slider, states):
     torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-9)
 
 
+def test_without_a_compiler_captured_tensors_are_read_anew_too(slider, states, monkeypatch):
+    def none(*args):
+        raise CompilerError("no C++ compiler")
+
+    monkeypatch.setattr(kernel, "find_toolchain", none)
+    policy = mlp()
+    step = driven(policy)
+    fast, eager = ts.fuse(step, slider), functools.partial(step, slider)
+    with pytest.warns(UserWarning, match="eager"):
+        assert_same(fast, eager, states, policy)
+        policy[0].weight = nn.Parameter(mlp(3)[0].weight.detach())
+        assert_same(fast, eager, states, policy)
+
+
+def test_a_layer_that_the_function_closes_over_learns(slider, states):
+    layer = ts.Dynamics(slider, learn={"cart.mass": ts.learn.Positive()})
+
+    def fn(mech, q, qd):
+        return layer.inverse_dynamics(q, qd, 0 * qd)
+
+    fast = ts.fuse(fn, slider)
+    assert_same(fast, functools.partial(fn, slider), states, layer)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p += 0.3
+    assert_same(fast, functools.partial(fn, slider), states, layer)
+
+
 def test_a_fused_function_of_a_policy_compiles_whole(slider, states):
     policy = mlp()
     fast = ts.fuse(driven(policy), slider)
@@ -316,7 +345,11 @@ def test_integers_are_constants_that_must_not_change(slider, states):
 
     fast = ts.fuse(fn, slider)
     assert torch.equal(fast(*states), states[0][..., [1, 0]])
+    compiled = torch.compile(lambda q, qd: fast(q, qd), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*states), fast(*states))
     order.copy_(torch.tensor([0, 1]))
+    with pytest.raises((FusedError, RuntimeError), match="order has changed"):
+        compiled(*states)
     with pytest.raises(FusedError, match="order has changed"):
         fast(*states)
 
@@ -413,3 +446,32 @@ def test_copies_of_a_module_read_their_own_weights(slider, states):
     twin.policy.load_state_dict(mlp(8).state_dict())
     assert_same(twin.fast, functools.partial(twin.one, slider), states, twin.policy)
     assert_same(step.fast, functools.partial(step.one, slider), states, step.policy)
+
+
+@pytest.mark.nightly
+def test_a_policy_trains_through_a_rollout_of_an_arm():
+    arm = ts.load(ts.robots.panda)
+    torch.manual_seed(0)
+    policy = nn.Sequential(
+        nn.Linear(14, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 7)
+    ).double()
+
+    def simulate(mech, q, qd):
+        def control(t, q, qd):
+            return policy(torch.cat([q, qd], -1))
+
+        return ts.rollout(mech, q, qd, control, steps=5, dt=0.002)[1][..., -1, :]
+
+    states = arm.random_state(32, generator=torch.Generator().manual_seed(0))
+    fast = ts.fuse(simulate, arm)
+    assert_same(fast, functools.partial(simulate, arm), states, policy)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = fast(*states).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.9 * losses[0]
+    assert_same(fast, functools.partial(simulate, arm), states, policy)

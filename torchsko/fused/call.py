@@ -20,6 +20,7 @@ from torchsko.fused.register import FusedFunction
 from torchsko.fused.watch import Swap, Watch, constants_of
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.precision import in_own_type
 
 Key = tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]
 
@@ -52,8 +53,9 @@ class FusedCall:
     names of frames, are constants with a kernel for each choice. Tensors of real numbers that the
     function reads from elsewhere (closures, modules, globals) are inputs too, read anew at each call.
 
-    Copies, also unpickled ones, load their kernels from the disk cache. A copy of a bound method is
-    bound to the copy of its object; a function is pickled by its name, so a lambda cannot be.
+    Copies, also unpickled ones, load their kernels from the disk cache; a file of `torch.save` is read by
+    ``torch.load(file, weights_only=False)``. A copy of a bound method is bound to the copy of its object;
+    a function is pickled by its name, so a lambda cannot be.
     """
 
     def __init__(
@@ -203,6 +205,7 @@ class FusedCall:
         leading = [given.pop(name) for name in takewhile(given.__contains__, self._positional)]
         return pytree.tree_flatten(self._fn(mech, *leading, **given))
 
+    @in_own_type
     def _evaluate(self, key: Key, shapes: Mapping[str, tuple[int, ...]]) -> Recipe:
         """One evaluation, for a single sample."""
         mech = self._mech

@@ -27,7 +27,8 @@ class FusedMechanism:
     """A mechanism whose verbs are kernels: `torchsko.fuse` makes it.
 
     Every method gives the result of the eager function of its name, with the same batch shapes and
-    derivatives of any order. Copies, also unpickled ones, take their kernels from the disk cache.
+    derivatives of any order. Copies, also unpickled ones, take their kernels from the disk cache;
+    a file of `torch.save` is read by ``torch.load(file, weights_only=False)``.
 
     The functions of `torchsko` take it as they take a mechanism, and run these kernels where there is one.
 
