@@ -90,9 +90,9 @@ def _in_all_states(verdict: Tensor, batch: tuple[int, ...]) -> Tensor:
 
 def _is_rounding(D: Tensor, P: Tensor) -> Tensor:
     """Whether D = H P H* `[*, n, d, d]` is singular to the precision of P; false where not finite."""
-    finite = D.isfinite().all(-1).all(-1)
+    largest = (ROUNDING * P.abs().amax((-1, -2))).clamp(min=NOTHING)
     if D.shape[-1] == 1:
-        smallest = D[..., 0, 0]
-    else:
-        smallest = torch.linalg.eigvalsh(torch.where(finite[..., None, None], D, 0.0))[..., 0]
-    return finite & (smallest <= (ROUNDING * P.abs().amax((-1, -2))).clamp(min=NOTHING))
+        return D[..., 0, 0] <= largest
+    finite = D.isfinite().all(-1).all(-1)  # eigenvalue routines answer nan with numbers
+    smallest = torch.linalg.eigvalsh(torch.where(finite[..., None, None], D, 0.0))[..., 0]
+    return finite & (smallest <= largest)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.sparsity import mass_matrix_pattern
 from torchsko.algebra.tree import Tree
+from torchsko.errors import TreeError
 from torchsko.extras import require
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 PALETTE = (
     "#8fb4f0", "#f7cc62", "#ff9f8c", "#8ad392", "#c9a5f7", "#7fd6d0", "#cfa686", "#ffb3d1", "#b9c98b",
 )  # fmt: skip
+LARGEST = 128
+"""Most nodes of a figure."""
+
 RELATED, INK = "#dcdfe3", "#2b2d31"
 
 
@@ -41,11 +45,13 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
 
     Raises:
         MissingExtraError: when matplotlib is not installed.
+        TreeError: when the tree has more nodes than a figure can show.
     """
     tree, sizes = (
         (shown, None) if isinstance(shown, Tree) else (shown.tree, shown.layout.dofs.sizes)
     )
     figure = require("matplotlib.figure", "plot").Figure(figsize=(11.0, 5.4), layout="constrained")
+    _refuse_large(tree)
     left, right = figure.subplots(1, 2)
     draw_tree(left, tree)
     draw_pattern(right, tree, mass_matrix_pattern(tree), sizes)
@@ -54,6 +60,16 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
         "mass matrix: grey where segments are related, zero where white", fontsize=11, labelpad=9
     )
     return figure
+
+
+def _refuse_large(tree: Tree) -> None:
+    if tree.num_nodes > LARGEST:
+        raise TreeError(
+            f"the tree has {tree.num_nodes} nodes; a figure shows {LARGEST}.\n"
+            f"Each pair of them may be a rectangle, up to {tree.num_nodes**2} of them.\n"
+            "Draw a part of it: torchsko.plot.sparsity_figure(torchsko.algebra.subgraph."
+            f"induced_subgraph(tree, range({LARGEST})))."
+        )
 
 
 def draw_tree(ax: Axes, tree: Tree) -> None:
@@ -152,8 +168,8 @@ def _depth_first(tree: Tree) -> list[int]:
 def _places(tree: Tree) -> list[float]:
     """Horizontal place of each node: tips side by side, parents over the middle of their children."""
     order = _depth_first(tree)
-    tips = [k for k in order if not tree.children[k]]
-    x = [float(tips.index(k)) if k in tips else 0.0 for k in range(tree.num_nodes)]
+    tips = {k: at for at, k in enumerate(k for k in order if not tree.children[k])}
+    x = [float(tips.get(k, 0)) for k in range(tree.num_nodes)]
     for k in reversed(order):
         if below := tree.children[k]:
             x[k] = (x[below[0]] + x[below[-1]]) / 2

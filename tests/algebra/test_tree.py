@@ -160,7 +160,7 @@ def test_edges_without_a_node_list_number_nodes_by_appearance():
         (lambda: Tree.from_edges([("a", "z")], nodes=["a"]), ["unknown node 'z'", "nodes="]),
         (
             lambda: Tree.from_edges([("a", "c"), ("b", "c")]),
-            ["'c' has two parents", "'a'", "'b'", "loop constraint"],
+            ["'c' has two parents", "'a'", "'b'", "Leave out one"],
         ),
         (lambda: Tree.from_parents([-1, 0], ["a", "a"]), ["'a'", "[0, 1]", "Rename"]),
         (lambda: Tree.from_edges([], nodes=["a", "a"]), ["'a'", "[0, 1]", "Rename"]),

@@ -26,7 +26,7 @@ path-induced and would give a node with two parents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from torchsko.algebra.tree import Tree
 from torchsko.errors import TreeError
@@ -99,10 +99,12 @@ def path_induced_nodes(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, ...
 
     Reference: Jain 2011, Transformations Part I, section 3 (path-induced subgraph).
     """
-    given = node_numbers(tree, nodes)
-    above = [i for k in given for i in tree.ancestors(k) if i in given]
-    on_paths = {j for k in given for i in above for j in tree.path(i, k)}
-    return tuple(sorted({*given, *on_paths}))
+    given = set(node_numbers(tree, nodes))
+    below, hung = _given_below(tree, given), set(given)
+    for k in tree.order:
+        if tree.parent[k] in hung:
+            hung.add(k)
+    return tuple(k for k in range(tree.num_nodes) if k in hung and below[k])
 
 
 def is_path_induced(tree: Tree, nodes: Iterable[int | str]) -> bool:
@@ -165,7 +167,8 @@ def aggregation_obstacle(tree: Tree, nodes: Iterable[int | str]) -> str | None:
     S = node_numbers(tree, nodes)
     if obstacle := _leaving_path(tree, S):
         return obstacle
-    tops = [k for k in S if tree.parent[k] not in S]
+    members = set(S)
+    tops = [k for k in S if tree.parent[k] not in members]
     parents = sorted({tree.parent[k] for k in tops})
     if len(parents) == 1:
         return None
@@ -201,11 +204,12 @@ def aggregation_subgraph(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, .
     DEPARTS: the lemma says "the smallest subtree containing S, less its root". Its root must be a
     proper ancestor of all of S: a single node is its own smallest subtree, and would leave nothing.
     """
-    given = node_numbers(tree, nodes)
-    up = [tree.ancestors(k) for k in given]
-    common = set(up[0]).intersection(*up[1:])
-    grown = {j for k, above in zip(given, up, strict=True) for j in (k, *above) if j not in common}
-    return tuple(sorted(grown))
+    given = set(node_numbers(tree, nodes))
+    below = _given_below(tree, given)
+    # A proper ancestor of all has all of them below it.
+    return tuple(
+        k for k in range(tree.num_nodes) if below[k] and below[k] - (k in given) < len(given)
+    )
 
 
 def contract(tree: Tree, nodes: Iterable[int | str], name: str | None = None) -> Tree:
@@ -247,7 +251,7 @@ def contract(tree: Tree, nodes: Iterable[int | str], name: str | None = None) ->
 def contracted_groups(tree: Tree, members: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """The nodes that each node of `contract(tree, members)` stands for, in its order."""
     S = tuple(sorted(members))
-    others = [(k,) for k in range(tree.num_nodes) if k not in S]
+    others = [(k,) for k in sorted(set(range(tree.num_nodes)).difference(S))]
     return tuple(sorted([*others, S]))
 
 
@@ -270,17 +274,32 @@ def coarse_tree(
     """
     number = {k: i for i, group in enumerate(groups) for k in group}
     # A group hangs where the first of its nodes with a parent outside hangs: they share the parent.
-    tops = [next(k for k in group if tree.parent[k] not in group) for group in groups]
+    tops = [
+        next(k for k in group if number.get(tree.parent[k], -1) != i)
+        for i, group in enumerate(groups)
+    ]
     joined = ["+".join(tree.names[k] for k in group) for group in groups]
     parents = [number.get(tree.parent[k], -1) for k in tops]
     return Tree.from_parents(parents, joined if names is None else names)
 
 
+def _given_below(tree: Tree, given: Collection[int]) -> list[int]:
+    """How many of the given nodes are at or below each node."""
+    count = [int(k in given) for k in range(tree.num_nodes)]
+    for k in reversed(tree.order):
+        if tree.parent[k] >= 0:
+            count[tree.parent[k]] += count[k]
+    return count
+
+
 def _leaving_path(tree: Tree, S: Sequence[int]) -> str | None:
     """A path that leaves the set and comes back to it, in words; None for a path-induced set."""
+    members = set(S)
     for k in S:
+        if tree.parent[k] in members:
+            continue  # its path leaves, if at all, further up
         above = tree.ancestors(k)
-        returns = next((n for n, i in enumerate(above) if i in S), 0)
+        returns = next((n for n, i in enumerate(above) if i in members), 0)
         if returns > 0:
             ends = f"{tree.names[k]!r} up to {tree.names[above[returns]]!r}"
             return f"the path from {ends} leaves the set at {_names(tree, above[:returns])}"

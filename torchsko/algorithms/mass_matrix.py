@@ -57,7 +57,10 @@ def mass_matrix(model: SKOModel) -> Tensor:
         X = _append(here, X)
     flat = torch.nn.functional.pad(torch.cat(entries, dim=-1), (0, 1))
     n = sum(layout.dofs.sizes)
-    MM, S = flat.index_select(-1, pairs.mass_matrix_source).unflatten(-1, (n, n)), model.armature_matrix()
+    MM, S = (
+        flat.index_select(-1, pairs.mass_matrix_source).unflatten(-1, (n, n)),
+        model.armature_matrix(),
+    )
     if layout.apart is not None:  # entries of nodes that share a hinge add up
         for _ in range(2):
             MM = layout.dofs.collect(layout.apart.pack(MM)).mT

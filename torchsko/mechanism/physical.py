@@ -14,7 +14,6 @@ where the rigid body it belongs to is physical.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,35 +62,43 @@ def unphysical_links(
         One entry for each such link, in order.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large is named elsewhere
-        bad = [link for link in links if not _is_physical(link.mass, _second_moments(link))]
+        fits = _are_physical(
+            np.array([link.mass for link in links]),
+            _second_moments(np.array([link.inertia for link in links]).reshape(-1, 3, 3)),
+        )
+        bad = [link for link, physical in zip(links, fits, strict=True) if not physical]
         bodies = _rigid_bodies(bad, links, joints) if bad else {}
-    found: list[UnphysicalLink] = []
-    for link in bad:
-        members, mass, second = bodies[link.name]
-        excused = len(members) > 1 and _is_physical(mass, second)
-        found.append(UnphysicalLink(link.name, _moments(link), members, excused))
-    return found
+        together = {name: _are_physical(*bodies[name][1:]) for name in bodies}
+    return [
+        UnphysicalLink(
+            link.name,
+            _moments(link),
+            bodies[link.name][0],
+            excused=len(bodies[link.name][0]) > 1 and bool(together[link.name]),
+        )
+        for link in bad
+    ]
 
 
-def _second_moments(link: LinkDescription) -> Array:
-    """About the centre of mass, along the axes of the inertial frame [kg m^2]."""
-    inertia = np.array(link.inertia)
-    return 0.5 * np.trace(inertia) * np.eye(3) - inertia
+def _second_moments(inertia: Array) -> Array:
+    """About the centre of mass, `[*, 3, 3]` of inertias `[*, 3, 3]` [kg m^2]."""
+    return 0.5 * np.trace(inertia, axis1=-2, axis2=-1)[..., None, None] * np.eye(3) - inertia
 
 
-def _is_physical(mass: float, second: Array) -> bool:
-    # Numbers of 1e200 are legal in a file; squared inside an eigenvalue routine they are not.
-    scale = float(np.abs(second).max())
-    if scale == 0.0:
-        return True
-    if not math.isfinite(scale):
-        return True  # refused for its size, see `magnitudes`
-    moments = np.linalg.eigvalsh(second / scale)
-    slack = RELATIVE_TOLERANCE * np.abs(moments).max() + mass / scale * SMALLEST_RADIUS**2
-    return bool(moments.min() >= -slack)
+def _are_physical(mass: Array, second: Array) -> NDArray[np.bool_]:
+    """Whether masses `[*]` with second moments `[*, 3, 3]` are those of bodies, `[*]`."""
+    scale = np.abs(second).max(axis=(-2, -1))
+    # What is so large that it overflowed is refused for its size, see `magnitudes`. Numbers of 1e200
+    # are legal in a file; squared inside an eigenvalue routine they are not.
+    usual = (scale > 0.0) & np.isfinite(scale)
+    unit = np.where(usual, scale, 1.0)
+    scaled = np.where(usual[..., None, None], second / unit[..., None, None], 0.0)
+    moments = np.linalg.eigvalsh(scaled)
+    slack = RELATIVE_TOLERANCE * np.abs(moments).max(-1) + mass / unit * SMALLEST_RADIUS**2
+    return moments.min(-1) >= -slack
 
 
-Body = tuple[tuple[str, ...], float, Array]
+Body = tuple[tuple[str, ...], Array, Array]
 
 
 def _rigid_bodies(
@@ -120,8 +127,8 @@ def _rigid_body(members: Sequence[LinkDescription], pose: dict[str, Pose]) -> Bo
         R, p = pose[member.name]
         axes = R @ np.array(member.inertia_rotation)
         com[i] = R @ np.array(member.com) + p
-        second[i] = axes @ _second_moments(member) @ axes.T
-    total = float(mass.sum())
+        second[i] = axes @ _second_moments(np.array(member.inertia)) @ axes.T
+    total = mass.sum()
     arm = com - (mass @ com / total if total > 0 else 0.0)
     return (
         tuple(member.name for member in members),
