@@ -56,6 +56,9 @@ from torchsko.algebra.subgraph import aggregation_obstacle, contract, node_numbe
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError, TreeError
 
+LARGEST = 2**22
+"""Most pairs of a member and a dof of one node: its joint maps are dense in them."""
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:
@@ -144,7 +147,8 @@ def embedding_plan(
     Raises:
         TreeError: when groups overlap, cut a node made before, or one does not meet the aggregation
             condition; the message says why and gives the set that does.
-        ShapeError: when a node is given more dofs than its members have, or dofs of other nodes.
+        ShapeError: when a node is given more dofs than its members have, or dofs of other nodes, or
+            has more pairs of a member and a dof than `LARGEST`.
 
     Reference: Jain 2011, Transformations Part I, Lemmas 5-9.
     """
@@ -155,6 +159,7 @@ def embedding_plan(
     counts = [len(row) for row in own] if num_dofs is None else list(num_dofs)
     taken = [row[:d] for row, d in zip(own, counts, strict=True)] if dofs is None else dofs
     _refuse_dofs(tree, sets, own, counts, taken)
+    _refuse_large(tree, sets, counts)
     group_of = {k: g for g, S in enumerate(sets) for k in S}
     inner = _depths(tree, sets)
     parents = [_parent_outside(tree, group_of, k) for k in range(tree.num_nodes)]
@@ -168,6 +173,18 @@ def embedding_plan(
     ]
     new = Layout.of(new_tree, layout.nodes.sizes, [len(row) for row in new_places], new_places)
     return _indexed(layout, new, sets, inner, own, counts).to(layout.order.device)
+
+
+def _refuse_large(tree: Tree, sets: Sequence[tuple[int, ...]], counts: Sequence[int]) -> None:
+    for S, d in zip(sets, counts, strict=True):
+        if len(S) * d > LARGEST:
+            raise ShapeError(
+                f"the node of {tree.names[S[0]]!r}, ..., {tree.names[S[-1]]!r} would have {len(S)} members "
+                f"that share {d} dofs.\n"
+                "Each member has a joint map dense in all of them, and the node a hinge inertia: "
+                f"{8 * d * (6 * len(S) + d) / 1e9:.1f} GB for each sample, rigid bodies in float64.\n"
+                f"Aggregate {int(LARGEST**0.5)} nodes of one dof at most, or sweep over the tree as it is."
+            )
 
 
 def _indexed(
