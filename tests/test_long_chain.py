@@ -11,8 +11,9 @@ import torch
 from strategies import random_model
 
 import torchsko as ts
+from torchsko.algebra.embedding import embedding_plan
+from torchsko.algebra.layout import Layout
 from torchsko.algebra.subgraph import is_path_induced
-from torchsko.algebra.transform import LARGEST
 
 N = 1100
 
@@ -94,10 +95,9 @@ def test_the_mass_matrix_of_a_robot_whose_pairs_are_not_kept():
 
 
 def test_nodes_whose_dense_blocks_would_not_fit_are_refused_by_name():
-    tree = ts.Tree.from_parents(range(-1, LARGEST))
-    model = random_model(tree, [1] * tree.num_nodes, [1] * tree.num_nodes)
-    with pytest.raises(ts.ShapeError, match=f"{LARGEST + 1} velocity components(.|\n)*GB"):
-        ts.aggregate_segments(model)
+    layout = Layout.of(ts.Tree.from_parents(range(-1, 4999)), [1] * 5000, [1] * 5000)
+    with pytest.raises(ts.ShapeError, match=r"5000 members that share 5000 dofs(.|\n)*GB"):
+        embedding_plan(layout, [range(5000)])
 
 
 def test_a_figure_of_more_nodes_than_it_can_show_is_refused_by_name():

@@ -27,18 +27,14 @@ this was written from does not mark it there, and with the old a the bias comes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from torchsko.algebra.embedding import embedded, embedding_plan
 from torchsko.algebra.model import SKOModel
-from torchsko.algebra.subgraph import node_numbers, segment_groups
-from torchsko.errors import ShapeError
-
-LARGEST = 4096
-"""Most velocity components of a node: its joint map, dense, is as wide and a sixth as high at least."""
+from torchsko.algebra.subgraph import segment_groups
 
 
 def aggregate(model: SKOModel, nodes: Iterable[int | str]) -> SKOModel:
@@ -54,29 +50,20 @@ def aggregate(model: SKOModel, nodes: Iterable[int | str]) -> SKOModel:
         An SKO model whose members hang side by side on one parent and share their dofs.
 
     Raises:
-        ShapeError: when the node would have more than `LARGEST` velocity components.
         TreeError: when the nodes do not meet the aggregation condition; the message says why and
             gives the `aggregation_subgraph` that does.
 
     Reference: Jain 2011, Transformations Part I, Lemmas 7-9, Corollary 6.1.
     """
-    members = node_numbers(model.tree, nodes)
-    plan = embedding_plan(model.layout, [members])
-    _refuse_large(model, members)
-    return embedded(model, plan)
+    return embedded(model, embedding_plan(model.layout, [nodes]))
 
 
 def aggregate_segments(model: SKOModel) -> SKOModel:
     """The model with one node per serial-chain segment; same dynamics, same dof vectors.
 
-    Raises:
-        ShapeError: when a node would have more than `LARGEST` velocity components.
-
     Reference: Jain 2011, Transformations Part I, section 7.
     """
     groups = [S for S in segment_groups(model.tree) if len(S) > 1]
-    for S in groups:
-        _refuse_large(model, S)
     return embedded(model, embedding_plan(model.layout, groups)) if groups else model
 
 
@@ -115,18 +102,6 @@ def embed(
     """
     plan = embedding_plan(model.layout, [members], [X.shape[-1]])
     return embedded(model, plan, [X], None if xi is None else [xi])
-
-
-def _refuse_large(model: SKOModel, members: Sequence[int]) -> None:
-    components = sum(model.layout.nodes.sizes[k] for k in members)
-    if components > LARGEST:
-        dofs = sum(model.layout.dofs.sizes[k] for k in members)
-        raise ShapeError(
-            f"a node of {len(members)} members would have {components} velocity components.\n"
-            f"Its joint map is dense: {8e-9 * components * dofs:.1f} GB in float64, several of them, for "
-            f"each sample.\nAggregate nodes of at most {LARGEST} components together, or sweep over "
-            "the tree as it is."
-        )
 
 
 def resolvent(E: Tensor, nilpotency: int) -> Tensor:
