@@ -37,6 +37,8 @@ PAPERS = {
     "Analysis and Algorithms*, Multibody System Dynamics 26(3), 2011",
     "Jain 2011, Transformations Part I": "A. Jain, *Multibody graph transformations and analysis, "
     "Part I: Tree topology systems*, Nonlinear Dynamics, 2011",
+    "Jain 2012, Transformations Part II": "A. Jain, *Multibody graph transformations and analysis, "
+    "Part II: Closed-chain constraint embedding*, Nonlinear Dynamics 67(3), 2012",
     "Jain 2024, SOA slides 9": "A. Jain, *Spatial Operator Algebra 9: Multibody Graph "
     "Generalizations*, JPL DARTS Lab slides, 2024",
     "Concurrent Dynamics 2018, Generalized Mass Matrix": "Concurrent Dynamics International, "

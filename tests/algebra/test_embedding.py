@@ -93,6 +93,7 @@ def cases(draw: st.DrawFn, max_nodes: int = 9, scalar: bool = False, mixed: bool
     return Case(model, groups, num_dofs, draw(st.booleans()), draw(st.integers(0, 999)))
 
 
+@pytest.mark.shows("Jain 2012, Transformations Part II", "constraint embedding", embedded)
 @given(cases())
 def test_mass_matrix_and_bias_are_those_of_the_members_through_x(case):
     made, MM = case.made, case.mass_matrix
@@ -213,6 +214,7 @@ def test_the_dofs_whose_places_are_taken_over_are_for_the_caller_to_say():
     agree(algorithms.mass_matrix(made), case.mass_matrix[order][:, order], 1e-12)
 
 
+@pytest.mark.shows("Jain 2012, Transformations Part II", "constraint embedding", ts.embed)
 def test_embedding_one_node_after_another_is_embedding_both():
     case = fixed_case()
     first = ts.embed(case.model, (5, 6), case.X[1], case.xi[1])

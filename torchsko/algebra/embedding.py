@@ -149,8 +149,6 @@ def embedding_plan(
             condition; the message says why and gives the set that does.
         ShapeError: when a node is given more dofs than its members have, or dofs of other nodes, or
             has more pairs of a member and a dof than `LARGEST`.
-
-    Reference: Jain 2011, Transformations Part I, Lemmas 5-9.
     """
     tree, places = layout.tree, layout.dofs.places
     sets = [node_numbers(tree, group) for group in groups]
@@ -335,7 +333,7 @@ def embedded(
     Raises:
         ShapeError: when an X or xi does not fit; names the members.
 
-    Reference: Jain 2012, Transformations Part II (constraint embedding).
+    Reference: Jain 2012, Transformations Part II, constraint embedding.
     """
     _refuse_ratios(model, plan, X, xi)
     layout, straight = plan.layout, model.straight

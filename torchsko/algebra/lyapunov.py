@@ -270,8 +270,6 @@ def backward_cross_block(
 
     Returns:
         `[*batch, m_i, m_j]`.
-
-    Reference: Jain 2011, Part II, Lemma 2, twice.
     """
     tree = layout.tree
     i, j = node_number(tree, i), node_number(tree, j)

@@ -98,7 +98,7 @@ def embed(
         >>> mass_matrix(embed(model, [0, 1], torch.tensor([[1.0], [2.0]]))).tolist()
         [[5.0]]
 
-    Reference: Jain 2012, Transformations Part II (constraint embedding).
+    Reference: Jain 2012, Transformations Part II, constraint embedding.
     """
     plan = embedding_plan(model.layout, [members], [X.shape[-1]])
     return embedded(model, plan, [X], None if xi is None else [xi])
