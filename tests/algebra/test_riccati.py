@@ -298,7 +298,7 @@ def test_in_single_precision_inertia_across_a_hinge_is_gain_times_armature_along
         units = torch.eye(6, dtype=torch.float64).expand(6, 6, 6)[:, :3]
         H = torch.where(model.layout.dofs.padding[..., None], 0.0, units)
         model = replace(model, maps=H, straight=H, aligned=(True,) * 6)
-    fields = ("joint_map", "straight", "inertia", "armature")
+    fields = ("maps", "straight", "inertia", "armature")
     single = {name: getattr(model, name) for name in fields}
     single = {name: None if x is None else x.float() for name, x in single.items()}
     model = replace(model, edge_weight=DenseEdges(model.edge_weight.dense().float()), **single)
