@@ -3,9 +3,9 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given
-from newton import unskew
-from strategies import ALL_KINDS, BATCHES, OWN_DATA, mechanisms, random_mechanism
+from hypothesis import given, settings
+from newton import kinetic_energy, potential_energy, unskew
+from strategies import ALL_KINDS, BATCHES, OWN_DATA, agree, mechanisms, random_mechanism
 from torch import Tensor
 from torch.func import jvp
 from torch.testing import assert_close
@@ -14,6 +14,7 @@ import torchsko as ts
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
+from torchsko.mechanism.joints.configuration import bracket
 from torchsko.spatial.transform import force_matrix
 
 seeds = st.integers(0, 2**31)
@@ -209,3 +210,53 @@ def test_a_planar_joint_of_a_urdf_file_slides_in_the_plane_normal_to_its_axis(se
     assert_close(p[:, 0].norm(dim=-1), q[:, :2].norm(dim=-1), **close)
     trace_ = R[:, 0].diagonal(dim1=-2, dim2=-1).sum(-1)
     assert_close(trace_, 1 + 2 * q[:, 2].cos(), **close)
+
+
+def against_poincare(mech: ts.Mechanism, seed: int) -> None:
+    """Mass matrix and bias from kinetic and potential energy of the bodies, by automatic derivatives.
+
+    With nu the rates and p = dT/dnu, Poincare's equations d p/dt = ad*(nu) p + X(T - V) + tau hold on any
+    Lie group (Poincare 1901); on a vector space they are Lagrange's.
+    """
+    none = torch.zeros_like(mech.damping)
+    mech = mech.replace(damping=none, friction=none)
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(generator=g)
+    nu = torch.randn(mech.num_dof, generator=g, dtype=q.dtype)
+    e, t = torch.eye(mech.num_dof, dtype=q.dtype), q.new_zeros(())
+
+    def metric(q: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The bilinear form of kinetic energy."""
+        at = q.expand(*torch.broadcast_shapes(x.shape, y.shape)[:-1], -1)
+        both, one, other = (kinetic_energy(mech, at, z) for z in (x + y, x + 0 * y, y + 0 * x))
+        return both - one - other
+
+    agree(ts.mass_matrix(mech, q), metric(q, e[:, None], e), 1e-10)
+
+    # Added to the mass matrix, armature is a rotor's inertia on vectors only: it has no bias of its own.
+    mech = mech.replace(armature=none)
+
+    def momentum(t: Tensor) -> Tensor:
+        return metric(ts.integrate(mech, q, t * nu), nu, e)
+
+    def lagrangian(t: Tensor) -> Tensor:
+        at = ts.integrate(mech, q.expand(mech.num_dof, -1), t * e)
+        return kinetic_energy(mech, at, nu.expand_as(e)) - potential_energy(mech, at)
+
+    p, rate = jvp(momentum, (t,), (t + 1,))
+    turning = bracket(mech, nu.expand_as(e), e) @ p
+    expected = rate - turning - jvp(lagrangian, (t,), (t + 1,))[1]
+    agree(ts.bias_force(mech, q, nu)[:, None], expected[:, None], 1e-10)
+
+
+@pytest.mark.parametrize("name", ALL_KINDS)
+@settings(max_examples=3)
+@given(seed=seeds)
+def test_each_kind_alone_obeys_the_equations_of_poincare(name, seed):
+    against_poincare(random_mechanism([name], [-1], seed, armature=seed % 2 == 0), seed)
+
+
+@settings(max_examples=8)
+@given(mechanisms(5), seeds)
+def test_trees_of_all_kinds_obey_the_equations_of_poincare(mech, seed):
+    against_poincare(mech, seed)
