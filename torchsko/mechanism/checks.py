@@ -8,7 +8,13 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import FIXED, LinkDescription, Matrix, RobotDescription
+from torchsko.mechanism.description import (
+    FIXED,
+    IDENTITY,
+    LinkDescription,
+    Matrix,
+    RobotDescription,
+)
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.physical import unphysical_links
 
@@ -77,7 +83,7 @@ def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
                 "Correct the matrix, or leave it out."
             )
         numbers = (*joint.position, joint.stiffness, joint.spring_reference)
-        if not np.isfinite(numbers).all():
+        if not all(map(math.isfinite, numbers)):
             raise MechanismError(
                 f"joint {joint.name!r} has a placement or spring that is not finite.\n"
                 "Every number of a robot is.\nCorrect position, stiffness or spring_reference."
@@ -104,12 +110,13 @@ def _some(names: Collection[str]) -> str:
 
 def inertial_fault(link: LinkDescription) -> str | None:
     """Why a link's inertial parameters are no numbers of a rigid body; None when they may be."""
-    if not np.isfinite([link.mass, *link.com, *np.ravel(link.inertia)]).all():
+    entries = [x for row in link.inertia for x in row]
+    if not all(map(math.isfinite, (link.mass, *link.com, *entries))):
         return "mass, centre of mass or inertia is not finite.\nCorrect the number."
     if link.mass < 0:
         return f"the mass is {link.mass} kg.\nMass is not negative.\nPass 0.0 or more."
-    inertia = np.array(link.inertia)
-    if np.abs(inertia - inertia.T).max() > SYMMETRY_SLACK * np.abs(inertia).max():
+    (_, xy, xz), (yx, _, yz), (zx, zy, _) = link.inertia
+    if max(abs(xy - yx), abs(xz - zx), abs(yz - zy)) > SYMMETRY_SLACK * max(map(abs, entries)):
         return "the inertia is not symmetric.\nPass a symmetric 3 x 3 matrix."
     if not _is_rotation(link.inertia_rotation):
         return (
@@ -120,6 +127,8 @@ def inertial_fault(link: LinkDescription) -> str | None:
 
 
 def _is_rotation(rows: Matrix) -> bool:
+    if rows == IDENTITY:
+        return True
     R = np.array(rows)
     apart = np.abs(R @ R.T - np.eye(3)).max()
     return bool(apart <= ROTATION_SLACK and np.linalg.det(R) > 0)  # nan compares as false
