@@ -1,5 +1,6 @@
 """What checkpointing is for: the memory that a rollout and its backward pass need besides the result."""
 
+import gc
 import os
 import resource
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchsko as ts
 
@@ -44,6 +46,22 @@ def needed(checkpoint: int | None) -> int:
     return int(done.stdout) - 2 * 8 * BATCH * (STEPS + 1)
 
 
+def test_no_more_stays_than_the_result_and_the_starts_of_the_segments():
+    mech = ts.load(ts.robots.panda)
+    q, qd = mech.random_state(64)
+    tau = torch.zeros(7, dtype=q.dtype, requires_grad=True)
+
+    def alive() -> int:
+        tensors = [x for x in gc.get_objects() if type(x) is torch.Tensor and x.shape[:1] == (64,)]
+        blocks = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
+        return sum(blocks.values())
+
+    before = alive()
+    result = ts.rollout(mech, q, qd, tau, steps=30, checkpoint=5)
+    assert alive() - before < 1.5 * sum(x.nbytes for x in result)
+
+
+@pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak in Linux' units")
 def test_checkpointing_needs_a_third_of_the_memory_besides_the_result():
     assert resource.RUSAGE_SELF == 0
