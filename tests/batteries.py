@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from strategies import random_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.strategies import random_model
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.tree import Tree

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given, settings
-from strategies import mechanisms, random_mechanism
 from torch import Tensor
 
 import torchsko as ts
+from tests.strategies import mechanisms, random_mechanism
 from torchsko import algorithms
 from torchsko.adjoint import DIFFERENTIABLE
 

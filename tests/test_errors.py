@@ -6,9 +6,9 @@ import sys
 
 import pytest
 import torch
-from strategies import random_mechanism
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 
 EYE = [[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]
 NAN, INF = math.nan, math.inf

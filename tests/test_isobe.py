@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from batteries import CountOperations
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import BATCHES, KINDS, agree, mechanisms, random_mechanism, trees
 
 import torchsko as ts
+from tests.batteries import CountOperations
 from tests.planar import lagrange_torque, lagrangian, planar, turn
+from tests.strategies import BATCHES, KINDS, agree, mechanisms, random_mechanism, trees
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError
 from torchsko.parallel import parallel_inverse_dynamics

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from strategies import random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 
 MECH = random_mechanism(["free", "revolute", "prismatic"], [-1, 0, 1], seed=3)
 NAME = MECH.frame_names[-1]

@@ -8,9 +8,9 @@ import time
 
 import pytest
 import torch
-from strategies import random_model
 
 import torchsko as ts
+from tests.strategies import random_model
 from torchsko.algebra.embedding import embedding_plan
 from torchsko.algebra.layout import Layout
 from torchsko.algebra.subgraph import is_path_induced

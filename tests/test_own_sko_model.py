@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from strategies import BATCHES
 from torch import Tensor
 
 import torchsko as ts
+from tests.strategies import BATCHES
 
 EXAMPLE = runpy.run_path(
     str(Path(__file__).parent.parent / "examples" / "05_own_sko_model.py"), run_name="example"

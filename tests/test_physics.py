@@ -4,7 +4,12 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from newton import (
+from torch import Tensor
+from torch.func import jacfwd, jacrev, jvp
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.newton import (
     along,
     centres,
     kinetic_energy,
@@ -12,12 +17,7 @@ from newton import (
     potential_energy,
     unskew,
 )
-from strategies import ALL_KINDS, mechanisms, random_mechanism
-from torch import Tensor
-from torch.func import jacfwd, jacrev, jvp
-from torch.testing import assert_close
-
-import torchsko as ts
+from tests.strategies import ALL_KINDS, mechanisms, random_mechanism
 
 seeds = st.integers(0, 2**31)
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from hypothesis import given, settings
-from strategies import sko_models
 
 import torchsko as ts
+from tests.strategies import sko_models
 from torchsko.algebra.sparsity import mass_matrix_pattern, spo_pattern
 
 pytest.importorskip("matplotlib")

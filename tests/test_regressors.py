@@ -3,11 +3,11 @@
 import pytest
 import torch
 from hypothesis import given
-from strategies import BATCHES, mechanisms, random_mechanism
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchsko as ts
+from tests.strategies import BATCHES, mechanisms, random_mechanism
 from torchsko.spatial.inertia import force_regressor, inertial_vector, spatial_inertia
 from torchsko.spatial.motion import cross_force
 

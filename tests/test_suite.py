@@ -34,3 +34,10 @@ def test_long_tests_run_when_asked_for_and_only_then():
     asked = collected(path, "-m", "nightly")
     assert all(long in line or "rk4" in line for line in asked.splitlines() if "::" in line)
     assert long in asked
+
+
+def test_no_two_test_files_outside_of_packages_have_one_name():
+    """pytest imports both under that name, and stops before the first test."""
+    files = [p for p in ROOT.glob("tests/**/test_*.py") if not (p.parent / "__init__.py").exists()]
+    names = [p.name for p in files]
+    assert sorted(names) == sorted(set(names))

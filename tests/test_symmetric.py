@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import BATCHES, agree
 
+from tests.strategies import BATCHES, agree
 from torchsko.symmetric import factor_solve, ldl, mirror, spd_factor, spd_logdet, spd_solve
 
 SIZES = range(1, 7)

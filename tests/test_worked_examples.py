@@ -29,10 +29,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from strategies import agree, random_model
 from torch import Tensor
 
 import torchsko as ts
+from tests.strategies import agree, random_model
 from torchsko.algebra.articulated import operators
 from torchsko.algebra.composition import compose
 from torchsko.algorithms import mass_matrix, mass_matrix_by_jacobian, node_jacobian

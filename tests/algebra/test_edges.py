@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import agree, random_mechanism, sko_models
 
+from tests.strategies import agree, random_mechanism, sko_models
 from torchsko.algebra.edges import LevelEdges
 from torchsko.algebra.innovations import innovations
 from torchsko.algorithms import inverse_dynamics, mass_matrix

@@ -8,7 +8,10 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from strategies import (
+from torch import Tensor
+
+import torchsko as ts
+from tests.strategies import (
     agree,
     dense_bias,
     dense_mass_matrix,
@@ -17,9 +20,6 @@ from strategies import (
     sko_models,
     straightened,
 )
-from torch import Tensor
-
-import torchsko as ts
 from torchsko import algorithms
 from torchsko.algebra.edges import DenseEdges, LevelEdges
 from torchsko.algebra.embedding import EmbeddingPlan, embedded, embedding_plan

@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import (
+
+from tests.strategies import (
     BATCHES,
     agree,
     dense_bias,
@@ -15,7 +16,6 @@ from strategies import (
     sko_models,
     straightened,
 )
-
 from torchsko.algebra.articulated import articulated_operators, operators
 from torchsko.algebra.innovations import Innovations, innovations
 from torchsko.algebra.tree import Tree

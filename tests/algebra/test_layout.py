@@ -4,8 +4,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import BATCHES, trees
 
+from tests.strategies import BATCHES, trees
 from torchsko.algebra.layout import Layout, Packing
 from torchsko.algebra.tree import Tree
 from torchsko.errors import ShapeError

@@ -2,11 +2,19 @@
 
 import pytest
 import torch
-from batteries import CountOperations, check_transforms
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import agree, dense_blocks, dense_sko, dense_spo, random_model, sko_models, trees
 
+from tests.batteries import CountOperations, check_transforms
+from tests.strategies import (
+    agree,
+    dense_blocks,
+    dense_sko,
+    dense_spo,
+    random_model,
+    sko_models,
+    trees,
+)
 from torchsko.algebra import logdepth
 from torchsko.algebra.hinge import join
 from torchsko.algebra.layout import Layout

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from batteries import CountOperations, branched_model, check_transforms
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
 
+from tests.batteries import CountOperations, branched_model, check_transforms
+from tests.strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.hinge import join
 from torchsko.algebra.lyapunov import (

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from hypothesis import given
-from strategies import BATCHES, agree, dense_mass_matrix, random_model, sko_models
 
+from tests.strategies import BATCHES, agree, dense_mass_matrix, random_model, sko_models
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.tree import Tree
 from torchsko.algorithms import bias_force, mass_matrix

@@ -4,7 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import (
+
+import torchsko as ts
+from tests.strategies import (
     BATCHES,
     agree,
     dense_mass_matrix,
@@ -15,8 +17,6 @@ from strategies import (
     sko_models,
     trees,
 )
-
-import torchsko as ts
 from torchsko.algebra.articulated import articulated_operators, operators
 from torchsko.algebra.composition import compose
 from torchsko.algebra.edges import DenseEdges

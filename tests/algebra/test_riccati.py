@@ -13,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import agree, dense_riccati, random_model, sko_models, straightened
 
+from tests.strategies import agree, dense_riccati, random_model, sko_models, straightened
 from torchsko.algebra.articulated import articulated_operators, operators
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.model import SKOModel

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from batteries import BRANCHED, CountOperations, branched_model, check_transforms
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import (
+
+import torchsko as ts
+from tests.batteries import BRANCHED, CountOperations, branched_model, check_transforms
+from tests.strategies import (
     BATCHES,
     agree,
     dense_bias,
@@ -18,8 +20,6 @@ from strategies import (
     sko_models,
     straightened,
 )
-
-import torchsko as ts
 from torchsko.algebra.articulated import articulated_operators
 from torchsko.algebra.innovations_scan import scanned_innovations
 from torchsko.algebra.riccati_scan import Crossing, compose, solve_riccati_scan

@@ -4,11 +4,18 @@ import math
 
 import pytest
 import torch
-from batteries import CountOperations, branched_model, check_transforms, ramp
 from hypothesis import given
-from strategies import BATCHES, agree, dense_mass_matrix, dense_riccati, random_model, sko_models
 
 import torchsko as ts
+from tests.batteries import CountOperations, branched_model, check_transforms, ramp
+from tests.strategies import (
+    BATCHES,
+    agree,
+    dense_mass_matrix,
+    dense_riccati,
+    random_model,
+    sko_models,
+)
 from torchsko.algebra.innovations import Innovations
 from torchsko.algebra.tree import Tree
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import (
+
+import torchsko as ts
+from tests.strategies import (
     agree,
     dense_bias,
     dense_mass_matrix,
@@ -15,8 +17,6 @@ from strategies import (
     random_model,
     shared_models,
 )
-
-import torchsko as ts
 from torchsko import algorithms
 from torchsko.algebra.articulated import articulated_operators, operators
 from torchsko.algebra.model import SKOModel

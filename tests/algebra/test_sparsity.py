@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 import torch
 from hypothesis import given
-from strategies import dense_sko, random_model, sko_models, trees
 
 import torchsko as ts
+from tests.strategies import dense_sko, random_model, sko_models, trees
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.operators import SPO
 from torchsko.algebra.sparsity import (

@@ -7,9 +7,9 @@ from itertools import combinations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from strategies import many, trees
 
 import torchsko as ts
+from tests.strategies import many, trees
 from torchsko.algebra.subgraph import (
     aggregation_obstacle,
     aggregation_subgraph,

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 import torch
-from batteries import CountOperations
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import BATCHES, agree, dense_sko, dense_spo, random_model, sko_models
 
+from tests.batteries import CountOperations
+from tests.strategies import BATCHES, agree, dense_sko, dense_spo, random_model, sko_models
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.innovations import innovations
 from torchsko.algebra.layout import Layout

@@ -8,7 +8,10 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from strategies import (
+from torch import Tensor
+
+import torchsko as ts
+from tests.strategies import (
     dense_bias,
     dense_blocks,
     dense_mass_matrix,
@@ -20,9 +23,6 @@ from strategies import (
     sko_models,
     straightened,
 )
-from torch import Tensor
-
-import torchsko as ts
 from torchsko.algebra.edges import DenseEdges
 from torchsko.algebra.embedding import embedded, embedding_plan
 from torchsko.algebra.model import SKOModel

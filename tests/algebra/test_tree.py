@@ -6,8 +6,8 @@ import itertools
 import pytest
 import torch
 from hypothesis import given
-from strategies import many, trees
 
+from tests.strategies import many, trees
 from torchsko.algebra.tree import Tree
 from torchsko.errors import TreeError
 

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from batteries import check_transforms, ramp
 from hypothesis import given
-from strategies import (
+
+import torchsko as ts
+from tests.batteries import check_transforms, ramp
+from tests.strategies import (
     agree,
     dense_bias,
     dense_blocks,
@@ -14,8 +16,6 @@ from strategies import (
     mechanisms,
     sko_models,
 )
-
-import torchsko as ts
 from torchsko import algorithms
 from torchsko.algebra.hinge import join
 

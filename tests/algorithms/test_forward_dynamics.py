@@ -4,8 +4,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import BATCHES, agree, dense_bias, dense_mass_matrix, dense_riccati, sko_models
 
+from tests.strategies import (
+    BATCHES,
+    agree,
+    dense_bias,
+    dense_mass_matrix,
+    dense_riccati,
+    sko_models,
+)
 from torchsko.algorithms import forward_dynamics
 
 ANY = sko_models(mixed=True, min_dofs=0)

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from batteries import check_transforms, ramp
 from hypothesis import given
-from strategies import (
+
+import torchsko as ts
+from tests.batteries import check_transforms, ramp
+from tests.strategies import (
     BATCHES,
     agree,
     dense_bias,
@@ -13,8 +15,6 @@ from strategies import (
     random_model,
     sko_models,
 )
-
-import torchsko as ts
 from torchsko import algorithms
 from torchsko.algebra.tree import Tree
 

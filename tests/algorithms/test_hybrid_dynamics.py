@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from batteries import CountOperations, branched_model, check_transforms, ramp
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import (
+
+import torchsko as ts
+from tests.batteries import CountOperations, branched_model, check_transforms, ramp
+from tests.strategies import (
     agree,
     dense_bias,
     dense_mass_matrix,
@@ -14,8 +16,6 @@ from strategies import (
     sko_models,
     straightened,
 )
-
-import torchsko as ts
 from torchsko import algorithms
 from torchsko.algebra.tree import Tree
 from torchsko.algorithms import hybrid_dynamics

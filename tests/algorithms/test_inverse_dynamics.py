@@ -3,7 +3,8 @@
 import pytest
 import torch
 from hypothesis import given
-from strategies import (
+
+from tests.strategies import (
     agree,
     dense_bias,
     dense_mass_matrix,
@@ -11,7 +12,6 @@ from strategies import (
     random_model,
     sko_models,
 )
-
 from torchsko.algebra.articulated import operators
 from torchsko.algebra.tree import Tree
 from torchsko.algorithms import bias_force, forward_dynamics, inverse_dynamics

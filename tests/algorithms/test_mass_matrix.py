@@ -3,8 +3,8 @@
 import pytest
 import torch
 from hypothesis import given
-from strategies import agree, dense_mass_matrix, dense_operators, random_model, sko_models
 
+from tests.strategies import agree, dense_mass_matrix, dense_operators, random_model, sko_models
 from torchsko.algebra.hinge import join
 from torchsko.algebra.operators import BlockDiagonal
 from torchsko.algebra.tree import Tree

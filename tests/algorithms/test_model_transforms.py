@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from batteries import check_transforms
-from strategies import random_model
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+from tests.batteries import check_transforms
+from tests.strategies import random_model
 from torchsko.algebra.innovations import innovations
 from torchsko.algebra.model import SKOModel
 from torchsko.algebra.riccati import solve_riccati

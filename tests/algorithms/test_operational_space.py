@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from batteries import branched_model, check_transforms
 from hypothesis import given
-from strategies import (
+
+import torchsko as ts
+from tests.batteries import branched_model, check_transforms
+from tests.strategies import (
     agree,
     dense_mass_matrix,
     dense_operators,
@@ -15,8 +17,6 @@ from strategies import (
     random_model,
     sko_models,
 )
-
-import torchsko as ts
 from torchsko import algorithms
 from torchsko.algebra.articulated import articulated_operators
 from torchsko.algebra.tree import Tree

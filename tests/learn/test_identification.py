@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 from hypothesis import given
-from strategies import mechanisms, random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import mechanisms, random_mechanism
 from torchsko.extras import require
 from torchsko.learn import InertiaLogCholesky, Positive
 

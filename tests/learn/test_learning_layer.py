@@ -7,11 +7,11 @@ import pickle
 import pytest
 import torch
 from hypothesis import given
-from strategies import KINDS, mechanisms, random_mechanism
 from torch.func import functional_call, stack_module_state, vmap
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import KINDS, mechanisms, random_mechanism
 from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive, Rotation
 from torchsko.mechanism.mechanism import PARAMETERS
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from strategies import KINDS, random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import KINDS, random_mechanism
 from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive
 
 LOW = [torch.bfloat16, torch.float16]

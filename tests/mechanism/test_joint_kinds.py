@@ -4,13 +4,13 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from newton import kinetic_energy, potential_energy, unskew
-from strategies import ALL_KINDS, BATCHES, OWN_DATA, agree, mechanisms, random_mechanism
 from torch import Tensor
 from torch.func import jvp
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.newton import kinetic_energy, potential_energy, unskew
+from tests.strategies import ALL_KINDS, BATCHES, OWN_DATA, agree, mechanisms, random_mechanism
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import random_mechanism
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 from torchsko.mechanism.magnitudes import LARGEST, within_range
 
 

@@ -3,11 +3,11 @@
 import hypothesis.strategies as st
 import torch
 from hypothesis import given
-from strategies import BATCHES, mechanisms, random_mechanism
 from torch.func import jacfwd
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import BATCHES, mechanisms, random_mechanism
 from torchsko.spatial.rotation import quaternion_to_matrix, skew
 
 seeds = st.integers(0, 2**31)

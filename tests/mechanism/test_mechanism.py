@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import mechanisms, random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import mechanisms, random_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS
 
 KINDS = ["free", "revolute", "prismatic", "spherical"]

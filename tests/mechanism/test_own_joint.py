@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from newton import along, kinetic_energy, potential_energy
 from torch.func import jacrev, jvp
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.newton import along, kinetic_energy, potential_energy
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 
 sys.path.insert(0, str(Path(__file__).parent))
-from own_joint import Crank
+from tests.mechanism.own_joint import Crank
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 import hypothesis.strategies as st
 import torch
 from hypothesis import given
-from strategies import BATCHES, random_mechanism
 from torch import Tensor
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import BATCHES, random_mechanism
 from torchsko.spatial.rotation import quaternion_to_matrix
 
 seeds = st.integers(0, 2**31)

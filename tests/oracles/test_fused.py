@@ -7,7 +7,7 @@ import torchsko as ts
 
 pytest.importorskip("pinocchio")
 
-from pinocchio_bridge import (
+from tests.oracles.pinocchio_bridge import (
     ALIGNING_AXES,
     FLOATING_ONLY,
     NO_FORWARD_DYNAMICS,

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from strategies import random_mechanism
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 
 pytest.importorskip("mujoco")
-from mujoco_bridge import Twin
+from tests.oracles.mujoco_bridge import Twin
 
 TREES = {
     "a chain with a ball joint": (["revolute", "prismatic", "spherical"], [-1, 0, 1]),

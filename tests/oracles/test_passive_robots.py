@@ -10,8 +10,13 @@ import torchsko as ts
 pytest.importorskip("pinocchio")
 pytest.importorskip("mujoco")
 
-from mujoco_bridge import Twin
-from pinocchio_bridge import FLOATING_ONLY, NO_FORWARD_DYNAMICS, NOT_COVERED, robot_files
+from tests.oracles.mujoco_bridge import Twin
+from tests.oracles.pinocchio_bridge import (
+    FLOATING_ONLY,
+    NO_FORWARD_DYNAMICS,
+    NOT_COVERED,
+    robot_files,
+)
 
 LEFT_OUT = {*NOT_COVERED, *FLOATING_ONLY, *NO_FORWARD_DYNAMICS}
 

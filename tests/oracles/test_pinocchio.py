@@ -16,7 +16,8 @@ from torchsko.io.urdf import read_urdf
 pin = pytest.importorskip("pinocchio")
 
 import exact_dynamics  # noqa: E402
-from pinocchio_bridge import (  # noqa: E402
+
+from tests.oracles.pinocchio_bridge import (  # noqa: E402
     ALIGNING_AXES,
     BATCH,
     FLOATING_ONLY,

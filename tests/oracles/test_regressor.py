@@ -7,7 +7,7 @@ import torchsko as ts
 
 pin = pytest.importorskip("pinocchio")
 
-from pinocchio_bridge import (  # noqa: E402
+from tests.oracles.pinocchio_bridge import (  # noqa: E402
     FLOATING_ONLY,
     NOT_COVERED,
     Robot,

@@ -1,10 +1,10 @@
 """What no force acts on flies straight on at constant speed, however it turns (Newton's first law)."""
 
 import torch
-from strategies import random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 
 DT = 2e-3
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from strategies import ill_scaled_mechanism
 
 import torchsko as ts
+from tests.strategies import ill_scaled_mechanism
 
 
 def energies(mech, q, qd):

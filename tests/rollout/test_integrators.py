@@ -4,11 +4,11 @@ import functools
 
 import pytest
 import torch
-from newton import kinetic_energy, momentum, potential_energy
-from strategies import KINDS, MORE_KINDS, random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.newton import kinetic_energy, momentum, potential_energy
+from tests.strategies import KINDS, MORE_KINDS, random_mechanism
 from torchsko.rollout.integrators import INTEGRATORS, RungeKutta
 
 

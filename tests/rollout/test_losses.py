@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from strategies import KINDS, random_mechanism
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import KINDS, random_mechanism
 from torchsko.rollout.integrators import SEMI_IMPLICIT_EULER
 
 TREE = (list(KINDS), [-1, 0, 0, 1])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from strategies import random_mechanism
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 from torchsko.rollout.control import Controller
 from torchsko.rollout.motor import PID, Motor, MotorControl
 

@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
-from strategies import random_mechanism
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 from torchsko.rollout.integrators import NEWMARK, NewmarkBeta
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from strategies import KINDS, random_mechanism
 from torch.func import jacfwd, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import KINDS, random_mechanism
 from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
 
 METHODS = tuple(INTEGRATORS)

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from strategies import BATCHES, KINDS, random_mechanism
-from verbs import CASES, VERBS, WITH_PARAMETERS, inputs
+
+from tests.strategies import BATCHES, KINDS, random_mechanism
+from tests.transforms.verbs import CASES, VERBS, WITH_PARAMETERS, inputs
 
 FULL_RANK = ("operational_space_inertia", "consistent_jacobian_inverse")
 """Verbs that invert a 6 x 6 compliance: fewer than six dofs leave nothing to invert."""

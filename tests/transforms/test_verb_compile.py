@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from strategies import random_mechanism
-from verbs import VERBS, inputs
+
+from tests.strategies import random_mechanism
+from tests.transforms.verbs import VERBS, inputs
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ import warnings
 import pytest
 import torch
 from torch.func import jacfwd, jacrev, jvp, vjp, vmap
-from verbs import CASES, WITH_PARAMETERS, inputs
 
 import torchsko as ts
+from tests.transforms.verbs import CASES, WITH_PARAMETERS, inputs
 
 cases = pytest.mark.parametrize(("verb", "mech"), CASES.values(), ids=CASES)
 cases_with_parameters = pytest.mark.parametrize(

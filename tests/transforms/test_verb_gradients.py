@@ -3,9 +3,9 @@
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
-from verbs import CASES, inputs
 
 import torchsko as ts
+from tests.transforms.verbs import CASES, inputs
 
 # fast_mode compares v* J u for random u and v, per input and output; all entries of J are compared, reverse
 # mode against forward mode, in test_verb_functorch.

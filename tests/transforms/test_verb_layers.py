@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 import torch
-from verbs import VERBS, inputs, mixed_tree
 
 import torchsko as ts
+from tests.transforms.verbs import VERBS, inputs, mixed_tree
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.register import FusedFunction
 from torchsko.mechanism.verb import as_mechanism, kernels_of

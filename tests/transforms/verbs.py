@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from strategies import random_mechanism
 from torch import Tensor
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 from torchsko.mechanism.verb import as_mechanism
 
 KINEMATIC = ("joint_rotation", "joint_position", "axis", "joint_parameters")

@@ -7,10 +7,10 @@ import pinocchio as pin
 import pytest
 import torch
 from hypothesis import given
-from mujoco_bridge import Twin
-from strategies import ALL_KINDS, agree, random_mechanism
 
 import torchsko as ts
+from tests.oracles.mujoco_bridge import Twin
+from tests.strategies import ALL_KINDS, agree, random_mechanism
 
 seeds = st.integers(0, 2**31)
 STACKED = [kind for kind in ALL_KINDS if kind not in ("helical", "free")]
