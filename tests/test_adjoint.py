@@ -38,7 +38,10 @@ def call(function, mech: ts.Mechanism, *tensors: Tensor) -> Tensor:
 
 
 def worst(x: tuple[Tensor, ...], y: tuple[Tensor, ...]) -> float:
-    return max(float((a - b).abs().max() / (1 + b.abs().max())) for a, b in zip(x, y, strict=True))
+    pairs = [
+        (a, b) for a, b in zip(x, y, strict=True) if b.numel()
+    ]  # no joint may have a parameter
+    return max(float((a - b).abs().max() / (1 + b.abs().max())) for a, b in pairs)
 
 
 @given(mechanisms(max_bodies=4))
@@ -100,8 +103,9 @@ def test_the_backward_keeps_inputs_and_accelerations_only() -> None:
     batch = 64
     # Per sample: q, qd, tau, qdd, the passive force's intermediates (a few vectors), f_ext.
     vectors = 8 * (8 * (mech.num_q + 3 * mech.num_dof) + 6 * mech.num_bodies)
-    assert saved_bytes(ts.forward_dynamics, mech, batch) < batch * vectors
-    assert saved_bytes(by_tape, mech, batch) > 5 * batch * vectors
+    ours = saved_bytes(ts.forward_dynamics, mech, batch)
+    assert ours < batch * vectors
+    assert saved_bytes(by_tape, mech, batch) > 5 * ours
 
 
 def test_the_transpose_of_the_pullback_is_the_forward_derivative() -> None:

@@ -75,8 +75,12 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_chain_longer_than_the_recursion_limit_is_like_any_other(call):
-    assert sys.getrecursionlimit() < N
-    assert call().isfinite().all()
+    limit = sys.getrecursionlimit()  # torch's compiler raises it for the whole process
+    sys.setrecursionlimit(N - 100)
+    try:
+        assert call().isfinite().all()
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_texts_of_a_long_chain_are_short():

@@ -7,9 +7,9 @@ that replace the function of the same name; lower rooms never import them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from torchsko.errors import MechanismError
 from torchsko.precision import in_own_type
@@ -38,10 +38,10 @@ def as_mechanism(given: MechanismLike) -> Mechanism:
     Raises:
         MechanismError: when it gives none; says so where one is wrapped inside.
     """
-    give = getattr(given, "mechanism", None)
+    give: Any = getattr(given, "mechanism", None)
     if not callable(give):
         raise MechanismError(_refusal(given))
-    return give()
+    return cast("Mechanism", give())
 
 
 def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[MechanismLike, P], R]:
@@ -88,10 +88,11 @@ def _refusal(given: Any) -> str:
 
 def _inside(given: Any) -> str | None:
     """How to type the first layer inside of a module that wraps it."""
-    named = getattr(given, "named_modules", None)
+    named: Any = getattr(given, "named_modules", None)
     if not callable(named):
         return None
-    path = next((name for name, part in named() if hasattr(part, "mechanism")), None)
+    parts = cast("Iterable[tuple[str, Any]]", named())
+    path = next((name for name, part in parts if hasattr(part, "mechanism")), None)
     if path is None:
         return None
     return "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))

@@ -48,7 +48,7 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
         >>> q, qd = arm.random_state(4)
         >>> qd[2, 5] = float("nan")
         >>> ts.first_nonfinite(arm, *ts.rollout(arm, q, qd, steps=3, check=False))
-        NonFinite(step=0, sample=(2,), joint='panda_joint6', samples=1)
+        NonFinite(step=0, sample=(2,), joint='joint6', samples=1)
     """
     robot = as_mechanism(mech)
     qs, qds = qs.detach(), qds.detach()
