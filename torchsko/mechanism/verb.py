@@ -38,7 +38,7 @@ def as_mechanism(given: MechanismLike) -> Mechanism:
     Raises:
         MechanismError: when it gives none; says so where one is wrapped inside.
     """
-    give = getattr(given, "mechanism", None)
+    give: Any = getattr(given, "mechanism", None)
     if not callable(give):
         raise MechanismError(_refusal(given))
     return give()
@@ -88,7 +88,7 @@ def _refusal(given: Any) -> str:
 
 def _inside(given: Any) -> str | None:
     """How to type the first layer inside of a module that wraps it."""
-    named = getattr(given, "named_modules", None)
+    named: Any = getattr(given, "named_modules", None)
     if not callable(named):
         return None
     path = next((name for name, part in named() if hasattr(part, "mechanism")), None)
