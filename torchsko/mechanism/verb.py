@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from torchsko.errors import MechanismError
 from torchsko.precision import in_own_type
@@ -38,7 +38,7 @@ def as_mechanism(given: MechanismLike) -> Mechanism:
     Raises:
         MechanismError: when it gives none; says so where one is wrapped inside.
     """
-    give: Any = getattr(given, "mechanism", None)
+    give = cast("Callable[[], Mechanism] | None", getattr(given, "mechanism", None))
     if not callable(give):
         raise MechanismError(_refusal(given))
     return give()
@@ -88,7 +88,7 @@ def _refusal(given: Any) -> str:
 
 def _inside(given: Any) -> str | None:
     """How to type the first layer inside of a module that wraps it."""
-    named: Any = getattr(given, "named_modules", None)
+    named = cast("Callable[[], Any] | None", getattr(given, "named_modules", None))
     if not callable(named):
         return None
     path = next((name for name, part in named() if hasattr(part, "mechanism")), None)
