@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 from torchsko import algorithms
 from torchsko.algebra.innovations import innovations
 from torchsko.assemble import assemble
-from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
 
 DIFFERENTIABLE = (
@@ -68,6 +68,19 @@ def _at(mech: Mechanism, parameters: tuple[Tensor, ...]) -> Mechanism:
     return mech.replace(has_armature=mech.has_armature, aligned=mech.aligned, **named)
 
 
+def _without_batches(mech: Mechanism) -> Mechanism:
+    """The mechanism with zeros for batched parameters: the model is given its own, and reads no others.
+
+    What a context holds besides `save_for_backward` no checkpoint can let go.
+    """
+    shapes = {name: getattr(mech, name).shape[-len(one) :] for name, one in PARAMETERS.items()}
+    batched = {n: s for n, s in shapes.items() if getattr(mech, n).ndim > len(s)}
+    if not batched:
+        return mech
+    zeros = {name: mech.gravity.new_zeros(shape) for name, shape in batched.items()}
+    return mech.replace(has_armature=mech.has_armature, aligned=mech.aligned, **zeros)
+
+
 def _plain(
     mech: Mechanism,
     q: Tensor,
@@ -101,7 +114,8 @@ class _Accelerations(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         mech, q, qd, gen_force, f_ext, *parameters = inputs
-        ctx.mech, ctx.force_shape, ctx.has_force = mech, gen_force.shape, f_ext is not None
+        ctx.mech = _without_batches(mech)
+        ctx.force_shape, ctx.has_force = gen_force.shape, f_ext is not None
         state = [q, qd, *([] if f_ext is None else [f_ext]), *parameters]
         ctx.save_for_backward(output, *state)
         ctx.save_for_forward(output, *state)

@@ -7,7 +7,7 @@ that replace the function of the same name; lower rooms never import them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
@@ -38,10 +38,10 @@ def as_mechanism(given: MechanismLike) -> Mechanism:
     Raises:
         MechanismError: when it gives none; says so where one is wrapped inside.
     """
-    give: Any = getattr(given, "mechanism", None)
+    give = cast("Callable[[], Mechanism] | None", getattr(given, "mechanism", None))
     if not callable(give):
         raise MechanismError(_refusal(given))
-    return cast("Mechanism", give())
+    return give()
 
 
 def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[MechanismLike, P], R]:
@@ -88,11 +88,10 @@ def _refusal(given: Any) -> str:
 
 def _inside(given: Any) -> str | None:
     """How to type the first layer inside of a module that wraps it."""
-    named: Any = getattr(given, "named_modules", None)
+    named = cast("Callable[[], Any] | None", getattr(given, "named_modules", None))
     if not callable(named):
         return None
-    parts = cast("Iterable[tuple[str, Any]]", named())
-    path = next((name for name, part in parts if hasattr(part, "mechanism")), None)
+    path = next((name for name, part in named() if hasattr(part, "mechanism")), None)
     if path is None:
         return None
     return "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))
