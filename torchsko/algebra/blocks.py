@@ -124,12 +124,6 @@ def concatenate(blocks: Sequence[Tensor], dim: int) -> Tensor:
     return torch.cat(list(blocks), dim=dim)
 
 
-def block_diagonal(blocks: Sequence[Tensor]) -> Tensor:
-    """Blocks along the diagonal of a dense matrix."""
-    end = list(accumulate(block.shape[-2] for block in blocks))
-    return row_of_columns(blocks, [0, *end[:-1]], end[-1])
-
-
 def connector(tree: Tree, blocks: Blocks, above: Sequence[int], below: Sequence[int]) -> Tensor:
     """The part of E_A with the rows of nodes `above` and the columns of nodes `below`, dense.
 

@@ -110,14 +110,14 @@ def _is_free_to_read(mech: Mechanism, x: Tensor) -> bool:
 
 def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size) -> str:
     where = f" of sample {list(found.sample)} (of {found.samples} in the batch)" if batch else ""
-    first = f"the rollout of {mech.name!r} left the finite numbers at step {found.step}"
     if found.step == 0:
         return (
             f"the start{where} of the rollout of {mech.name!r} is not finite, at joint {found.joint!r}.\n"
             "Every state that follows from it is nan.\nPass a q and a qd that are finite."
         )
     return (
-        f"{first} (t = {found.step * dt:.6g} s), at joint {found.joint!r}{where}.\n"
+        f"the rollout of {mech.name!r} left the finite numbers at step {found.step} "
+        f"(t = {found.step * dt:.6g} s), at joint {found.joint!r}{where}.\n"
         "The step is too long for a motion this fast or forces this stiff, or the control is not finite.\n"
         f'Try dt={dt / 4:.3g}, damping or armature at the joint, softer gains, effort="clamp", or '
         "limits=ts.rollout.limits.LimitSprings(); check=True makes this an error, check=False says nothing."

@@ -68,8 +68,8 @@ def rollout(
             fused mechanism its damping has to be an input: ``ts.fuse(mech, inputs=("damping",))``.
             Limits of velocity are never enforced.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
-            again: memory for steps / checkpoint + checkpoint steps instead of all, for one more
-            forward pass. Reverse mode by ``backward`` only. Best near the square root of `steps`.
+            again, for one more forward pass. After the forward pass little more than the result is
+            held; the peak of the backward pass is not much lower yet. Reverse mode by ``backward`` only.
         check: whether a state that is not finite is said, with its step, sample and joint. True: by an
             error; it is one reduction over the last state, and waits for the device. None: by a
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
