@@ -22,9 +22,9 @@ from robots import chain
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.algebra.lyapunov import forward_diag
-from torchsko.algebra.sweeps import gather
-from torchsko.level_free import assemble_level_free
+from torchsko.algebra.operators.sweeps import gather
+from torchsko.algebra.recursions.lyapunov import forward_diag
+from torchsko.bridge.level_free import assemble_level_free
 
 States = tuple[Tensor, Tensor, Tensor]
 Result = Callable[[], Tensor]

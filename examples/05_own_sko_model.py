@@ -13,7 +13,7 @@ Then T = MM qd + C balances the heat through each bar, T being what a heat pump 
 import torch
 
 import torchsko as ts
-from torchsko.algebra.articulated import compose, operators
+from torchsko.algebra.recursions.articulated import compose, operators
 
 PARENTS = {"stem": None, "plate": "stem", "fin1": "plate", "tip1": "fin1", "fin2": "plate"}
 
@@ -56,7 +56,7 @@ def main():
     print(theta.detach().numpy().round(2))
     print(f"against Kirchhoff:             {(theta - expected).abs().max():.1e}")
 
-    omega = ts.algorithms.operational_space_compliance(model, 3, 4)[..., 0, 0]  # O(N) as well
+    omega = ts.algorithms.compliance_block(model, 3, 4)[..., 0, 0]  # O(N) as well
     print(
         f"resistance tip1 - fin2 [K/W]:  {(omega - torch.linalg.inv(L)[:, 3, 4]).abs().max():.1e}"
     )

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.strategies import random_model
-from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators.edges import DenseEdges
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.tree import Tree
 
 BRANCHED = Tree.from_parents([1, -1, 1, 2, 2, -1])
 """Two bases, two branchings, a numbering that is not breadth first."""

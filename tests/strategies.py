@@ -12,10 +12,10 @@ from hypothesis import settings
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.layout import Layout
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators.edges import DenseEdges
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.tree import Tree
 
 BATCHES = ((), (1,), (2, 3))
 many = settings(max_examples=4 * settings().max_examples)

@@ -10,7 +10,7 @@ from torch import Tensor
 import torchsko as ts
 from tests.strategies import mechanisms, random_mechanism
 from torchsko import algorithms
-from torchsko.adjoint import DIFFERENTIABLE
+from torchsko.implicit import DIFFERENTIABLE
 
 
 def by_tape(mech: ts.Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor) -> Tensor:

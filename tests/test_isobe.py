@@ -11,9 +11,9 @@ import torchsko as ts
 from tests.batteries import CountOperations
 from tests.planar import lagrange_torque, lagrangian, planar, turn
 from tests.strategies import BATCHES, KINDS, agree, mechanisms, random_mechanism, trees
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
-from torchsko.parallel import parallel_inverse_dynamics
+from torchsko.verbs.parallel import parallel_inverse_dynamics
 
 
 def states(mech, batch=(), seed=0):

@@ -10,7 +10,7 @@ import torch
 
 import torchsko as ts
 from tests.planar import lagrange_torque, planar
-from torchsko.parallel import parallel_inverse_dynamics
+from torchsko.verbs.parallel import parallel_inverse_dynamics
 
 ISOBE = "Isobe and Yagi (undated), General-purpose expression"
 PARENTS, LENGTHS = [-1, 0, 3, -1, 1], [0.142, 0.142, 0.142, 0.142, 0.180]

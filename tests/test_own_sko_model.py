@@ -42,7 +42,7 @@ def test_operational_space_compliance_is_the_matrix_of_thermal_resistances():
     model, resistance = heat_sink(*data), torch.linalg.inv(kirchhoff(*data)[1])
     for i in range(5):
         for j in range(5):
-            omega = ts.algorithms.operational_space_compliance(model, i, j)
+            omega = ts.algorithms.compliance_block(model, i, j)
             torch.testing.assert_close(omega[..., 0, 0], resistance[..., i, j])
 
 

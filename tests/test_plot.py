@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import torchsko as ts
 from tests.strategies import sko_models
-from torchsko.algebra.sparsity import mass_matrix_pattern, spo_pattern
+from torchsko.algebra.topology.sparsity import mass_matrix_pattern, spo_pattern
 
 pytest.importorskip("matplotlib")
 

@@ -33,8 +33,8 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.strategies import agree, random_model
-from torchsko.algebra.articulated import operators
-from torchsko.algebra.composition import compose
+from torchsko.algebra.operators.composition import compose
+from torchsko.algebra.recursions.articulated import operators
 from torchsko.algorithms import mass_matrix, mass_matrix_by_jacobian, node_jacobian
 
 BATCH = 5

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import torch
 
+from torchsko.bridge.hinges import checked
 from torchsko.errors import MechanismError
-from torchsko.hinges import checked
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
+from torchsko.mechanism.construct import WORLD, lower
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
@@ -24,7 +25,6 @@ from torchsko.mechanism.description import (
     Vector,
 )
 from torchsko.mechanism.joints.registry import JOINT_TYPES
-from torchsko.mechanism.lower import WORLD, lower
 from torchsko.mechanism.magnitudes import within_range
 from torchsko.mechanism.mechanism import Mechanism, check_device, check_dtype
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 
 class TorchskoError(ValueError):
     """Base class of every error that torchsko raises on bad input."""
@@ -45,3 +47,15 @@ class FitError(TorchskoError):
 
 class NonFiniteError(TorchskoError):
     """A rollout that left the finite numbers; names step, sample and joint."""
+
+
+def unknown_name(kind: str, name: Hashable, known: Sequence[str]) -> str:
+    """Message for a name that is none of the known ones: the near ones, then what to type."""
+    import difflib  # only ever needed on the way to an error
+
+    near = difflib.get_close_matches(str(name), known, n=3) or list(known[:8])
+    return (
+        f"no {kind} is named {name!r}.\n"
+        f"There are {len(known)}, among them: {', '.join(map(repr, near))}.\n"
+        f"Use one of these names exactly."
+    )

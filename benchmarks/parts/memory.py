@@ -63,7 +63,7 @@ def _child(kind: str, batch: int, threads: int) -> None:
     from cases import Case, floating_humanoid, fuse
 
     import torchsko as ts
-    from torchsko.algebra.innovations import innovations
+    from torchsko.algebra.recursions.innovations import swept_innovations
 
     torch.set_num_threads(threads)
     robot = floating_humanoid()
@@ -73,7 +73,7 @@ def _child(kind: str, batch: int, threads: int) -> None:
         return
 
     def plain(q, qd, tau):  # type: ignore[no-untyped-def]
-        return innovations(ts.assemble(mech, q, qd)).forward_dynamics(tau)
+        return swept_innovations(ts.assemble(mech, q, qd)).forward_dynamics(tau)
 
     fused = fuse(mech).forward_dynamics if kind == "fused" else None
     fn = {"fused": fused, "eager": lambda *x: ts.forward_dynamics(mech, *x), "tape": plain}[kind]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import agree, random_mechanism, sko_models
-from torchsko.algebra.edges import LevelEdges
-from torchsko.algebra.innovations import innovations
+from torchsko.algebra.operators.edges import LevelEdges
+from torchsko.algebra.recursions.innovations import swept_innovations
 from torchsko.algorithms import inverse_dynamics, mass_matrix
-from torchsko.assemble import edge_weights
+from torchsko.bridge.kinematics import edge_weights
 
 KINDS = {
     "dense": lambda edges, sizes: edges,
@@ -52,7 +52,7 @@ def test_algorithms_give_the_same_on_edges_held_by_levels(model):
     by_levels = replace(model, edge_weight=split)
     x = torch.randn(model.num_dof, dtype=torch.float64)
     agree(mass_matrix(by_levels), mass_matrix(model))
-    for run in (inverse_dynamics, lambda m, x: innovations(m).forward_dynamics(x)):
+    for run in (inverse_dynamics, lambda m, x: swept_innovations(m).forward_dynamics(x)):
         agree(run(by_levels, x)[..., None], run(model, x)[..., None], 1e-9)
 
 

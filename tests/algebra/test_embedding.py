@@ -21,12 +21,13 @@ from tests.strategies import (
     straightened,
 )
 from torchsko import algorithms
-from torchsko.algebra.edges import DenseEdges, LevelEdges
-from torchsko.algebra.embedding import EmbeddingPlan, embedded, embedding_plan
-from torchsko.algebra.innovations import innovations
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati import solve_riccati
-from torchsko.algebra.subgraph import aggregation_subgraph
+from torchsko.algebra.operators.edges import DenseEdges, LevelEdges
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.recursions.innovations import swept_innovations
+from torchsko.algebra.recursions.riccati import solve_riccati
+from torchsko.algebra.topology.subgraph import aggregation_subgraph
+from torchsko.algebra.transforms.embedding import embedded
+from torchsko.algebra.transforms.embedding_plan import EmbeddingPlan, embedding_plan
 
 FIELDS = ("maps", "inertia", "coriolis_accel", "gyro_force", "armature")
 
@@ -241,7 +242,7 @@ def forward(*tensors: Tensor) -> tuple[Tensor, ...]:
     model = replace(LIKE.model, edge_weight=DenseEdges(weight), **changed)
     made = embedded(model, LIKE.plan, X, xi)
     T = torch.linspace(-1, 1, made.num_dof, dtype=torch.float64)
-    return algorithms.forward_dynamics(made, T), innovations(made).logdet()
+    return algorithms.forward_dynamics(made, T), swept_innovations(made).logdet()
 
 
 LIKE = fixed_case()

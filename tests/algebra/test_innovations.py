@@ -16,9 +16,9 @@ from tests.strategies import (
     sko_models,
     straightened,
 )
-from torchsko.algebra.articulated import articulated_operators, operators
-from torchsko.algebra.innovations import Innovations, innovations
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.recursions.articulated import articulated_operators, operators
+from torchsko.algebra.recursions.innovations import Innovations, swept_innovations
+from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
 
 ANY = sko_models(mixed=True, min_dofs=0)
@@ -51,14 +51,14 @@ def test_identity_minus_h_psi_k_inverts_identity_plus_h_a_k(model):
     agree((L_inv @ L).to_dense(), one, 1e-9)
 
 
-@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", innovations, Innovations.inverse)
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", swept_innovations, Innovations.inverse)
 @given(ANY)
 def test_the_inverse_mass_matrix_is_l_inverse_transposed_d_inverse_l_inverse(model):
     _, L_inv, _, D_inv = factors(model)
     product = (L_inv.T @ D_inv @ L_inv).to_dense()
     one = torch.eye(model.num_dof, dtype=torch.float64)
     agree(dense_mass_matrix(model) @ product, one, 1e-9)
-    agree(innovations(model).inverse(), product, 1e-9)
+    agree(swept_innovations(model).inverse(), product, 1e-9)
 
 
 @given(ANY)
@@ -73,7 +73,7 @@ def test_the_factor_is_unit_triangular_in_breadth_first_order(model):
 @pytest.mark.shows("Jain 2011, Part II", "Corollary 6.1", Innovations.logdet)
 @given(ANY)
 def test_the_log_determinant_is_the_sum_over_hinges(model):
-    logdet = innovations(model).logdet()
+    logdet = swept_innovations(model).logdet()
     assert logdet.shape == model.batch_shape
     expected = torch.logdet(dense_mass_matrix(model)).expand(model.batch_shape)
     agree(logdet.reshape(-1, 1), expected.reshape(-1, 1))
@@ -83,13 +83,13 @@ def test_the_log_determinant_is_the_sum_over_hinges(model):
 @given(ANY, st.sampled_from(BATCHES))
 def test_solve_is_the_inverse_mass_matrix(model, batch):
     x = columns(model).expand(*batch, -1, -1)
-    agree(dense_mass_matrix(model) @ innovations(model).solve(x, columns=True), x, 1e-9)
+    agree(dense_mass_matrix(model) @ swept_innovations(model).solve(x, columns=True), x, 1e-9)
 
 
 @pytest.mark.shows("Jain 2011, Part II", "Lemma 11", Innovations.sqrt)
 @given(ANY)
 def test_sqrt_times_its_transpose_is_the_mass_matrix(model):
-    fac, one = innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
+    fac, one = swept_innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
     W = fac.sqrt(one, columns=True)
     agree(W @ W.mT, dense_mass_matrix(model), 1e-9)
     agree(fac.sqrt(fac.sqrt_transpose(one, columns=True), columns=True), W @ W.mT, 1e-9)
@@ -97,27 +97,27 @@ def test_sqrt_times_its_transpose_is_the_mass_matrix(model):
 
 @given(ANY)
 def test_sqrt_transpose_is_the_transpose_of_sqrt(model):
-    fac, one = innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
+    fac, one = swept_innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
     agree(fac.sqrt_transpose(one, columns=True), fac.sqrt(one, columns=True).mT, 1e-9)
 
 
 @given(ANY)
 def test_whiten_inverts_sqrt(model):
-    fac, x = innovations(model), columns(model)
+    fac, x = swept_innovations(model), columns(model)
     agree(fac.whiten(fac.sqrt(x, columns=True), columns=True), x, 1e-9)
     agree(fac.sqrt(fac.whiten(x, columns=True), columns=True), x, 1e-9)
 
 
 @given(ANY)
 def test_whiten_transpose_inverts_sqrt_transpose(model):
-    fac, x = innovations(model), columns(model)
+    fac, x = swept_innovations(model), columns(model)
     both = fac.whiten_transpose(fac.sqrt_transpose(x, columns=True), columns=True)
     agree(both, x, 1e-9)
 
 
 @given(ANY)
 def test_whitened_forces_have_unit_covariance(model):
-    fac, one = innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
+    fac, one = swept_innovations(model), torch.eye(model.num_dof, dtype=torch.float64)
     W = fac.whiten(one, columns=True)
     agree(W @ dense_mass_matrix(model) @ W.mT, one, 1e-9)
 
@@ -125,7 +125,7 @@ def test_whitened_forces_have_unit_covariance(model):
 @given(ANY)
 def test_whitened_rates_carry_twice_the_kinetic_energy(model):
     qd = columns(model, 1)
-    rates = innovations(model).sqrt_transpose(qd, columns=True)
+    rates = swept_innovations(model).sqrt_transpose(qd, columns=True)
     agree(rates.mT @ rates, qd.mT @ dense_mass_matrix(model) @ qd, 1e-9)
 
 
@@ -133,7 +133,7 @@ def test_whitened_rates_carry_twice_the_kinetic_energy(model):
 @given(ANY)
 def test_forward_dynamics_is_the_inverse_mass_matrix_on_force_less_bias(model):
     T = columns(model, 1)[..., 0]
-    qdd = innovations(model).forward_dynamics(T)
+    qdd = swept_innovations(model).forward_dynamics(T)
     force = dense_mass_matrix(model) @ qdd[..., None] + dense_bias(model)[..., None]
     agree(force, T[:, None], 1e-9)
 
@@ -144,7 +144,7 @@ ACTIONS = ("solve", "sqrt", "whiten", "sqrt_transpose", "whiten_transpose")
 @pytest.mark.parametrize("action", ACTIONS)
 @given(model=ANY)
 def test_a_vector_is_one_column(action, model):
-    act, x = getattr(innovations(model), action), columns(model)
+    act, x = getattr(swept_innovations(model), action), columns(model)
     each = torch.stack([act(x[:, i]) for i in range(2)], -1)
     agree(each, act(x, columns=True))
 
@@ -152,7 +152,7 @@ def test_a_vector_is_one_column(action, model):
 @given(straightened(sko_models(mixed=True, min_dofs=0)), st.booleans())
 def test_what_is_written_along_hinges_changes_no_result(model, scalar):
     model = replace(model, edge_weight=replace(model.edge_weight, scalar=scalar))
-    exact, plain = innovations(model), innovations(replace(model, straight=None))
+    exact, plain = swept_innovations(model), swept_innovations(replace(model, straight=None))
     x = columns(model)
     for action in ACTIONS:
         agree(
@@ -165,21 +165,21 @@ def test_what_is_written_along_hinges_changes_no_result(model, scalar):
 @given(sko_models(mixed=True, min_dofs=0, scalar=True))
 def test_the_scalar_reading_agrees_with_the_dense_one(model):
     dense = replace(model, edge_weight=replace(model.edge_weight, scalar=False))
-    one, other, x = innovations(model), innovations(dense), columns(model)
+    one, other, x = swept_innovations(model), swept_innovations(dense), columns(model)
     for action in ACTIONS:
         agree(getattr(one, action)(x, columns=True), getattr(other, action)(x, columns=True), 1e-9)
     agree(one.logdet().reshape(-1, 1), other.logdet().reshape(-1, 1))
 
 
 def test_a_vector_of_another_length_is_refused():
-    fac = innovations(random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2]))
+    fac = swept_innovations(random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2]))
     for action in ACTIONS:
         with pytest.raises(ShapeError, match="length 4 was given where the model has 3"):
             getattr(fac, action)(torch.zeros(4, dtype=torch.float64))
 
 
 def test_a_vector_of_another_type_is_refused_not_cast():
-    fac = innovations(random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2]))
+    fac = swept_innovations(random_model(Tree.from_parents([-1, 0]), [3, 3], [1, 2]))
     for action in ACTIONS:
         with pytest.raises(ShapeError, match=r"float32 was given, the model is torch\.float64"):
             getattr(fac, action)(torch.zeros(3, dtype=torch.float32))

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import BATCHES, trees
-from torchsko.algebra.layout import Layout, Packing
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
 
 

@@ -15,12 +15,12 @@ from tests.strategies import (
     sko_models,
     trees,
 )
-from torchsko.algebra import logdepth
-from torchsko.algebra.hinge import join
-from torchsko.algebra.layout import Layout
-from torchsko.algebra.lyapunov import backward_diag_of, forward_diag
-from torchsko.algebra.sweeps import gather, scatter
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators import logdepth
+from torchsko.algebra.operators.hinge import join
+from torchsko.algebra.operators.sweeps import gather, scatter
+from torchsko.algebra.recursions.lyapunov import backward_diag_of, forward_diag
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import TorchskoError
 
 ANY = sko_models(max_nodes=12, mixed=True)

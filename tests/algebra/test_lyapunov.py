@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.batteries import CountOperations, branched_model, check_transforms
 from tests.strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
-from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.hinge import join
-from torchsko.algebra.lyapunov import (
+from torchsko.algebra.operators.edges import DenseEdges
+from torchsko.algebra.operators.hinge import join
+from torchsko.algebra.recursions.lyapunov import (
     backward_block,
     backward_diag_of,
     backward_terms,
@@ -17,7 +17,7 @@ from torchsko.algebra.lyapunov import (
     forward_diag,
     forward_terms,
 )
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.topology.tree import Tree
 
 STAR, ONE, FOREST = ([-1, 0, 0, 0, 0], [-1], [-1, -1, 1, 0])
 FORK = Tree.from_parents([-1, 0, 0])

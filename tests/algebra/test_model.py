@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 
 from tests.strategies import BATCHES, agree, dense_mass_matrix, random_model, sko_models
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import bias_force, mass_matrix
 from torchsko.errors import ShapeError
 

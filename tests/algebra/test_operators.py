@@ -17,12 +17,12 @@ from tests.strategies import (
     sko_models,
     trees,
 )
-from torchsko.algebra.articulated import articulated_operators, operators
-from torchsko.algebra.composition import compose
-from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.layout import Layout
-from torchsko.algebra.operators import SKO, SPO, BlockDiagonal, Identity
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators.composition import compose
+from torchsko.algebra.operators.edges import DenseEdges
+from torchsko.algebra.operators.operators import SKO, SPO, BlockDiagonal, Identity
+from torchsko.algebra.recursions.articulated import articulated_operators, operators
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
 
 MODELS = sko_models(mixed=True, min_dofs=0)

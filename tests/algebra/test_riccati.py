@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import agree, dense_riccati, random_model, sko_models, straightened
-from torchsko.algebra.articulated import articulated_operators, operators
-from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati import solve_riccati
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators.edges import DenseEdges
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.recursions.articulated import articulated_operators, operators
+from torchsko.algebra.recursions.riccati import solve_riccati
+from torchsko.algebra.topology.tree import Tree
 
 ANY = sko_models(mixed=True, min_dofs=0)
 BARE = sko_models(mixed=True, min_dofs=0, armature=False)

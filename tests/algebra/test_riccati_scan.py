@@ -20,12 +20,12 @@ from tests.strategies import (
     sko_models,
     straightened,
 )
-from torchsko.algebra.articulated import articulated_operators
-from torchsko.algebra.innovations_scan import scanned_innovations
-from torchsko.algebra.riccati_scan import Crossing, compose, solve_riccati_scan
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.recursions.articulated import articulated_operators
+from torchsko.algebra.recursions.innovations_scan import scanned_innovations
+from torchsko.algebra.recursions.riccati_scan import Crossing, compose, solve_riccati_scan
+from torchsko.algebra.topology.tree import Tree
+from torchsko.bridge.level_free import assemble_level_free
 from torchsko.errors import MechanismError, TorchskoError
-from torchsko.level_free import assemble_level_free
 
 ANY = sko_models(max_nodes=12, mixed=True)
 STRAIGHT = straightened(sko_models(max_nodes=12, mixed=True))

@@ -16,8 +16,8 @@ from tests.strategies import (
     random_model,
     sko_models,
 )
-from torchsko.algebra.innovations import Innovations
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.recursions.innovations import Innovations
+from torchsko.algebra.topology.tree import Tree
 
 N = 20_000
 

@@ -18,9 +18,9 @@ from tests.strategies import (
     shared_models,
 )
 from torchsko import algorithms
-from torchsko.algebra.articulated import articulated_operators, operators
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati_scan import solve_riccati_scan
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.recursions.articulated import articulated_operators, operators
+from torchsko.algebra.recursions.riccati_scan import solve_riccati_scan
 
 ANY = shared_models(mixed=True)
 DRIVEN = shared_models(mixed=True, min_dofs=1)

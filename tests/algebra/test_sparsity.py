@@ -10,9 +10,9 @@ from hypothesis import given
 
 import torchsko as ts
 from tests.strategies import dense_sko, random_model, sko_models, trees
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.operators import SPO
-from torchsko.algebra.sparsity import (
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.operators.operators import SPO
+from torchsko.algebra.topology.sparsity import (
     block_pattern,
     coarsen,
     expand,
@@ -21,7 +21,7 @@ from torchsko.algebra.sparsity import (
     sko_pattern,
     spo_pattern,
 )
-from torchsko.algebra.subgraph import segment_groups
+from torchsko.algebra.topology.subgraph import segment_groups
 
 
 def generic(tree: ts.Tree, batch: tuple[int, ...] = ()) -> SKOModel:

@@ -10,7 +10,7 @@ from hypothesis import given
 
 import torchsko as ts
 from tests.strategies import many, trees
-from torchsko.algebra.subgraph import (
+from torchsko.algebra.topology.subgraph import (
     aggregation_obstacle,
     aggregation_subgraph,
     coarse_tree,

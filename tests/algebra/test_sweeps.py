@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from tests.batteries import CountOperations
 from tests.strategies import BATCHES, agree, dense_sko, dense_spo, random_model, sko_models
-from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.innovations import innovations
-from torchsko.algebra.layout import Layout
-from torchsko.algebra.sweeps import (
+from torchsko.algebra.operators.edges import DenseEdges
+from torchsko.algebra.operators.sweeps import (
     gather,
     gather_tilde,
     scatter,
@@ -20,7 +18,9 @@ from torchsko.algebra.sweeps import (
     step_down,
     step_up,
 )
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.recursions.innovations import swept_innovations
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import forward_dynamics, inverse_dynamics, mass_matrix
 
 MODELS = sko_models(mixed=True, armature=False)
@@ -124,9 +124,9 @@ COSTED = {
     "inverse dynamics": lambda model, x: inverse_dynamics(model, x),
     "forward dynamics": lambda model, x: forward_dynamics(model, x),
     "mass matrix": lambda model, x: mass_matrix(model),
-    "logdet": lambda model, x: innovations(model).logdet(),
-    "whiten": lambda model, x: innovations(model).whiten(x),
-    "sqrt": lambda model, x: innovations(model).sqrt(x),
+    "logdet": lambda model, x: swept_innovations(model).logdet(),
+    "whiten": lambda model, x: swept_innovations(model).whiten(x),
+    "sqrt": lambda model, x: swept_innovations(model).sqrt(x),
 }
 
 

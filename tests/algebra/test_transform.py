@@ -23,18 +23,19 @@ from tests.strategies import (
     sko_models,
     straightened,
 )
-from torchsko.algebra.edges import DenseEdges
-from torchsko.algebra.embedding import embedded, embedding_plan
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.partition import Partition
-from torchsko.algebra.subgraph import (
+from torchsko.algebra.operators.edges import DenseEdges
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.subgraph import (
     coarse_tree,
     contract,
     contracted_groups,
     path_induced_nodes,
     segment_groups,
 )
-from torchsko.algebra.transform import resolvent
+from torchsko.algebra.transforms.embedding import embedded
+from torchsko.algebra.transforms.embedding_plan import embedding_plan
+from torchsko.algebra.transforms.partition import Partition
+from torchsko.algebra.transforms.transform import resolvent
 
 exactly_shaped = torch.testing.assert_close
 
@@ -127,7 +128,7 @@ def test_operational_space_compliance_of_the_aggregate_is_that_of_its_members(ca
     aggregated = ts.aggregate(model, members)
     for i in members:
         for j in members:
-            compliance = ts.algorithms.operational_space_compliance
+            compliance = ts.algorithms.compliance_block
             close(compliance(aggregated, i, j), compliance(model, i, j))
 
 

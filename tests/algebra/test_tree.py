@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 
 from tests.strategies import many, trees
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import TreeError
 
 

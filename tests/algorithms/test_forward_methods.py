@@ -16,7 +16,7 @@ from tests.strategies import (
     sko_models,
 )
 from torchsko import algorithms
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.topology.tree import Tree
 
 methods = pytest.mark.parametrize(
     "method",

@@ -17,7 +17,7 @@ from tests.strategies import (
     straightened,
 )
 from torchsko import algorithms
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import hybrid_dynamics
 
 ANY = sko_models(max_nodes=12, mixed=True, min_dofs=0)

@@ -12,8 +12,8 @@ from tests.strategies import (
     random_model,
     sko_models,
 )
-from torchsko.algebra.articulated import operators
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.recursions.articulated import operators
+from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import bias_force, forward_dynamics, inverse_dynamics
 from torchsko.errors import ShapeError
 

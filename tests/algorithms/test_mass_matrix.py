@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 
 from tests.strategies import agree, dense_mass_matrix, dense_operators, random_model, sko_models
-from torchsko.algebra.hinge import join
-from torchsko.algebra.operators import BlockDiagonal
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators.hinge import join
+from torchsko.algebra.operators.operators import BlockDiagonal
+from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import bias_force, composite_inertia, inverse_dynamics, mass_matrix
 
 ANY = sko_models(mixed=True, min_dofs=0)

@@ -10,10 +10,10 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from tests.batteries import check_transforms
 from tests.strategies import random_model
-from torchsko.algebra.innovations import innovations
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.riccati import solve_riccati
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.recursions.innovations import swept_innovations
+from torchsko.algebra.recursions.riccati import solve_riccati
+from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
 
 FUNCTIONS: dict[str, Callable[[SKOModel, Tensor], Tensor | tuple[Tensor, ...]]] = {
@@ -22,13 +22,13 @@ FUNCTIONS: dict[str, Callable[[SKOModel, Tensor], Tensor | tuple[Tensor, ...]]] 
     "forward_dynamics": forward_dynamics,
     "bias_force": lambda model, x: bias_force(model),
     "riccati": lambda model, x: solve_riccati(model).art_inertia,
-    "solve": lambda model, x: innovations(model).solve(x),
-    "logdet": lambda model, x: innovations(model).logdet(),
-    "inverse": lambda model, x: innovations(model).inverse(),
-    "sqrt": lambda model, x: innovations(model).sqrt(x),
-    "whiten": lambda model, x: innovations(model).whiten(x),
-    "sqrt_transpose": lambda model, x: innovations(model).sqrt_transpose(x),
-    "whiten_transpose": lambda model, x: innovations(model).whiten_transpose(x),
+    "solve": lambda model, x: swept_innovations(model).solve(x),
+    "logdet": lambda model, x: swept_innovations(model).logdet(),
+    "inverse": lambda model, x: swept_innovations(model).inverse(),
+    "sqrt": lambda model, x: swept_innovations(model).sqrt(x),
+    "whiten": lambda model, x: swept_innovations(model).whiten(x),
+    "sqrt_transpose": lambda model, x: swept_innovations(model).sqrt_transpose(x),
+    "whiten_transpose": lambda model, x: swept_innovations(model).whiten_transpose(x),
 }
 
 TREE = Tree.from_parents([1, -1, 1])

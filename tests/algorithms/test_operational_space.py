@@ -18,8 +18,8 @@ from tests.strategies import (
     sko_models,
 )
 from torchsko import algorithms
-from torchsko.algebra.articulated import articulated_operators
-from torchsko.algebra.tree import Tree
+from torchsko.algebra.recursions.articulated import articulated_operators
+from torchsko.algebra.topology.tree import Tree
 
 ANY = sko_models(max_nodes=12, mixed=True, min_dofs=0)
 
@@ -50,19 +50,19 @@ def test_every_block_of_omega_is_that_of_the_dense_one(model):
 
 
 @pytest.mark.shows(
-    "Jain 2011, Part II", "section 6.2 and Algorithm 4.3", algorithms.operational_space_compliance
+    "Jain 2011, Part II", "section 6.2 and Algorithm 4.3", algorithms.compliance_block
 )
 @given(sko_models(max_nodes=6))
 def test_a_single_block_needs_no_kernel_from_the_caller(model):
     last = model.tree.num_nodes - 1
-    block = algorithms.operational_space_compliance(model, 0, last)
+    block = algorithms.compliance_block(model, 0, last)
     agree(block, algorithms.extended_compliance(model).block(0, last))
 
 
 def test_nodes_of_a_block_are_numbers_or_names_and_unknown_ones_are_refused():
     tree = Tree.from_parents([1, -1, 0], ["shin", "hip", "foot"])
     model = random_model(tree, [3, 2, 1], [1, 2, 1])
-    block = algorithms.operational_space_compliance
+    block = algorithms.compliance_block
     assert torch.equal(block(model, "foot", "hip"), block(model, 2, 1))
     for unknown in (3, -1, "food"):
         with pytest.raises(ts.TreeError, match="no node"):

@@ -1,5 +1,6 @@
 """The papers' algorithms on an `SKOModel`."""
 
+from torchsko.algebra.recursions.factorisation import innovations as innovations
 from torchsko.algorithms.composite_body import (
     composite_inertia as composite_inertia,
 )
@@ -22,10 +23,10 @@ from torchsko.algorithms.inverse_dynamics import bias_force as bias_force
 from torchsko.algorithms.inverse_dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.algorithms.mass_matrix import mass_matrix as mass_matrix
 from torchsko.algorithms.operational_space import ExtendedCompliance as ExtendedCompliance
+from torchsko.algorithms.operational_space import (
+    compliance_block as compliance_block,
+)
 from torchsko.algorithms.operational_space import extended_compliance as extended_compliance
 from torchsko.algorithms.operational_space import invert_compliance as invert_compliance
-from torchsko.algorithms.operational_space import (
-    operational_space_compliance as operational_space_compliance,
-)
 from torchsko.algorithms.operational_space import reflected_compliance as reflected_compliance
 from torchsko.algorithms.trace import mass_matrix_trace as mass_matrix_trace

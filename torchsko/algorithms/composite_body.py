@@ -20,10 +20,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import apply_blocks, armature_force, join, project_all, spread_all
-from torchsko.algebra.lyapunov import forward_diag
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.sweeps import gather, gather_tilde, scatter
+from torchsko.algebra.operators.hinge import (
+    apply_blocks,
+    armature_force,
+    join,
+    project_all,
+    spread_all,
+)
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.operators.sweeps import gather, gather_tilde, scatter
+from torchsko.algebra.recursions.lyapunov import forward_diag
 
 
 def composite_inertia(model: SKOModel) -> tuple[Tensor, ...]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.innovations import innovations
-from torchsko.algebra.model import SKOModel
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.recursions.innovations import swept_innovations
 from torchsko.algorithms.inverse_dynamics import bias_force
 from torchsko.algorithms.mass_matrix import mass_matrix
 from torchsko.symmetric import spd_solve
@@ -33,7 +33,7 @@ def forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Algorithm 6.1.
     """
-    return innovations(model).forward_dynamics(gen_force)
+    return swept_innovations(model).forward_dynamics(gen_force)
 
 
 def composite_forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:

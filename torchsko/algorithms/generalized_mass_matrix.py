@@ -29,9 +29,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from torchsko.algebra.hinge import spread_all
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.sweeps import scatter
+from torchsko.algebra.operators.hinge import spread_all
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.operators.sweeps import scatter
 from torchsko.algorithms.inverse_dynamics import inverse_dynamics
 
 

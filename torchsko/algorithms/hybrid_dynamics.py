@@ -22,11 +22,11 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from torchsko.algebra.hinge import armature_force, spread_all
-from torchsko.algebra.innovations import innovations
-from torchsko.algebra.layout import Layout
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.subgraph import node_numbers
+from torchsko.algebra.operators.hinge import armature_force, spread_all
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.recursions.innovations import swept_innovations
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.subgraph import node_numbers
 from torchsko.algorithms.inverse_dynamics import inverse_dynamics
 from torchsko.errors import ShapeError
 
@@ -63,7 +63,7 @@ def hybrid_dynamics(
     flat = layout.dofs.unpack(locked)[..., 0]
     known = torch.where(locked, layout.dofs.pack(accel[..., None]), 0.0)
     a = model.coriolis_accel + spread_all(layout, model.maps, known)
-    released = innovations(_locked_model(model, locked, a))
+    released = swept_innovations(_locked_model(model, locked, a))
     driving = gen_force
     if model.armature is not None and model.armature.shape[-1] > 1:  # it couples dofs of a hinge
         driving = driving - layout.dofs.collect(armature_force(model.armature, known))[..., 0]

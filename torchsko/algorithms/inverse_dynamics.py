@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import apply_blocks, armature_force, project_all, spread_all
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.sweeps import gather, scatter
+from torchsko.algebra.operators.hinge import apply_blocks, armature_force, project_all, spread_all
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.operators.sweeps import gather, scatter
 
 
 def inverse_dynamics(model: SKOModel, accel: Tensor) -> Tensor:

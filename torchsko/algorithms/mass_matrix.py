@@ -19,11 +19,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.algebra.edges import EdgeWeight
-from torchsko.algebra.hinge import join, level_maps
-from torchsko.algebra.layout import Layout
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.pairs import Pairs
+from torchsko.algebra.operators.edges import EdgeWeight
+from torchsko.algebra.operators.hinge import join, level_maps
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.pairs import Pairs
 from torchsko.algorithms.composite_body import composite_inertia
 from torchsko.symmetric import mirror
 

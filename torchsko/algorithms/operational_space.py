@@ -26,21 +26,21 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchsko.algebra.articulated import articulated_operators
-from torchsko.algebra.composition import compose
-from torchsko.algebra.edges import EdgeWeight
-from torchsko.algebra.innovations import Innovations
-from torchsko.algebra.layout import Layout
-from torchsko.algebra.lyapunov import (
+from torchsko.algebra.operators.composition import compose
+from torchsko.algebra.operators.edges import EdgeWeight
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.operators.operators import SPO, BlockDiagonal
+from torchsko.algebra.recursions.articulated import articulated_operators
+from torchsko.algebra.recursions.innovations import Innovations
+from torchsko.algebra.recursions.lyapunov import (
     Levels,
     backward_block,
     backward_cross_block,
     backward_diag_of,
     backward_terms,
 )
-from torchsko.algebra.model import SKOModel
-from torchsko.algebra.operators import SPO, BlockDiagonal
-from torchsko.algebra.subgraph import node_number
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
 from torchsko.symmetric import spd_solve
 
@@ -127,7 +127,7 @@ def _meeting(layout: Layout, i: int | str, j: int | str) -> tuple[int, int] | No
     return None
 
 
-def operational_space_compliance(model: SKOModel, i: int | str, j: int | str) -> Tensor:
+def compliance_block(model: SKOModel, i: int | str, j: int | str) -> Tensor:
     """Block Omega(i, j): acceleration of node i per unit force on node j, everything else driven.
 
     For several blocks of one model, call `extended_compliance` once and its `block` for each.

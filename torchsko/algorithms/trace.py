@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.hinge import armature_diagonal, join
-from torchsko.algebra.model import SKOModel
+from torchsko.algebra.operators.hinge import armature_diagonal, join
+from torchsko.algebra.operators.model import SKOModel
 from torchsko.algorithms.composite_body import composite_inertia
 
 

@@ -1,6 +1,6 @@
 """`fuse`: a mechanism's dynamics, or any function of it, as kernels compiled for it.
 
-The kernels are traced from the eager functions (`torchsko.dynamics` and friends) with the numbers of
+The kernels are traced from the eager functions (`torchsko.verbs.dynamics` and friends) with the numbers of
 the mechanism as constants, so zeros and ones fold; parameters named in ``inputs`` stay inputs, with
 gradients.
 """

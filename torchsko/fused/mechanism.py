@@ -9,18 +9,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchsko.algebra.innovations import innovations
-from torchsko.algebra.tree import unknown_name
-from torchsko.assemble import assemble
-from torchsko.dynamics import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
-from torchsko.errors import FusedError
+from torchsko.algorithms import innovations
+from torchsko.bridge.assemble import assemble
+from torchsko.errors import FusedError, unknown_name
 from torchsko.fused.derivatives import Flags, Pullback, Tensors
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
-from torchsko.kinematics import Pose, forward_kinematics, frame_jacobian, frame_pose
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.regressors import torque_regressor
 from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.verbs.dynamics import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
+from torchsko.verbs.kinematics import Pose, forward_kinematics, frame_jacobian, frame_pose
+from torchsko.verbs.regressors import torque_regressor
 
 
 class FusedMechanism:

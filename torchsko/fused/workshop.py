@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from torchsko.algebra.tree import unknown_name
-from torchsko.errors import FusedError, ShapeError
+from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.derivatives import Pullback, Tensors
 from torchsko.fused.program import Port
 from torchsko.fused.register import Around, FusedFunction

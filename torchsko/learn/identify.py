@@ -9,13 +9,13 @@ from numbers import Integral, Real
 import torch
 from torch import Tensor, nn
 
-from torchsko.dynamics import inverse_dynamics
 from torchsko.errors import FitError, MissingExtraError
 from torchsko.extras import require
 from torchsko.learn.divergence import inertia_divergence
 from torchsko.learn.module import Dynamics
 from torchsko.learn.samples import as_samples
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.dynamics import inverse_dynamics
 
 
 def identify(

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchsko import dynamics
+from torchsko.bridge.hinges import checked
 from torchsko.errors import MechanismError
-from torchsko.hinges import checked
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
+from torchsko.verbs import dynamics
 
 
 class Dynamics(nn.Module):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from torchsko.algebra.tree import unknown_name
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, unknown_name
 from torchsko.learn.parametrizations import (
     Bounded,
     Free,

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.algebra.layout import Layout, Packing
-from torchsko.algebra.tree import unknown_name
-from torchsko.errors import MechanismError, ShapeError
+from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,

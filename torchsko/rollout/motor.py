@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.dynamics import inverse_dynamics
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.dynamics import inverse_dynamics
 
 Target = Callable[[float], tuple[Tensor, Tensor, Tensor]]
 """Time [s] to the configuration, velocity and acceleration wanted."""

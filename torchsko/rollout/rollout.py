@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
-from torchsko.algebra.tree import unknown_name
-from torchsko.dynamics import forward_dynamics, refuse_singular
-from torchsko.errors import TorchskoError
+from torchsko.errors import TorchskoError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
@@ -19,6 +17,7 @@ from torchsko.rollout.control import Controller, Effort, Forces, Policy, forces_
 from torchsko.rollout.finite import tell_nonfinite
 from torchsko.rollout.integrators import INTEGRATORS, Step
 from torchsko.rollout.limits import LimitSprings, refuse_explicit
+from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
 
 SAMPLED_ONCE = ("semi_implicit_euler",)
 """Methods that ask for the forces once, at the start of the step."""

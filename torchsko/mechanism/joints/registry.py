@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchsko.algebra.tree import unknown_name
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.description import FIXED
 from torchsko.mechanism.joints.compound import Compound
 from torchsko.mechanism.joints.cylindrical import Cylindrical

@@ -1,0 +1,1 @@
+"""Blocks, edge weights and joint maps, models, and the operators they make."""

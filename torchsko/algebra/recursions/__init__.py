@@ -1,0 +1,1 @@
+"""Recursions over trees: Lyapunov, Riccati, and the factors that follow from them."""

@@ -1,0 +1,1 @@
+"""Trees and where every number of a model stands; no values."""

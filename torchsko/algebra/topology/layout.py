@@ -1,0 +1,364 @@
+"""Where every number of a model lives: block sizes, packing, padding, links between levels.
+
+Node k of a tree has ``m_k`` velocity components and ``d_k`` degrees of freedom. Users see flat
+vectors, node by node in the tree's order; recursions see *packed* tensors
+``[*batch, n, width, columns]`` with nodes breadth first, so that a level is a slice, and blocks
+padded with zeros to a common width. All offsets and index tensors of the library are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.topology.jumps import Jump, Round, ancestor_jumps, peel
+from torchsko.algebra.topology.pairs import KEPT, Pairs
+from torchsko.algebra.topology.sharing import Share
+from torchsko.algebra.topology.tree import Tree
+from torchsko.errors import ShapeError, TreeError
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """The map between flat vectors and packed node blocks of one kind (velocities, or dofs).
+
+    Attributes:
+        sizes: block size of each node, in the tree's order.
+        places: where each node's components stand in the flat vector: one node after another, save
+            for dofs that keep the order of another model (see `transform`). Nodes that share a hinge
+            have the same places.
+        width: the largest of the sizes.
+        trivial: whether packing is a mere reshape (breadth-first numbering, equal sizes).
+        source: for each packed scalar its place in the flat vector; one past its end for padding.
+        place: for each flat scalar its place among the packed ones, the first where several share it.
+        padding: 1 on padded scalars, else 0; `[n, width]`, of dtype bool.
+        total: length of the flat vector.
+        most: the largest number of nodes that share a scalar.
+        places_of: for each flat scalar all its places, int64 `[total * most]`; free ones one past the end.
+    """
+
+    sizes: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
+    width: int
+    trivial: bool
+    source: Tensor
+    place: Tensor
+    padding: Tensor
+    total: int
+    most: int
+    places_of: Tensor
+
+    @staticmethod
+    def of(
+        sizes: Sequence[int],
+        order: Sequence[int],
+        places: Sequence[Sequence[int]] | None = None,
+    ) -> Packing:
+        """Packing of blocks of the given sizes whose nodes are visited in the given order.
+
+        Their components stand at `places`; one node after another when left out.
+        """
+        width = max(max(sizes), 1)
+        if places is None:
+            end = list(accumulate(sizes))
+            places = [range(e - size, e) for e, size in zip(end, sizes, strict=True)]
+        total = len({i for row in places for i in row})
+        source = [places[k][i] if i < sizes[k] else total for k in order for i in range(width)]
+        of: list[list[int]] = [[] for _ in range(total + 1)]
+        for s, i in enumerate(source):
+            of[i].append(s)
+        most = max([1, *map(len, of[:total])])
+        slots = [s for row in of[:total] for s in [*row, *[len(source)] * (most - len(row))]]
+        return Packing(
+            sizes=tuple(sizes),
+            places=tuple(map(tuple, places)),
+            width=width,
+            trivial=source == list(range(total)),
+            source=torch.tensor(source, dtype=torch.int64),
+            place=torch.tensor([row[0] for row in of[:total]], dtype=torch.int64),
+            padding=torch.tensor(source, dtype=torch.int64).reshape(len(sizes), width) == total,
+            total=total,
+            most=most,
+            places_of=torch.tensor(slots, dtype=torch.int64),
+        )
+
+    @property
+    def padded(self) -> bool:
+        """Whether any block is smaller than the width."""
+        return sum(self.sizes) < len(self.sizes) * self.width
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Flat columns `[*batch, total, r]` to packed blocks `[*batch, n, width, r]`.
+
+        Raises:
+            ShapeError: when x has another length.
+        """
+        self.refuse(x.shape[-2])
+        if not self.trivial:
+            x = torch.nn.functional.pad(x, (0, 0, 0, 1)) if self.padded else x
+            x = x.index_select(-2, self.source)
+        return x.unflatten(-2, (len(self.sizes), self.width))
+
+    def refuse(self, length: int) -> None:
+        """Refuse flat vectors of any other length than `total`.
+
+        Raises:
+            ShapeError: says both lengths.
+        """
+        if length != self.total:
+            raise ShapeError(
+                f"a vector of length {length} was given where the model has {self.total} "
+                f"components ({len(self.sizes)} nodes of sizes {_listed(self.sizes)}).\n"
+                "Components go node by node, in the tree's order.\n"
+                f"Pass a tensor whose last dimension is {self.total}."
+            )
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Packed blocks `[*batch, n, width, r]` to flat columns `[*batch, total, r]`.
+
+        What nodes share, all of them hold alike.
+        """
+        flat = x.flatten(-3, -2)
+        return flat if self.trivial else flat.index_select(-2, self.place)
+
+    def collect(self, x: Tensor) -> Tensor:
+        """As `unpack`, but what nodes share is the sum of what each of them holds."""
+        if self.most == 1:
+            return self.unpack(x)
+        flat = torch.nn.functional.pad(x.flatten(-3, -2), (0, 0, 0, 1))
+        return flat.index_select(-2, self.places_of).unflatten(-2, (self.total, self.most)).sum(-2)
+
+    def to(self, device: torch.device | str) -> Packing:
+        """The same packing with its index tensors on a device."""
+        names = ("source", "place", "padding", "places_of")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """How the nodes of one level hang on the nodes of the level above.
+
+    Attributes:
+        num_parents: number of nodes in the level above.
+        one_to_one: every node above has exactly one child here, in order.
+        parent: position of each node's parent in the level above, int64.
+        most_children: the largest number of children of a node above.
+        children: positions of the children of each node above, `[parents * most_children]`, int64;
+            a free place points one past the last node.
+    """
+
+    num_parents: int
+    one_to_one: bool
+    parent: Tensor
+    most_children: int
+    children: Tensor
+
+    @staticmethod
+    def of(parents: list[int], num_parents: int) -> Link:
+        """The link of nodes with these parents, siblings side by side."""
+        children: list[list[int]] = [[] for _ in range(num_parents)]
+        for k, p in enumerate(parents):
+            children[p].append(k)
+        most = max([0, *map(len, children)])  # Dynamo knows no max(..., default=0)
+        slots = [k for row in children for k in [*row, *[len(parents)] * (most - len(row))]]
+        return Link(
+            num_parents,
+            parents == list(range(num_parents)),
+            torch.tensor(parents, dtype=torch.int64),
+            most,
+            torch.tensor(slots, dtype=torch.int64),
+        )
+
+    def to(self, device: torch.device | str) -> Link:
+        """The same link with its index tensors on a device."""
+        return replace(self, parent=self.parent.to(device), children=self.children.to(device))
+
+    def to_children(self, x: Tensor) -> Tensor:
+        """Hand each node its parent's block: `[*, parents, r, c]` to `[*, children, r, c]`."""
+        if self.one_to_one or self.num_parents == 1:
+            return x  # one parent: broadcasting hands it to all
+        return x.index_select(-3, self.parent)
+
+    def sum_to_parents(self, y: Tensor) -> Tensor:
+        """Sum over the children of each parent: `[*, children, r, c]` to `[*, parents, r, c]`."""
+        if self.one_to_one:
+            return y
+        if self.num_parents == 1:
+            return y.sum(-3, keepdim=True)
+        # A gather with an empty place, not a scatter: the same sum in the same order on any device.
+        padded = torch.nn.functional.pad(y, (0, 0, 0, 0, 0, 1))
+        placed = padded.index_select(-3, self.children)
+        if self.most_children == 1:
+            return placed
+        return placed.unflatten(-3, (self.num_parents, self.most_children)).sum(-3)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Sizes, packings and level links of a model on a tree.
+
+    Attributes:
+        tree: the topology.
+        nodes: packing of node vectors (velocities, forces).
+        dofs: packing of generalized coordinates' rates and forces.
+        level_sizes: number of nodes in each level.
+        level_dofs: largest number of dofs in each level, 1 at least: sweeps narrow padded dofs to
+            it, and a level without freedom keeps one padded dof, so that no block is empty.
+        links: link of each level to the one above; that of level 0 is never used.
+        order: breadth-first order of the nodes, int64.
+        rank: place of each node in that order, int64.
+        in_order: whether the tree's own numbering is breadth first already.
+        jumps: 2^i nodes towards the base, for recursions without levels.
+        rounds: how the tree comes apart into unbranched runs, tips first, for the same.
+        shares: for each level which of its nodes share a hinge, None where each has its own.
+        share: the same for all nodes, breadth first.
+        apart: where hinges are shared, the packing of dof vectors in which every node has its own copy.
+        kept_pairs: what `pairs` gives, kept for trees that are not large; else None.
+    """
+
+    tree: Tree
+    nodes: Packing
+    dofs: Packing
+    level_sizes: tuple[int, ...]
+    level_dofs: tuple[int, ...]
+    links: tuple[Link, ...]
+    order: Tensor
+    rank: Tensor
+    in_order: bool
+    jumps: tuple[Jump, ...]
+    rounds: tuple[Round, ...]
+    shares: tuple[Share | None, ...]
+    share: Share | None
+    apart: Packing | None
+    kept_pairs: Pairs | None = None
+
+    @staticmethod
+    def of(
+        tree: Tree,
+        node_sizes: Sequence[int],
+        dof_sizes: Sequence[int],
+        dof_places: Sequence[Sequence[int]] | None = None,
+    ) -> Layout:
+        """Layout of a tree whose node k has node_sizes[k] velocities and dof_sizes[k] dofs.
+
+        The dofs of node k stand at dof_places[k] in dof vectors; node by node when left out. Siblings
+        with the same places share one hinge.
+
+        Raises:
+            TreeError: when nodes that are no siblings share dofs, or share some and not others.
+        """
+        order = tree.order
+        dofs = Packing.of(dof_sizes, order, dof_places)
+        hinges = _hinges(tree, dofs.places)
+        position = {k: i for level in tree.levels for i, k in enumerate(level)}
+        layout = Layout(
+            tree=tree,
+            nodes=Packing.of(node_sizes, order),
+            dofs=dofs,
+            level_sizes=tuple(map(len, tree.levels)),
+            level_dofs=tuple(max(1, *(dof_sizes[k] for k in level)) for level in tree.levels),
+            links=tuple(_link(tree, depth, position) for depth in range(tree.num_levels)),
+            order=torch.tensor(order, dtype=torch.int64),
+            rank=torch.argsort(torch.tensor(order, dtype=torch.int64)),
+            in_order=order == tuple(range(tree.num_nodes)),
+            jumps=ancestor_jumps(tree),
+            rounds=peel(tree, hinges),
+            shares=tuple(Share.of([hinges[k] for k in level]) for level in tree.levels),
+            share=Share.of([hinges[k] for k in order]),
+            apart=None if dofs.most == 1 else Packing.of(dof_sizes, order),
+        )
+        if max(tree.num_nodes, sum(layout.dofs.sizes)) > KEPT:
+            return layout
+        return replace(layout, kept_pairs=layout.pairs)
+
+    @property
+    def pairs(self) -> Pairs:
+        """Index tensors over pairs of nodes: those kept, or, for a large tree, made here."""
+        if self.kept_pairs is not None:
+            return self.kept_pairs
+        parents = [link.parent for link in self.links]
+        places = (self.dofs if self.apart is None else self.apart).places
+        return Pairs.of(self.tree, parents, self.jumps, self.level_dofs, places)
+
+    @property
+    def hinges(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of every hinge, by their numbers, in the order of the first ones."""
+        nodes: dict[object, list[int]] = {}
+        for k, row in enumerate(self.dofs.places):
+            nodes.setdefault(row or (self.tree.names[k],), []).append(k)
+        return tuple(map(tuple, nodes.values()))
+
+    def to(self, device: torch.device | str) -> Layout:
+        """The same layout with its index tensors on a device."""
+        return replace(
+            self,
+            nodes=self.nodes.to(device),
+            dofs=self.dofs.to(device),
+            links=tuple(link.to(device) for link in self.links),
+            order=self.order.to(device),
+            rank=self.rank.to(device),
+            jumps=tuple(jump.to(device) for jump in self.jumps),
+            rounds=tuple(one.to(device) for one in self.rounds),
+            shares=tuple(None if one is None else one.to(device) for one in self.shares),
+            share=None if self.share is None else self.share.to(device),
+            apart=None if self.apart is None else self.apart.to(device),
+            kept_pairs=None if self.kept_pairs is None else self.kept_pairs.to(device),
+        )
+
+    def breadth_first(self, x: Tensor, dim: int) -> Tensor:
+        """Reorder dimension `dim` from the tree's order to breadth first."""
+        return x if self.in_order else x.index_select(dim, self.order)
+
+    def tree_order(self, x: Tensor, dim: int) -> Tensor:
+        """Reorder dimension `dim` from breadth first to the tree's order."""
+        return x if self.in_order else x.index_select(dim, self.rank)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Packed blocks `[*batch, n, r, c]` to one tensor per level."""
+        return x.split(self.level_sizes, dim=-3)
+
+    def split_dofs(self, x: Tensor, dim: int) -> tuple[Tensor, ...]:
+        """As `split`, with the padded dof dimension `dim` narrowed to what each level has."""
+        levels = self.split(x)
+        return tuple(
+            level if d == x.shape[dim] else level.narrow(dim, 0, d)
+            for level, d in zip(levels, self.level_dofs, strict=True)
+        )
+
+    def widen_dofs(self, x: Tensor) -> Tensor:
+        """Dof columns of a level, `[*, n_l, d_l, r]`, zero-padded to the common width."""
+        missing = self.dofs.width - x.shape[-2]
+        return torch.nn.functional.pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return f"{list(sizes[:12])}"[:-1] + (", ...]" if len(sizes) > 12 else "]")
+
+
+def _hinges(tree: Tree, places: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """For each node the first node of its hinge: itself, or a sibling with the same dofs."""
+    first: dict[int, int] = {}
+    hinge = []
+    for k, row in enumerate(places):
+        own = {first.setdefault(i, k) for i in row} or {k}
+        j = min(own)
+        if len(own) > 1 or (j != k and (places[j] != row or tree.parent[j] != tree.parent[k])):
+            raise TreeError(
+                f"nodes {tree.names[j]!r} and {tree.names[k]!r} share degrees of freedom, but not all of "
+                "them, or not a parent.\n"
+                "One hinge moves several nodes only together, against the parent they have in common.\n"
+                "Give siblings the same dof_places, in the same order, or disjoint ones."
+            )
+        hinge.append(j)
+    return tuple(hinge)
+
+
+def _link(tree: Tree, depth: int, position: dict[int, int]) -> Link:
+    if depth == 0:
+        return Link.of([], 0)
+    parents = [position[tree.parent[k]] for k in tree.levels[depth]]
+    return Link.of(parents, len(tree.levels[depth - 1]))

@@ -1,0 +1,1 @@
+"""From one model to another: partition, aggregation, embedding."""

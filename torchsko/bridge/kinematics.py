@@ -1,0 +1,136 @@
+"""Motion of the bodies of a mechanism: edge weights, joint maps, velocities, accelerations, Jacobians.
+
+All breadth first in the mechanism's tree, in body frames; see `torchsko.bridge.assemble` for the formulas.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.operators.edges import DenseEdges, EdgeWeight, LevelEdges
+from torchsko.algebra.operators.hinge import spread_all
+from torchsko.algebra.operators.sweeps import scatter
+from torchsko.bridge.rigid_edges import RigidEdges
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.motion import cross_motion
+from torchsko.spatial.transform import force_matrix
+
+
+def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
+    """The edge weights A(p(k), k) at a configuration `[*batch, num_q]`, breadth first.
+
+    Dense 6 x 6 matrices, or factored transforms for a mechanism that is to be traced to scalars.
+    """
+    if mech.scalar:
+        turn, shift = joint_poses(mech, q)
+        placed = mech.layout.breadth_first(mech.joint_rotation, -3)
+        position = mech.layout.breadth_first(mech.joint_position, -2)
+        aligned = tuple(
+            mech.aligned and mech.joints.kinds[k].one_axis
+            for level in mech.layout.tree.levels
+            for k in level
+        )
+        axis = mech.layout.breadth_first(mech.axis, -2)
+        return RigidEdges((turn, shift, placed, position), axis, aligned)
+    parts = []
+    for group in mech.joints.groups:
+        placement = force_matrix(
+            mech.joint_rotation.index_select(-3, group.bodies),
+            mech.joint_position.index_select(-2, group.bodies),
+        )
+        constants, coordinates = group.constants(mech), group.coordinates(q)
+        parts.append(group.kind.weight_terms(constants, coordinates, placement))
+    levels = [
+        mech.joints.level(depth, lambda g, first, n: parts[g].narrow(first, n), -3)
+        for depth in range(len(mech.joints.runs))
+    ]
+    return LevelEdges(tuple(DenseEdges(level) for level in levels), mech.layout.level_sizes)
+
+
+def joint_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Pose of every child frame in its joint frame, breadth first: rotations and positions.
+
+    None stands for the identity and for zero, when no joint of the mechanism turns, or shifts.
+    """
+    motions = [
+        group.kind.pose(group.constants(mech), group.coordinates(q)) for group in mech.joints.groups
+    ]
+    turns, shifts = zip(*motions, strict=True)
+    counts = [group.bodies.shape[0] for group in mech.joints.groups]
+    turn = shift = None
+    if any(t is not None for t in turns):
+        identity = torch.eye(3, dtype=q.dtype, device=q.device)
+        still = [identity.expand(n, 3, 3) for n in counts]
+        turn = mech.joints.nodes(
+            [s if t is None else t for t, s in zip(turns, still, strict=True)], -3
+        )
+    if any(s is not None for s in shifts):
+        nothing = [q.new_zeros(n, 3) for n in counts]
+        shift = mech.joints.nodes(
+            [z if s is None else s for s, z in zip(shifts, nothing, strict=True)], -2
+        )
+    return turn, shift
+
+
+def joint_maps(mech: Mechanism, q: Tensor) -> Tensor:
+    """H of every body in the child frame, `[*batch, n, d, 6]`, breadth first, zero-padded.
+
+    Without batch dimensions of q where no kind of joint has an H that depends on it.
+    """
+    parts = [
+        group.kind.joint_map(group.constants(mech))
+        if group.kind.constant_map
+        else group.kind.joint_map_at(group.constants(mech), group.coordinates(q))
+        for group in mech.joints.groups
+    ]
+    width = mech.layout.dofs.width
+    padded = [torch.nn.functional.pad(H, (0, 0, 0, width - H.shape[-2])) for H in parts]
+    return mech.joints.nodes(padded, -3)
+
+
+def joint_bias_accels(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor | None:
+    """Hdot* qd of every body, `[*batch, n, 6]`, breadth first; None where every H is constant."""
+    if all(group.kind.constant_map for group in mech.joints.groups):
+        return None
+    parts = [
+        q.new_zeros(group.bodies.shape[0], 6)
+        if group.kind.constant_map
+        else group.kind.bias_accel(group.constants(mech), group.coordinates(q), group.rates(qd))
+        for group in mech.joints.groups
+    ]
+    return mech.joints.nodes(parts, -2)
+
+
+def body_velocities(
+    mech: Mechanism, edge_weight: EdgeWeight, joint_map: Tensor, q: Tensor, qd: Tensor
+) -> tuple[Tensor, Tensor]:
+    """V = A* H* qd and a = Hdot* qd + V x_m H* qd of every body, `[*batch, n, 6, 1]`, breadth first."""
+    rate = spread_all(mech.layout, joint_map, mech.layout.dofs.pack(qd[..., None]))
+    V = scatter(mech.layout, edge_weight, rate)
+    bias = joint_bias_accels(mech, q, qd)
+    coriolis = cross_motion(V, rate)
+    return V, coriolis if bias is None else coriolis + bias[..., None]
+
+
+def gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
+    """A*(0,k) [0; -g] at the base bodies, zero at the others, `[*batch, n, 6, 1]`."""
+    g = mech.gravity[..., None, :, None]
+    base = torch.cat([torch.zeros_like(g), -g], -2)
+    at_base = edge_weight.split(mech.layout.level_sizes)[0].down(base)
+    return torch.nn.functional.pad(at_base, (0, 0, 0, 0, 0, mech.num_bodies - at_base.shape[-3]))
+
+
+def body_accels(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> tuple[Tensor, Tensor]:
+    """V and alpha of every body, `[*batch, n, 6, 1]`, breadth first; alpha has the inertial frame's -g."""
+    A, H = edge_weights(mech, q), joint_maps(mech, q)
+    V, coriolis = body_velocities(mech, A, H, q, qd)
+    relative = spread_all(mech.layout, H, mech.layout.dofs.pack(qdd[..., None]))
+    return V, scatter(mech.layout, A, relative + coriolis + gravity_accel(mech, A))
+
+
+def body_jacobians(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
+    """J X of all bodies, `[*batch, n, 6, r]`, breadth first; `columns` X is `[num_dof, r]`."""
+    layout, A = mech.layout, edge_weights(mech, q)
+    J = scatter(layout, A, spread_all(layout, joint_maps(mech, q), layout.dofs.pack(columns)))
+    return J.expand(*torch.broadcast_shapes(J.shape[:-3], A.batch_shape), *J.shape[-3:])

@@ -1,0 +1,296 @@
+"""From a description to tensors: root it, merge fixed joints, order bodies depth first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.tree import Tree
+from torchsko.errors import MechanismError
+from torchsko.mechanism.checks import check_description
+from torchsko.mechanism.description import (
+    FIXED,
+    JointDescription,
+    LinkDescription,
+    RobotDescription,
+    Unused,
+)
+from torchsko.mechanism.joints.free import Free
+from torchsko.mechanism.joints.groups import JointSet
+from torchsko.mechanism.joints.kind import JointType
+from torchsko.mechanism.joints.registry import joint_type
+from torchsko.mechanism.mechanism import Mechanism
+
+ROOT_JOINT = "root_joint"
+"""Name of the free joint that ``floating_base=True`` adds (Pinocchio's name for it).
+
+Where the file has a moving joint of that name, or several roots, the root link's name is appended.
+"""
+
+WORLD = "<inertial frame>"
+"""Stands for the inertial frame among link names."""
+
+SNAP = 1e-14
+"""Entries of a rotation this close to 0 or +-1 are meant to be exactly that."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a link is: on which moving link (None: the inertial frame), and how."""
+
+    carrier: str | None
+    rotation: np.ndarray
+    position: np.ndarray
+
+
+def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]) -> Mechanism:
+    """The mechanism of a description, in float64 on the CPU; hinges not yet checked.
+
+    Raises:
+        MechanismError: on a parameter that is not physical, an unknown link, or nothing that moves.
+        TreeError: when the joints are no tree.
+    """
+    check_description(robot, (WORLD,))
+    joints = _rooted(robot, floating_base)
+    robot = replace(robot, unused=robot.unused + _more_roots(robot, joints))
+    names = [WORLD, *(link.name for link in robot.links)]
+    Tree.from_edges([(j.parent, j.child) for j in joints], names)  # refuses what is no tree
+    order = _depth_first(joints)
+    frames = _frames(order)
+    hinges = [joint for joint in order if joint.kind != FIXED]
+    if not hinges:
+        raise MechanismError(
+            f"{robot.name!r} has no moving joint.\n"
+            "A mechanism needs one degree of freedom at least.\n"
+            f"Add a joint that is not fixed{', or pass floating_base=True' * bool(robot.links)}."
+        )
+    return _tensors(robot, hinges, frames, gravity)
+
+
+def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescription]:
+    """The joints, with one more for each link that none of them moves."""
+    kind = Free.name if floating_base else FIXED
+    taken = {joint.name for joint in robot.joints if joint.kind != FIXED}
+    roots = _roots(robot)
+    added = []
+    for root in roots:
+        name = f"{ROOT_JOINT}_{root}" if len(roots) > 1 or ROOT_JOINT in taken else ROOT_JOINT
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        added.append(JointDescription(name, kind, WORLD, root))
+    return [*added, *robot.joints]
+
+
+def _roots(robot: RobotDescription) -> list[str]:
+    """Links that no joint moves, in file order."""
+    moved = {joint.child for joint in robot.joints}
+    return [link.name for link in robot.links if link.name not in moved]
+
+
+def _more_roots(robot: RobotDescription, joints: list[JointDescription]) -> tuple[Unused, ...]:
+    """What became of all roots but the first."""
+    first, *others = _roots(robot) or [""]
+    how = {
+        joint.child: f"hangs on a free joint of its own, {joint.name!r}"
+        if joint.kind == Free.name
+        else "is welded to the inertial frame"
+        for joint in joints
+        if joint.parent == WORLD
+    }
+    return tuple(
+        Unused(f"link {root!r}", f"no joint moves it: a root besides {first!r}, it {how[root]}")
+        for root in others
+    )
+
+
+def _depth_first(joints: list[JointDescription]) -> list[JointDescription]:
+    """Joints from the inertial frame outward, siblings in file order."""
+    children: dict[str, list[JointDescription]] = {}
+    for joint in joints:
+        children.setdefault(joint.parent, []).append(joint)
+    order: list[JointDescription] = []
+    pending = children.get(WORLD, [])[::-1]
+    while pending:
+        joint = pending.pop()
+        order.append(joint)
+        pending += children.get(joint.child, [])[::-1]
+    return order
+
+
+def _frames(order: list[JointDescription]) -> dict[str, Frame]:
+    frames = {WORLD: Frame(None, np.eye(3), np.zeros(3))}
+    for joint in order:
+        if joint.kind == FIXED:
+            frames[joint.child] = _compose(frames[joint.parent], joint)
+        else:
+            frames[joint.child] = Frame(joint.child, np.eye(3), np.zeros(3))
+    return frames
+
+
+def _compose(parent: Frame, joint: JointDescription) -> Frame:
+    rotation = _snap(parent.rotation @ _rotation(joint.rotation))
+    position = parent.position + parent.rotation @ np.array(joint.position)
+    return Frame(parent.carrier, rotation, position)
+
+
+def _rotation(rows: Sequence[Sequence[float]]) -> np.ndarray:
+    return _snap(np.array(rows, dtype=np.float64))
+
+
+def _snap(matrix: np.ndarray) -> np.ndarray:
+    """Entries within SNAP of 0 and +-1 made exactly so: they then vanish from traced programs."""
+    near = np.round(matrix)
+    return np.where(np.abs(matrix - near) <= SNAP, near + 0.0, matrix)
+
+
+def _welded(frames: dict[str, Frame]) -> dict[str | None, list[str]]:
+    """Names of the links on each carrier, in order."""
+    found: dict[str | None, list[str]] = {}
+    for name, frame in frames.items():
+        found.setdefault(frame.carrier, []).append(name)
+    return found
+
+
+def _lump(
+    welded: list[str], frames: dict[str, Frame], links: dict[str, LinkDescription]
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, centre of mass and inertia about it, of a body: of all links welded to its carrier."""
+    masses, coms, inertias = [], [], []
+    for name in welded:
+        link, frame = links[name], frames[name]
+        turn = frame.rotation @ _rotation(link.inertia_rotation)
+        masses.append(link.mass)
+        coms.append(frame.position + frame.rotation @ np.array(link.com))
+        inertias.append(turn @ np.array(link.inertia) @ turn.T)
+    mass = sum(masses)
+    if len(masses) == 1 or mass == 0:
+        return mass, coms[0], np.sum(inertias, axis=0)
+    com = np.average(coms, axis=0, weights=masses)
+    arms = coms - com
+    spread = [
+        m * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+        for m, arm in zip(masses, arms, strict=True)
+    ]
+    return mass, com, np.sum(inertias, axis=0) + np.sum(spread, axis=0)
+
+
+def _tensors(
+    robot: RobotDescription,
+    hinges: list[JointDescription],
+    frames: dict[str, Frame],
+    gravity: Sequence[float],
+) -> Mechanism:
+    number = {joint.child: k for k, joint in enumerate(hinges)}
+    placed = [_compose(frames[joint.parent], joint) for joint in hinges]
+    links = {link.name: link for link in robot.links}
+    welded = _welded(frames)
+    lumps = [_lump(welded[joint.child], frames, links) for joint in hinges]
+    kinds = tuple(joint_type(joint.kind).specialised(joint.name, joint.data) for joint in hinges)
+    tree = Tree.from_parents(
+        [-1 if frame.carrier is None else number[frame.carrier] for frame in placed], list(number)
+    )
+    q_sizes, dof_sizes = [kind.num_q for kind in kinds], [kind.num_dof for kind in kinds]
+    named = {name: frame for name, frame in frames.items() if name != WORLD}
+
+    def tensor(values: Sequence) -> torch.Tensor:
+        return torch.tensor(np.array(values, dtype=np.float64))
+
+    def per(sizes: list[int], field: str) -> torch.Tensor:
+        rows = zip(hinges, sizes, strict=True)
+        return tensor([getattr(joint, field) for joint, size in rows for _ in range(size)])
+
+    axes = [_unit_axis(joint, kind) for joint, kind in zip(hinges, kinds, strict=True)]
+    has_armature = any(joint.armature != 0.0 for joint in hinges)
+    return Mechanism(
+        name=robot.name,
+        body_names=tuple(number),
+        joint_names=tuple(joint.name for joint in hinges),
+        frame_names=tuple(named),
+        frame_body=tuple(
+            -1 if frame.carrier is None else number[frame.carrier] for frame in named.values()
+        ),
+        mass=tensor([mass for mass, _, _ in lumps]),
+        com=tensor([com for _, com, _ in lumps]),
+        inertia=tensor([inertia for _, _, inertia in lumps]),
+        joint_rotation=tensor([frame.rotation for frame in placed]),
+        joint_position=tensor([frame.position for frame in placed]),
+        axis=tensor([_snap(axis) for axis in axes]),
+        joint_parameters=_joint_parameters(hinges, kinds),
+        damping=per(dof_sizes, "damping"),
+        friction=per(dof_sizes, "friction"),
+        armature=per(dof_sizes, "armature"),
+        stiffness=per(dof_sizes, "stiffness"),
+        spring_reference=_spring_reference(hinges, kinds),
+        gravity=tensor(gravity),
+        lower=per(q_sizes, "lower"),
+        upper=per(q_sizes, "upper"),
+        velocity_limit=per(dof_sizes, "velocity"),
+        effort_limit=per(dof_sizes, "effort"),
+        frame_rotation=tensor([frame.rotation for frame in named.values()]),
+        frame_position=tensor([frame.position for frame in named.values()]),
+        layout=Layout.of(tree, [6] * len(hinges), dof_sizes),
+        coordinates=Packing.of(q_sizes, tree.order),
+        joints=JointSet.of(kinds, tree.levels),
+        has_armature=has_armature,
+        has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
+        aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
+        unused=robot.unused + _still(robot, frames) + _not_enforced(hinges),
+    )
+
+
+def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, ...]:
+    """Inertias that no equation of motion holds: those of links that do not move."""
+    return tuple(
+        Unused(f"link {link.name!r} <inertial>", "fixed to the inertial frame, it never moves")
+        for link in robot.links
+        if frames[link.name].carrier is None and (link.mass or np.any(link.inertia))
+    )
+
+
+def _not_enforced(hinges: list[JointDescription]) -> tuple[Unused, ...]:
+    """Limits are kept as numbers; no equation of motion holds them."""
+    kept = (
+        ("position", ("lower", "upper"), "only rollout(limits=LimitSprings()) holds joints there"),
+        ("velocity", ("velocity",), "nothing enforces them"),
+        ("effort", ("effort",), 'only rollout(effort="clamp") saturates forces there'),
+    )
+    entries = []
+    for what, fields, who in kept:
+        limited = [j for j in hinges if any(math.isfinite(getattr(j, field)) for field in fields)]
+        if limited:
+            names = f"joint {limited[0].name!r}" + (
+                f" and {n} more" if (n := len(limited) - 1) else ""
+            )
+            entries.append(Unused(f"limits of {what} of {names}", f"not in the dynamics; {who}"))
+    return tuple(entries)
+
+
+def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:
+    # Ball and free joints have no axis: whatever the file says of one is not read.
+    axis = np.array(joint.axis if kind.has_axis else (0.0, 0.0, 1.0))
+    return axis / np.linalg.norm(axis)
+
+
+def _joint_parameters(hinges: list[JointDescription], kinds: Sequence[JointType]) -> torch.Tensor:
+    """What each kind needs to know besides, joint after joint; directions snapped as axes are."""
+    rows = [
+        kind.values(joint.name, joint.axis, joint.data)
+        for joint, kind in zip(hinges, kinds, strict=True)
+    ]
+    return torch.tensor(_snap(np.array([x for row in rows for x in row], dtype=np.float64)))
+
+
+def _spring_reference(hinges: list[JointDescription], kinds: Sequence[JointType]) -> torch.Tensor:
+    """Relaxed configuration: the file's number where q is a vector, the neutral one elsewhere."""
+    values = [
+        value
+        for joint, kind in zip(hinges, kinds, strict=True)
+        for value in ((joint.spring_reference,) * kind.num_q if kind.vector else kind.neutral())
+    ]
+    return torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,309 @@
+"""What users call: dynamics of a mechanism, each a short composition of `assemble` and an algorithm.
+
+Conventions: SI units and radians; any leading batch dimensions, broadcast together, on states and on
+mechanism parameters; ``tau = M qdd + bias(q, qd) - sum J* f_ext``, where the bias holds Coriolis,
+centrifugal, gravity and passive joint forces (damping, friction, springs), and M the armature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import torch
+from torch import Tensor
+
+from torchsko import algorithms
+from torchsko.bridge.assemble import assemble
+from torchsko.bridge.level_free import assemble_level_free
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.implicit import accelerations
+from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.verbs.parallel import Connectivity, parallel_inverse_dynamics
+
+INVERSE = {
+    "newton_euler": algorithms.inverse_dynamics,
+    "composite": algorithms.composite_inverse_dynamics,
+}
+"""Methods of inverse dynamics, each a function of a model and accelerations."""
+
+
+@verb
+def inverse_dynamics(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    f_ext: Tensor | None = None,
+    *,
+    method: str = "newton_euler",
+    parents: Tensor | None = None,
+) -> Tensor:
+    """Joint forces that produce given accelerations.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin,
+            [moment; force] [N m, N].
+        method: "newton_euler", two sweeps, "composite", through composite-body inertias, or "parallel",
+            in one frame, where every sweep is one product with the ancestor mask; equal.
+        parents: for "parallel" only: the body that each body hangs on instead of its own parent, -1 for
+            the inertial frame, int64 `[*batch, num_bodies]`; may differ between samples. Joint
+            placements (``mech.replace(joint_position=...)``) are relative to that body. No value is
+            read: a cycle gives nan for its sample.
+
+    Returns:
+        tau, `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism, or the method is unknown or takes
+            no parents.
+
+    Reference: Jain 2011, Part II, Algorithm 3.1; Isobe and Yagi (undated), General-purpose expression,
+    Eq. 2 and Fig. 6.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> ts.inverse_dynamics(arm, q, qd, torch.zeros_like(qd)).shape
+        torch.Size([5, 7])
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
+    passive = passive_force(mech, q, qd)
+    if method == "parallel":
+        connectivity = _connectivity(mech, parents)
+        return parallel_inverse_dynamics(mech, q, qd, qdd, f_ext, connectivity) + passive
+    if parents is not None:
+        raise ShapeError(
+            f"parents were given, but method={method!r} sweeps over the mechanism's own tree.\n"
+            "Only a mask of ancestors can follow from a tensor.\n"
+            'Pass method="parallel" as well.'
+        )
+    tau = _method(INVERSE, method, "parallel")(assemble(mech, q, qd, f_ext), qdd)
+    return tau + passive
+
+
+def _connectivity(mech: Mechanism, parents: Tensor | None) -> Connectivity:
+    if parents is None:
+        return Connectivity.of(mech)
+    if parents.ndim < 1 or parents.shape[-1] != mech.num_bodies or parents.dtype != torch.int64:
+        raise ShapeError(
+            f"parents has shape {list(parents.shape)} and dtype {parents.dtype}.\n"
+            f"{mech.name!r} has {mech.num_bodies} bodies, each with one parent, -1 for the inertial "
+            f"frame.\nPass an int64 tensor of shape [*batch, {mech.num_bodies}]."
+        )
+    return Connectivity.from_parents(mech, parents)
+
+
+@verb
+def forward_dynamics(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    f_ext: Tensor | None = None,
+    *,
+    method: str = "articulated",
+) -> Tensor:
+    """Accelerations that joint forces produce.
+
+    The default is "articulated" for every robot. On a CPU the mass matrix saves at most a fifth or so
+    up to 4 dofs, nothing at 7, and loses from 16 on: three times slower at 64 dofs and batch 1024
+    (measured by ``benchmarks/forward_methods.py``, batches 1, 64 and 1024). "scan" pays where operations
+    wait for one another: for single samples of chains of 64 links and more it is three times faster
+    on a CPU, and in float32 more accurate; it does more work and loses on batches
+    (``benchmarks/log_depth.py``).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        f_ext: as in `inverse_dynamics`.
+        method: "articulated", the articulated-body sweeps, O(N), or "composite", the mass matrix and
+            its Cholesky factor, or "scan", the articulated-body recursion in O(log depth) operations,
+            for long chains, its inertias composed in float64 whatever the mechanism's type; equal.
+
+    Returns:
+        qdd, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism, or the method is unknown.
+        MechanismError: when a joint's hinge inertia vanishes, or, by "scan", when a joint's own body does
+            not resist it; names the joints.
+
+    Reference: Jain 2011, Part II, Algorithm 6.1.
+    """
+    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
+    refuse_singular(mech)
+    methods = {"articulated": accelerations, "composite": _composite, "scan": _scan}
+    accelerate = _method(methods, method)
+    return accelerate(mech, q, qd, tau - passive_force(mech, q, qd), f_ext)
+
+
+def _composite(
+    mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
+) -> Tensor:
+    return algorithms.composite_forward_dynamics(assemble(mech, q, qd, f_ext), gen_force)
+
+
+def _scan(
+    mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
+) -> Tensor:
+    if mech.bare_joints:
+        names = ", ".join(map(repr, mech.bare_joints))
+        raise MechanismError(
+            f'method="scan" cannot cross joint {names} of {mech.name!r}: the body it moves has no inertia '
+            "of its own about it.\n"
+            "The scan crosses every joint once with nothing outboard; the sweeps never do.\n"
+            'Pass method="articulated", or give the body inertia or the joint armature '
+            "(mech.replace(...)), then call torchsko.checked(mech)."
+        )
+    model = assemble_level_free(mech, q, qd, f_ext)
+    return algorithms.innovations(model, method="scan").forward_dynamics(gen_force)
+
+
+@verb
+def hybrid_dynamics(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    qdd: Tensor,
+    prescribed: Iterable[str],
+    f_ext: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Some joints move as prescribed, forces drive the others: what is not given, from what is, O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N]; read at force-driven joints only.
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2]; read at prescribed joints only.
+        prescribed: names of the joints whose acceleration is given; any subset, another one in every
+            call. Prescribed motion is the case in which they follow a function of time.
+        f_ext: as in `inverse_dynamics`.
+
+    Returns:
+        qdd and tau, complete, `[*batch, num_dof]` each: what was given comes back as it was (tau to
+        rounding, where a joint has passive forces).
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: on an unknown joint, or when a force-driven joint's hinge inertia vanishes and
+            no prescribed joint is outboard of it; names the joints.
+
+    Reference: Jain 2024, SOA slides 9, O(N) hybrid dynamics.
+    """
+    check_state(mech, q=q, qd=qd, tau=tau, qdd=qdd, f_ext=f_ext)
+    nodes = tuple(mech.joint_index(name) for name in prescribed)
+    refuse_singular(mech, nodes)
+    passive = passive_force(mech, q, qd)
+    model = assemble(mech, q, qd, f_ext)
+    accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, nodes)
+    return accel, force + passive
+
+
+@verb
+def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
+    """The joint-space mass matrix, armature included.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_dof, num_dof]`, symmetric [kg m^2, kg m or kg].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Jain 2011, Part II, Algorithm 4.2.
+    """
+    check_state(mech, q=q)
+    return algorithms.mass_matrix(assemble(mech, q))
+
+
+@verb
+def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
+    """Joint forces at zero acceleration: Coriolis, centrifugal, gravity and passive forces.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+        f_ext: as in `inverse_dynamics`.
+
+    Returns:
+        `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd, f_ext=f_ext)
+    return algorithms.bias_force(assemble(mech, q, qd, f_ext)) + passive_force(mech, q, qd)
+
+
+@verb
+def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Forces the joints themselves oppose to motion: damping, dry friction, springs.
+
+    damping * qd + friction * sign(qd) + stiffness * difference(spring_reference, q). Dry friction is
+    zero at rest, and its derivative is zero everywhere.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]`.
+
+    Returns:
+        `[*batch, num_dof]` [N m or N]; part of `bias_force`.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    stretch = difference(mech, mech.spring_reference, q)
+    return mech.damping * qd + mech.friction * torch.sign(qd) + mech.stiffness * stretch
+
+
+def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
+    """Refuse forward dynamics where a hinge inertia vanishes; decided at load, no value is read here.
+
+    Args:
+        mech: the mechanism.
+        prescribed: joints whose acceleration is given. They need no inertia, and lend theirs, uncut,
+            to the joints inboard.
+
+    Raises:
+        MechanismError: names the joints.
+    """
+    tree = mech.layout.tree
+    spared = {k for j in prescribed for k in (j, *tree.ancestors(j))}
+    singular = [n for n in mech.singular_joints if mech.joint_index(n) not in spared]
+    if singular:
+        names = ", ".join(map(repr, singular))
+        raise MechanismError(
+            f"forward dynamics of {mech.name!r} is undefined: no inertia resists joint {names}.\n"
+            "Outboard of it is no mass, or only mass that other joints let go free, so a force there gives "
+            "no finite acceleration (inverse dynamics and the mass matrix are fine).\n"
+            "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
+            "torchsko.checked(mech)."
+        )
+
+
+def _method(methods: dict[str, Callable], name: str, *others: str) -> Callable:
+    if name not in methods:
+        raise ShapeError(
+            f"there is no method {name!r}.\n"
+            "Methods give the same result in different ways.\n"
+            f"Pass one of: {', '.join(map(repr, (*methods, *others)))}."
+        )
+    return methods[name]

@@ -1,0 +1,152 @@
+r"""Dynamics as felt at named frames: operational space compliance and inertia of a mechanism.
+
+.. math::
+    \Lambda = (J \mathcal{M}^{-1} J^*)^{-1}, \qquad \bar J = \mathcal{M}^{-1} J^* \Lambda
+
+J stacks the Jacobians of the frames, six rows each, [omega; v] in the frame's own axes at its origin.
+For other rows (a position, say) compose `frame_jacobian`, `algorithms.reflected_compliance` and
+`algorithms.invert_compliance` in the same way.
+
+Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
+Dynamics 26(3), 2011, section 6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from torchsko.algorithms import innovations
+from torchsko.algorithms.operational_space import (
+    Singular,
+    invert_compliance,
+    reflected_compliance,
+)
+from torchsko.bridge.assemble import assemble
+from torchsko.errors import ShapeError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.verbs.dynamics import refuse_singular
+from torchsko.verbs.kinematics import frame_jacobian
+
+
+@verb
+def operational_space_compliance(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Tensor:
+    """Accelerations of frames per unit forces on them, J M^-1 J*.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
+
+    Returns:
+        `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear]; positive semi-definite, of full rank
+        only where the frames can accelerate in every direction.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: Jain 2011, Part II, Eq. 59.
+    """
+    J = _jacobian(mech, q, frames)
+    return reflected_compliance(innovations(assemble(mech, q)), J)
+
+
+@verb
+def operational_space_inertia(
+    mech: Mechanism,
+    q: Tensor,
+    frames: str | Sequence[str],
+    singular: Singular = "nan",
+    rank_tolerance: float | None = None,
+) -> Tensor:
+    """Inertia felt at frames, Lambda = (J M^-1 J*)^-1: forces on them per unit accelerations.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
+        singular: what a configuration gives in which the rows of J depend on one another: "nan" (the
+            default), "raise", "pinv" or ("damped", d). Other samples of the batch never notice. See
+            `torchsko.algorithms.invert_compliance`.
+        rank_tolerance: see there.
+
+    Returns:
+        `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear] [kg m^2, kg m, kg].
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
+        ShapeError: when q does not fit the mechanism, or the frames have more rows than the mechanism
+            has dofs and `singular` is "nan" or "raise".
+        SingularError: with ``singular="raise"``; names the samples.
+
+    Reference: Jain 2011, Part II, section 6.2.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, _ = arm.random_state(5)
+        >>> ts.operational_space_inertia(arm, q, [arm.frame_names[-1]]).shape
+        torch.Size([5, 6, 6])
+    """
+    _refuse_too_many_rows(mech, frames, singular)
+    compliance = operational_space_compliance(mech, q, frames)
+    return invert_compliance(compliance, singular, rank_tolerance)
+
+
+@verb
+def consistent_jacobian_inverse(
+    mech: Mechanism,
+    q: Tensor,
+    frames: str | Sequence[str],
+    singular: Singular = "nan",
+    rank_tolerance: float | None = None,
+) -> Tensor:
+    """The dynamically consistent inverse of the Jacobian of frames, M^-1 J* Lambda.
+
+    Of all right inverses of J it is the one whose joint forces (I - J* Jbar*) tau move no frame.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
+        singular: as in `operational_space_inertia`.
+        rank_tolerance: as in `operational_space_inertia`.
+
+    Returns:
+        `[*batch, num_dof, 6 F]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
+        ShapeError: as `operational_space_inertia`.
+        SingularError: with ``singular="raise"``; names the samples.
+
+    Reference: Jain 2011, Part II, section 6.2.
+    """
+    _refuse_too_many_rows(mech, frames, singular)
+    J = _jacobian(mech, q, frames)
+    fac = innovations(assemble(mech, q))
+    inertia = invert_compliance(reflected_compliance(fac, J), singular, rank_tolerance)
+    return fac.solve(J.mT, columns=True) @ inertia
+
+
+def _jacobian(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Tensor:
+    """Rows of all frames, `[*batch, 6 F, num_dof]`."""
+    check_state(mech, q=q)
+    refuse_singular(mech)
+    several = [frames] if isinstance(frames, str) else frames
+    return frame_jacobian(mech, q, several).flatten(-3, -2)
+
+
+def _refuse_too_many_rows(mech: Mechanism, frames: str | Sequence[str], singular: Singular) -> None:
+    count = 1 if isinstance(frames, str) else len(frames)
+    if 6 * count > mech.num_dof and singular in ("nan", "raise"):
+        raise ShapeError(
+            f"{count} frames have {6 * count} rows, {mech.name!r} has {mech.num_dof} dofs.\n"
+            "More rows than dofs depend on one another in every configuration.\n"
+            'Pass singular="pinv" or ("damped", 1e-4)'
+            + (", or fewer frames." if count > 1 else ", or compose it from rows of your own.")
+        )

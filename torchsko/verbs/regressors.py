@@ -1,0 +1,81 @@
+r"""Joint forces are linear in inertial parameters: the parameters, and the matrix that takes them.
+
+.. math::
+    \tau_i = \sum_k J^*(k, i)\, Y_k(V, \alpha)\, \phi_k + \text{passive}_i + S_i \ddot q_i
+
+with the ten numbers phi of every body, Y from `torchsko.spatial.inertia.force_regressor` and the
+Jacobian J of all bodies, zero where joint i does not carry body k. The columns are dependent: only
+some combinations of phi, the *base parameters*, move any torque, and only those can be identified
+from torques.
+
+References: C. Atkeson, C. An, J. Hollerbach, *Estimation of inertial parameters of manipulator
+loads and links*, International Journal of Robotics Research 5(3), 1986; M. Gautier, W. Khalil,
+*Direct calculation of minimum set of inertial parameters of serial robots*, IEEE Trans. Robotics
+and Automation 6(3), 1990.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.kinematics import body_accels, body_jacobians
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.spatial.inertia import force_regressor, inertial_vector
+
+
+@verb
+def inertial_parameters(mech: Mechanism) -> Tensor:
+    """The inertial parameters in which joint forces are linear, in Pinocchio's order.
+
+    Args:
+        mech: the mechanism.
+
+    Returns:
+        `[*batch, num_bodies, 10]`, bodies in the order of ``mech.body_names``: mass [kg], first
+        moment m c (3) [kg m], inertia about the body's origin in its axes (xx, xy, yy, xz, yz, zz)
+        [kg m^2].
+    """
+    return inertial_vector(mech.mass, mech.com, mech.inertia)
+
+
+@verb
+def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    """The matrix Y that takes `inertial_parameters` to joint forces.
+
+    Inverse dynamics is Y phi, plus `passive_force` and ``mech.armature * qdd``: what joints do
+    themselves (damping, friction, springs, armature) is in neither Y nor phi. Gravity is in Y.
+
+    Args:
+        mech: the mechanism; its inertial parameters do not matter.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+    Returns:
+        `[*batch, num_dof, num_bodies, 10]`; zero where a joint does not carry a body. One matrix a
+        sample is `.flatten(-2)`.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Atkeson, An, Hollerbach 1986 (there the columns go from tip to base).
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> Y = ts.torque_regressor(arm, q, qd, torch.ones_like(qd))
+        >>> tau = (Y * ts.inertial_parameters(arm)).sum((-2, -1)) + ts.passive_force(arm, q, qd)
+        >>> torch.allclose(tau, ts.inverse_dynamics(arm, q, qd, torch.ones_like(qd)))
+        True
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    layout = mech.layout
+    Y = layout.tree_order(force_regressor(*body_accels(mech, q, qd, qdd)), -3)
+    # Columns to spare: torch hands 6 x 6 times 6 x 12 to a library, and is slower itself at less.
+    identity = torch.eye(mech.num_dof, max(mech.num_dof, 12), dtype=q.dtype, device=q.device)
+    J = layout.tree_order(body_jacobians(mech, q, identity)[..., : mech.num_dof], -3)
+    return (J.mT @ Y).movedim(-3, -2)
