@@ -11,9 +11,9 @@ import torch
 
 import torchsko as ts
 from tests.strategies import random_model
+from torchsko.algebra.topology.embedding_plan import embedding_plan
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import is_path_induced
-from torchsko.algebra.transforms.embedding_plan import embedding_plan
 
 N = 1100
 

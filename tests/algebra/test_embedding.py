@@ -25,9 +25,9 @@ from torchsko.algebra.operators.edges import DenseEdges, LevelEdges
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.innovations import swept_innovations
 from torchsko.algebra.recursions.riccati import solve_riccati
+from torchsko.algebra.topology.embedding_plan import EmbeddingPlan, embedding_plan
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.algebra.transforms.embedding import embedded
-from torchsko.algebra.transforms.embedding_plan import EmbeddingPlan, embedding_plan
 
 FIELDS = ("maps", "inertia", "coriolis_accel", "gyro_force", "armature")
 

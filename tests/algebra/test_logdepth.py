@@ -16,9 +16,9 @@ from tests.strategies import (
     trees,
 )
 from torchsko.algebra.operators import logdepth
-from torchsko.algebra.operators.hinge import join
 from torchsko.algebra.operators.sweeps import gather, scatter
 from torchsko.algebra.recursions.lyapunov import backward_diag_of, forward_diag
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import TorchskoError

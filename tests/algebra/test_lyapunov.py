@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.batteries import CountOperations, branched_model, check_transforms
 from tests.strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
 from torchsko.algebra.operators.edges import DenseEdges
-from torchsko.algebra.operators.hinge import join
 from torchsko.algebra.recursions.lyapunov import (
     backward_block,
     backward_diag_of,
@@ -17,6 +16,7 @@ from torchsko.algebra.recursions.lyapunov import (
     forward_diag,
     forward_terms,
 )
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.tree import Tree
 
 STAR, ONE, FOREST = ([-1, 0, 0, 0, 0], [-1], [-1, -1, 1, 0])

@@ -25,6 +25,7 @@ from tests.strategies import (
 )
 from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.embedding_plan import embedding_plan
 from torchsko.algebra.topology.subgraph import (
     coarse_tree,
     contract,
@@ -33,7 +34,6 @@ from torchsko.algebra.topology.subgraph import (
     segment_groups,
 )
 from torchsko.algebra.transforms.embedding import embedded
-from torchsko.algebra.transforms.embedding_plan import embedding_plan
 from torchsko.algebra.transforms.partition import Partition
 from torchsko.algebra.transforms.transform import resolvent
 

@@ -17,7 +17,7 @@ from tests.strategies import (
     sko_models,
 )
 from torchsko import algorithms
-from torchsko.algebra.operators.hinge import join
+from torchsko.algebra.topology.gathering import join
 
 ANY = sko_models(max_nodes=12, mixed=True, min_dofs=0)
 SLIDES = "Jain 2024, SOA slides 9"

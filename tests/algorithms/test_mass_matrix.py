@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 
 from tests.strategies import agree, dense_mass_matrix, dense_operators, random_model, sko_models
-from torchsko.algebra.operators.hinge import join
 from torchsko.algebra.operators.operators import BlockDiagonal
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.tree import Tree
 from torchsko.algorithms import bias_force, composite_inertia, inverse_dynamics, mass_matrix
 

@@ -20,16 +20,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.operators.hinge import (
-    apply_blocks,
-    armature_force,
-    join,
-    project_all,
-    spread_all,
-)
+from torchsko.algebra.operators.hinge import apply_blocks, armature_force, project_all, spread_all
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.operators.sweeps import gather, gather_tilde, scatter
 from torchsko.algebra.recursions.lyapunov import forward_diag
+from torchsko.algebra.topology.gathering import join
 
 
 def composite_inertia(model: SKOModel) -> tuple[Tensor, ...]:

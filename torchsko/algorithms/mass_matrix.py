@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.operators.edges import EdgeWeight
-from torchsko.algebra.operators.hinge import join, level_maps
+from torchsko.algebra.operators.hinge import level_maps
 from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.pairs import Pairs
 from torchsko.algorithms.composite_body import composite_inertia

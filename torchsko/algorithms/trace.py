@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.operators.hinge import armature_diagonal, join
+from torchsko.algebra.operators.hinge import armature_diagonal
 from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.gathering import join
 from torchsko.algorithms.composite_body import composite_inertia
 
 

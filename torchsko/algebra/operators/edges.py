@@ -19,7 +19,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.hinge import join
+from torchsko.algebra.topology.gathering import join
 from torchsko.shapes import broadcast_shapes
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
-from torchsko.shapes import broadcast_shapes
 
 
 def spread(H: Tensor, x: Tensor) -> Tensor:
@@ -92,11 +92,3 @@ def apply_blocks(M: Tensor, x: Tensor) -> Tensor:
         # Constant blocks: one product per node over the whole batch instead of a copy per sample.
         return torch.einsum("nij,...nj->...ni", M, x[..., 0])[..., None]
     return M @ x
-
-
-def join(levels: list[Tensor]) -> Tensor:
-    """Levels `[*, n_l, r, c]` to one packed tensor `[*batch, n, r, c]`, batch dimensions broadcast."""
-    if len(levels) == 1:
-        return levels[0]
-    batch = broadcast_shapes(*(level.shape[:-3] for level in levels))
-    return torch.cat([level.expand(*batch, *level.shape[-3:]) for level in levels], dim=-3)

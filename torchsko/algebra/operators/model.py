@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.operators.edges import DenseEdges, EdgeWeight
-from torchsko.algebra.operators.hinge import LevelMaps, join
+from torchsko.algebra.operators.hinge import LevelMaps
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError

@@ -32,8 +32,8 @@ from torch import Tensor
 
 from torchsko.algebra.operators import logdepth
 from torchsko.algebra.operators.edges import EdgeWeight
-from torchsko.algebra.operators.hinge import join
 from torchsko.algebra.operators.logdepth import Method, doubles
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 
 

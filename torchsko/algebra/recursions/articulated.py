@@ -41,10 +41,11 @@ from torch import Tensor
 
 from torchsko.algebra.operators.composition import TreeOperator, compose
 from torchsko.algebra.operators.edges import DenseEdges
-from torchsko.algebra.operators.hinge import armature_blocks, join
+from torchsko.algebra.operators.hinge import armature_blocks
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.operators.operators import SKO, SPO, BlockDiagonal, Identity
 from torchsko.algebra.recursions.riccati import ArticulatedInertias, solve_riccati
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.sharing import total
 from torchsko.symmetric import spd_solve

@@ -29,10 +29,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.hinge import apply_blocks, join, project, spread, times
+from torchsko.algebra.operators.hinge import apply_blocks, project, spread, times
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.hinge_step import HingeStep, hinge_steps
 from torchsko.algebra.recursions.riccati import ArticulatedInertias, solve_riccati
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.sharing import total
 from torchsko.errors import ShapeError
 from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve

@@ -41,9 +41,9 @@ from torch import Tensor
 
 from torchsko.algebra.operators import logdepth
 from torchsko.algebra.operators.edges import EdgeWeight
-from torchsko.algebra.operators.hinge import join
 from torchsko.algebra.operators.logdepth import Method, Powers, doubles, powers
 from torchsko.algebra.operators.sweeps import gather_tilde, scatter_tilde
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.shapes import broadcast_shapes

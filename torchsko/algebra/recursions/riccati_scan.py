@@ -62,10 +62,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.hinge import join
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.hinge_step import HingeStep, packed_hinges
 from torchsko.algebra.recursions.riccati import ArticulatedInertias
+from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.jumps import Jump, Round
 from torchsko.algebra.topology.layout import Layout
 from torchsko.shapes import broadcast_shapes

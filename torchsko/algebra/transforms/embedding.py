@@ -41,18 +41,17 @@ from torch.nn.functional import pad
 
 from torchsko.algebra.operators.blocks import concatenate
 from torchsko.algebra.operators.edges import DenseEdges, EdgeWeight, LevelEdges, ProductEdges
-from torchsko.algebra.operators.gathering import with_rows
 from torchsko.algebra.operators.hinge import (
     LevelMaps,
     armature_blocks,
     armature_force,
-    join,
     level_maps,
     spread,
 )
 from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.embedding_plan import EmbeddingPlan
+from torchsko.algebra.topology.gathering import join, with_rows
 from torchsko.algebra.topology.layout import Layout
-from torchsko.algebra.transforms.embedding_plan import EmbeddingPlan
 from torchsko.errors import ShapeError
 
 

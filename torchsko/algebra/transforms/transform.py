@@ -33,9 +33,9 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.topology.embedding_plan import embedding_plan
 from torchsko.algebra.topology.subgraph import segment_groups
 from torchsko.algebra.transforms.embedding import embedded
-from torchsko.algebra.transforms.embedding_plan import embedding_plan
 
 
 def aggregate(model: SKOModel, nodes: Iterable[int | str]) -> SKOModel:

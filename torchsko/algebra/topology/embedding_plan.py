@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.gathering import Gather
+from torchsko.algebra.topology.gathering import Gather
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import aggregation_obstacle, contract, node_numbers
 from torchsko.algebra.topology.tree import Tree

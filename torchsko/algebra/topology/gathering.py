@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.algebra.operators.hinge import join
+from torchsko.shapes import broadcast_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,14 @@ class Gather:
         """The same with its index tensors on a device."""
         pieces = tuple((source, None if x is None else x.to(device)) for source, x in self.pieces)
         return Gather(pieces, None if self.shuffle is None else self.shuffle.to(device))
+
+
+def join(levels: list[Tensor]) -> Tensor:
+    """Levels `[*, n_l, r, c]` to one packed tensor `[*batch, n, r, c]`, batch dimensions broadcast."""
+    if len(levels) == 1:
+        return levels[0]
+    batch = broadcast_shapes(*(level.shape[:-3] for level in levels))
+    return torch.cat([level.expand(*batch, *level.shape[-3:]) for level in levels], dim=-3)
 
 
 def with_rows(x: Tensor, rows: int) -> Tensor:
