@@ -38,6 +38,8 @@ from torchsko.fused.api import fuse as fuse
 from torchsko.fused.call import FusedCall as FusedCall
 from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
 from torchsko.learn.module import Dynamics as Dynamics
+from torchsko.mechanism.coordinates import expand as expand
+from torchsko.mechanism.coordinates import expand_velocity as expand_velocity
 from torchsko.mechanism.joints.compound import Slide as Slide
 from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.configuration import difference as difference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,10 +18,12 @@ from torchsko.mechanism.construct import WORLD, lower
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
+    CouplingDescription,
     JointDescription,
     LinkDescription,
     Matrix,
     RobotDescription,
+    RotorDescription,
     Vector,
 )
 from torchsko.mechanism.joints.registry import JOINT_TYPES
@@ -45,8 +47,9 @@ def load(
         floating_base: put a free joint named "root_joint" under the root link; named
             "root_joint_LINK" where a moving joint of the file has that name, or several links are roots.
         gravity: in the inertial frame [m/s^2].
-        mimic: "independent" loads a joint with a <mimic> tag as one of its own; "couple" refuses it by
-            name (the exact coupling is not there yet).
+        mimic: "couple" lets a joint with a <mimic> tag follow the joint it names, exactly: it has no
+            coordinate of its own (``mech.joint_names``, `torchsko.expand`). "independent" loads it as a
+            joint like any other, and reports the tag.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -124,6 +127,8 @@ class MechanismBuilder:
         self._name = name
         self._links: list[LinkDescription] = []
         self._joints: list[JointDescription] = []
+        self._couplings: list[CouplingDescription] = []
+        self._rotors: list[RotorDescription] = []
 
     def link(
         self,
@@ -246,9 +251,77 @@ class MechanismBuilder:
         self._joints.append(joint)
         return self
 
+    def couple(
+        self, name: str, coefficients: Mapping[str, float], offset: float = 0.0
+    ) -> MechanismBuilder:
+        """Let a joint follow others: q = sum of coefficient * q_j + offset, exactly.
+
+        Mimic joints, gears, differentials. The joint keeps its name and its link; the coordinates of the
+        mechanism are those of the independent joints (``mech.joint_names``), and `torchsko.expand` gives
+        all. Its limits, losses, springs, armature and effort act on what it follows.
+
+        Args:
+            name: of the joint that follows: revolute, prismatic or helical; it may be added later.
+            coefficients: by the names of the joints it follows, each of which may follow others itself.
+            offset: its position where theirs are zero [rad or m].
+
+        Raises:
+            MechanismError: on what is no number; at `build`, on an unknown joint, one of several dofs, or
+                joints that follow each other in a circle.
+
+        Example:
+            >>> builder = MechanismBuilder("gear")
+            >>> for wheel, y in (("small", 0.0), ("large", 0.3)):
+            ...     _ = builder.link(wheel, mass=1.0, inertia=((0.01, 0, 0), (0, 0.01, 0), (0, 0, 0.02)))
+            ...     _ = builder.joint(f"{wheel}_axle", "revolute", child=wheel, position=(0, y, 0))
+            >>> builder.couple("large_axle", {"small_axle": -0.5}).build()
+            Mechanism('gear': 2 bodies, 1 dofs, 1 revolute, 1 dependent; torch.float64, cpu)
+        """
+        if not isinstance(coefficients, Mapping):
+            raise MechanismError(
+                f"the coefficients of the coupling of joint {name!r} are {coefficients!r}.\n"
+                "They say how much of each joint it follows.\n"
+                f'Type couple({name!r}, {{"joint1": 1.0}}), say.'
+            )
+        what = f"of the coupling of joint {name!r}"
+        row = {j: _number(c, f"coefficient {j!r} {what}") for j, c in coefficients.items()}
+        self._couplings.append(CouplingDescription(name, row, _number(offset, f"offset {what}")))
+        return self
+
+    def rotor(self, joint: str, ratio: float, inertia: float) -> MechanismBuilder:
+        """Add the rotor of the motor that drives a joint through a gear, gyroscopic forces included.
+
+        The rotor turns about the joint's axis, `ratio` times as fast as the joint, on the joint's parent
+        link. It becomes a body named "JOINT_rotor", on a joint of that name which follows the driven one.
+        Where the rotor's axis need not be moved, ``armature = ratio**2 * inertia`` is the same; elsewhere
+        that leaves out what the turning of the parent link does to the rotor.
+
+        Args:
+            joint: that it drives; one dof, with an axis.
+            ratio: turns of the rotor per turn of the joint, or per metre [rad/rad or rad/m].
+            inertia: about the axis of the rotor [kg m^2]. Its mass, and its inertia at rest, belong to the
+                parent link: they are expected in that link's numbers already.
+
+        Raises:
+            MechanismError: on what is no number; at `build`, on an unknown joint, or an inertia that is not
+                positive.
+
+        Reference: Jain 2012, Transformations Part II (the geared rotor as an embedded body).
+        """
+        what = f"of the rotor of joint {joint!r}"
+        numbers = _number(ratio, f"ratio {what}"), _number(inertia, f"inertia {what}")
+        self._rotors.append(RotorDescription(joint, *numbers))
+        return self
+
     def description(self) -> RobotDescription:
         """What was written so far, as a robot file would give it."""
-        return RobotDescription(self._name, tuple(self._links), tuple(self._joints))
+        return RobotDescription(
+            self._name,
+            tuple(self._links),
+            tuple(self._joints),
+            couplings=tuple(self._couplings),
+            rotors=tuple(self._rotors),
+        )
 
     def build(
         self,

@@ -33,6 +33,8 @@ DIFFERENTIABLE = (
     "joint_position",
     "axis",
     "joint_parameters",
+    "coupling_ratio",
+    "coupling_offset",
     "armature",
     "gravity",
 )

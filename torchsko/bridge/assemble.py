@@ -20,7 +20,9 @@ from torch import Tensor
 
 from torchsko.algebra.operators.hinge import apply_blocks
 from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.transforms.embedding import embedded
 from torchsko.bridge.kinematics import body_velocities, edge_weights, gravity_accel, joint_maps
+from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
@@ -49,6 +51,25 @@ def assemble(
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, q=q, qd=qd, f_ext=f_ext)
+    return model_at(mech, q, qd, f_ext)
+
+
+def model_at(
+    mech: Mechanism, q: Tensor, qd: Tensor | None = None, f_ext: Tensor | None = None
+) -> SKOModel:
+    """`assemble` at a state that is known to fit."""
+    rates = None if qd is None else all_rates(mech, qd)
+    return coupled(mech, _tree_model(uncoupled(mech), all_q(mech, q), rates, f_ext))
+
+
+def coupled(mech: Mechanism, model: SKOModel) -> SKOModel:
+    """The model of a mechanism from that of its tree."""
+    if mech.coupling is None:
+        return model
+    return embedded(model, mech.coupling.plan, mech.coupling.matrices(mech.coupling_ratio))
+
+
+def _tree_model(mech: Mechanism, q: Tensor, qd: Tensor | None, f_ext: Tensor | None) -> SKOModel:
     layout = mech.layout
     edge_weight = edge_weights(mech, q)
     H = joint_maps(mech, q)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.operators.model import SKOModel
-from torchsko.algebra.recursions.hinge_step import hinge_steps
+from torchsko.algebra.recursions.hinge_step import hinge_steps, packed_hinges
 from torchsko.bridge.assemble import assemble
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import verb
@@ -41,23 +41,21 @@ def checked(mech: Mechanism) -> Mechanism:
     batch = (3, *mech.batch_shape)
     model = assemble(exact, exact.random_state(*batch, generator=generator)[0])
     return mech.replace(
-        singular_joints=_named(mech, _vanishing_hinges(model, batch)),
-        bare_joints=_named(mech, _bare_hinges(model, batch)),
+        singular_joints=_named(mech, model, _vanishing_hinges(model, batch)),
+        bare_joints=_named(mech, model, _bare_hinges(model, batch)),
     )
 
 
-def _named(mech: Mechanism, verdict: Tensor) -> tuple[str, ...]:
+def _named(mech: Mechanism, model: SKOModel, verdict: Tensor) -> tuple[str, ...]:
     """Names of the joints of a verdict `[num_bodies]`, breadth first."""
-    flags = mech.layout.tree_order(verdict, -1).tolist()
-    return tuple(name for name, bad in zip(mech.joint_names, flags, strict=True) if bad)
+    flags = model.layout.tree_order(verdict, -1).tolist()
+    return tuple(name for name, bad in zip(mech.tree_joint_names, flags, strict=True) if bad)
 
 
 def _bare_hinges(model: SKOModel, batch: tuple[int, ...]) -> Tensor:
     """Where H M H* + S is no more than rounding of M."""
-    H, M, dofs = model.joint_map, model.inertia, model.layout.dofs
-    S = 0.0 if model.armature is None else model.armature
-    D = H @ M @ H.mT + torch.diag_embed((S + dofs.padding[..., None].to(M.dtype))[..., 0])
-    return _in_all_states(_is_rounding(D, M), batch)
+    D = packed_hinges(model).inertia(model.inertia)[1]
+    return _in_all_states(_is_rounding(D, model.inertia), batch)
 
 
 def _vanishing_hinges(model: SKOModel, batch: tuple[int, ...]) -> Tensor:

@@ -12,6 +12,7 @@ from torchsko.algebra.operators.edges import DenseEdges, EdgeWeight, LevelEdges
 from torchsko.algebra.operators.hinge import spread_all
 from torchsko.algebra.operators.sweeps import scatter
 from torchsko.bridge.rigid_edges import RigidEdges
+from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import cross_motion
 from torchsko.spatial.transform import force_matrix
@@ -123,6 +124,8 @@ def gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
 
 def body_accels(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> tuple[Tensor, Tensor]:
     """V and alpha of every body, `[*batch, n, 6, 1]`, breadth first; alpha has the inertial frame's -g."""
+    q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
+    mech = uncoupled(mech)
     A, H = edge_weights(mech, q), joint_maps(mech, q)
     V, coriolis = body_velocities(mech, A, H, q, qd)
     relative = spread_all(mech.layout, H, mech.layout.dofs.pack(qdd[..., None]))
@@ -131,6 +134,8 @@ def body_accels(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> tuple[Te
 
 def body_jacobians(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
     """J X of all bodies, `[*batch, n, 6, r]`, breadth first; `columns` X is `[num_dof, r]`."""
+    columns, q = all_rates(mech, columns.mT).mT, all_q(mech, q)
+    mech = uncoupled(mech)
     layout, A = mech.layout, edge_weights(mech, q)
     J = scatter(layout, A, spread_all(layout, joint_maps(mech, q), layout.dofs.pack(columns)))
     return J.expand(*torch.broadcast_shapes(J.shape[:-3], A.batch_shape), *J.shape[-3:])

@@ -19,7 +19,13 @@ from torchsko.io._urdf_fields import (
     required_child,
 )
 from torchsko.io._xml import Element
-from torchsko.mechanism.description import FIXED, JointDescription, Unused, Vector
+from torchsko.mechanism.description import (
+    FIXED,
+    CouplingDescription,
+    JointDescription,
+    Unused,
+    Vector,
+)
 from torchsko.mechanism.joints.registry import joint_type, urdf_types
 
 UNBOUNDED = "continuous"
@@ -64,8 +70,8 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
     if kind == FIXED:
         unused += leftovers(element, where, ("name", "type"), read)
         return joint
-    _refuse_coupled_mimic(element, where, mimic)
     has_axis = joint_type(kind).has_axis
+    read |= {"mimic"} if mimic == "couple" else set()
     read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
     unused += leftovers(element, where, ("name", "type"), read)
     bounded = has_axis and joint_type(kind).num_q == 1 and kind_name != UNBOUNDED
@@ -83,14 +89,24 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
     )
 
 
-def _refuse_coupled_mimic(joint: Element, where: str, mimic: str) -> None:
+def read_mimic(joint: Element, unused: list[Unused]) -> CouplingDescription | None:
+    """What a joint that moves mimics, if anything; appends to `unused` what the tag holds besides.
+
+    Raises:
+        RobotFileError: no joint is named, or a number is none.
+    """
+    name = attribute(joint, "name", "<joint>")
+    where = f"joint {name!r}"
     element = only_child(joint, "mimic", where)
-    if element is not None and mimic == "couple":
-        raise RobotFileError(
-            f"{where} (line {element.line}) mimics joint {element.attributes.get('joint')!r}.\n"
-            "Exactly coupled joints are not supported yet, and nothing is dropped in silence.\n"
-            "Type mimic='independent' to load it as a joint of its own."
-        )
+    if element is None or joint.attributes.get("type") == FIXED:
+        return None
+    where = f"{where} <mimic>"
+    unused += leftovers(element, where, ("joint", "multiplier", "offset"))
+    multiplier, offset = (
+        numeric(element, key, where, default)
+        for key, default in (("multiplier", 1.0), ("offset", 0.0))
+    )
+    return CouplingDescription(name, {attribute(element, "joint", where): multiplier}, offset)
 
 
 def _read_axis(joint: Element, where: str, unused: list[Unused]) -> Vector:

@@ -25,7 +25,7 @@ from torchsko.io._urdf_fields import (
     origin,
     required_child,
 )
-from torchsko.io._urdf_joint import read_joint
+from torchsko.io._urdf_joint import read_joint, read_mimic
 from torchsko.io._xml import Element, is_xml_text, read_xml
 from torchsko.mechanism.description import (
     JointDescription,
@@ -43,8 +43,8 @@ def read_urdf(
 
     Args:
         source: path of the file, or XML text (recognised by its first character, ``<``).
-        mimic: what to do with a moving joint that mimics another. ``"couple"`` refuses it, until
-            exact couplings are supported; ``"independent"`` reads it as a joint of its own.
+        mimic: what to do with a moving joint that mimics another. ``"couple"`` reads it as a joint that
+            follows the other exactly; ``"independent"`` as a joint of its own.
 
     Returns:
         Links and joints in file order, in SI units, axes of unit length; what was not used is in
@@ -87,9 +87,15 @@ def _read_robot(root: Element, mimic: str) -> RobotDescription:
     unused = leftovers(root, "robot", ("name",), ("link", "joint"))
     links = [_read_link(child, unused) for child in root.children if child.tag == "link"]
     joints = [read_joint(child, mimic, unused) for child in root.children if child.tag == "joint"]
+    mimics = [
+        read_mimic(child, unused)
+        for child in root.children
+        if child.tag == "joint" and mimic == "couple"
+    ]
     _check_names(links, joints)
     unused += _check_inertias(links, joints)
-    return RobotDescription(name, tuple(links), tuple(joints), tuple(unused))
+    couplings = tuple(coupling for coupling in mimics if coupling is not None)
+    return RobotDescription(name, tuple(links), tuple(joints), tuple(unused), couplings)
 
 
 def _read_link(element: Element, unused: list[Unused]) -> LinkDescription:

@@ -66,7 +66,8 @@ def exciting_trajectory(
     excitation and identification*, IEEE Trans. Robotics and Automation 13(5), 1997 (the form of the
     series; it is not optimised here).
     """
-    for name, kind in zip(mech.joint_names, mech.joints.kinds, strict=True):
+    kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
+    for name, kind in zip(mech.joint_names, kinds, strict=True):
         if not kind.vector:
             raise MechanismError(
                 f"joint {name!r} is {kind.name}.\n"
@@ -75,7 +76,7 @@ def exciting_trajectory(
                 "floating_base=False."
             )
     like = {"dtype": mech.dtype, "device": mech.device}
-    usual = torch.tensor([x for kind in mech.joints.kinds for x in kind.usual_speed], **like)
+    usual = torch.tensor([x for kind in kinds for x in kind.usual_speed], **like)
     lower = torch.where(mech.lower.isfinite(), mech.lower, -usual)
     upper = torch.where(mech.upper.isfinite(), mech.upper, usual)
     speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, usual)

@@ -173,12 +173,12 @@ def _find_field(mech: Mechanism, name: str) -> Target:
     owner, _, field = name.rpartition(".")
     if owner in mech.body_names and field in BODY_FIELDS:
         return Target(name, (BODY_FIELDS[field],), mech.body_index(owner), 1)
-    if owner in mech.joint_names and field in JOINT_FIELDS:
-        place = mech.dof_slice(owner)
+    if owner in mech.tree_joint_names and field in JOINT_FIELDS:
+        place = mech.tree_dof_slice(owner)
         if field in VECTORS:
             return Target(name, (JOINT_FIELDS[field],), place.start, place.stop - place.start)
         return Target(name, (JOINT_FIELDS[field],), mech.joint_index(owner), 1)
-    if owner in mech.joint_names and field in _own_fields(mech, owner):
+    if owner in mech.tree_joint_names and field in _own_fields(mech, owner):
         place = mech.parameter_slice(owner, field)
         return Target(name, ("joint_parameters",), place.start, place.stop - place.start)
     if owner in mech.body_names and field == "inertia":
@@ -199,8 +199,8 @@ def _own_fields(mech: Mechanism, joint: str) -> tuple[str, ...]:
 def _near(mech: Mechanism, owner: str) -> tuple[str, ...]:
     """Everything that can be learned; the targets of a body or joint that exists come first."""
     bodies = [f"{body}.{f}" for body in mech.body_names for f in BODY_FIELDS]
-    joints = [f"{joint}.{f}" for joint in mech.joint_names for f in JOINT_FIELDS]
-    joints += [f"{joint}.{f}" for joint in mech.joint_names for f in _own_fields(mech, joint)]
+    joints = [f"{joint}.{f}" for joint in mech.tree_joint_names for f in JOINT_FIELDS]
+    joints += [f"{joint}.{f}" for joint in mech.tree_joint_names for f in _own_fields(mech, joint)]
     every = [*mech.body_names, *bodies, *joints, "gravity"]
     own = [name for name in every if owner and name.startswith(f"{owner}.")]
     return tuple(dict.fromkeys([*own, *every]))

@@ -13,6 +13,8 @@ from torchsko.algebra.topology.layout import Layout, Packing
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import MechanismError
 from torchsko.mechanism.checks import check_description
+from torchsko.mechanism.coupling import Coupling
+from torchsko.mechanism.couplings import Follower, followers, limits, with_rotors
 from torchsko.mechanism.description import (
     FIXED,
     JointDescription,
@@ -56,6 +58,7 @@ def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
         TreeError: when the joints are no tree.
     """
     check_description(robot, (WORLD,))
+    robot = with_rotors(robot)
     joints = _rooted(robot, floating_base)
     robot = replace(robot, unused=robot.unused + _more_roots(robot, joints))
     names = [WORLD, *(link.name for link in robot.links)]
@@ -206,11 +209,18 @@ def _tensors(
         return tensor([getattr(joint, field) for joint, size in rows for _ in range(size)])
 
     axes = [_unit_axis(joint, kind) for joint, kind in zip(hinges, kinds, strict=True)]
+    layout, coordinates = (
+        Layout.of(tree, [6] * len(hinges), dof_sizes),
+        Packing.of(q_sizes, tree.order),
+    )
+    following = followers(robot, hinges, kinds)
+    own = [k for k in range(len(hinges)) if k not in following]
+    allowed = limits(hinges, following)
     has_armature = any(joint.armature != 0.0 for joint in hinges)
     return Mechanism(
         name=robot.name,
         body_names=tuple(number),
-        joint_names=tuple(joint.name for joint in hinges),
+        tree_joint_names=tuple(joint.name for joint in hinges),
         frame_names=tuple(named),
         frame_body=tuple(
             -1 if frame.carrier is None else number[frame.carrier] for frame in named.values()
@@ -222,26 +232,40 @@ def _tensors(
         joint_position=tensor([frame.position for frame in placed]),
         axis=tensor([_snap(axis) for axis in axes]),
         joint_parameters=_joint_parameters(hinges, kinds),
+        coupling_ratio=tensor(
+            [c for k in sorted(following) for c in following[k].coefficients.values()]
+        ),
+        coupling_offset=tensor([following[k].offset for k in sorted(following)]),
         damping=per(dof_sizes, "damping"),
         friction=per(dof_sizes, "friction"),
         armature=per(dof_sizes, "armature"),
         stiffness=per(dof_sizes, "stiffness"),
         spring_reference=_spring_reference(hinges, kinds),
         gravity=tensor(gravity),
-        lower=per(q_sizes, "lower"),
-        upper=per(q_sizes, "upper"),
-        velocity_limit=per(dof_sizes, "velocity"),
-        effort_limit=per(dof_sizes, "effort"),
+        lower=tensor([allowed.lower[k] for k in own for _ in range(q_sizes[k])]),
+        upper=tensor([allowed.upper[k] for k in own for _ in range(q_sizes[k])]),
+        velocity_limit=tensor([allowed.velocity[k] for k in own for _ in range(dof_sizes[k])]),
+        effort_limit=tensor([allowed.effort[k] for k in own for _ in range(dof_sizes[k])]),
         frame_rotation=tensor([frame.rotation for frame in named.values()]),
         frame_position=tensor([frame.position for frame in named.values()]),
-        layout=Layout.of(tree, [6] * len(hinges), dof_sizes),
-        coordinates=Packing.of(q_sizes, tree.order),
+        layout=layout,
+        coordinates=coordinates,
         joints=JointSet.of(kinds, tree.levels),
+        coupling=_coupling(layout, coordinates, following),
         has_armature=has_armature,
         has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
-        unused=robot.unused + _still(robot, frames) + _not_enforced(hinges),
+        unused=robot.unused + _still(robot, frames) + _not_enforced(hinges) + allowed.unused,
     )
+
+
+def _coupling(
+    layout: Layout, coordinates: Packing, following: dict[int, Follower]
+) -> Coupling | None:
+    if not following:
+        return None
+    rows = {k: follower.coefficients for k, follower in following.items()}
+    return Coupling.of(layout, coordinates, rows)
 
 
 def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, ...]:

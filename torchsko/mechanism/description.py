@@ -84,6 +84,41 @@ class JointDescription:
 
 
 @dataclass(frozen=True)
+class CouplingDescription:
+    """A joint that follows others: q = sum of coefficient * q_j + offset.
+
+    Attributes:
+        joint: name of the dependent joint.
+        coefficients: by the names of the joints that it follows.
+        offset: [rad or m].
+    """
+
+    joint: str
+    coefficients: Mapping[str, float]
+    offset: float = 0.0
+
+
+@dataclass(frozen=True)
+class RotorDescription:
+    """The rotor of the motor that drives a joint, carried by the joint's parent link.
+
+    Attributes:
+        joint: name of the joint.
+        ratio: turns of the rotor against its carrier per turn of the joint [rad/rad or rad/m].
+        inertia: about the rotor's axis, which is the joint's [kg m^2]; part of the carrier's inertia.
+    """
+
+    joint: str
+    ratio: float
+    inertia: float
+
+    @property
+    def name(self) -> str:
+        """Of the link and of the joint that stand for it."""
+        return f"{self.joint}_rotor"
+
+
+@dataclass(frozen=True)
 class Unused:
     """One thing in a robot file that the dynamics does not use.
 
@@ -101,9 +136,11 @@ class Unused:
 
 @dataclass(frozen=True)
 class RobotDescription:
-    """Links, joints and leftovers of one robot file, in file order."""
+    """Links, joints, leftovers, couplings and rotors of one robot file, in file order."""
 
     name: str
     links: tuple[LinkDescription, ...]
     joints: tuple[JointDescription, ...] = ()
     unused: tuple[Unused, ...] = field(default=())
+    couplings: tuple[CouplingDescription, ...] = ()
+    rotors: tuple[RotorDescription, ...] = ()

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from torchsko.algebra.topology.layout import Layout, Packing
 from torchsko.errors import MechanismError, ShapeError, unknown_name
+from torchsko.mechanism.coordinates import uncoupled
+from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
@@ -32,11 +34,13 @@ PARAMETERS = {
     "joint_position": ("num_bodies", 3),
     "axis": ("num_bodies", 3),
     "joint_parameters": ("num_joint_parameters",),
-    "damping": ("num_dof",),
-    "friction": ("num_dof",),
-    "armature": ("num_dof",),
-    "stiffness": ("num_dof",),
-    "spring_reference": ("num_q",),
+    "coupling_ratio": ("num_ratios",),
+    "coupling_offset": ("num_dependent",),
+    "damping": ("num_tree_dof",),
+    "friction": ("num_tree_dof",),
+    "armature": ("num_tree_dof",),
+    "stiffness": ("num_tree_dof",),
+    "spring_reference": ("num_tree_q",),
     "gravity": (3,),
     "lower": ("num_q",),
     "upper": ("num_q",),
@@ -55,10 +59,15 @@ class Mechanism:
     Every parameter may carry leading batch dimensions, which broadcast with those of the state: a
     different robot for every sample. SI units, radians; frames as in the README's conventions.
 
+    Where joints follow others (`MechanismBuilder.couple`, mimic joints of a file, rotors), q, qd and forces
+    are those of the independent joints, and so are the limits, which count what dependent joints allow. What
+    each joint has of its own (damping, friction, armature, springs) keeps one number for every joint of the
+    tree, and reaches the independent ones as the chain rule says: tau = X* tau_tree.
+
     Attributes:
         name: of the robot.
         body_names: moving bodies, in file order (depth first).
-        joint_names: the joint that moves each body.
+        tree_joint_names: the joint that moves each body.
         frame_names: every link of the file, merged ones included.
         frame_body: the body that carries each frame; -1 for the inertial frame.
         mass: `[num_bodies]` [kg].
@@ -69,11 +78,14 @@ class Mechanism:
         axis: unit axis of a joint that has one, in the joint frame, `[num_bodies, 3]`.
         joint_parameters: what kinds of joints need to know besides (`JointType.parameters`: pitches,
             further axes, points), one joint after the other, `[num_joint_parameters]`.
-        damping: viscous, `[num_dof]` [N m s/rad or N s/m].
-        friction: Coulomb, `[num_dof]` [N m or N]; acts as friction * sign(qd), zero at rest.
-        armature: reflected rotor inertia, `[num_dof]` [kg m^2 or kg].
-        stiffness: joint spring, `[num_dof]` [N m/rad or N/m].
-        spring_reference: configuration in which springs are relaxed, `[num_q]`.
+        coupling_ratio: coefficients of the couplings, one dependent joint after the other,
+            `[num_ratios]` [rad/rad, m/rad, ...].
+        coupling_offset: c of each dependent joint, `[num_dependent]` [rad or m].
+        damping: viscous, `[num_tree_dof]` [N m s/rad or N s/m].
+        friction: Coulomb, `[num_tree_dof]` [N m or N]; acts as friction * sign(qd), zero at rest.
+        armature: reflected rotor inertia, `[num_tree_dof]` [kg m^2 or kg].
+        stiffness: joint spring, `[num_tree_dof]` [N m/rad or N/m].
+        spring_reference: configuration in which springs are relaxed, `[num_tree_q]`.
         gravity: `[3]` [m/s^2].
         lower: `[num_q]`, -inf where unlimited.
         upper: `[num_q]`, inf where unlimited.
@@ -82,8 +94,9 @@ class Mechanism:
         frame_rotation: frame to body coordinates, `[num_frames, 3, 3]`.
         frame_position: frame origin in its body, `[num_frames, 3]` [m].
         layout: tree, block sizes and index tensors.
-        coordinates: packing of configurations.
+        coordinates: packing of configurations of the tree.
         joints: the joints by kind, with their index tensors.
+        coupling: which joints follow from which others; None where all are independent.
         singular_joints: joints whose hinge inertia vanishes; forward dynamics refuses them by name.
         bare_joints: joints that neither armature nor the inertia of the very body they move resists, as where
             two joints meet in a massless body; some methods refuse them by name.
@@ -97,7 +110,7 @@ class Mechanism:
 
     name: str
     body_names: tuple[str, ...]
-    joint_names: tuple[str, ...]
+    tree_joint_names: tuple[str, ...]
     frame_names: tuple[str, ...]
     frame_body: tuple[int, ...]
     mass: Tensor
@@ -107,6 +120,8 @@ class Mechanism:
     joint_position: Tensor
     axis: Tensor
     joint_parameters: Tensor
+    coupling_ratio: Tensor
+    coupling_offset: Tensor
     damping: Tensor
     friction: Tensor
     armature: Tensor
@@ -122,6 +137,7 @@ class Mechanism:
     layout: Layout
     coordinates: Packing
     joints: JointSet
+    coupling: Coupling | None = None
     singular_joints: tuple[str, ...] = ()
     bare_joints: tuple[str, ...] = ()
     has_armature: bool = False
@@ -136,19 +152,55 @@ class Mechanism:
         return len(self.body_names)
 
     @property
+    def joint_names(self) -> tuple[str, ...]:
+        """The joints whose coordinates make up q, in file order: all that follow no others."""
+        return tuple(self.tree_joint_names[k] for k in self.independent_joints)
+
+    @property
+    def dependent_joint_names(self) -> tuple[str, ...]:
+        """The joints that follow others, in file order."""
+        dependent = () if self.coupling is None else self.coupling.dependent
+        return tuple(self.tree_joint_names[k] for k in dependent)
+
+    @property
+    def independent_joints(self) -> tuple[int, ...]:
+        """Numbers of the joints in `joint_names`."""
+        return tuple(range(self.num_bodies)) if self.coupling is None else self.coupling.independent
+
+    @property
     def joint_kinds(self) -> tuple[str, ...]:
-        """Name of the kind of each joint: "revolute", "spherical", ..."""
-        return tuple(kind.name for kind in self.joints.kinds)
+        """Name of the kind of each joint in `joint_names`: "revolute", "spherical", ..."""
+        return tuple(self.joints.kinds[k].name for k in self.independent_joints)
 
     @property
     def num_q(self) -> int:
         """Length of a configuration q."""
-        return self.coordinates.total
+        return self.coordinates.total if self.coupling is None else self.coupling.num_q
 
     @property
     def num_dof(self) -> int:
         """Length of a velocity qd."""
+        return self.layout.dofs.total if self.coupling is None else self.coupling.num_dof
+
+    @property
+    def num_tree_q(self) -> int:
+        """Length of a configuration of all joints, dependent ones included."""
+        return self.coordinates.total
+
+    @property
+    def num_tree_dof(self) -> int:
+        """Number of degrees of freedom of all joints, dependent ones included."""
         return self.layout.dofs.total
+
+    @property
+    def num_dependent(self) -> int:
+        """Number of joints that follow others."""
+        return self.coupling_offset.shape[-1]
+
+    @property
+    def num_ratios(self) -> int:
+        """Number of coefficients of all couplings."""
+        return self.coupling_ratio.shape[-1]
 
     @property
     def num_joint_parameters(self) -> int:
@@ -183,6 +235,31 @@ class Mechanism:
             for name, shape in PARAMETERS.items()
         ]
         return broadcast_shapes(*shapes)
+
+    @property
+    def tree(self) -> Mechanism:
+        """The mechanism with all joints independent, whose coordinates are those of `torchsko.expand`.
+
+        Limits that its own joints hand to those they follow stay there; the followers have none.
+        """
+        if self.coupling is None:
+            return self
+        free = torch.cat(
+            [self.lower.new_full((self.num_dependent,), x) for x in (-torch.inf, torch.inf)]
+        )
+        lower, upper = free.split(self.num_dependent)
+        limits = {
+            "lower": (self.lower, lower, self.coupling.q_place),
+            "upper": (self.upper, upper, self.coupling.q_place),
+            "velocity_limit": (self.velocity_limit, upper, self.coupling.dof_place),
+            "effort_limit": (self.effort_limit, upper, self.coupling.dof_place),
+        }
+        return uncoupled(self).replace(
+            **{
+                name: torch.cat([own, none.expand(*own.shape[:-1], -1)], -1).index_select(-1, place)
+                for name, (own, none, place) in limits.items()
+            }
+        )
 
     def mechanism(self) -> Mechanism:
         """This one. Layers and fused mechanisms give theirs; whatever takes one of the three asks so."""
@@ -255,6 +332,7 @@ class Mechanism:
             changes["layout"] = self.layout.to(target)
             changes["coordinates"] = self.coordinates.to(target)
             changes["joints"] = self.joints.to(target)
+            changes["coupling"] = None if self.coupling is None else self.coupling.to(target)
         names = (field.name for field in fields(self))
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
 
@@ -280,7 +358,7 @@ class Mechanism:
         Raises:
             MechanismError: when no moving joint has it.
         """
-        return _index("moving joint", name, self.joint_names)
+        return _index("moving joint", name, self.tree_joint_names)
 
     def frame_index(self, name: str) -> int:
         """Number of the frame with this name.
@@ -291,12 +369,39 @@ class Mechanism:
         return _index("frame", name, self.frame_names)
 
     def dof_slice(self, joint: str) -> slice:
-        """Where the dofs of a joint lie in qd, tau and the per-dof parameters."""
-        return _slice(self.layout.dofs, self.joint_index(joint))
+        """Where the dofs of a joint lie in qd and tau.
+
+        Raises:
+            MechanismError: when no moving joint has this name, or it follows others.
+        """
+        return self._own_slice(self.layout.dofs, joint)
 
     def q_slice(self, joint: str) -> slice:
-        """Where the coordinates of a joint lie in q."""
+        """Where the coordinates of a joint lie in q.
+
+        Raises:
+            MechanismError: when no moving joint has this name, or it follows others.
+        """
+        return self._own_slice(self.coordinates, joint)
+
+    def tree_dof_slice(self, joint: str) -> slice:
+        """Where a joint lies in what each dof of the tree has: damping, friction, armature, stiffness."""
+        return _slice(self.layout.dofs, self.joint_index(joint))
+
+    def tree_q_slice(self, joint: str) -> slice:
+        """Where the coordinates of a joint lie in `torchsko.expand`, and in `spring_reference`."""
         return _slice(self.coordinates, self.joint_index(joint))
+
+    def _own_slice(self, packing: Packing, joint: str) -> slice:
+        k, own = self.joint_index(joint), self.independent_joints
+        if k not in own:
+            raise MechanismError(
+                f"joint {joint!r} of {self.name!r} follows others and has no coordinates of its own.\n"
+                f"Its place is among those of all joints: torchsko.expand(mech, q).\n"
+                f"Type mech.tree_q_slice({joint!r}) or mech.tree_dof_slice({joint!r})."
+            )
+        start = sum(packing.sizes[j] for j in own[: own.index(k)])
+        return slice(start, start + packing.sizes[k])
 
     def parameter_slice(self, joint: str, name: str) -> slice:
         """Where a parameter of a joint, such as its pitch, lies in `joint_parameters`.
@@ -334,7 +439,8 @@ class Mechanism:
         uniform = torch.rand(
             *batch, self.num_dof, generator=generator, dtype=self.dtype, device=self.device
         )
-        reach = [r for kind in self.joints.kinds for r in kind.usual_speed]
+        kinds = self.joints.kinds
+        reach = [r for k in self.independent_joints for r in kinds[k].usual_speed]
         fallback = torch.tensor(reach, dtype=self.dtype, device=self.device)
         bound = torch.where(self.velocity_limit.isfinite(), self.velocity_limit, fallback)
         return q, (2 * uniform - 1) * bound
@@ -353,7 +459,8 @@ class Mechanism:
         A joint with a limit on one side, or none, is at its neutral position, or at the limit where
         that lies beyond it. Orientations are the identity.
         """
-        flat = [kind.vector for kind in self.joints.kinds for _ in range(kind.num_q)]
+        own = (self.joints.kinds[k] for k in self.independent_joints)
+        flat = [kind.vector for kind in own for _ in range(kind.num_q)]
         bounded = self.lower.isfinite() & self.upper.isfinite()
         nearest = torch.minimum(torch.maximum(self.neutral(), self.lower), self.upper)
         inside = torch.where(bounded, (self.lower + self.upper) / 2, nearest)
@@ -361,10 +468,11 @@ class Mechanism:
 
     def __repr__(self) -> str:
         kinds = self.joint_kinds
+        coupled = f", {self.num_dependent} dependent" if self.num_dependent else ""
         counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
         joints = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         return (
-            f"Mechanism({self.name!r}: {self.num_bodies} bodies, {self.num_dof} dofs, {joints}; "
+            f"Mechanism({self.name!r}: {self.num_bodies} bodies, {self.num_dof} dofs, {joints}{coupled}; "
             f"{self.dtype}, {self.device})"
         )
 

@@ -30,6 +30,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.coordinates import all_rates, own_forces
 from torchsko.mechanism.joints.configuration import advance, bracket, integrate, turning_accel
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -82,13 +83,15 @@ class SemiImplicitEuler:
         """The next state."""
         if not mech.has_losses:
             return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
-        B = mech.damping + mech.friction / (qd * qd + self.creep**2).sqrt()
+        rates = all_rates(mech, qd)
+        B = mech.damping + mech.friction / (rates * rates + self.creep**2).sqrt()
         hB = dt * B
         turning = turning_accel(mech, qd)
         opposed = mech.replace(
             damping=B, friction=torch.zeros_like(mech.friction), armature=mech.armature + hB
         )
-        qdd = accelerate(opposed, t, q, qd, None if turning is None else -hB * turning)
+        push = None if turning is None else own_forces(mech, -hB * turning)
+        qdd = accelerate(opposed, t, q, qd, push)
         return advance(mech, q, qd, qdd, dt)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
+from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rates
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.integrators import SemiImplicitEuler, Step
 
@@ -61,18 +62,19 @@ class LimitSprings:
 
 def _beyond(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, Tensor]:
     """How far each dof is beyond the limit that acts on it (less than 0 inside), and whether one does."""
-    low, high = [], []
+    low, high, all_rates = [], [], among_all_dofs(mech, qd)
+    position, lower, upper = (among_all_q(mech, x) for x in (q, mech.lower, mech.upper))
     for group in mech.joints.groups:
-        rates = group.rates(qd)
+        rates = group.rates(all_rates)
         if group.kind.vector:
-            x = group.coordinates(q)
-            low.append(x - group.coordinates(mech.lower))
-            high.append(x - group.coordinates(mech.upper))
+            x = group.coordinates(position)
+            low.append(x - group.coordinates(lower))
+            high.append(x - group.coordinates(upper))
         else:
             low.append(torch.full_like(rates, torch.inf))
             high.append(torch.full_like(rates, -torch.inf))
     place = mech.joints.dof_place
-    above, under = mech.joints.vector(high, place), mech.joints.vector(low, place)
+    above, under = (own_rates(mech, mech.joints.vector(x, place)) for x in (high, low))
     step = dt * qd
     over, below = above + step > 0, under + step < 0
     zero = torch.zeros_like(step)

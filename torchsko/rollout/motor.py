@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -47,11 +48,10 @@ class Motor:
     friction: Number
 
     def on(self, mech: Mechanism) -> Mechanism:
-        """The mechanism with these motors at its joints, in place of its armature, damping, friction."""
-        fill = torch.zeros_like(mech.damping)
-        return mech.replace(
-            armature=fill + self.inertia, damping=fill + self.damping, friction=fill + self.friction
-        )
+        """The mechanism with these motors at its independent joints, in place of its armature and losses."""
+        zero = torch.zeros_like(mech.velocity_limit)
+        given = {"armature": self.inertia, "damping": self.damping, "friction": self.friction}
+        return mech.replace(**{k: among_all_dofs(mech, zero + x) for k, x in given.items()})
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
 from torchsko.errors import TorchskoError, unknown_name
+from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
@@ -185,7 +186,9 @@ class _Simulation:
         if self.limits is None:
             return self.given, self.robot, None
         damping, push = self.limits.act(self.robot, q, qd, self.dt)
-        given = cast(Any, self.given).replace(damping=self.robot.damping + damping)
+        given = cast(Any, self.given).replace(
+            damping=self.robot.damping + among_all_dofs(self.robot, damping)
+        )
         return given, as_mechanism(given), push
 
 

@@ -13,11 +13,17 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.bridge.assemble import assemble
+from torchsko.bridge.assemble import coupled, model_at
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.implicit import accelerations
-from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.coordinates import (
+    all_q,
+    all_rates,
+    own_forces,
+    uncoupled,
+)
+from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
@@ -75,17 +81,19 @@ def inverse_dynamics(
         torch.Size([5, 7])
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
-    passive = passive_force(mech, q, qd)
+    passive = _passive_force(mech, q, qd)
     if method == "parallel":
         connectivity = _connectivity(mech, parents)
-        return parallel_inverse_dynamics(mech, q, qd, qdd, f_ext, connectivity) + passive
+        q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
+        tau = parallel_inverse_dynamics(uncoupled(mech), q, qd, qdd, f_ext, connectivity)
+        return own_forces(mech, tau) + passive
     if parents is not None:
         raise ShapeError(
             f"parents were given, but method={method!r} sweeps over the mechanism's own tree.\n"
             "Only a mask of ancestors can follow from a tensor.\n"
             'Pass method="parallel" as well.'
         )
-    tau = _method(INVERSE, method, "parallel")(assemble(mech, q, qd, f_ext), qdd)
+    tau = _method(INVERSE, method, "parallel")(model_at(mech, q, qd, f_ext), qdd)
     return tau + passive
 
 
@@ -144,13 +152,13 @@ def forward_dynamics(
     refuse_singular(mech)
     methods = {"articulated": accelerations, "composite": _composite, "scan": _scan}
     accelerate = _method(methods, method)
-    return accelerate(mech, q, qd, tau - passive_force(mech, q, qd), f_ext)
+    return accelerate(mech, q, qd, tau - _passive_force(mech, q, qd), f_ext)
 
 
 def _composite(
     mech: Mechanism, q: Tensor, qd: Tensor, gen_force: Tensor, f_ext: Tensor | None
 ) -> Tensor:
-    return algorithms.composite_forward_dynamics(assemble(mech, q, qd, f_ext), gen_force)
+    return algorithms.composite_forward_dynamics(model_at(mech, q, qd, f_ext), gen_force)
 
 
 def _scan(
@@ -165,7 +173,8 @@ def _scan(
             'Pass method="articulated", or give the body inertia or the joint armature '
             "(mech.replace(...)), then call torchsko.checked(mech)."
         )
-    model = assemble_level_free(mech, q, qd, f_ext)
+    q, qd = all_q(mech, q), all_rates(mech, qd)
+    model = coupled(mech, assemble_level_free(uncoupled(mech), q, qd, f_ext))
     return algorithms.innovations(model, method="scan").forward_dynamics(gen_force)
 
 
@@ -203,12 +212,20 @@ def hybrid_dynamics(
     Reference: Jain 2024, SOA slides 9, O(N) hybrid dynamics.
     """
     check_state(mech, q=q, qd=qd, tau=tau, qdd=qdd, f_ext=f_ext)
-    nodes = tuple(mech.joint_index(name) for name in prescribed)
+    names = tuple(prescribed)
+    nodes = tuple(mech.joint_index(name) for name in names)
     refuse_singular(mech, nodes)
-    passive = passive_force(mech, q, qd)
-    model = assemble(mech, q, qd, f_ext)
-    accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, nodes)
+    passive = _passive_force(mech, q, qd)
+    model = model_at(mech, q, qd, f_ext)
+    given = nodes if mech.coupling is None else _marked(mech, names)
+    accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, given)
     return accel, force + passive
+
+
+def _marked(mech: Mechanism, joints: Iterable[str]) -> Tensor:
+    """Which dofs these joints have, `[num_dof]`: a hinge that moves several bodies is several joints."""
+    chosen = {i for name in joints for i in range(mech.num_dof)[mech.dof_slice(name)]}
+    return torch.tensor([i in chosen for i in range(mech.num_dof)], device=mech.device)
 
 
 @verb
@@ -228,7 +245,7 @@ def mass_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Jain 2011, Part II, Algorithm 4.2.
     """
     check_state(mech, q=q)
-    return algorithms.mass_matrix(assemble(mech, q))
+    return algorithms.mass_matrix(model_at(mech, q))
 
 
 @verb
@@ -248,7 +265,7 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, q=q, qd=qd, f_ext=f_ext)
-    return algorithms.bias_force(assemble(mech, q, qd, f_ext)) + passive_force(mech, q, qd)
+    return algorithms.bias_force(model_at(mech, q, qd, f_ext)) + _passive_force(mech, q, qd)
 
 
 @verb
@@ -270,8 +287,14 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, q=q, qd=qd)
-    stretch = difference(mech, mech.spring_reference, q)
-    return mech.damping * qd + mech.friction * torch.sign(qd) + mech.stiffness * stretch
+    return _passive_force(mech, q, qd)
+
+
+def _passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    q, qd, tree = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
+    stretch = apart(tree, mech.spring_reference, q)
+    losses = mech.damping * qd + mech.friction * torch.sign(qd)
+    return own_forces(mech, losses + mech.stiffness * stretch)
 
 
 def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:

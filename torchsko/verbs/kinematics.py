@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import body_jacobians, joint_poses
 from torchsko.errors import MechanismError
+from torchsko.mechanism.coordinates import all_q, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
@@ -43,6 +44,7 @@ def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
+    q, mech = all_q(mech, q), uncoupled(mech)
     layout = mech.layout
     placed = layout.breadth_first(mech.joint_rotation, -3)
     origin = layout.breadth_first(mech.joint_position, -2)[..., None]
@@ -113,9 +115,9 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> T
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    numbers, layout = frame_numbers(mech, frames), mech.layout
+    numbers = frame_numbers(mech, frames)
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    J = layout.tree_order(body_jacobians(mech, q, identity), -3)
+    J = mech.layout.tree_order(body_jacobians(mech, q, identity), -3)
     found = []
     for k in numbers:
         body = mech.frame_body[k]

@@ -86,14 +86,18 @@ class HingeStep:
 
     def cross(self, P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """D, G and the diagonal blocks of P+ from P, `[*, n, m, m]`."""
-        U = P @ self.joint_map.mT
-        D = mirror(project(self.joint_map, U), scalar=self.scalar)
-        D = total(self.share, D if self.offset is None else D + self.offset)
-        D = D if self.padding is None else D + self.padding
+        U, D = self.inertia(P)
         G = spd_solve(D, U.mT, scalar=self.scalar).mT
         # The gain is U / D, so that in a traced program the entries of P+ along the hinge cancel.
         drop = G * U.mT if D.shape[-1] == 1 else G @ U.mT
         return D, G, self._written(P - drop, G)
+
+    def inertia(self, P: Tensor) -> tuple[Tensor, Tensor]:
+        """P H* of every node, and D of its hinge, `[*, n, d, d]`."""
+        U = P @ self.joint_map.mT
+        D = mirror(project(self.joint_map, U), scalar=self.scalar)
+        D = total(self.share, D if self.offset is None else D + self.offset)
+        return U, D if self.padding is None else D + self.padding
 
     def coupling(self, K: Tensor, D: Tensor) -> Tensor:
         """For each node the blocks of A (G D G*) A* with the others of its hinge; zero where alone.

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.coordinates import (
+    all_q,
+    all_rates,
+    among_all_q,
+    own_q,
+    own_rates,
+    uncoupled,
+)
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 
@@ -40,6 +48,13 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
         True
     """
     check_state(mech, q=q, step=step)
+    return moved(mech, q, step)
+
+
+def moved(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
+    """`integrate` of what is known to fit."""
+    if mech.coupling is not None:
+        return own_q(mech, moved(uncoupled(mech), all_q(mech, q), all_rates(mech, step)))
     parts = [
         group.kind.integrate(group.coordinates(q), group.rates(step))
         for group in mech.joints.groups
@@ -64,6 +79,13 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, start=start, end=end)
+    return apart(mech, start, end)
+
+
+def apart(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
+    """`difference` of what is known to fit."""
+    if mech.coupling is not None:
+        return own_rates(mech, apart(uncoupled(mech), all_q(mech, start), all_q(mech, end)))
     parts = [
         group.kind.difference(group.coordinates(start), group.coordinates(end))
         for group in mech.joints.groups
@@ -73,6 +95,9 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
 
 def bracket(mech: Mechanism, u: Tensor, v: Tensor) -> Tensor:
     """Lie bracket of two tangent vectors, joint by joint, `[*batch, num_dof]`; zero on vectors."""
+    if mech.coupling is not None:
+        u, v = (all_rates(mech, x) for x in (u, v))
+        return own_rates(mech, bracket(uncoupled(mech), u, v))
     parts = [group.kind.bracket(group.rates(u), group.rates(v)) for group in mech.joints.groups]
     return mech.joints.vector(parts, mech.joints.dof_place)
 
@@ -89,10 +114,14 @@ def advance(
         qdd: acceleration over the step, `[*batch, num_dof]`.
         dt: time step [s], a number or a tensor that broadcasts with qd.
     """
+    if mech.coupling is not None:
+        qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
+        q, qd = advance(uncoupled(mech), all_q(mech, q), qd, qdd, dt)
+        return own_q(mech, q), own_rates(mech, qd)
     if all(group.kind.plain_advance for group in mech.joints.groups):
         qd = qd + dt * qdd
         plain = all(group.kind.vector for group in mech.joints.groups)
-        return q + dt * qd if plain else integrate(mech, q, dt * qd), qd
+        return q + dt * qd if plain else moved(mech, q, dt * qd), qd
     dt = dt[..., None] if isinstance(dt, Tensor) else dt
     parts = [
         group.kind.advance(group.coordinates(q), group.rates(qd), group.rates(qdd), dt)
@@ -104,16 +133,18 @@ def advance(
 
 
 def turning_accel(mech: Mechanism, qd: Tensor) -> Tensor | None:
-    """What the turning of the axes of rates adds to qdd, `[*batch, num_dof]`; None for nothing."""
+    """What turning axes of rates add to qdd of all joints, `[*batch, num_tree_dof]`; None for nothing."""
     if not any(group.kind.turning_axes for group in mech.joints.groups):
         return None
+    qd = all_rates(mech, qd)
     parts = [group.kind.turning(group.rates(qd)) for group in mech.joints.groups]
     return mech.joints.vector(parts, mech.joints.dof_place)
 
 
 def neutral_configuration(mech: Mechanism) -> Tensor:
-    """Every child frame on its joint frame, `[num_q]`."""
-    values = [x for kind in mech.joints.kinds for x in kind.neutral()]
+    """The child frame of every independent joint on its joint frame, `[num_q]`."""
+    kinds = mech.joints.kinds
+    values = [x for k in mech.independent_joints for x in kinds[k].neutral()]
     return torch.tensor(values, dtype=mech.dtype, device=mech.device)
 
 
@@ -121,9 +152,9 @@ def random_configuration(
     mech: Mechanism, batch: tuple[int, ...], generator: torch.Generator | None
 ) -> Tensor:
     """Configurations for `Mechanism.random_state`, `[*batch, num_q]`."""
-    parts = []
+    parts, (low, high) = [], (among_all_q(mech, x) for x in (mech.lower, mech.upper))
     for group in mech.joints.groups:
-        lower, upper = group.coordinates(mech.lower), group.coordinates(mech.upper)
+        lower, upper = group.coordinates(low), group.coordinates(high)
         size = (*batch, group.bodies.shape[0])
         parts.append(group.kind.random(lower, upper, size, generator))
-    return mech.joints.vector(parts, mech.joints.q_place)
+    return own_q(mech, mech.joints.vector(parts, mech.joints.q_place))

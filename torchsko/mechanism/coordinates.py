@@ -1,0 +1,124 @@
+"""From the coordinates of a robot to those of its tree, and forces back; see `coupling`."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+
+@verb
+def expand(mech: Mechanism, q: Tensor) -> Tensor:
+    """The configuration of all joints, dependent ones included: q_tree = X q + c.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_tree_q]`, in the order of ``mech.tree_joint_names``; q itself where no joint follows
+        another. Velocities and accelerations: `torchsko.expand_velocity`.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> builder = ts.MechanismBuilder("gripper")
+        >>> for side, y in (("left", 1.0), ("right", -1.0)):
+        ...     _ = builder.link(side, mass=0.1)
+        ...     _ = builder.joint(f"{side}_joint", "prismatic", child=side, axis=(0.0, y, 0.0))
+        >>> gripper = builder.couple("right_joint", {"left_joint": 1.0}, offset=0.01).build()
+        >>> gripper.joint_names
+        ('left_joint',)
+        >>> ts.expand(gripper, torch.tensor([0.02]).double())
+        tensor([0.0200, 0.0300], dtype=torch.float64)
+    """
+    check_state(mech, q=q)
+    return all_q(mech, q)
+
+
+@verb
+def expand_velocity(mech: Mechanism, qd: Tensor) -> Tensor:
+    """Rates of all joints, dependent ones included: X qd; of accelerations likewise.
+
+    Args:
+        mech: the mechanism.
+        qd: velocity or acceleration, `[*batch, num_dof]`.
+
+    Returns:
+        `[*batch, num_tree_dof]`; qd itself where no joint follows another.
+
+    Raises:
+        ShapeError: when qd does not fit the mechanism.
+    """
+    check_state(mech, qd=qd)
+    return all_rates(mech, qd)
+
+
+def all_q(mech: Mechanism, q: Tensor) -> Tensor:
+    """`expand` of a configuration that is known to fit."""
+    if mech.coupling is None:
+        return q
+    return mech.coupling.all_q(q, mech.coupling_ratio, mech.coupling_offset)
+
+
+def all_rates(mech: Mechanism, qd: Tensor) -> Tensor:
+    """`expand_velocity` of rates that are known to fit."""
+    return qd if mech.coupling is None else mech.coupling.all_rates(qd, mech.coupling_ratio)
+
+
+def own_forces(mech: Mechanism, tau: Tensor) -> Tensor:
+    """X* tau: the forces on the robot's own dofs that forces on all joints of its tree amount to.
+
+    Args:
+        mech: the mechanism.
+        tau: `[*batch, num_tree_dof]` [N m or N].
+
+    Returns:
+        `[*batch, num_dof]`.
+    """
+    if mech.coupling is None:
+        return tau
+    return mech.coupling.own_forces(tau, mech.coupling_ratio)
+
+
+def own_q(mech: Mechanism, q: Tensor) -> Tensor:
+    """The robot's own coordinates among those of its tree, `[*batch, num_q]`."""
+    return q if mech.coupling is None else q.index_select(-1, mech.coupling.own_q)
+
+
+def own_rates(mech: Mechanism, qd: Tensor) -> Tensor:
+    """The robot's own rates among those of its tree, `[*batch, num_dof]`."""
+    return qd if mech.coupling is None else qd.index_select(-1, mech.coupling.own_dofs)
+
+
+def among_all_dofs(mech: Mechanism, x: Tensor) -> Tensor:
+    """Numbers `[*batch, num_dof]` at their places among all dofs of the tree, zero at dependent ones."""
+    return x if mech.coupling is None else _among(x, mech.num_dependent, mech.coupling.dof_place)
+
+
+def among_all_q(mech: Mechanism, x: Tensor) -> Tensor:
+    """Numbers `[*batch, num_q]` at their places among all coordinates, zero at dependent ones."""
+    return x if mech.coupling is None else _among(x, mech.num_dependent, mech.coupling.q_place)
+
+
+def _among(x: Tensor, others: int, place: Tensor) -> Tensor:
+    return torch.nn.functional.pad(x, (0, others)).index_select(-1, place)
+
+
+def uncoupled(mech: Mechanism) -> Mechanism:
+    """The tree of a mechanism, all joints independent; its limits are left as they are."""
+    if mech.coupling is None:
+        return mech
+    kept = {field.name: getattr(mech, field.name) for field in fields(mech)}
+    nothing = {name: getattr(mech, name)[..., :0] for name in ("coupling_ratio", "coupling_offset")}
+    return type(mech)(**kept | nothing | {"coupling": None})

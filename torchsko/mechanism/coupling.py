@@ -1,0 +1,227 @@
+r"""Linear couplings of joints: the coordinates of a robot, and those of its tree.
+
+A robot's own coordinates q are those of its independent joints. The joints of its tree follow from them,
+
+.. math::
+    q_{tree} = X q + c, \qquad \dot q_{tree} = X \dot q, \qquad \tau = X^* \tau_{tree},
+
+with rows of X that are unit vectors at independent joints and the coefficients of a coupling at dependent
+ones (mimic joints, gears, differentials, rotors). So a mechanism with couplings is its tree, and X and c.
+X is sparse and is not formed: `Coupling` lists what differs from unit rows.
+
+Reference: A. Jain, *Multibody graph transformations and analysis, Part II: Closed-chain constraint
+embedding*, Nonlinear Dynamics 67(4), 2012 (with a constant X).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from torchsko.algebra.topology.embedding_plan import EmbeddingPlan, embedding_plan
+from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.subgraph import aggregation_subgraph
+from torchsko.shapes import broadcast_shapes
+
+Row = Mapping[int, float]
+"""What a dependent joint follows: coefficients by the number of an independent joint."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """Which joints follow from which others; the numbers are the mechanism's parameters.
+
+    Attributes:
+        independent: numbers of the independent joints, in file order.
+        dependent: numbers of the dependent ones, in file order; each has one dof.
+        most: the largest number of joints that one follows.
+        own_q: for each coordinate of the robot its place among those of the tree, int64.
+        own_dofs: likewise for dofs.
+        q_place: for each coordinate of the tree its place among the robot's and then the dependent ones.
+        dof_place: likewise for dofs.
+        q_sources: for each term of a coupling, `most` of them for each dependent joint, the coordinate of
+            the robot that it takes, int64 `[num_dependent * most]`.
+        dof_sources: likewise for dofs.
+        dof_ends: for each term the dof of the tree that it gives.
+        coefficients: for each term its place among the coefficients; one past the end for a free one.
+        returns: for each dof of the robot the terms that take it, int64 `[num_dof * most_returns]`; one
+            past the end for free places.
+        plan: the embedding: which bodies make one node.
+        blocks: of each node its X, as places among 0, 1 and the coefficients, int64 `[members' dofs, dofs]`.
+    """
+
+    independent: tuple[int, ...]
+    dependent: tuple[int, ...]
+    most: int
+    own_q: Tensor
+    own_dofs: Tensor
+    q_place: Tensor
+    dof_place: Tensor
+    q_sources: Tensor
+    dof_sources: Tensor
+    dof_ends: Tensor
+    coefficients: Tensor
+    returns: Tensor
+    plan: EmbeddingPlan
+    blocks: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(layout: Layout, coordinates: Packing, rows: Mapping[int, Row]) -> Coupling:
+        """The coupling of joints that follow others.
+
+        Args:
+            layout: of the tree, each of whose nodes is one body with its joint.
+            coordinates: packing of the tree's configurations.
+            rows: what each dependent joint follows. Coefficients are numbered row by row.
+        """
+        dependent = tuple(sorted(rows))
+        independent = tuple(k for k in range(layout.tree.num_nodes) if k not in rows)
+        number = {pair: i for i, pair in enumerate((k, j) for k in dependent for j in rows[k])}
+        most = max(1, *(len(rows[k]) for k in dependent))
+        own_q, own_dofs = (_own(packing, independent) for packing in (coordinates, layout.dofs))
+        terms = [
+            (k, j) for k in dependent for j in [*rows[k], *[None] * (most - len(rows[k]))]
+        ]  # None: a free place
+
+        def sources(packing: Packing, own: Sequence[int]) -> Tensor:
+            place = {i: p for p, i in enumerate(own)}
+            return _index([0 if j is None else place[packing.places[j][0]] for _, j in terms])
+
+        taking: list[list[int]] = [[] for _ in own_dofs]
+        rank = {i: p for p, i in enumerate(own_dofs)}
+        for slot, (_, j) in enumerate(terms):
+            if j is not None:
+                taking[rank[layout.dofs.places[j][0]]].append(slot)
+        back = max(1, *map(len, taking))
+        groups = _groups(layout, rows)
+        taken = [[i for k in S if k not in rows for i in layout.dofs.places[k]] for S in groups]
+        return Coupling(
+            independent=independent,
+            dependent=dependent,
+            most=most,
+            own_q=_index(own_q),
+            own_dofs=_index(own_dofs),
+            q_place=_back(coordinates, own_q, dependent),
+            dof_place=_back(layout.dofs, own_dofs, dependent),
+            q_sources=sources(coordinates, own_q),
+            dof_sources=sources(layout.dofs, own_dofs),
+            dof_ends=_index([layout.dofs.places[k][0] for k, _ in terms]),
+            coefficients=_index([len(number) if j is None else number[k, j] for k, j in terms]),
+            returns=_index(
+                [s for row in taking for s in [*row, *[len(terms)] * (back - len(row))]]
+            ),
+            plan=embedding_plan(layout, groups, list(map(len, taken)), taken),
+            blocks=tuple(
+                _block(layout, S, row, rows, number) for S, row in zip(groups, taken, strict=True)
+            ),
+        )
+
+    @property
+    def num_q(self) -> int:
+        """Length of the robot's configurations."""
+        return self.own_q.shape[0]
+
+    @property
+    def num_dof(self) -> int:
+        """Length of its velocities."""
+        return self.own_dofs.shape[0]
+
+    def to(self, device: torch.device | str) -> Coupling:
+        """The same with its index tensors on a device."""
+        names = [f.name for f in fields(self) if isinstance(getattr(self, f.name), Tensor)]
+        moved = {name: getattr(self, name).to(device) for name in names}
+        blocks = tuple(block.to(device) for block in self.blocks)
+        return replace(self, plan=self.plan.to(device), blocks=blocks, **moved)
+
+    def all_q(self, q: Tensor, coefficients: Tensor, offsets: Tensor) -> Tensor:
+        """X q + c, `[*batch, num_tree_q]`."""
+        return self._joined(q, self._sums(q, self.q_sources, coefficients) + offsets, self.q_place)
+
+    def all_rates(self, qd: Tensor, coefficients: Tensor) -> Tensor:
+        """X qd, `[*batch, num_tree_dof]`."""
+        return self._joined(qd, self._sums(qd, self.dof_sources, coefficients), self.dof_place)
+
+    def own_forces(self, tau: Tensor, coefficients: Tensor) -> Tensor:
+        """X* tau of forces `[*batch, num_tree_dof]` on all joints of the tree, `[*batch, num_dof]`."""
+        back = pad(tau.index_select(-1, self.dof_ends) * self._values(coefficients), (0, 1))
+        returned = back.index_select(-1, self.returns).unflatten(-1, (self.num_dof, -1)).sum(-1)
+        return tau.index_select(-1, self.own_dofs) + returned
+
+    def matrices(self, coefficients: Tensor) -> tuple[Tensor, ...]:
+        """X of each node of the plan, `[*batch, members' dofs, dofs]`."""
+        constants = torch.tensor([0.0, 1.0], dtype=coefficients.dtype, device=coefficients.device)
+        constants = constants.expand(*coefficients.shape[:-1], 2)
+        every = torch.cat([constants, coefficients], -1)
+        return tuple(
+            every.index_select(-1, block.flatten()).unflatten(-1, block.shape)
+            for block in self.blocks
+        )
+
+    def _values(self, coefficients: Tensor) -> Tensor:
+        return pad(coefficients, (0, 1)).index_select(-1, self.coefficients)
+
+    def _sums(self, x: Tensor, sources: Tensor, coefficients: Tensor) -> Tensor:
+        """What dependent joints follow, `[*batch, num_dependent]`."""
+        terms = self._values(coefficients) * x.index_select(-1, sources)
+        return terms if self.most == 1 else terms.unflatten(-1, (-1, self.most)).sum(-1)
+
+    @staticmethod
+    def _joined(own: Tensor, dependent: Tensor, place: Tensor) -> Tensor:
+        batch = broadcast_shapes(own.shape[:-1], dependent.shape[:-1])
+        parts = [x.expand(*batch, x.shape[-1]) for x in (own, dependent)]
+        return torch.cat(parts, -1).index_select(-1, place)
+
+
+def _index(x: Sequence[int]) -> Tensor:
+    return torch.tensor(x, dtype=torch.int64)
+
+
+def _own(packing: Packing, independent: Sequence[int]) -> list[int]:
+    return [i for k in independent for i in packing.places[k]]
+
+
+def _back(packing: Packing, own: Sequence[int], dependent: Sequence[int]) -> Tensor:
+    """For each scalar of the tree its place among own ones and then dependent ones."""
+    return torch.argsort(_index([*own, *(packing.places[k][0] for k in dependent)]))
+
+
+def _groups(layout: Layout, rows: Mapping[int, Row]) -> list[tuple[int, ...]]:
+    """The bodies of each node: those of coupled joints, and what lies between; what overlaps is one."""
+    sets = [{k, *row} for k, row in rows.items()]
+    while True:
+        apart: list[set[int]] = []
+        for S in sets:
+            wide = set(aggregation_subgraph(layout.tree, S))
+            for other in [other for other in apart if wide & other]:
+                apart.remove(other)
+                wide |= other
+            apart.append(wide)
+        if sorted(map(sorted, apart)) == sorted(map(sorted, sets)):
+            return [tuple(sorted(S)) for S in sorted(apart, key=min)]
+        sets = apart
+
+
+def _block(
+    layout: Layout,
+    members: Sequence[int],
+    taken: Sequence[int],
+    rows: Mapping[int, Row],
+    number: Mapping[tuple[int, int], int],
+) -> Tensor:
+    """X of one node: the places of its entries among 0, 1 and the coefficients."""
+    column = {i: c for c, i in enumerate(taken)}
+    block = []
+    for k in members:
+        for i in layout.dofs.places[k]:
+            row = [0] * len(taken)
+            if k in rows:
+                for j in rows[k]:
+                    row[column[layout.dofs.places[j][0]]] = 2 + number[k, j]
+            else:
+                row[column[i]] = 1
+            block.append(row)
+    return _index(block).reshape(len(block), len(taken))

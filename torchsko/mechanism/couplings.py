@@ -1,0 +1,260 @@
+"""Couplings and rotors of a description, resolved: which joints follow which independent ones, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.description import (
+    FIXED,
+    CouplingDescription,
+    JointDescription,
+    LinkDescription,
+    RobotDescription,
+    RotorDescription,
+    Unused,
+)
+from torchsko.mechanism.joints.kind import JointType
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A dependent joint: q = sum of coefficient * q_j + offset over independent joints j.
+
+    Attributes:
+        coefficients: by the number of the independent joint.
+        offset: [rad or m].
+    """
+
+    coefficients: Mapping[int, float]
+    offset: float
+
+
+def with_rotors(robot: RobotDescription) -> RobotDescription:
+    """The description with each rotor as a link of its own, on a joint coupled to the one it drives.
+
+    A rotor is its inertia about its axis alone: its mass, and that inertia while it does not spin, belong
+    to the link that carries it, as robot files have it. So they are taken from that link here, and what is
+    left is the rotor as a body, gyroscopic forces included.
+
+    Raises:
+        MechanismError: on an unknown or fixed joint, a ratio or inertia that is none, or a name taken.
+    """
+    if not robot.rotors:
+        return robot
+    joints, links = list(robot.joints), {link.name: link for link in robot.links}
+    couplings = list(robot.couplings)
+    by_name = {joint.name: joint for joint in robot.joints}
+    for rotor in robot.rotors:
+        driven = _driven(rotor, by_name, links)
+        axis = np.array(driven.axis, dtype=np.float64) / np.linalg.norm(driven.axis)
+        spin = rotor.inertia * np.outer(axis, axis)
+        if driven.parent in links:
+            links[driven.parent] = _lightened(links[driven.parent], driven, spin)
+        links[rotor.name] = LinkDescription(rotor.name, inertia=_rows(spin))
+        place = joints.index(driven) + 1
+        joints.insert(
+            place,
+            JointDescription(
+                rotor.name,
+                "revolute",
+                driven.parent,
+                rotor.name,
+                driven.rotation,
+                driven.position,
+                driven.axis,
+                effort=0.0,
+            ),
+        )
+        couplings.append(CouplingDescription(rotor.name, {driven.name: rotor.ratio}))
+    return replace(
+        robot,
+        links=tuple(links.values()),
+        joints=tuple(joints),
+        couplings=tuple(couplings),
+        rotors=(),
+    )
+
+
+def _driven(
+    rotor: RotorDescription,
+    joints: Mapping[str, JointDescription],
+    links: Mapping[str, LinkDescription],
+) -> JointDescription:
+    if rotor.joint not in joints:
+        raise MechanismError(unknown_name("joint that a rotor drives", rotor.joint, tuple(joints)))
+    if not (math.isfinite(rotor.ratio) and 0 < rotor.inertia < math.inf):
+        raise MechanismError(
+            f"the rotor of joint {rotor.joint!r} has ratio {rotor.ratio} and inertia {rotor.inertia}.\n"
+            "The ratio is a finite number, turns of the rotor per turn of the joint; the inertia, about "
+            "the rotor's axis, is positive.\n"
+            "Pass ratio=100.0, inertia=1e-4, say."
+        )
+    if rotor.name in links or rotor.name in joints:
+        raise MechanismError(
+            f"the rotor of joint {rotor.joint!r} would be named {rotor.name!r}, and a link or joint is.\n"
+            "A rotor is a body of its own, named after its joint.\n"
+            "A joint has one rotor; rename what has its name."
+        )
+    return joints[rotor.joint]
+
+
+def _lightened(
+    link: LinkDescription, driven: JointDescription, spin: np.ndarray
+) -> LinkDescription:
+    """The link without the inertia of the rotor about its axis."""
+    turn, mount = np.array(link.inertia_rotation), np.array(driven.rotation)
+    left = turn @ np.array(link.inertia) @ turn.T - mount @ spin @ mount.T
+    return replace(link, inertia=_rows(left), inertia_rotation=_rows(np.eye(3)))
+
+
+def _rows(matrix: np.ndarray) -> tuple:
+    return tuple(tuple(float(x) for x in row) for row in matrix)
+
+
+def followers(
+    robot: RobotDescription, hinges: Sequence[JointDescription], kinds: Sequence[JointType]
+) -> dict[int, Follower]:
+    """The dependent joints by number, couplings of couplings resolved.
+
+    Raises:
+        MechanismError: when a coupling names an unknown or fixed joint, or one of several dofs, when a joint
+            follows itself, in a circle, or by two couplings; names them.
+    """
+    number = {joint.name: k for k, joint in enumerate(hinges)}
+    given: dict[str, CouplingDescription] = {}
+    for coupling in robot.couplings:
+        for name in (coupling.joint, *coupling.coefficients):
+            _refuse_unfit(robot, name, coupling, number, kinds)
+        if coupling.joint in given:
+            raise MechanismError(
+                f"joint {coupling.joint!r} follows others by two couplings.\n"
+                "One says where it is.\nLeave one of them out, or make another joint the dependent one."
+            )
+        numbers = (coupling.offset, *coupling.coefficients.values())
+        if not all(map(math.isfinite, numbers)):
+            raise MechanismError(
+                f"the coupling of joint {coupling.joint!r} has the numbers {numbers}.\n"
+                "Every number of a robot is finite.\nCorrect its coefficients or offset."
+            )
+        given[coupling.joint] = coupling
+    solved: dict[str, tuple[dict[str, float], float]] = {}
+    for name in given:
+        _solve(name, given, solved)
+    return {
+        number[name]: Follower({number[j]: c for j, c in row.items()}, offset)
+        for name, (row, offset) in solved.items()
+    }
+
+
+def _refuse_unfit(
+    robot: RobotDescription,
+    name: str,
+    coupling: CouplingDescription,
+    number: Mapping[str, int],
+    kinds: Sequence[JointType],
+) -> None:
+    if name in number and kinds[number[name]].num_dof == kinds[number[name]].num_q == 1:
+        return
+    if name in number:
+        k = kinds[number[name]]
+        why = f"is {k.name}, with {k.num_dof} dofs and {k.num_q} coordinates"
+    elif any(joint.name == name and joint.kind == FIXED for joint in robot.joints):
+        why = "is fixed"
+    else:
+        raise MechanismError(unknown_name("moving joint", name, tuple(number)))
+    raise MechanismError(
+        f"the coupling of joint {coupling.joint!r} names joint {name!r}, which {why}.\n"
+        "Couplings join joints that move and have one coordinate: revolute, prismatic, helical, or a "
+        "compound of one motion.\n"
+        "Correct the name, leave the coupling out, or load the file with mimic='independent'."
+    )
+
+
+def _solve(
+    name: str,
+    given: Mapping[str, CouplingDescription],
+    solved: dict[str, tuple[dict[str, float], float]],
+) -> None:
+    """Put what a joint follows into `solved`, in terms of joints that follow none."""
+    pending = [name]
+    while pending:
+        top = pending[-1]
+        below = [j for j in given[top].coefficients if j in given and j not in solved]
+        if circle := [j for j in below if j in pending]:
+            cycle = pending[pending.index(circle[0]) :]
+            raise MechanismError(
+                f"joints {' follows '.join(map(repr, [*cycle, cycle[0]]))}.\n"
+                "What follows is given by what does not, in the end.\n"
+                "Make one of them independent."
+            )
+        if below:
+            pending += below[:1]
+            continue
+        row: dict[str, float] = {}
+        offset = given[top].offset
+        for j, c in given[top].coefficients.items():
+            terms, shift = solved.get(j, ({j: 1.0}, 0.0))
+            offset += c * shift
+            for i, x in terms.items():
+                row[i] = row.get(i, 0.0) + c * x
+        solved[top] = row, offset
+        pending.pop()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the independent joints, with what the dependent ones allow; by joint number."""
+
+    lower: dict[int, float]
+    upper: dict[int, float]
+    velocity: dict[int, float]
+    effort: dict[int, float]
+    unused: tuple[Unused, ...]
+
+
+def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]) -> Limits:
+    """Limits of the joints, those of followers handed to what they follow.
+
+    A follower's position and velocity limits bound the one joint that it follows; its effort e adds
+    |coefficient| e to what acts on each joint that it follows, as tau = X* tau_tree says. Where it follows
+    several, its limits of position and velocity bound none of them alone, and are reported.
+
+    Raises:
+        MechanismError: when no position of a joint is within the limits of those that follow it.
+    """
+    names = ("lower", "upper", "velocity", "effort")
+    found = {n: {k: getattr(j, n) for k, j in enumerate(hinges)} for n in names}
+    unused = []
+    for k, follower in following.items():
+        joint = hinges[k]
+        terms = {j: c for j, c in follower.coefficients.items() if c}
+        for j, c in terms.items():
+            found["effort"][j] += abs(c) * joint.effort
+        bounded = any(map(math.isfinite, (joint.lower, joint.upper, joint.velocity)))
+        if len(terms) > 1 and bounded:
+            unused.append(
+                Unused(
+                    f"limits of position and velocity of joint {joint.name!r}",
+                    "it follows several joints, and bounds none of them alone",
+                )
+            )
+        if len(terms) != 1:
+            continue
+        ((j, c),) = terms.items()
+        ends = sorted((x - follower.offset) / c for x in (joint.lower, joint.upper))
+        found["lower"][j] = max(found["lower"][j], ends[0])
+        found["upper"][j] = min(found["upper"][j], ends[1])
+        found["velocity"][j] = min(found["velocity"][j], joint.velocity / abs(c))
+        if found["lower"][j] > found["upper"][j]:
+            raise MechanismError(
+                f"joint {hinges[j].name!r} has no position left: joint {joint.name!r}, which follows it, "
+                f"allows [{ends[0]:.6g}, {ends[1]:.6g}] only.\n"
+                "The limits of a joint and of those that follow it hold together.\n"
+                "Correct the limits, the coefficient or the offset."
+            )
+    return Limits(**found, unused=tuple(unused))
