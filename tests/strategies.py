@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -279,8 +279,12 @@ def random_mechanism(
     seed: int = 0,
     armature: bool = False,
     passive: bool = True,
+    couplings: Mapping[int, Mapping[int, float]] | None = None,
 ) -> ts.Mechanism:
-    """A mechanism of these joints on this tree (parents before children) with random parameters."""
+    """A mechanism of these joints on this tree (parents before children) with random parameters.
+
+    Joints in `couplings` follow others, with these coefficients and random offsets.
+    """
     g = torch.Generator().manual_seed(seed)
 
     def vector(scale: float) -> list[float]:
@@ -311,12 +315,41 @@ def random_mechanism(
             f"joint{k}", kind, child=f"body{k}", parent=None if p < 0 else f"body{p}",
             rotation=turn(), position=vector(0.5), axis=axis, **data,
         )  # fmt: skip
+    for k, row in (couplings or {}).items():
+        terms = {f"joint{j}": c for j, c in row.items()}
+        builder.couple(f"joint{k}", terms, vector(0.3)[0])
     return builder.build()
 
 
 KINDS = ("revolute", "prismatic", "spherical", "free")
 MORE_KINDS = ("helical", "cylindrical", "universal", "planar", "translation", "compound")
 ALL_KINDS = (*KINDS, *MORE_KINDS)
+
+
+ONE_DOF = ("revolute", "prismatic", "helical")
+"""Kinds of joints that couplings join."""
+
+
+@st.composite
+def coupled_mechanisms(
+    draw: st.DrawFn, max_bodies: int = 6, armature: bool | None = None
+) -> ts.Mechanism:
+    """Random trees of random joints, one to three of which follow one or two others."""
+    n = draw(st.integers(2, max_bodies))
+    parents = [-1] + [draw(st.integers(-1, k - 1)) for k in range(1, n)]
+    chosen = [draw(st.sampled_from((*ONE_DOF, *ALL_KINDS))) for _ in range(n)]
+    first, second = draw(st.permutations(range(n)))[:2]
+    chosen[first], chosen[second] = "revolute", draw(st.sampled_from(ONE_DOF))
+    able = draw(st.permutations([k for k, kind in enumerate(chosen) if kind in ONE_DOF]))
+    dependent = able[: draw(st.integers(1, min(3, len(able) - 1)))]
+    numbers = st.floats(-2.0, 2.0).filter(lambda x: abs(x) > 0.1)
+    couplings = {}
+    for i, k in enumerate(dependent):  # what follows may follow another
+        others = draw(st.permutations(able[i + 1 :]))[: draw(st.integers(1, 2))]
+        couplings[k] = {j: draw(numbers) for j in others}
+    with_armature = draw(st.booleans()) if armature is None else armature
+    seed = draw(st.integers(0, 2**31))
+    return random_mechanism(chosen, parents, seed, with_armature, couplings=couplings)
 
 
 @st.composite

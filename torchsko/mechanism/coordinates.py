@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -119,6 +119,6 @@ def uncoupled(mech: Mechanism) -> Mechanism:
     """The tree of a mechanism, all joints independent; its limits are left as they are."""
     if mech.coupling is None:
         return mech
-    kept = {field.name: getattr(mech, field.name) for field in fields(mech)}
+    kept: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     nothing = {name: getattr(mech, name)[..., :0] for name in ("coupling_ratio", "coupling_offset")}
     return type(mech)(**kept | nothing | {"coupling": None})
