@@ -31,13 +31,14 @@ DT = 2e-3
 """Time step [s]."""
 
 
-def robot_file(name: str) -> Path:
+def example(file: str) -> Path:
+    """A file of example-robot-data."""
     try:
         import pinocchio
     except ImportError:
         raise SystemExit('not installed: pip install "torchsko[bench]"') from None
     folder = Path(pinocchio.__file__).parents[4] / "share" / "example-robot-data" / "robots"
-    return folder / ROBOTS[name][0]
+    return folder / file
 
 
 def without_losses(file: Path) -> ts.Mechanism:
@@ -118,7 +119,7 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.robots:
         _, full, start = ROBOTS[name]
-        file, seconds = robot_file(name), args.scale * full
+        file, seconds = example(ROBOTS[name][0]), args.scale * full
         mech = without_losses(file)
         fast = ts.fuse(mech)
         kinetic, exact = motion(fast, start, "rk4", seconds, DT / 4)

@@ -13,6 +13,7 @@ from torchsko.errors import RobotFileError
 from torchsko.io._numbers import rotation_from_rpy
 from torchsko.io._xml import MAX_DEPTH
 from torchsko.io.urdf import read_urdf
+from torchsko.mechanism.description import CouplingDescription
 
 PANDA = Path(__file__).parents[2] / "torchsko" / "robots" / "panda.urdf"
 
@@ -191,6 +192,18 @@ def test_a_namespace_declaration_is_not_worth_reporting():
     assert report(robot().replace("<robot", '<robot xmlns:xacro="http://ros.org"')) == []
 
 
+def test_a_mimic_joint_is_read_as_a_joint_that_follows():
+    read = read_urdf(robot(joint('<mimic joint="k" multiplier="2" offset="-0.5" gain="1"/>')))
+    assert read.joints == read_urdf(robot(joint())).joints
+    assert read.couplings == (CouplingDescription("j", {"k": 2.0}, -0.5),)
+    assert [str(line) for line in read.unused if "mimic" in str(line)] == report(
+        robot(joint('<mimic joint="k" multiplier="2" offset="-0.5" gain="1"/>'))
+    )
+    assert read_urdf(robot(joint('<mimic joint="k"/>'))).couplings == (
+        CouplingDescription("j", {"k": 1.0}, 0.0),
+    )
+
+
 def test_an_independent_mimic_joint_is_an_ordinary_joint_and_reported():
     text = robot(joint('<mimic joint="k" multiplier="2"/>'))
     assert read_urdf(text, mimic="independent").joints == read_urdf(robot(joint())).joints
@@ -258,7 +271,8 @@ FULL = {"ixx": "1", "ixy": "0", "ixz": "0", "iyy": "2", "iyz": "0", "izz": "2.5"
         (robot(joint('<limit velocity="inf"/>')), "not finite"),
         (robot(joint('<dynamics damping="-1"/>')), "'damping' of <dynamics> (line 1) is -1"),
         (robot(joint('<dynamics friction="-1"/>')), "'friction'"),
-        (robot(joint('<mimic joint="k"/>')), "joint 'j' (line 1) mimics joint 'k'"),
+        (robot(joint("<mimic/>")), "joint 'j' <mimic>"),
+        (robot(joint('<mimic joint="k" offset="x"/>')), "'offset'"),
         (
             robot(link=LINK.replace('<mass value="2"/>', "")),
             "link 'b': <inertial> (line 1) has no <mas",

@@ -80,13 +80,16 @@ class Robot:
     dofs: np.ndarray
 
     @staticmethod
-    def load(file: Path, floating_base: bool, losses: bool = False) -> Robot:
-        mech = ts.load(file, floating_base=floating_base, mimic="independent")
+    def load(file: Path, floating_base: bool, losses: bool = False, coupled: bool = False) -> Robot:
+        """From a file; joints that mimic others follow them in both libraries, or in neither."""
+        mech = ts.load(
+            file, floating_base=floating_base, mimic="couple" if coupled else "independent"
+        )
         if not losses:
             none = torch.zeros_like(mech.damping)
             mech = mech.replace(damping=none, friction=none)
         base = (pin.JointModelFreeFlyer(),) if floating_base else ()
-        model = pin.buildModelFromUrdf(str(file), *base)
+        model = pin.buildModelFromUrdf(str(file), *base, mimic=coupled)
         return Robot(mech, model, _dof_places(mech, model))
 
     def states(self, batch: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -155,7 +158,8 @@ def state_errors(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 
 def _joints(model: pin.Model) -> list[tuple[str, pin.JointModel]]:
-    return list(zip(model.names, model.joints, strict=True))[1:]
+    """Joints with coordinates of their own: no mimic joints."""
+    return [pair for pair in zip(model.names, model.joints, strict=True) if pair[1].nv][1:]
 
 
 def _dof_places(mech: ts.Mechanism, model: pin.Model) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -166,7 +167,12 @@ def _refuse_unfit(
     elif any(joint.name == name and joint.kind == FIXED for joint in robot.joints):
         why = "is fixed"
     else:
-        raise MechanismError(unknown_name("moving joint", name, tuple(number)))
+        near = ", ".join(map(repr, difflib.get_close_matches(name, number) or list(number)[:8]))
+        raise MechanismError(
+            f"the coupling of joint {coupling.joint!r} names the joint {name!r}, which is not there.\n"
+            f"There are {len(number)} moving joints, among them: {near}.\n"
+            "Correct the name, leave the coupling out, or load the file with mimic='independent'."
+        )
     raise MechanismError(
         f"the coupling of joint {coupling.joint!r} names joint {name!r}, which {why}.\n"
         "Couplings join joints that move and have one coordinate: revolute, prismatic, helical, or a "
