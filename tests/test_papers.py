@@ -86,7 +86,7 @@ def test_a_test_that_does_not_run_what_it_says_fails(tmp_path):
     )
     done = run_pytest("-p", "tests.papers", str(tmp_path))
     assert done.returncode == 1
-    assert "shows algebra.tree.Tree.from_edges, and does not call it" in done.stdout
+    assert "shows algebra.topology.tree.Tree.from_edges, and does not call it" in done.stdout
     assert "1 failed, 1 passed" in run_pytest("-p", "tests.papers", "-v", str(tmp_path)).stdout
 
 
@@ -99,7 +99,7 @@ def test_calls_are_seen_of_functions_methods_properties_and_classes():
         ts.Tree.from_parents([-1])
         tree.path(0, 1)
         assert tree.nilpotency == 2
-    assert unseen == {"algebra.tree.Tree.from_edges"} and sys.getprofile() is before
+    assert unseen == {"algebra.topology.tree.Tree.from_edges"} and sys.getprofile() is before
     with executed((ts.Tree,)) as unseen:
         tree.index("0")
     assert not unseen and sys.getprofile() is before
