@@ -71,6 +71,27 @@ def test_its_jacobian_is_the_derivative_of_its_pose(mech, state):
     assert_close((pose.rotation @ v)[..., 0], speed)
 
 
+def test_it_is_prescribed_felt_at_frames_and_regressed(mech, state):
+    q, qd, qdd = state
+    M, bias = ts.mass_matrix(mech, q), ts.bias_force(mech, q, qd)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd)
+    accel, force = ts.hybrid_dynamics(mech, q, qd, tau, qdd, ["crank"])
+    assert_close(accel, qdd)
+    assert_close(force, tau)
+    free = [k for k in range(mech.num_dof) if k != mech.dof_slice("crank").start]
+    other = torch.randn_like(tau)
+    accel, _ = ts.hybrid_dynamics(mech, q, qd, other, qdd, ["crank"])
+    reduced = (other - bias)[:, free] - M[:, free, 1] * qdd[:, 1:2]
+    assert_close(
+        accel[:, free], torch.linalg.solve(M[:, free][:, :, free], reduced[..., None])[..., 0]
+    )
+    J = ts.frame_jacobian(mech, q, "tool")
+    assert_close(ts.operational_space_compliance(mech, q, "tool"), J @ torch.linalg.solve(M, J.mT))
+    Y = ts.torque_regressor(mech, q, qd, qdd)
+    linear = (Y * ts.inertial_parameters(mech)).sum((-2, -1)) + ts.passive_force(mech, q, qd)
+    assert_close(linear, tau)
+
+
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4", "newmark"])
 def test_it_rolls_out(mech, state, method):
     q, qd = state[0][0], state[1][0]

@@ -61,8 +61,8 @@ MIDPOINT = RungeKutta(rows=((0.5,),), weights=(0.0, 1.0))
 )
 @pytest.mark.parametrize(
     ("method", "order", "steps"),
-    [("semi_implicit_euler", 1, 10), (MIDPOINT, 2, 8), ("rk4", 4, 3)],
-    ids=["semi_implicit_euler", "midpoint", "rk4"],
+    [("semi_implicit_euler", 1, 10), (MIDPOINT, 2, 8), ("newmark", 2, 8), ("rk4", 4, 3)],
+    ids=["semi_implicit_euler", "midpoint", "newmark", "rk4"],
 )
 def test_the_error_falls_with_the_order_of_the_method(kinds, method, order, steps):
     assert observed_order(kinds, method, steps) == pytest.approx(order, abs=0.3)
