@@ -10,6 +10,7 @@ from tests.transforms.verbs import VERBS, inputs, mixed_tree
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.register import FusedFunction
 from torchsko.mechanism.verb import as_mechanism, kernels_of
+from torchsko.rollout.motor import Motor
 
 
 class Handle:
@@ -47,6 +48,7 @@ def test_layers_and_objects_that_give_a_mechanism_are_as_good_as_one(verb):
 def test_the_table_of_verbs_has_every_public_function_of_mechanisms():
     covered = {verb.name.split(".")[0] for verb in VERBS}
     elsewhere = {"checked", "inertial_parameters", "rollout", "first_nonfinite"}
+    elsewhere |= {"expand", "expand_velocity"}  # tests/mechanism/test_couplings.py
     assert set(public_functions_of_mechanisms()) == (covered | elsewhere) - {"innovations"}
 
 
@@ -58,7 +60,17 @@ def test_functions_without_a_state_and_rollouts_take_layers_too():
         assert torch.equal(ts.inertial_parameters(other), ts.inertial_parameters(mech))
         qs, qds = ts.rollout(other, q, qd, steps=2)
         assert torch.equal(qs, ts.rollout(mech, q, qd, steps=2)[0])
+        driven = Motor(0.1, 0.2, 0.3).on(other)
+        assert torch.equal(driven.armature, torch.full((mech.num_dof,), 0.1, dtype=q.dtype))
+        apart = ts.learn.inertia_divergence(other, Handle(mech))
+        assert torch.allclose(apart, torch.zeros_like(apart), atol=1e-12)
         assert ts.first_nonfinite(other, qs, qds) is None
+    arm = ts.load(ts.robots.panda)
+    of_arm, of_layer = (
+        ts.learn.exciting_trajectory(m, generator=torch.Generator().manual_seed(0))
+        for m in (arm, ts.Dynamics(arm))
+    )
+    assert torch.equal(of_arm.sine, of_layer.sine)
 
 
 def pendulum():

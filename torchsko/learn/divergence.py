@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism, verb
 from torchsko.spatial.inertia import pseudo_inertia
 
 
-def inertia_divergence(mech: Mechanism, reference: Mechanism) -> Tensor:
+@verb
+def inertia_divergence(mech: Mechanism, reference: MechanismLike) -> Tensor:
     """How far the inertial parameters of each body are from others, free of units and frames.
 
     The log-det Bregman divergence of pseudo-inertias, tr(X) - log det(X) - 4 with X = J J_ref^-1:
@@ -26,6 +28,7 @@ def inertia_divergence(mech: Mechanism, reference: Mechanism) -> Tensor:
     Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification: a convex
     programming approach*, IEEE Transactions on Robotics 36(2), 2020.
     """
+    reference = as_mechanism(reference)
     J = pseudo_inertia(mech.mass, mech.com, mech.inertia)
     J_ref = pseudo_inertia(reference.mass, reference.com, reference.inertia)
     factor = torch.linalg.cholesky_ex(J_ref).L

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import verb
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,7 @@ class Trajectory:
         return q, qd, -(c * w**2) @ self.cosine - (s * w**2) @ self.sine
 
 
+@verb
 def exciting_trajectory(
     mech: Mechanism,
     *,

@@ -120,5 +120,6 @@ def uncoupled(mech: Mechanism) -> Mechanism:
     if mech.coupling is None:
         return mech
     kept: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
-    nothing = {name: getattr(mech, name)[..., :0] for name in ("coupling_ratio", "coupling_offset")}
-    return type(mech)(**kept | nothing | {"coupling": None})
+    for name in ("coupling_ratio", "coupling_offset"):
+        kept[name] = kept[name][..., :0]
+    return type(mech)(**{**kept, "coupling": None})

@@ -24,6 +24,7 @@ from torch import Tensor
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
 Target = Callable[[float], tuple[Tensor, Tensor, Tensor]]
@@ -47,8 +48,9 @@ class Motor:
     damping: Number
     friction: Number
 
-    def on(self, mech: Mechanism) -> Mechanism:
+    def on(self, mech: MechanismLike) -> Mechanism:
         """The mechanism with these motors at its independent joints, in place of its armature and losses."""
+        mech = as_mechanism(mech)
         zero = torch.zeros_like(mech.velocity_limit)
         given = {"armature": self.inertia, "damping": self.damping, "friction": self.friction}
         return mech.replace(**{k: among_all_dofs(mech, zero + x) for k, x in given.items()})
@@ -87,7 +89,7 @@ class MotorControl:
     Reference: Isobe and Yagi (undated), General-purpose expression, Eqs. 7-8.
     """
 
-    mech: Mechanism
+    mech: MechanismLike
     target: Target
     motor: Motor
     pid: PID
