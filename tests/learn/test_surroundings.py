@@ -149,3 +149,46 @@ def test_an_exported_layer_serves_batches_of_any_size(forces, strict):
     for size in (2, 4, 7):
         inputs = arguments(size)
         assert_close(program.module()(*inputs), layer(*inputs), rtol=1e-12, atol=1e-12)
+
+
+class Loss(torch.nn.Module):
+    """What DDP wraps: a module whose forward asks the layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, q, qd, qdd):
+        return self.layer.inverse_dynamics(q, qd, qdd).square().mean()
+
+
+def _train(rank, world, folder):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world
+    )
+    try:
+        mech = branched(torch.float64)
+        model = torch.nn.parallel.DistributedDataParallel(Loss(layer_of(mech)))
+        q, qd, qdd, _ = state(mech, 6)
+        mine = slice(rank * 3, rank * 3 + 3)
+        model(q[mine], qd[mine], qdd[mine]).backward()
+        wrapped = torch.nn.parallel.DistributedDataParallel(layer_of(mech))
+        with pytest.raises(ts.MechanismError, match=r"\.module"):
+            ts.bias_force(wrapped, q, qd)
+        assert_close(ts.bias_force(wrapped.module, q, qd), ts.bias_force(mech, q, qd))
+        torch.save([p.grad for p in model.parameters()], f"{folder}/{rank}.pt")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
+def test_two_processes_under_ddp_give_the_gradients_of_one(tmp_path):
+    torch.multiprocessing.spawn(_train, args=(2, tmp_path), nprocs=2)
+    mech = branched(torch.float64)
+    q, qd, qdd, _ = state(mech, 6)
+    alone = Loss(layer_of(mech))
+    alone(q, qd, qdd).backward()
+    for rank in range(2):
+        together = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for p, grad in zip(alone.parameters(), together, strict=True):
+            assert_close(grad, p.grad, rtol=1e-12, atol=1e-12)
