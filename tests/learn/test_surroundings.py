@@ -44,6 +44,10 @@ VERBS = {
     "kinematics": lambda m, q, qd, x, f: ts.forward_kinematics(m, q).rotation,
     "jacobian": lambda m, q, qd, x, f: ts.frame_jacobian(m, q, m.frame_names[-1:]),
     "integrate": lambda m, q, qd, x, f: ts.integrate(m, q, x),
+    "factor": lambda m, q, qd, x, f: ts.innovations(ts.assemble(m, q)).solve(x),
+    "root": lambda m, q, qd, x, f: ts.innovations(ts.assemble(m, q)).sqrt(x),
+    "determinant": lambda m, q, qd, x, f: ts.innovations(ts.assemble(m, q)).logdet(),
+    "scan": lambda m, q, qd, x, f: ts.innovations(ts.assemble(m, q), method="scan").whiten(x),
     "rollout": lambda m, q, qd, x, f: ts.rollout(m, q, qd, x[..., None, :], steps=1, dt=0.01)[1],
 }
 

@@ -36,6 +36,7 @@ from torchsko.algebra.recursions.riccati import ArticulatedInertias, solve_ricca
 from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.sharing import total
 from torchsko.errors import ShapeError
+from torchsko.precision import in_own_type
 from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
 
 
@@ -56,6 +57,7 @@ class Innovations:
     riccati: ArticulatedInertias
     hinges: tuple[HingeStep, ...]
 
+    @in_own_type
     def solve(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """M^-1 x = [I - H psi K]* D^-1 [I - H psi K] x, shape of x.
 
@@ -63,6 +65,7 @@ class Innovations:
         """
         return self._columns(x, columns, self._solve)
 
+    @in_own_type
     def forward_dynamics(self, gen_force: Tensor) -> Tensor:
         """Accelerations M^-1 (T - C) by the articulated-body sweeps.
 
@@ -79,6 +82,7 @@ class Innovations:
             gen_force = gen_force - self.model.layout.dofs.collect(s)[..., 0]
         return self._columns(gen_force, False, self._accelerate)
 
+    @in_own_type
     def inverse(self) -> Tensor:
         """The dense inverse of the mass matrix, `[*batch, num_dof, num_dof]`.
 
@@ -88,6 +92,7 @@ class Innovations:
         identity = torch.eye(n, dtype=self.model.inertia.dtype, device=self.model.inertia.device)
         return self.solve(identity, columns=True)
 
+    @in_own_type
     def logdet(self) -> Tensor:
         """Logarithm of the determinant of the mass matrix, sum of log det D(k), `[*batch]`.
 
@@ -100,6 +105,7 @@ class Innovations:
         batch = self.model.batch_shape
         return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1).sum(-1)
 
+    @in_own_type
     def sqrt(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """[I + H A K] D^(1/2) x: an action W with W W* = mass matrix, shape of x.
 
@@ -109,10 +115,12 @@ class Innovations:
         """
         return self._columns(x, columns, self._sqrt)
 
+    @in_own_type
     def whiten(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """D^(-1/2) [I - H psi K] x, the inverse of `sqrt`; whitens forces of covariance M."""
         return self._columns(x, columns, self._whiten)
 
+    @in_own_type
     def sqrt_transpose(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """D^(1/2)* [I + H A K]* x, shape of x.
 
@@ -120,10 +128,12 @@ class Innovations:
         """
         return self._columns(x, columns, self._sqrt_transpose)
 
+    @in_own_type
     def whiten_transpose(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """[I - H psi K]* D^(-1/2)* x, the inverse of `sqrt_transpose`, shape of x."""
         return self._columns(x, columns, self._whiten_transpose)
 
+    @in_own_type
     def sample(
         self, n: int, *, generator: torch.Generator | None = None, inverse: bool = False
     ) -> Tensor:
@@ -149,6 +159,7 @@ class Innovations:
         noise = torch.randn(shape, generator=generator, dtype=M.dtype, device=M.device)
         return self.whiten_transpose(noise) if inverse else self.sqrt(noise)
 
+    @in_own_type
     def hinge_certificate(self) -> Tensor:
         """Smallest eigenvalue of the hinge inertia D(k) of every node, `[*batch, num_nodes]`.
 
