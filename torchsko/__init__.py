@@ -22,6 +22,7 @@ from torchsko.bridge.assemble import assemble as assemble
 from torchsko.bridge.hinges import checked as checked
 from torchsko.builder import MechanismBuilder as MechanismBuilder
 from torchsko.builder import build_mechanism as build_mechanism
+from torchsko.builder import from_mujoco as from_mujoco
 from torchsko.builder import load as load
 from torchsko.errors import CompilerError as CompilerError
 from torchsko.errors import FitError as FitError

@@ -12,6 +12,8 @@ import torch
 
 from torchsko.bridge.hinges import checked
 from torchsko.errors import MechanismError
+from torchsko.io.mjcf import is_mjcf, read_mjcf
+from torchsko.io.mujoco_model import describe
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import WORLD, lower
@@ -35,18 +37,19 @@ def load(
     source: str | os.PathLike[str],
     *,
     floating_base: bool = False,
-    gravity: Sequence[float] = (0.0, 0.0, -9.81),
+    gravity: Sequence[float] | None = None,
     mimic: Literal["couple", "independent"] = "couple",
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
-    """Load a robot file.
+    """Load a robot file: URDF, or MJCF by MuJoCo's own parser (see `from_mujoco`).
 
     Args:
-        source: path of a URDF file, or its text.
+        source: path of a URDF file (``.urdf``, ``.xml``) or an MJCF file (``.xml``, ``.mjcf``, or compiled
+            ``.mjb``), or the text of one.
         floating_base: put a free joint named "root_joint" under the root link; named
             "root_joint_LINK" where a moving joint of the file has that name, or several links are roots.
-        gravity: in the inertial frame [m/s^2].
+        gravity: in the inertial frame [m/s^2]; the file's own, or (0, 0, -9.81), when left out.
         mimic: "couple" lets a joint with a <mimic> tag follow the joint it names, exactly: it has no
             coordinate of its own (``mech.joint_names``, `torchsko.expand`). "independent" loads it as a
             joint like any other, and reports the tag.
@@ -67,13 +70,68 @@ def load(
         >>> ts.load(ts.robots.panda)
         Mechanism('panda': 7 bodies, 7 dofs, 7 revolute; torch.float64, cpu)
     """
+    if is_mjcf(source):
+        if floating_base:
+            raise MechanismError(
+                "floating_base=True was given with an MJCF file.\n"
+                "There a body floats where it has a free joint.\n"
+                "Write <freejoint/> into the root body, and leave floating_base out."
+            )
+        return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
     return build_mechanism(
         read_urdf(source, mimic=mimic),
         floating_base=floating_base,
-        gravity=gravity,
+        gravity=(0.0, 0.0, -9.81) if gravity is None else gravity,
         dtype=dtype,
         device=device,
     )
+
+
+def from_mujoco(
+    model: Any,
+    *,
+    gravity: Sequence[float] | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> Mechanism:
+    """The mechanism of a compiled MuJoCo model.
+
+    Configurations are MuJoCo's qpos (where no joint follows another), velocities its qvel, but for free
+    joints: ours are [angular; linear] in the body frame. Bodies, named sites and cameras are frames; linear
+    equalities of joints are exact couplings; several trees are one mechanism. Forces of contact, tendons,
+    actuators and fluids are not there, and said in ``unused``.
+
+    Args:
+        model: ``mujoco.MjModel``.
+        gravity: in the inertial frame [m/s^2]; the model's own when left out.
+        dtype: torch.float32 or torch.float64.
+        device: of all tensors.
+
+    Raises:
+        MechanismError: when nothing moves, or a number belongs to no rigid body.
+    """
+    read = describe(model)
+    mech = build_mechanism(read.robot, gravity=read.gravity if gravity is None else gravity)
+    coupling = mech.coupling
+    own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
+
+    def tensor(values: Sequence[float], of: str | None) -> torch.Tensor:
+        x = torch.tensor(values, dtype=torch.float64)
+        return x if of is None or not own else x.index_select(-1, own[of])
+
+    numbers = {name: tensor(x, None) for name, x in read.dof_numbers.items() if name in PASSIVE}
+    numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
+    numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
+    numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
+    flags = {
+        "has_armature": bool(numbers["armature"].any()),
+        "has_losses": bool(numbers["damping"].any() or numbers["friction"].any()),
+    }
+    return checked(mech.replace(**numbers, **flags)).to(dtype).to(device)
+
+
+PASSIVE = ("damping", "friction", "armature", "stiffness")
+"""What each dof of a MuJoCo model has of its own."""
 
 
 def build_mechanism(

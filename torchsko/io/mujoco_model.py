@@ -1,0 +1,359 @@
+"""A compiled MuJoCo model as a robot description: what its bodies, joints and linear equalities say.
+
+MuJoCo's own parser reads MJCF; what is read here is the compiled ``mujoco.MjModel``, so every default,
+class, include and unit of the format is resolved already. Coordinates come out in MuJoCo's order: q is qpos,
+and qd is qvel but for free joints, whose velocity MuJoCo gives as [linear in the world; angular in the body].
+
+A body's joints are stacked: each acts in the frame that those before it have moved, about its own anchor.
+One hinge or slide through the body's origin is a revolute or prismatic joint; others, and several, a compound
+one. Displacements count from ``qpos0``: T(q - q0) = T(-q0) T(q) about one axis, and the constants T(-q0) are
+carried inboard through the motions before them, into the placement of the joint.
+
+Reference: MuJoCo documentation, "Modeling" and "XML reference".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torchsko.mechanism.construct import WORLD
+from torchsko.mechanism.description import (
+    FIXED,
+    CouplingDescription,
+    JointDescription,
+    LinkDescription,
+    Matrix,
+    RobotDescription,
+    Unused,
+    Vector,
+)
+from torchsko.mechanism.joints.compound import Slide, Turn
+
+FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
+"""MuJoCo's types of joints (mjtJoint)."""
+
+JOINT_EQUALITY = 2
+"""MuJoCo's type of an equality of joints (mjtEq)."""
+
+NO_GRAVITY = 1 << 7
+"""MuJoCo's flag that turns gravity off (mjtDisableBit)."""
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A model of MuJoCo as links and joints, and numbers that each dof has of its own.
+
+    Attributes:
+        robot: links and joints.
+        gravity: [m/s^2].
+        dof_numbers: per dof of the tree, in MuJoCo's order: damping, friction, armature, stiffness,
+            velocity and effort limits.
+        q_numbers: per coordinate: lower and upper limits, positions in which springs are relaxed.
+    """
+
+    robot: RobotDescription
+    gravity: Vector
+    dof_numbers: dict[str, list[float]]
+    q_numbers: dict[str, list[float]]
+
+
+def describe(model: Any) -> ModelDescription:
+    """Read a compiled model.
+
+    Args:
+        model: ``mujoco.MjModel``.
+    """
+    links, joints = [], []
+    for b in range(1, model.nbody):
+        links.append(_link(model, b))
+        more, chain = _joints(model, b)
+        links += more
+        joints += chain
+    taken = {link.name for link in links}
+    for link, joint in _sites(model, taken):
+        links.append(link)
+        joints.append(joint)
+    couplings, broken = _couplings(model, joints)
+    robot = RobotDescription(
+        name=_model_name(model),
+        links=tuple(links),
+        joints=tuple(joints),
+        unused=(*_unused(model), *broken),
+        couplings=couplings,
+    )
+    gravity = (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else _vector(model.opt.gravity)
+    return ModelDescription(robot, gravity, _dof_numbers(model), _q_numbers(model))
+
+
+def _model_name(model: Any) -> str:
+    return bytes(model.names).split(b"\0", 1)[0].decode() or "robot"
+
+
+def _body_name(model: Any, b: int) -> str:
+    return WORLD if b == 0 else model.body(b).name or f"body{b}"
+
+
+def joint_names(model: Any, b: int) -> list[str]:
+    """Names of the joints of a body, made up where the file has none."""
+    first, count = int(model.body_jntadr[b]), int(model.body_jntnum[b])
+    body = _body_name(model, b)
+    return [
+        model.joint(j).name or f"{body}_joint" + (f"{j - first}" if count > 1 else "")
+        for j in range(first, first + count)
+    ]
+
+
+def _link(model: Any, b: int) -> LinkDescription:
+    return LinkDescription(
+        name=_body_name(model, b),
+        mass=float(model.body_mass[b]),
+        com=_vector(model.body_ipos[b]),
+        inertia=_matrix(np.diag(model.body_inertia[b])),
+        inertia_rotation=_matrix(_turn(model.body_iquat[b])),
+    )
+
+
+def _joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDescription]]:
+    """The joints from a body's parent to it, and the massless links between them."""
+    body, parent = _body_name(model, b), _body_name(model, int(model.body_parentid[b]))
+    first, names = int(model.body_jntadr[b]), joint_names(model, b)
+    R, r = _turn(model.body_quat[b]), np.array(model.body_pos[b])
+    steps: list[tuple[str, str, np.ndarray, np.ndarray, dict]] = []  # name, kind, placement, data
+    stack: list[int] = []
+    for j in range(first, first + len(names)):
+        kind = int(model.jnt_type[j])
+        if kind in (SLIDE, HINGE):
+            stack.append(j)
+            continue
+        if stack:
+            steps.append(_stacked(model, stack, names, first, R, r))
+            R, r, stack = np.eye(3), np.zeros(3), []
+        if kind == FREE:
+            steps.append((names[j - first], "free", np.eye(3), np.zeros(3), {}))
+            R, r = np.eye(3), np.zeros(3)
+        else:
+            anchor = np.array(model.jnt_pos[j])
+            steps.append((names[j - first], "spherical", R, r + R @ anchor, {}))
+            R, r = np.eye(3), -anchor
+    if stack:
+        steps.append(_stacked(model, stack, names, first, R, r))
+        R, r = np.eye(3), np.zeros(3)
+    if not steps or r.any():
+        steps.append((f"{body}_fixed", FIXED, R, r, {}))
+    between = [f"{body}_{k}" for k in range(len(steps) - 1)]
+    ends = [parent, *between, body]
+    joints = [
+        JointDescription(
+            name,
+            kind,
+            ends[k],
+            ends[k + 1],
+            _matrix(turn),
+            _vector(shift),
+            _vector(data.pop("axis", (0.0, 0.0, 1.0))),
+            data=data,
+        )
+        for k, (name, kind, turn, shift, data) in enumerate(steps)
+    ]
+    return [LinkDescription(name) for name in between], joints
+
+
+def _stacked(
+    model: Any, stack: Sequence[int], names: Sequence[str], first: int, R: np.ndarray, r: np.ndarray
+) -> tuple[str, str, np.ndarray, np.ndarray, dict]:
+    """Hinges and slides in sequence as one joint, its placement moved by their displacements q0."""
+    K, k = np.eye(3), np.zeros(3)  # what is carried inboard
+    motions: list[Turn | Slide] = []
+    for j in reversed(stack):
+        axis, q0 = K.T @ np.array(model.jnt_axis[j]), float(model.qpos0[model.jnt_qposadr[j]])
+        if int(model.jnt_type[j]) == SLIDE:
+            motions.insert(0, Slide(_vector(axis)))
+            k = k - K @ axis * q0
+            continue
+        anchor = K.T @ (np.array(model.jnt_pos[j]) - k)
+        motions.insert(0, Turn(_vector(axis), _vector(anchor)))
+        back = _rotation(axis, -q0)
+        K, k = K @ back, k + K @ (anchor - back @ anchor)
+    name = "+".join(names[j - first] for j in stack)
+    R, r = R @ K, r + R @ k
+    (only,) = motions if len(motions) == 1 else (None,)
+    if isinstance(only, Slide):
+        return name, "prismatic", R, r, {"axis": only.axis}
+    if isinstance(only, Turn) and not np.any(only.point):
+        return name, "revolute", R, r, {"axis": only.axis}
+    return name, "compound", R, r, {"motions": tuple(motions)}
+
+
+def _sites(model: Any, taken: set[str]) -> list[tuple[LinkDescription, JointDescription]]:
+    """Named sites and cameras as frames."""
+    found = []
+    kinds = (
+        ("site", model.nsite, model.site, model.site_bodyid, model.site_pos, model.site_quat),
+        ("camera", model.ncam, model.cam, model.cam_bodyid, model.cam_pos, model.cam_quat),
+    )
+    for kind, count, named, body, position, turn in kinds:
+        for i in range(count):
+            name = named(i).name
+            if not name:
+                continue
+            while name in taken:
+                name = f"{name}_{kind}"
+            taken.add(name)
+            joint = JointDescription(
+                f"{name}_fixed",
+                FIXED,
+                _body_name(model, int(body[i])),
+                name,
+                _matrix(_turn(turn[i])),
+                _vector(position[i]),
+            )
+            found.append((LinkDescription(name), joint))
+    return found
+
+
+def _couplings(
+    model: Any, joints: Sequence[JointDescription]
+) -> tuple[tuple[CouplingDescription, ...], list[Unused]]:
+    """Linear equalities of joints, exactly; what else is equated, reported."""
+    alone, found, broken = {joint.name for joint in joints}, [], []
+    names = [name for b in range(1, model.nbody) for name in joint_names(model, b)]
+    for e in range(model.neq):
+        what = f"equality {model.eq(e).name or e!r}"
+        if not model.eq_active0[e]:
+            broken.append(Unused(what, "switched off in the file"))
+            continue
+        if int(model.eq_type[e]) != JOINT_EQUALITY:
+            broken.append(Unused(what, "closes a chain or holds no joints; it is not honoured"))
+            continue
+        one, two = int(model.eq_obj1id[e]), int(model.eq_obj2id[e])
+        a0, a1, *higher = map(float, model.eq_data[e][:5])
+        pair = [names[one]] + ([names[two]] if two >= 0 else [])
+        if any(higher) and two >= 0:
+            broken.append(Unused(what, "no linear coupling of joints; it is not honoured"))
+        elif not alone.issuperset(pair):
+            broken.append(Unused(what, "couples one of several joints of a body; not honoured"))
+        else:
+            zero = [float(model.qpos0[model.jnt_qposadr[j]]) for j in (one, two)]
+            terms = {names[two]: a1} if two >= 0 else {}
+            offset = zero[0] + a0 - (a1 * zero[1] if two >= 0 else 0.0)
+            found.append(CouplingDescription(names[one], terms, offset))
+    return tuple(found), broken
+
+
+def _dof_numbers(model: Any) -> dict[str, list[float]]:
+    joint = np.array(model.dof_jntid, dtype=int)
+    effort = np.full(model.nv, math.inf)
+    limited = np.array(model.jnt_actfrclimited, dtype=bool)
+    if limited.any():
+        most = np.abs(model.jnt_actfrcrange).max(axis=1)
+        effort = np.where(limited[joint], most[joint], math.inf)
+    floating = np.array(model.jnt_type)[joint] == FREE
+    stiffness = np.where(floating, 0.0, _linear(model.jnt_stiffness)[joint])
+    return {
+        "damping": _list(_linear(model.dof_damping)),
+        "friction": _list(model.dof_frictionloss),
+        "armature": _list(model.dof_armature),
+        "stiffness": _list(stiffness),
+        "effort_limit": _list(effort),
+    }
+
+
+def _q_numbers(model: Any) -> dict[str, list[float]]:
+    lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
+    for j in range(model.njnt):
+        if model.jnt_limited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE):
+            lower[model.jnt_qposadr[j]], upper[model.jnt_qposadr[j]] = model.jnt_range[j]
+    return {
+        "lower": _list(lower),
+        "upper": _list(upper),
+        "spring_reference": _list(model.qpos_spring),
+    }
+
+
+def _unused(model: Any) -> list[Unused]:
+    """What the model holds and the dynamics does not use."""
+    floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
+    balls = [j for j in range(model.njnt) if int(model.jnt_type[j]) == BALL]
+    counted = (
+        (model.ngeom, "geoms", "shapes act by contact only, which is not there yet"),
+        (model.nu, "actuators", "joint forces are given as they act on the joints"),
+        (
+            model.ntendon,
+            "tendons",
+            "their springs, dampers, limits and equalities are not honoured",
+        ),
+        (model.nsensor, "sensors", "they do not act"),
+        (model.nkey, "keyframes", "states are not kept"),
+        (getattr(model, "nflex", 0), "flexible bodies", "they are not rigid"),
+        (sum(1 for x in model.body_gravcomp if x), "bodies with gravcomp", "it is not honoured"),
+        (
+            sum(1 for x in model.body_mocapid if x >= 0),
+            "mocap bodies",
+            "held where the file puts them",
+        ),
+        (
+            sum(1 for j in floating if _some(model.jnt_stiffness[j])),
+            "springs of free joints",
+            "not honoured",
+        ),
+        (sum(1 for j in balls if model.jnt_limited[j]), "limits of ball joints", "not read"),
+        (
+            int(_some(model.opt.density) or _some(model.opt.viscosity)),
+            "fluid",
+            "its forces are not there",
+        ),
+        (int(_higher(model, "dof_damping")), "damping of higher order", "the linear part acts"),
+        (int(_higher(model, "jnt_stiffness")), "stiffness of higher order", "the linear part acts"),
+    )
+    return [Unused(f"{count} {what}", why) for count, what, why in counted if count]
+
+
+def _higher(model: Any, field: str) -> bool:
+    return hasattr(model, f"{field}poly") and _some(getattr(model, f"{field}poly"))
+
+
+def _linear(x: Any) -> np.ndarray:
+    """The linear coefficients, where a version of MuJoCo keeps higher ones beside them."""
+    x = np.asarray(x, dtype=np.float64)
+    return x if x.ndim == 1 else x[:, 0]
+
+
+def _some(x: Any) -> bool:
+    return bool(np.any(np.asarray(x)))
+
+
+def _list(x: Any) -> list[float]:
+    return np.asarray(x, dtype=np.float64).tolist()
+
+
+def _vector(x: Any) -> Vector:
+    a, b, c = map(float, x)
+    return a, b, c
+
+
+def _matrix(x: np.ndarray) -> Matrix:
+    a, b, c = (_vector(row) for row in x)
+    return a, b, c
+
+
+def _turn(quaternion: Any) -> np.ndarray:
+    """Rotation matrix of a quaternion w x y z."""
+    w, x, y, z = np.asarray(quaternion, dtype=np.float64) / np.linalg.norm(quaternion)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def _rotation(axis: np.ndarray, angle: float) -> np.ndarray:
+    """Rotation about a unit axis."""
+    half = angle / 2
+    return _turn([math.cos(half), *(math.sin(half) * axis)])
