@@ -28,9 +28,10 @@ from torchsko.mechanism.description import (
     RotorDescription,
     Vector,
 )
+from torchsko.mechanism.given import check_device, check_dtype
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.magnitudes import within_range
-from torchsko.mechanism.mechanism import Mechanism, check_device, check_dtype
+from torchsko.mechanism.mechanism import Mechanism
 
 
 def load(

@@ -6,7 +6,6 @@ build, the frames of the links they carried are kept by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,16 +13,16 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.topology.layout import Layout, Packing
-from torchsko.errors import MechanismError, ShapeError, unknown_name
+from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Unused
+from torchsko.mechanism.given import check_batch, check_device, check_dtype, check_parameter
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
     random_configuration,
 )
 from torchsko.mechanism.joints.groups import JointSet
-from torchsko.mechanism.state import dtype_advice
 from torchsko.shapes import broadcast_shapes
 
 PARAMETERS = {
@@ -281,7 +280,7 @@ class Mechanism:
             if name not in names:
                 raise MechanismError(unknown_name("field of Mechanism", name, names))
             if name in PARAMETERS:
-                self._check_parameter(name, value)
+                check_parameter(self, name, value, PARAMETERS[name])
         if "armature" in changes:
             changes.setdefault("has_armature", True)
         if "damping" in changes or "friction" in changes:
@@ -289,33 +288,6 @@ class Mechanism:
         if "axis" in changes:
             changes.setdefault("aligned", False)
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
-
-    def _check_parameter(self, name: str, value: Any) -> None:
-        shape = tuple(getattr(self, s) if isinstance(s, str) else s for s in PARAMETERS[name])
-        wanted = f"[*batch, {', '.join(map(str, shape))}]"
-        if not isinstance(value, Tensor):
-            raise MechanismError(
-                f"{name} was given as {type(value).__name__}.\n"
-                "Parameters are tensors, so that gradients can reach them.\n"
-                f"Pass torch.as_tensor(value, dtype={self.dtype}) of shape {wanted}."
-            )
-        if tuple(value.shape[value.ndim - len(shape) :]) != shape or value.ndim < len(shape):
-            raise MechanismError(
-                f"{name} has shape {list(value.shape)}.\n"
-                f"{self.name!r} has {self.num_bodies} bodies, {self.num_dof} dofs, {self.num_q} "
-                f"coordinates.\nPass a tensor of shape {wanted}."
-            )
-        if value.dtype != self.dtype:
-            raise MechanismError(
-                f"{name} is {value.dtype}, the mechanism {self.dtype}.\n"
-                f"Nothing is cast in silence.\n{dtype_advice(name, value.dtype, self.dtype)}"
-            )
-        if value.device != self.device:
-            raise MechanismError(
-                f"{name} is on {value.device}, the mechanism on {self.device}.\n"
-                "Nothing is copied between devices in silence.\n"
-                f"Pass {name}.to({str(self.device)!r}), or mech.to({str(value.device)!r})."
-            )
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
         """The mechanism on another device, or in another floating-point type.
@@ -434,7 +406,7 @@ class Mechanism:
         Raises:
             ShapeError: on a batch dimension that is no number, or negative.
         """
-        _check_batch(batch)
+        check_batch(batch)
         q = random_configuration(self, batch, generator)
         uniform = torch.rand(
             *batch, self.num_dof, generator=generator, dtype=self.dtype, device=self.device
@@ -474,49 +446,6 @@ class Mechanism:
         return (
             f"Mechanism({self.name!r}: {self.num_bodies} bodies, {self.num_dof} dofs, {joints}{coupled}; "
             f"{self.dtype}, {self.device})"
-        )
-
-
-def check_dtype(name: str, dtype: Any) -> None:
-    """Refuse what is not torch.float32 or torch.float64.
-
-    Raises:
-        MechanismError: says what to type.
-    """
-    if dtype not in (torch.float32, torch.float64):
-        raise MechanismError(
-            f"{name!r} was asked for in {dtype!r}.\n"
-            "The recursions are written for float32 and float64, and tested in them.\n"
-            "Pass torch.float32 or torch.float64."
-        )
-
-
-def check_device(name: str, device: Any) -> torch.device:
-    """The device; refuses what is none.
-
-    Raises:
-        MechanismError: says what to type.
-    """
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError, ValueError):
-        raise MechanismError(
-            f"{name!r} was asked for on {device!r}, which is no device.\n"
-            "A mechanism goes to a device of torch, or to a type.\n"
-            'Pass "cpu" or "cuda", say, or torch.float32 or torch.float64.'
-        ) from None
-
-
-def _check_batch(batch: tuple[Any, ...]) -> None:
-    """Refuse batch dimensions that are no whole numbers, as in random_state((2, 3))."""
-    if any(not isinstance(n, int | torch.SymInt) or (isinstance(n, int) and n < 0) for n in batch):
-        given = batch[0] if len(batch) == 1 and isinstance(batch[0], Sequence) else batch
-        fits = all(isinstance(n, int) and n >= 0 for n in given)
-        typed = ", ".join(map(str, given)) if fits else "2, 3"
-        raise ShapeError(
-            f"random_state was given the batch dimensions {', '.join(map(repr, batch))}.\n"
-            "Each is a whole number, zero or more, and an argument of its own.\n"
-            f"Type mech.random_state({typed})" + ("." if fits else ", say.")
         )
 
 
