@@ -1,0 +1,95 @@
+"""What users give a mechanism, refused by name where it does not fit: parameters, types, devices, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.state import dtype_advice
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+
+def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | int, ...]) -> None:
+    """Refuse a parameter whose shape, dtype or device does not fit a mechanism.
+
+    Raises:
+        MechanismError: says which, and what to type.
+    """
+    shape = tuple(getattr(mech, s) if isinstance(s, str) else s for s in sizes)
+    wanted = f"[*batch, {', '.join(map(str, shape))}]"
+    if not isinstance(value, Tensor):
+        raise MechanismError(
+            f"{name} was given as {type(value).__name__}.\n"
+            "Parameters are tensors, so that gradients can reach them.\n"
+            f"Pass torch.as_tensor(value, dtype={mech.dtype}) of shape {wanted}."
+        )
+    if tuple(value.shape[value.ndim - len(shape) :]) != shape or value.ndim < len(shape):
+        raise MechanismError(
+            f"{name} has shape {list(value.shape)}.\n"
+            f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs, {mech.num_q} "
+            f"coordinates.\nPass a tensor of shape {wanted}."
+        )
+    if value.dtype != mech.dtype:
+        raise MechanismError(
+            f"{name} is {value.dtype}, the mechanism {mech.dtype}.\n"
+            f"Nothing is cast in silence.\n{dtype_advice(name, value.dtype, mech.dtype)}"
+        )
+    if value.device != mech.device:
+        raise MechanismError(
+            f"{name} is on {value.device}, the mechanism on {mech.device}.\n"
+            "Nothing is copied between devices in silence.\n"
+            f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(value.device)!r})."
+        )
+
+
+def check_dtype(name: str, dtype: Any) -> None:
+    """Refuse what is not torch.float32 or torch.float64.
+
+    Raises:
+        MechanismError: says what to type.
+    """
+    if dtype not in (torch.float32, torch.float64):
+        raise MechanismError(
+            f"{name!r} was asked for in {dtype!r}.\n"
+            "The recursions are written for float32 and float64, and tested in them.\n"
+            "Pass torch.float32 or torch.float64."
+        )
+
+
+def check_device(name: str, device: Any) -> torch.device:
+    """The device; refuses what is none.
+
+    Raises:
+        MechanismError: says what to type.
+    """
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError, ValueError):
+        raise MechanismError(
+            f"{name!r} was asked for on {device!r}, which is no device.\n"
+            "A mechanism goes to a device of torch, or to a type.\n"
+            'Pass "cpu" or "cuda", say, or torch.float32 or torch.float64.'
+        ) from None
+
+
+def check_batch(batch: tuple[Any, ...]) -> None:
+    """Refuse batch dimensions that are no whole numbers, as in random_state((2, 3)).
+
+    Raises:
+        ShapeError: says what to type.
+    """
+    if any(not isinstance(n, int | torch.SymInt) or (isinstance(n, int) and n < 0) for n in batch):
+        given = batch[0] if len(batch) == 1 and isinstance(batch[0], Sequence) else batch
+        fits = all(isinstance(n, int) and n >= 0 for n in given)
+        typed = ", ".join(map(str, given)) if fits else "2, 3"
+        raise ShapeError(
+            f"random_state was given the batch dimensions {', '.join(map(repr, batch))}.\n"
+            "Each is a whole number, zero or more, and an argument of its own.\n"
+            f"Type mech.random_state({typed})" + ("." if fits else ", say.")
+        )
