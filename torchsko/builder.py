@@ -319,10 +319,14 @@ class MechanismBuilder:
         mechanism are those of the independent joints (``mech.joint_names``), and `torchsko.expand` gives
         all. Its limits, losses, springs, armature and effort act on what it follows.
 
+        Under a name of its own, which no joint has, a coupling of two joints or more is the equation
+        sum of coefficient * q_j = offset; the last joint named in it follows the others.
+
         Args:
-            name: of the joint that follows: revolute, prismatic or helical; it may be added later.
+            name: of the joint that follows: revolute, prismatic or helical; it may be added later. Or of the
+                equation.
             coefficients: by the names of the joints it follows, each of which may follow others itself.
-            offset: its position where theirs are zero [rad or m].
+            offset: its position where theirs are zero [rad or m], or the equation's right side.
 
         Raises:
             MechanismError: on what is no number; at `build`, on an unknown joint, one of several dofs, or

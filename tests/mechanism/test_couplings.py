@@ -322,8 +322,10 @@ def test_what_a_follower_is_can_be_learned():
 @pytest.mark.parametrize(
     ("couplings", "said"),
     [
-        ([("b", {"x": 1.0})], "joint 'b' names the joint 'x', which is not there"),
+        ([("b", {"x": 1.0})], "coupling 'b' names the joint 'x', which is not there"),
         ([("y", {"a": 1.0})], "names the joint 'y', which is not there"),
+        ([("bal", {"a": 1.0, "b": 1.0})], "names the joint 'bal', which is not there"),
+        ([("g", {"a": 1.0, "b": 1.0}), ("h", {"a": 2.0, "b": 2.0})], "'h' says nothing"),
         ([("ball", {"a": 1.0})], "'ball', which is spherical, with 3 dofs and 4 coordinates"),
         ([("weld", {"a": 1.0})], "'weld', which is fixed"),
         ([("a", {"b": 1.0}), ("b", {"a": 1.0})], "joints 'a' follows 'b' follows 'a'"),
@@ -342,6 +344,39 @@ def test_couplings_that_mean_nothing_are_refused_by_name(couplings, said):
         builder.couple(*coupling)
     with pytest.raises(MechanismError, match=said):
         builder.build()
+
+
+def test_an_equation_of_joints_is_a_coupling_under_a_name_of_its_own():
+    """A bevel differential: (left + right) / 2 = carrier, (left - right) / 2 = spider, in any order."""
+    builder = ts.MechanismBuilder()
+    for k, name in enumerate(("carrier", "spider", "left", "right")):
+        builder.link(
+            name,
+            mass=1.0 + k,
+            com=(0.1, 0.2, 0.1 * k),
+            inertia=((0.2, 0, 0), (0, 0.3, 0), (0, 0, 0.4)),
+        )
+        builder.joint(f"{name}_axle", "revolute", child=name, axis=(1, 0, 0),
+                      parent="carrier" if name == "spider" else None)  # fmt: skip
+    builder.couple("mean", {"left_axle": 0.5, "right_axle": 0.5, "carrier_axle": -1.0}, 0.1)
+    builder.couple("spin", {"left_axle": 0.5, "right_axle": -0.5, "spider_axle": -1.0})
+    mech = builder.build()
+    assert mech.joint_names == ("left_axle", "right_axle")
+    q, qd, tau, _ = state(mech, (5,), 0)
+    carrier, spider, left, right = ts.expand(mech, q).unbind(-1)
+    assert_close((left + right) / 2 - carrier, torch.full((5,), 0.1, dtype=q.dtype))
+    assert_close((left - right) / 2, spider)
+    X = torch.tensor([[0.5, 0.5], [0.5, -0.5], [1, 0], [0, 1]], dtype=q.dtype)
+    MM = X.mT @ ts.mass_matrix(mech.tree, ts.expand(mech, q)) @ X
+    agree(ts.mass_matrix(mech, q), MM, 1e-13)
+    right_side = (tau - ts.bias_force(mech, q, qd))[..., None]
+    agree(ts.forward_dynamics(mech, q, qd, tau), torch.linalg.solve(MM, right_side)[..., 0], 1e-12)
+    chained = builder.couple("lock", {"left_axle": 1.0, "carrier_axle": 2.0}, 0.3).build()
+    assert chained.num_dof == 1
+    carrier, spider, left, right = ts.expand(chained, chained.random_state()[0])
+    assert_close(left + 2 * carrier, torch.full_like(left, 0.3))
+    assert_close((left + right) / 2 - carrier, torch.full_like(left, 0.1))
+    assert_close((left - right) / 2, spider)
 
 
 def test_a_follower_of_nothing_stands_still():

@@ -128,8 +128,10 @@ def followers(
     """
     number = {joint.name: k for k, joint in enumerate(hinges)}
     given: dict[str, CouplingDescription] = {}
+    equations = []
     for coupling in robot.couplings:
-        for name in (coupling.joint, *coupling.coefficients):
+        equation = _is_equation(coupling, number, robot)
+        for name in (*(() if equation else (coupling.joint,)), *coupling.coefficients):
             _refuse_unfit(robot, name, coupling, number, kinds)
         if coupling.joint in given:
             raise MechanismError(
@@ -139,10 +141,16 @@ def followers(
         numbers = (coupling.offset, *coupling.coefficients.values())
         if not all(map(math.isfinite, numbers)):
             raise MechanismError(
-                f"the coupling of joint {coupling.joint!r} has the numbers {numbers}.\n"
+                f"the coupling {coupling.joint!r} has the numbers {numbers}.\n"
                 "Every number of a robot is finite.\nCorrect its coefficients or offset."
             )
-        given[coupling.joint] = coupling
+        if equation:
+            equations.append(coupling)
+        else:
+            given[coupling.joint] = coupling
+    for coupling in equations:
+        follower = _solved_for_one(coupling, given)
+        given[follower.joint] = follower
     solved: dict[str, tuple[dict[str, float], float]] = {}
     for name in given:
         _solve(name, given, solved)
@@ -150,6 +158,42 @@ def followers(
         number[name]: Follower({number[j]: c for j, c in row.items()}, offset)
         for name, (row, offset) in solved.items()
     }
+
+
+def _is_equation(
+    coupling: CouplingDescription, number: Mapping[str, int], robot: RobotDescription
+) -> bool:
+    """Whether a coupling's name is its own, and no joint's, nor nearly one's."""
+    joints = [joint.name for joint in robot.joints]
+    alone = sum(c != 0 for c in coupling.coefficients.values()) < 2
+    meant = alone or difflib.get_close_matches(coupling.joint, joints, cutoff=0.8)
+    return coupling.joint not in joints and not meant
+
+
+def _solved_for_one(
+    coupling: CouplingDescription, given: Mapping[str, CouplingDescription]
+) -> CouplingDescription:
+    """The equation sum of coefficient * q_j = offset, solved for the last of its joints that is free."""
+    row, offset, solved = dict.fromkeys(coupling.coefficients, 0.0), coupling.offset, {}
+    for j, c in coupling.coefficients.items():
+        if j in given:
+            _solve(j, given, solved)
+        terms, shift = solved.get(j, ({j: 1.0}, 0.0))
+        offset -= c * shift
+        for i, x in terms.items():
+            row[i] = row.get(i, 0.0) + c * x
+    smallest = 1e-12 * max(map(abs, coupling.coefficients.values()))
+    free = [j for j, c in row.items() if abs(c) > smallest]
+    if not free:
+        raise MechanismError(
+            f"the coupling {coupling.joint!r} says nothing, or what contradicts the others.\n"
+            "With the couplings before it no joint is left in it.\n"
+            "Leave it out."
+        )
+    own = [j for j in coupling.coefficients if j in free] or free
+    pivot = row.pop(own[-1])
+    rest = {j: -c / pivot for j, c in row.items() if j in free}
+    return CouplingDescription(own[-1], rest, offset / pivot)
 
 
 def _refuse_unfit(
@@ -169,12 +213,12 @@ def _refuse_unfit(
     else:
         near = ", ".join(map(repr, difflib.get_close_matches(name, number) or list(number)[:8]))
         raise MechanismError(
-            f"the coupling of joint {coupling.joint!r} names the joint {name!r}, which is not there.\n"
+            f"the coupling {coupling.joint!r} names the joint {name!r}, which is not there.\n"
             f"There are {len(number)} moving joints, among them: {near}.\n"
             "Correct the name, leave the coupling out, or load the file with mimic='independent'."
         )
     raise MechanismError(
-        f"the coupling of joint {coupling.joint!r} names joint {name!r}, which {why}.\n"
+        f"the coupling {coupling.joint!r} names joint {name!r}, which {why}.\n"
         "Couplings join joints that move and have one coordinate: revolute, prismatic, helical, or a "
         "compound of one motion.\n"
         "Correct the name, leave the coupling out, or load the file with mimic='independent'."

@@ -87,8 +87,10 @@ class JointDescription:
 class CouplingDescription:
     """A joint that follows others: q = sum of coefficient * q_j + offset.
 
+    Under a name that no joint has: the equation sum of coefficient * q_j = offset.
+
     Attributes:
-        joint: name of the dependent joint.
+        joint: name of the dependent joint, or of the equation.
         coefficients: by the names of the joints that it follows.
         offset: [rad or m].
     """
