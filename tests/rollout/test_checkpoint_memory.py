@@ -143,7 +143,7 @@ def test_no_more_stays_than_the_result_and_the_starts_of_the_segments():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak in Linux' units")
 @pytest.mark.parametrize(
     ("mechanism", "batch", "steps", "checkpoint"),
-    [(ROD, 8192, 100, 7), (PANDA, 512, 1000, 32)],
+    [(ROD, 16384, 100, 8), (PANDA, 512, 1000, 32)],
     ids=["rod", "panda"],
 )
 def test_checkpointing_needs_a_third_of_the_memory_besides_the_result(
