@@ -68,8 +68,10 @@ def rollout(
             fused mechanism its damping has to be an input: ``ts.fuse(mech, inputs=("damping",))``.
             Limits of velocity are never enforced.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
-            again, for one more forward pass. After the forward pass little more than the result is
-            held; the peak of the backward pass is not much lower yet. Reverse mode by ``backward`` only.
+            again, for one more forward pass; gradients are the same to the bit. Held besides the result
+            are then every so many states, the tape of so many steps, autograd's nodes (as many for any
+            batch) and, as always, the gradient of the result: it pays in long rollouts of large batches.
+            For ``backward`` and `torch.autograd.grad`, also of gradients; refused inside of torch.func.
         check: whether a state that is not finite is said, with its step, sample and joint. True: by an
             error; it is one reduction over the last state, and waits for the device. None: by a
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
@@ -85,8 +87,8 @@ def rollout(
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         NonFiniteError: with ``check=True``, when a state is not finite.
         FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels.
-        TorchskoError: on an unknown method or effort, limits in another method than they are for, or
-            steps, dt or checkpoint out of range.
+        TorchskoError: on an unknown method or effort, limits in another method than they are for,
+            steps, dt or checkpoint out of range, or a checkpoint inside of torch.func or forward mode.
 
     Example:
         >>> import torchsko as ts
@@ -134,11 +136,8 @@ class _Simulation:
         stride = checkpoint or 1
         for first in range(0, steps, stride):
             span = (first, min(first + stride, steps), q, qd, memory)
-            q, qd, memory, *states = (
-                self.segment(*span)
-                if checkpoint is None
-                else recompute(self.segment, *span, use_reentrant=False)
-            )
+            run = self.segment if checkpoint is None else self.segment_without_tape
+            q, qd, memory, *states = run(*span)
             qs.append(states[0])
             qds.append(states[1])
         joined = torch.cat(qs, -2)
@@ -158,9 +157,29 @@ class _Simulation:
         for k in range(first, last):
             control, memory = self.forces.over(k, q, qd, memory)
             q, qd = self.advance(k * self.dt, q, qd, control)
-            qs.append(q)
-            qds.append(qd)
+            # At once, not when all are joined: gradients add up in the order of these views, step by step.
+            qs.append(q[..., None, :])
+            qds.append(qd[..., None, :])
         return q, qd, memory, _joined(qs), _joined(qds)
+
+    def segment_without_tape(self, *span: Any) -> tuple[Tensor, ...]:
+        """A segment that is computed again in the backward pass, to its end.
+
+        By default torch leaves it early, by an exception out of the last function that saves anything.
+        Functions with a forward derivative, as forward dynamics is, then hold their own output: a cycle of
+        references, which kept the tape of every segment until the garbage collector ran.
+        """
+        if torch.compiler.is_compiling() or self.robot.scalar:  # a trace keeps no tape
+            return recompute(self.segment, *span, use_reentrant=False)
+        try:
+            after = recompute(self.segment, *span, use_reentrant=False, early_stop=False)
+        except RuntimeError as error:
+            if "saved tensor hooks" in str(error):
+                raise TorchskoError(_NOT_AGAIN) from error
+            raise
+        if torch.is_grad_enabled() and _is_mapped(after[0]):
+            raise TorchskoError(_NOT_AGAIN)
+        return after
 
     def advance(
         self, t: float, q: Tensor, qd: Tensor, control: Tensor | Policy
@@ -192,6 +211,22 @@ class _Simulation:
         return given, as_mechanism(given), push
 
 
+_NOT_AGAIN = (
+    "checkpoint is given inside of torch.func.grad, vjp, jvp or vmap, or around one in the control.\n"
+    "What is computed there cannot be computed again later, and forward mode saves nothing anyway.\n"
+    "Pass checkpoint=None there, or batch the states and call backward() or torch.autograd.grad."
+)
+
+
+def _is_mapped(x: Tensor) -> bool:
+    """Whether a tensor stands for the samples of a vmap: it has no memory of its own."""
+    try:
+        x.data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
 def _sampled(
     control: Tensor | Policy, t: float, q: Tensor, qd: Tensor, *others: Tensor | None
 ) -> Tensor:
@@ -203,7 +238,7 @@ def _sampled(
 
 
 def _joined(states: list[Tensor]) -> Tensor:
-    return states[0][..., None, :] if len(states) == 1 else torch.stack(states, -2)
+    return states[0] if len(states) == 1 else torch.cat(states, -2)
 
 
 def _check_numbers(steps: int, dt: float, checkpoint: int | None) -> None:

@@ -1,0 +1,111 @@
+"""Checkpoints change what is kept, and nothing else: the same numbers, or a refusal by name."""
+
+import pytest
+import torch
+from torch import vmap
+from torch.autograd import forward_ad
+from torch.func import grad, jacfwd, jvp, vjp
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torchsko as ts
+from tests.strategies import random_mechanism
+
+ARM = random_mechanism(["revolute", "spherical"], [-1, 0], seed=5)
+Q, QD = ARM.random_state(2, generator=torch.Generator().manual_seed(0))
+GAINS = torch.linspace(0.5, 2.0, ARM.num_dof, dtype=ARM.dtype)
+
+
+def rolled(gains, checkpoint, mech=ARM, control=None):
+    """Of all states, under a feedback that closes over the gains."""
+    steering = control or (lambda t, q, qd: (t - qd) * gains)
+    result = ts.rollout(mech, Q, QD, steering, steps=5, dt=1e-2, checkpoint=checkpoint)
+    return torch.cat(result, -1).square()
+
+
+class CountComputing(TorchDispatchMode):
+    """Counts the operations that compute: not those that only look at a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.total += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 100])
+def test_values_and_gradients_to_all_that_was_captured_are_the_same_to_the_bit(stride):
+    torch.manual_seed(1)
+    policy = torch.nn.Linear(ARM.num_q, ARM.num_dof, dtype=ARM.dtype)
+    gains, mass = GAINS.clone().requires_grad_(), ARM.mass.clone().requires_grad_()
+    exponential = gains.exp()  # captured, and no leaf
+
+    def noisy(t, q, qd):
+        return policy(q) * exponential + 0.1 * torch.randn_like(qd)
+
+    leaves = [gains, mass, *policy.parameters()]
+    both = []
+    for checkpoint in (None, stride):
+        torch.manual_seed(2)
+        states = rolled(gains, checkpoint, ARM.replace(mass=mass), noisy)
+        both.append((states, *torch.autograd.grad(states.sum(), leaves, retain_graph=True)))
+    again = torch.autograd.grad(states.sum(), leaves, retain_graph=True)
+    assert all(torch.equal(*x) for x in zip(*both, strict=True))
+    assert all(torch.equal(*x) for x in zip(again, both[1][1:], strict=True))
+
+
+def test_gradients_of_gradients_agree():
+    twice = []
+    for checkpoint in (None, 2):
+        gains = GAINS.clone().requires_grad_()
+        (once,) = torch.autograd.grad(rolled(gains, checkpoint).sum(), gains, create_graph=True)
+        twice.append(torch.autograd.grad(once.square().sum(), gains))
+    torch.testing.assert_close(*twice, rtol=1e-13, atol=1e-15)
+
+
+def test_it_costs_one_more_forward_pass():
+    def operations(checkpoint, backward=True):
+        gains = GAINS.clone().requires_grad_()
+        with CountComputing() as count:
+            states = rolled(gains, checkpoint)
+            if backward:
+                states.sum().backward()
+        return count.total
+
+    forward = operations(None, backward=False)
+    assert operations(2) <= operations(None) + forward
+
+
+def dual(gains):
+    with forward_ad.dual_level():
+        return rolled(forward_ad.make_dual(gains, gains), 2)
+
+
+def mapped(gains):
+    return vmap(lambda gains: rolled(gains, 2))(gains.expand(3, -1))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        grad(lambda gains: rolled(gains, 2).sum()),
+        jacfwd(lambda gains: rolled(gains, 2)),
+        lambda gains: vjp(lambda gains: rolled(gains, 2), gains),
+        lambda gains: jvp(lambda gains: rolled(gains, 2), (gains,), (gains,)),
+        lambda gains: rolled(gains, 2, control=lambda t, q, qd: grad(lambda v: v.sin().sum())(qd)),
+        dual,
+        mapped,
+    ],
+    ids=["grad", "jacfwd", "vjp", "jvp", "grad in the control", "dual", "vmap"],
+)
+def test_where_nothing_can_be_computed_again_it_is_refused(transform):
+    with pytest.raises(ts.errors.TorchskoError, match=r"(?s)checkpoint.*checkpoint=None"):
+        transform(GAINS.clone().requires_grad_())
+
+
+def test_without_gradients_it_may_be_mapped():
+    gains = GAINS * torch.tensor([[1.0], [2.0]], dtype=GAINS.dtype)
+    with torch.no_grad():
+        costs = [vmap(lambda gains, n=n: rolled(gains, n))(gains) for n in (None, 2)]
+    assert torch.equal(*costs)
