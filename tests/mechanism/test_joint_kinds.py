@@ -88,7 +88,7 @@ def test_neutral_is_the_identity_and_the_flags_say_the_truth(name, seed):
         assert_close(rows.abs().sort(-1).values[..., -1], torch.ones_like(rows[..., 0]))
         assert_close(rows.abs().sum(-1), torch.ones_like(rows[..., 0]))
     placement = force_matrix(mech.joint_rotation[:1], mech.joint_position[:1])
-    weights = kind.weight_terms(constants, q, placement).narrow(0, 1)
+    weights = kind.weight_terms(constants, q, placement).split([1])[0]
     expected = placement @ force_matrix(*full(kind, constants, q))
     assert_close(weights, expected, **close)
 

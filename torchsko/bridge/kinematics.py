@@ -35,17 +35,14 @@ def edge_weights(mech: Mechanism, q: Tensor) -> EdgeWeight:
         axis = mech.layout.breadth_first(mech.axis, -2)
         return RigidEdges((turn, shift, placed, position), axis, aligned)
     parts = []
-    for group in mech.joints.groups:
+    for group, counts in zip(mech.joints.groups, mech.joints.counts, strict=True):
         placement = force_matrix(
             mech.joint_rotation.index_select(-3, group.bodies),
             mech.joint_position.index_select(-2, group.bodies),
         )
         constants, coordinates = group.constants(mech), group.coordinates(q)
-        parts.append(group.kind.weight_terms(constants, coordinates, placement))
-    levels = [
-        mech.joints.level(depth, lambda g, first, n: parts[g].narrow(first, n), -3)
-        for depth in range(len(mech.joints.runs))
-    ]
+        parts.append(group.kind.weight_terms(constants, coordinates, placement).split(counts))
+    levels = mech.joints.levels(parts, -3)
     return LevelEdges(tuple(DenseEdges(level) for level in levels), mech.layout.level_sizes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -15,6 +16,7 @@ from torchsko.errors import FusedError, unknown_name
 from torchsko.fused.derivatives import Flags, Pullback, Tensors
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
+from torchsko.implicit.equation import implicit_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.verbs.dynamics import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
@@ -247,31 +249,33 @@ _VERBS: dict[str, tuple[Eager, tuple[str, ...], int]] = {
 _WITH_FORCES = {"forward_dynamics", "inverse_dynamics", "bias_force", *INTEGRATORS}
 
 
+@dataclass(frozen=True, eq=False)
+class _Balance:
+    """Forward dynamics as an equation, of (q, qd, tau, [f_ext], *parameters); see `torchsko.implicit`."""
+
+    workshop: Workshop
+
+    def solution(self, *inputs: Tensor) -> Tensor:
+        """Qdd."""
+        return forward_dynamics(*self.workshop.split(inputs, scalar=True))
+
+    def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
+        """Inverse dynamics less the joint forces."""
+        mech, q, qd, tau, *f_ext = self.workshop.split(inputs, scalar=True)
+        return inverse_dynamics(mech, q, qd, x, *f_ext) - tau
+
+    def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
+        """M^-1 rhs."""
+        mech, q, *_ = self.workshop.split(inputs, scalar=True)
+        return _solve(mech, q, rhs)
+
+
 def _identity(workshop: Workshop) -> Pullback:
-    """Gradients of forward dynamics: mu = M^-1 lambda, minus the VJP of inverse dynamics by mu.
+    """Gradients of forward dynamics by its equation, at the acceleration that is saved."""
+    equation = _Balance(workshop)
 
-    The acceleration is the one saved; it and mu are held fixed, being computed outside of what is
-    differentiated.
-    """
-
-    def pullback(needed: Flags, inputs: Tensors, outputs: Tensors, by: Tensors) -> list[Tensor]:
-        tau_at = 2
-        mech, q, *_ = workshop.split(inputs, scalar=True)
-        mu = _solve(mech, q, by[0])
-        wanted = [k for k, flag in enumerate(needed) if flag and k != tau_at]
-
-        def force(*chosen: Tensor) -> Tensor:
-            full = list(inputs)
-            for k, x in zip(wanted, chosen, strict=True):
-                full[k] = x
-            mech, q, qd, _, *f_ext = workshop.split(tuple(full), scalar=True)
-            return inverse_dynamics(mech, q, qd, outputs[0], *f_ext)
-
-        found = {tau_at: mu}
-        if wanted:
-            pull = torch.func.vjp(force, *(inputs[k] for k in wanted))[1]
-            found |= dict(zip(wanted, pull(-mu), strict=True))
-        return [found[k] for k, flag in enumerate(needed) if flag]
+    def pullback(needed: Flags, inputs: Tensors, outputs: Tensors, by: Tensors) -> Tensors:
+        return implicit_vjp(equation, needed, inputs, outputs[0], by[0])
 
     return pullback
 

@@ -16,7 +16,7 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import coupled, model_at
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.implicit import accelerations
+from torchsko.implicit.forward_dynamics import accelerations
 from torchsko.mechanism.coordinates import (
     all_q,
     all_rates,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -72,8 +72,8 @@ class JointSet:
         node_place: for each node, breadth first, its place among the groups' joints, int64.
         q_place: for each coordinate of q its place among the groups' coordinates, int64.
         dof_place: likewise for qd.
-        runs: for each level of the tree, which joints of which groups are in it, as runs
-            (group, first joint, count).
+        counts: for each group how many of its joints are in each level that has any: its runs.
+        runs: for each level of the tree, the runs in it, as (group, place among the group's runs).
         shuffles: for each level, the order that turns its joined runs into breadth-first order; None
             where one run is the whole level.
     """
@@ -83,7 +83,8 @@ class JointSet:
     node_place: Tensor
     q_place: Tensor
     dof_place: Tensor
-    runs: tuple[tuple[tuple[int, int, int], ...], ...]
+    counts: tuple[tuple[int, ...], ...]
+    runs: tuple[tuple[tuple[int, int], ...], ...]
     shuffles: tuple[Tensor | None, ...]
 
     @property
@@ -115,13 +116,14 @@ class JointSet:
         ]
         rank = torch.argsort(torch.tensor(order))
         nodes = torch.cat([rank.index_select(0, group.bodies) for group in groups])
-        runs, shuffles = _level_runs(kinds, levels, [group.kind for group in groups])
+        counts, runs, shuffles = _level_runs(kinds, levels, [group.kind for group in groups])
         return JointSet(
             kinds,
             tuple(groups),
             torch.argsort(nodes),
             torch.argsort(torch.cat([group.q_index for group in groups])),
             torch.argsort(torch.cat([group.dof_index for group in groups])),
+            counts,
             runs,
             shuffles,
         )
@@ -134,6 +136,7 @@ class JointSet:
             self.node_place.to(device),
             self.q_place.to(device),
             self.dof_place.to(device),
+            self.counts,
             self.runs,
             tuple(None if s is None else s.to(device) for s in self.shuffles),
         )
@@ -146,15 +149,18 @@ class JointSet:
         joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
         return joined.index_select(dim, self.node_place)
 
-    def level(self, depth: int, part: Callable[[int, int, int], Tensor], dim: int) -> Tensor:
-        """One level's joints, breadth first along `dim`, from `part(group, first, count)`."""
-        parts = [part(*run) for run in self.runs[depth]]
-        if len(parts) == 1:
-            return parts[0]
-        batch = broadcast_shapes(*(part.shape[:dim] for part in parts))
-        joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
-        shuffle = self.shuffles[depth]
-        return joined if shuffle is None else joined.index_select(dim, shuffle)
+    def levels(self, parts: Sequence[Sequence[Tensor]], dim: int) -> list[Tensor]:
+        """For each level its joints, breadth first along `dim`, from the runs of every group."""
+        found = []
+        for runs, shuffle in zip(self.runs, self.shuffles, strict=True):
+            here = [parts[group][place] for group, place in runs]
+            if len(here) == 1:
+                found.append(here[0])
+                continue
+            batch = broadcast_shapes(*(part.shape[:dim] for part in here))
+            joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in here], dim)
+            found.append(joined if shuffle is None else joined.index_select(dim, shuffle))
+        return found
 
     def vector(self, parts: list[Tensor], place: Tensor) -> Tensor:
         """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
@@ -172,16 +178,21 @@ def _places(sizes: list[int], bodies: list[int]) -> Tensor:
 
 def _level_runs(
     kinds: tuple[JointType, ...], levels: tuple[tuple[int, ...], ...], group_kinds: list[JointType]
-) -> tuple[tuple[tuple[tuple[int, int, int], ...], ...], tuple[Tensor | None, ...]]:
-    runs, shuffles, seen = [], [], [0] * len(group_kinds)
+) -> tuple[
+    tuple[tuple[int, ...], ...],
+    tuple[tuple[tuple[int, int], ...], ...],
+    tuple[Tensor | None, ...],
+]:
+    """`counts`, `runs` and `shuffles` of a `JointSet`."""
+    runs, shuffles, counts = [], [], [[] for _ in group_kinds]
     for level in levels:
         here, positions = [], []
         for g, kind in enumerate(group_kinds):
             members = [i for i, k in enumerate(level) if kinds[k] == kind]
             if members:
-                here.append((g, seen[g], len(members)))
-                seen[g] += len(members)
+                here.append((g, len(counts[g])))
+                counts[g].append(len(members))
                 positions += members
         runs.append(tuple(here))
         shuffles.append(None if len(here) == 1 else torch.argsort(torch.tensor(positions)))
-    return tuple(runs), tuple(shuffles)
+    return tuple(map(tuple, counts)), tuple(runs), tuple(shuffles)

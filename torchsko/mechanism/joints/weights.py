@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,11 +24,11 @@ class WeightTerms:
     constant: Tensor
     factors: tuple[tuple[Tensor, Tensor], ...] = ()
 
-    def narrow(self, first: int, count: int) -> Tensor:
-        """The weights of some of the joints, `[*batch, count, 6, 6]`, contiguous."""
-        weight = self.constant.narrow(-3, first, count)
+    def split(self, sizes: Sequence[int]) -> list[Tensor]:
+        """The weights of consecutive runs of the joints, each `[*batch, n, 6, 6]`, contiguous."""
+        # Each tensor is cut once: a cut per run would have a gradient of the size of the whole each.
+        runs = list(self.constant.split(tuple(sizes), -3))
         for coefficient, matrix in self.factors:
-            weight = torch.addcmul(
-                weight, coefficient.narrow(-3, first, count), matrix.narrow(-3, first, count)
-            )
-        return weight.contiguous()
+            cuts = coefficient.split(tuple(sizes), -3), matrix.split(tuple(sizes), -3)
+            runs = [torch.addcmul(*parts) for parts in zip(runs, *cuts, strict=True)]
+        return [run.contiguous() for run in runs]

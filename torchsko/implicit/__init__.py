@@ -1,0 +1,1 @@
+"""Derivatives of what an equation defines: forward dynamics, and whatever else is found by solving."""
