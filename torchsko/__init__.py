@@ -49,6 +49,7 @@ from torchsko.mechanism.joints.kind import JointType as JointType
 from torchsko.mechanism.joints.registry import register_joint as register_joint
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
 from torchsko.rollout.finite import first_nonfinite as first_nonfinite
+from torchsko.rollout.linearize import linearize as linearize
 from torchsko.rollout.rollout import rollout as rollout
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics

@@ -173,6 +173,12 @@ VERBS = (
         ts.joint_wrenches,
     ),
     Verb(
+        "linearize",
+        ("q", "qd", "tau"),
+        DYNAMIC,
+        lambda mech, q, qd, tau: ts.linearize(mech, q, qd, tau, 0.02),
+    ),
+    Verb(
         "operational_space_compliance",
         ("q",),
         (*SYSTEM, *FRAMES),
