@@ -49,6 +49,7 @@ from torchsko.mechanism.joints.kind import JointType as JointType
 from torchsko.mechanism.joints.registry import register_joint as register_joint
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
 from torchsko.rollout.finite import first_nonfinite as first_nonfinite
+from torchsko.rollout.linearize import linearize as linearize
 from torchsko.rollout.rollout import rollout as rollout
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
@@ -56,10 +57,23 @@ from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.verbs.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.verbs.dynamics import mass_matrix as mass_matrix
 from torchsko.verbs.dynamics import passive_force as passive_force
+from torchsko.verbs.frames import frame_acceleration as frame_acceleration
+from torchsko.verbs.frames import frame_jacobian as frame_jacobian
+from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
+from torchsko.verbs.frames import frame_pose as frame_pose
+from torchsko.verbs.frames import frame_velocity as frame_velocity
 from torchsko.verbs.kinematics import Pose as Pose
 from torchsko.verbs.kinematics import forward_kinematics as forward_kinematics
-from torchsko.verbs.kinematics import frame_jacobian as frame_jacobian
-from torchsko.verbs.kinematics import frame_pose as frame_pose
+from torchsko.verbs.momenta import center_of_mass as center_of_mass
+from torchsko.verbs.momenta import centroidal_momentum as centroidal_momentum
+from torchsko.verbs.momenta import centroidal_momentum_matrix as centroidal_momentum_matrix
+from torchsko.verbs.momenta import com_acceleration as com_acceleration
+from torchsko.verbs.momenta import com_jacobian as com_jacobian
+from torchsko.verbs.momenta import com_velocity as com_velocity
+from torchsko.verbs.momenta import gravity_force as gravity_force
+from torchsko.verbs.momenta import joint_wrenches as joint_wrenches
+from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
+from torchsko.verbs.momenta import potential_energy as potential_energy
 from torchsko.verbs.operational_space import (
     consistent_jacobian_inverse as consistent_jacobian_inverse,
 )

@@ -128,6 +128,57 @@ VERBS = (
         lambda mech, q: ts.frame_jacobian(mech, q, _frames(mech)),
     ),
     Verb(
+        "frame_velocity",
+        ("q", "qd"),
+        (*KINEMATIC, *FRAMES),
+        lambda mech, q, qd: ts.frame_velocity(mech, q, qd, _frames(mech), "world"),
+    ),
+    Verb(
+        "frame_acceleration",
+        ("q", "qd", "qdd"),
+        (*KINEMATIC, *FRAMES),
+        lambda mech, q, qd, qdd: ts.frame_acceleration(
+            mech, q, qd, qdd, _frames(mech), "mixed", classical=True
+        ),
+    ),
+    Verb(
+        "frame_jacobian_rate",
+        ("q", "qd"),
+        (*KINEMATIC, *FRAMES),
+        lambda mech, q, qd: ts.frame_jacobian_rate(mech, q, qd, _frames(mech), "world"),
+    ),
+    Verb("center_of_mass", ("q",), (*KINEMATIC, "mass", "com"), ts.center_of_mass),
+    Verb("com_velocity", ("q", "qd"), (*KINEMATIC, "mass", "com"), ts.com_velocity),
+    Verb("com_acceleration", ("q", "qd", "qdd"), (*KINEMATIC, "mass", "com"), ts.com_acceleration),
+    Verb("com_jacobian", ("q",), (*KINEMATIC, "mass", "com"), ts.com_jacobian),
+    Verb("kinetic_energy", ("q", "qd"), SYSTEM, ts.kinetic_energy),
+    Verb(
+        "potential_energy",
+        ("q",),
+        (*KINEMATIC, "mass", "com", "stiffness", "spring_reference", "gravity"),
+        ts.potential_energy,
+    ),
+    Verb("centroidal_momentum", ("q", "qd"), (*KINEMATIC, *INERTIAL), ts.centroidal_momentum),
+    Verb(
+        "centroidal_momentum_matrix",
+        ("q",),
+        (*KINEMATIC, *INERTIAL),
+        ts.centroidal_momentum_matrix,
+    ),
+    Verb("gravity_force", ("q",), (*KINEMATIC, "mass", "com", "gravity"), ts.gravity_force),
+    Verb(
+        "joint_wrenches",
+        ("q", "qd", "qdd", "f_ext"),
+        (*KINEMATIC, *INERTIAL, "gravity"),
+        ts.joint_wrenches,
+    ),
+    Verb(
+        "linearize",
+        ("q", "qd", "tau"),
+        DYNAMIC,
+        lambda mech, q, qd, tau: ts.linearize(mech, q, qd, tau, 0.02),
+    ),
+    Verb(
         "operational_space_compliance",
         ("q",),
         (*SYSTEM, *FRAMES),

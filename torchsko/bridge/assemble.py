@@ -22,11 +22,11 @@ from torchsko.algebra.operators.hinge import apply_blocks
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.transforms.embedding import embedded
 from torchsko.bridge.kinematics import body_velocities, edge_weights, gravity_accel, joint_maps
+from torchsko.bridge.momenta import body_inertias
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
-from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.motion import cross_force
 
 
@@ -73,11 +73,7 @@ def _tree_model(mech: Mechanism, q: Tensor, qd: Tensor | None, f_ext: Tensor | N
     layout = mech.layout
     edge_weight = edge_weights(mech, q)
     H = joint_maps(mech, q)
-    M = spatial_inertia(
-        layout.breadth_first(mech.mass, -1),
-        layout.breadth_first(mech.com, -2),
-        layout.breadth_first(mech.inertia, -3),
-    )
+    M = body_inertias(mech)
     base = gravity_accel(mech, edge_weight)
     if qd is None:
         coriolis, gyro = torch.zeros_like(M[..., :1]), torch.zeros_like(M[..., :1])

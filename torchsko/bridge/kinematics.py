@@ -12,9 +12,10 @@ from torchsko.algebra.operators.edges import DenseEdges, EdgeWeight, LevelEdges
 from torchsko.algebra.operators.hinge import spread_all
 from torchsko.algebra.operators.sweeps import scatter
 from torchsko.bridge.rigid_edges import RigidEdges
-from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import all_columns, all_q, all_rates, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.spatial.motion import cross_motion
+from torchsko.shapes import broadcast_shapes
+from torchsko.spatial.motion import cross_motion, motion_matrix
 from torchsko.spatial.transform import force_matrix
 
 
@@ -119,20 +120,104 @@ def gravity_accel(mech: Mechanism, edge_weight: EdgeWeight) -> Tensor:
     return torch.nn.functional.pad(at_base, (0, 0, 0, 0, 0, mech.num_bodies - at_base.shape[-3]))
 
 
-def body_accels(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> tuple[Tensor, Tensor]:
-    """V and alpha of every body, `[*batch, n, 6, 1]`, breadth first; alpha has the inertial frame's -g."""
+def body_rates(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """V of every body, `[*batch, n, 6, 1]`, breadth first."""
+    q, qd, mech = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
+    layout, A = mech.layout, edge_weights(mech, q)
+    rate = spread_all(layout, joint_maps(mech, q), layout.dofs.pack(qd[..., None]))
+    return _as_wide(A, scatter(layout, A, rate))
+
+
+def body_accels(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, gravity: bool = True
+) -> tuple[Tensor, Tensor]:
+    """V and alpha of every body, `[*batch, n, 6, 1]`, breadth first.
+
+    alpha is the rate of V's components in the body frame, and has the inertial frame's -g, unless
+    `gravity` is False.
+    """
     q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
     mech = uncoupled(mech)
-    A, H = edge_weights(mech, q), joint_maps(mech, q)
+    return tree_accels(mech, edge_weights(mech, q), q, qd, qdd, gravity)
+
+
+def tree_accels(
+    mech: Mechanism, A: EdgeWeight, q: Tensor, qd: Tensor, qdd: Tensor, gravity: bool = True
+) -> tuple[Tensor, Tensor]:
+    """`body_accels` of a mechanism without couplings, from its edge weights."""
+    H = joint_maps(mech, q)
     V, coriolis = body_velocities(mech, A, H, q, qd)
-    relative = spread_all(mech.layout, H, mech.layout.dofs.pack(qdd[..., None]))
-    return V, scatter(mech.layout, A, relative + coriolis + gravity_accel(mech, A))
+    hinge = spread_all(mech.layout, H, mech.layout.dofs.pack(qdd[..., None])) + coriolis
+    hinge = hinge + gravity_accel(mech, A) if gravity else hinge
+    return _as_wide(A, V), _as_wide(A, scatter(mech.layout, A, hinge))
 
 
 def body_jacobians(mech: Mechanism, q: Tensor, columns: Tensor) -> Tensor:
     """J X of all bodies, `[*batch, n, 6, r]`, breadth first; `columns` X is `[num_dof, r]`."""
-    columns, q = all_rates(mech, columns.mT).mT, all_q(mech, q)
+    columns, q = all_columns(mech, columns), all_q(mech, q)
     mech = uncoupled(mech)
     layout, A = mech.layout, edge_weights(mech, q)
     J = scatter(layout, A, spread_all(layout, joint_maps(mech, q), layout.dofs.pack(columns)))
-    return J.expand(*torch.broadcast_shapes(J.shape[:-3], A.batch_shape), *J.shape[-3:])
+    return _as_wide(A, J)
+
+
+def body_jacobian_rates(
+    mech: Mechanism, q: Tensor, qd: Tensor, columns: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""J X and dJ/dt X of all bodies, `[*batch, n, 6, r]`, breadth first; X is `[num_dof, r]`.
+
+    From J(k) = A*(p,k) J(p) + H*(k), with dA*/dt = -(H* qd) x_m A*:
+
+    .. math::
+        \dot J(k) = A^*(p,k) \dot J(p) - H^* \dot q \times_m (J(k) - H^*(k)) + \dot H^*(k).
+    """
+    columns, q, qd = all_columns(mech, columns), all_q(mech, q), all_rates(mech, qd)
+    mech = uncoupled(mech)
+    layout, A, H = mech.layout, edge_weights(mech, q), joint_maps(mech, q)
+    rate = spread_all(layout, H, layout.dofs.pack(qd[..., None]))
+    packed = layout.dofs.pack(columns)
+    own = spread_all(layout, H, packed)
+    J = scatter(layout, A, own)
+    turned = motion_matrix(rate) @ (own - J)
+    changing = joint_map_rates(mech, q, qd)
+    turned = turned if changing is None else turned + spread_all(layout, changing, packed)
+    return _as_wide(A, J), _as_wide(A, scatter(layout, A, turned))
+
+
+def joint_map_rates(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor | None:
+    r"""dH/dt of every body, `[*batch, n, d, 6]`, breadth first; None where every H is constant.
+
+    A kind of joint says :math:`b(u) = \dot H^* u` along u. What it is along u on another rate v follows
+    from the symmetric part of b, and from the structure of rigid motions (Maurer and Cartan):
+
+    .. math::
+        \dot H^*_u v = \tfrac14 (b(u + v) - b(u - v))
+            + \tfrac12 (H^* [u, v] - H^* u \times_m H^* v).
+    """
+    if all(group.kind.constant_map for group in mech.joints.groups):
+        return None
+    parts, width = [], mech.layout.dofs.width
+    for group in mech.joints.groups:
+        kind, count, d = group.kind, group.bodies.shape[0], group.kind.num_dof
+        if kind.constant_map:
+            parts.append(q.new_zeros(count, width, 6))
+            continue
+        constants, at, u = group.constants(mech), group.coordinates(q), group.rates(qd)
+        H = kind.joint_map_at(constants, at)
+        along = H.mT @ u[..., None]
+        rows = []
+        for v in torch.eye(d, dtype=q.dtype, device=q.device).expand(count, d, d).unbind(-2):
+            symmetric = kind.bias_accel(constants, at, u + v) - kind.bias_accel(
+                constants, at, u - v
+            )
+            bracket = H.mT @ kind.bracket(u, v)[..., None]
+            other = bracket - cross_motion(*torch.broadcast_tensors(along, H.mT @ v[..., None]))
+            rows.append(symmetric / 4 + other[..., 0] / 2)
+        rows = torch.stack(torch.broadcast_tensors(*rows), -2)
+        parts.append(torch.nn.functional.pad(rows, (0, 0, 0, width - d)))
+    return mech.joints.nodes(parts, -3)
+
+
+def _as_wide(A: EdgeWeight, x: Tensor) -> Tensor:
+    """Columns of bodies with the batch dimensions of the configuration as well."""
+    return x.expand(*broadcast_shapes(x.shape[:-3], A.batch_shape), *x.shape[-3:])

@@ -20,7 +20,8 @@ from torchsko.implicit.equation import implicit_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.verbs.dynamics import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
-from torchsko.verbs.kinematics import Pose, forward_kinematics, frame_jacobian, frame_pose
+from torchsko.verbs.frames import frame_jacobian, frame_pose
+from torchsko.verbs.kinematics import Pose, forward_kinematics
 from torchsko.verbs.regressors import torque_regressor
 
 

@@ -91,6 +91,20 @@ def own_forces(mech: Mechanism, tau: Tensor) -> Tensor:
     return mech.coupling.own_forces(tau, mech.coupling_ratio)
 
 
+def all_columns(mech: Mechanism, columns: Tensor) -> Tensor:
+    """X times columns `[*batch, num_dof, r]`: `[*batch, num_tree_dof, r]`."""
+    if mech.coupling is None:
+        return columns
+    return mech.coupling.all_rates(columns.mT, mech.coupling_ratio[..., None, :]).mT
+
+
+def own_rows(mech: Mechanism, rows: Tensor) -> Tensor:
+    """Rows `[*batch, r, num_tree_dof]` times X: `[*batch, r, num_dof]`."""
+    if mech.coupling is None:
+        return rows
+    return mech.coupling.own_forces(rows, mech.coupling_ratio[..., None, :])
+
+
 def own_q(mech: Mechanism, q: Tensor) -> Tensor:
     """The robot's own coordinates among those of its tree, `[*batch, num_q]`."""
     return q if mech.coupling is None else q.index_select(-1, mech.coupling.own_q)

@@ -29,7 +29,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.verbs.dynamics import refuse_singular
-from torchsko.verbs.kinematics import frame_jacobian
+from torchsko.verbs.frames import frame_jacobian
 
 
 @verb

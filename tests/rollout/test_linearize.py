@@ -1,0 +1,109 @@
+"""Linear models of a mechanism at a state: derivatives of motion, in continuous and discrete time."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+from torch.func import jvp
+
+import torchsko as ts
+from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
+
+seeds = st.integers(0, 2**31)
+any_mechanism = st.one_of(mechanisms(max_bodies=2), coupled_mechanisms(max_bodies=3))
+MIXED = random_mechanism(["free", "universal", "spherical"], [-1, 0, 1], seed=4, passive=False)
+
+
+def states(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    qd, tau = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
+    return q, qd, tau
+
+
+def direction(mech: ts.Mechanism, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed + 1)
+    return torch.randn(3, mech.num_dof, generator=g, dtype=torch.float64).unbind()
+
+
+@given(any_mechanism, seeds, st.sampled_from(["semi_implicit_euler", "rk4"]))
+def test_the_model_in_discrete_time_is_the_derivative_of_a_step_of_a_rollout(mech, seed, method):
+    q, qd, tau = states(mech, seed)
+    step, push, force = direction(mech, seed)
+    A, B = ts.linearize(mech, q, qd, tau, dt=0.01, method=method)
+
+    def end(t: Tensor) -> tuple[Tensor, Tensor]:
+        start = ts.integrate(mech, q, t * step)
+        qs, qds = ts.rollout(mech, start, qd + t * push, tau + t * force, 1, 0.01, method)
+        return qs[-1], qds[-1]
+
+    t = torch.zeros((), dtype=q.dtype)
+    nominal, _ = end(t)
+    moved = lambda t: torch.cat([ts.difference(mech, nominal, end(t)[0]), end(t)[1]])  # noqa: E731
+    expected = jvp(moved, (t,), (torch.ones_like(t),))[1]
+    agree(A @ torch.cat([step, push]) + B @ force, expected, 1e-9)
+
+
+@given(any_mechanism, seeds)
+def test_in_continuous_time_the_velocity_changes_as_forward_dynamics_say(mech, seed):
+    q, qd, tau = states(mech, seed)
+    step, push, force = direction(mech, seed)
+    A, B = ts.linearize(mech, q, qd, tau)
+    n, t = mech.num_dof, torch.zeros((), dtype=q.dtype)
+
+    def qdd(t: Tensor) -> Tensor:
+        there = ts.integrate(mech, q, t * step)
+        return ts.forward_dynamics(mech, there, qd + t * push, tau + t * force)
+
+    expected = jvp(qdd, (t,), (torch.ones_like(t),))[1]
+    agree((A @ torch.cat([step, push]) + B @ force)[n:], expected, 1e-9)
+    agree(ts.mass_matrix(mech, q) @ B[n:], torch.eye(n, dtype=q.dtype), 1e-9)
+    assert not B[:n].any()
+
+
+def test_short_steps_tend_to_the_model_in_continuous_time():
+    """Where axes turn along, too: the limit knows nothing of how configurations are written."""
+    q, qd, tau = states(MIXED, 1)
+    A, B = ts.linearize(MIXED, q, qd, tau)
+    h = 1e-3
+    forward, backward = (ts.linearize(MIXED, q, qd, tau, dt=x, method="rk4") for x in (h, -h))
+    for continuous, ahead, behind in zip((A, B), forward, backward, strict=True):
+        agree((ahead - behind) / (2 * h), continuous, 1e-4)
+    half = [ts.linearize(MIXED, q, qd, tau, dt=x / 2, method="rk4")[0] for x in (h, -h)]
+    coarse, fine = ((a - b) / d for a, b, d in ((forward[0], backward[0], 2 * h), (*half, h)))
+    agree((4 * fine - coarse) / 3, A, 1e-8)
+
+
+def test_at_rest_a_step_is_the_exponential_of_the_model():
+    q, *_ = states(MIXED.replace(gravity=0 * MIXED.gravity), 2)
+    sprung = MIXED.replace(
+        gravity=0 * MIXED.gravity,
+        stiffness=torch.full_like(MIXED.stiffness, 2.0),
+        spring_reference=q,
+    )
+    still = torch.zeros(MIXED.num_dof, dtype=q.dtype)
+    A, _ = ts.linearize(sprung, q, still, still)
+    h = 0.004
+    there, _ = ts.linearize(sprung, q, still, still, dt=h, method="rk4")
+    agree(there, torch.matrix_exp(h * A), 1e-8)
+
+
+def test_every_sample_is_linearized_on_its_own_with_a_step_of_its_own():
+    q, qd, tau = states(MIXED, 3, 2, 3)
+    dt = torch.tensor([0.01, 0.02, 0.03]).double()
+    mass = MIXED.mass * torch.tensor([[1.0], [2.0]]).double()[:, None]
+    for step in (None, dt):
+        A, B = ts.linearize(MIXED.replace(mass=mass), q, qd, tau[0], step)
+        for i in range(2):
+            for k in range(3):
+                mech = MIXED.replace(mass=mass[i, 0])
+                own = None if step is None else float(step[k])
+                alone = ts.linearize(mech, q[i, k], qd[i, k], tau[0, k], own)
+                agree(A[i, k], alone[0], 1e-11)
+                agree(B[i, k], alone[1], 1e-11)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(ts.TorchskoError, match="no method is named 'euler'"):
+        ts.linearize(MIXED, *states(MIXED, 0), dt=0.01, method="euler")

@@ -1,0 +1,128 @@
+r"""Linear models of a mechanism at a state, in tangent coordinates.
+
+A state near (q, qd) is x = [d; u]: the configuration integrate(q, d) and the velocity qd + u. Near a
+motion the deviation obeys
+
+.. math::
+    \dot x = A x + B\, \delta\tau, \qquad
+    A = \begin{bmatrix} -\mathrm{ad}_{\dot q} & 1 \\ \partial_q \ddot q & \partial_{\dot q} \ddot q
+    \end{bmatrix}, \quad B = \begin{bmatrix} 0 \\ \mathcal{M}^{-1} \end{bmatrix},
+
+with ad the bracket of SO(3) or SE(3) at spherical and free joints, whose axes turn along, and zero at all
+others.
+
+Reference: J. Sola, J. Deray, D. Atchuthan, *A micro Lie theory for state estimation in robotics*,
+arXiv 1812.01537, 2018, section IV (derivatives on Lie groups, in right-invariant coordinates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import TorchskoError, unknown_name
+from torchsko.mechanism.joints.configuration import apart, bracket, moved
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.shapes import broadcast_shapes
+from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
+
+Nearby = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""What moves, as a function of a tangent step, a velocity and joint forces."""
+
+
+@verb
+def linearize(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    tau: Tensor,
+    dt: float | Tensor | None = None,
+    method: str = "semi_implicit_euler",
+) -> tuple[Tensor, Tensor]:
+    """The linear model of a mechanism at a state, in tangent coordinates [q; qd].
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        dt: time step [s] of a model in discrete time, a number or `[*batch]`; None: continuous time.
+        method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`, as in
+            `torchsko.rollout`. No matter in continuous time.
+
+    Returns:
+        A `[*batch, 2 num_dof, 2 num_dof]` and B `[*batch, 2 num_dof, num_dof]`. With x the difference to
+        the motion through (q, qd), as `difference` of configurations and of velocities: in continuous
+        time dx/dt = A x + B dtau, in discrete time x at the end of the step is A x + B dtau, the
+        derivative of one step of `torchsko.rollout`. Dry friction counts with derivative zero in
+        continuous time.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints.
+        TorchskoError: on an unknown method.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> A, B = ts.linearize(arm, q, qd, torch.zeros_like(qd), dt=1e-3)
+        >>> A.shape, B.shape
+        (torch.Size([5, 14, 14]), torch.Size([5, 14, 7]))
+    """
+    check_state(mech, q=q, qd=qd, tau=tau)
+    refuse_singular(mech)
+    if method not in INTEGRATORS:
+        raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
+    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
+    q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
+    if dt is not None:
+        h = dt[..., None] if isinstance(dt, Tensor) else dt
+        to_q, to_qd, to_tau = _jacobians(_step(mech, q, qd, tau, h, method), qd, tau)
+        return torch.cat([to_q, to_qd], -1), to_tau
+
+    def turning(step: Tensor, rate: Tensor, _: Tensor) -> Tensor:
+        return rate - bracket(mech, qd, step)
+
+    def pushed(step: Tensor, rate: Tensor, force: Tensor) -> Tensor:
+        return forward_dynamics(mech, moved(mech, q, step), rate, force)
+
+    blocks = [_jacobians(f, qd, tau) for f in (turning, pushed)]
+    to_q, to_qd, to_tau = (torch.cat(parts, -2) for parts in zip(*blocks, strict=True))
+    return torch.cat([to_q, to_qd], -1), to_tau
+
+
+def _step(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, method: str
+) -> Nearby:
+    """The state after a step, as its difference to that which the step from (q, qd) ends in."""
+
+    def after(q: Tensor, qd: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+        def accelerate(
+            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        ) -> Tensor:
+            return forward_dynamics(mech, q, qd, tau if force is None else tau + force)
+
+        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
+
+    end, _ = after(q, qd, tau)
+
+    def nearby(step: Tensor, rate: Tensor, force: Tensor) -> Tensor:
+        there, speed = after(moved(mech, q, step), rate, force)
+        return torch.cat([apart(mech, end, there), speed], -1)
+
+    return nearby
+
+
+def _jacobians(f: Nearby, qd: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
+    """Derivatives of f to all three at a step of zero, `[*batch, m, num_dof]` each, row by row."""
+    out, pull = torch.func.vjp(f, torch.zeros_like(qd), qd, tau)
+    m = out.shape[-1]
+    rows = torch.eye(m, dtype=out.dtype, device=out.device)
+    rows = rows.reshape(m, *[1] * (out.ndim - 1), m).expand(m, *out.shape)
+    return tuple(x.movedim(0, -2) for x in torch.func.vmap(pull)(rows))

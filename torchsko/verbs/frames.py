@@ -1,0 +1,291 @@
+r"""Named frames: where they are, how they move, and the Jacobians of their motion.
+
+Spatial vectors are angular first, [omega; v] or rates of it. A motion is told in one of three references:
+
+======== ========================= ============================= =======================================
+name     axes                      point                         in Pinocchio (which is linear first)
+======== ========================= ============================= =======================================
+"body"   the frame's own           the frame's origin            LOCAL
+"world"  the inertial frame's      the inertial frame's origin   WORLD
+"mixed"  the inertial frame's      the frame's origin            LOCAL_WORLD_ALIGNED
+======== ========================= ============================= =======================================
+
+With R taking the frame's coordinates to inertial ones, and r its origin, the vectors of the three are
+related by constant matrices at one configuration,
+
+.. math::
+    X_{body} = 1, \qquad X_{mixed} = \begin{bmatrix} R & 0 \\ 0 & R \end{bmatrix}, \qquad
+    X_{world} = \begin{bmatrix} R & 0 \\ \tilde r R & R \end{bmatrix},
+
+which move at the rates X U x_m, with U = 0, [omega; 0] and [omega; v] of the frame in its own axes.
+
+Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, sections 2.8 to 2.11 (spatial
+and classical acceleration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.kinematics import (
+    body_accels,
+    body_jacobian_rates,
+    body_jacobians,
+    body_rates,
+)
+from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.spatial.motion import motion_matrix
+from torchsko.spatial.rotation import cross
+from torchsko.spatial.transform import force_matrix, rotate_vector, translate_motion
+from torchsko.verbs.kinematics import Pose, forward_kinematics
+
+REFERENCES = ("body", "world", "mixed")
+"""In which axes, and at which point, the motion of a frame is told."""
+
+
+@verb
+def frame_pose(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Pose:
+    """Pose of named frames (any link of the robot file, merged ones included) in the inertial frame.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, or one name.
+
+    Returns:
+        Rotations `[*batch, len(frames), 3, 3]` and positions `[*batch, len(frames), 3]` [m]; of one
+        name without the dimension of frames, `[*batch, 3, 3]` and `[*batch, 3]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none.
+        ShapeError: when q does not fit the mechanism.
+    """
+    numbers = frame_numbers(mech, frames)
+    bodies = forward_kinematics(mech, q)
+    batch = torch.broadcast_shapes(
+        bodies.rotation.shape[:-3], mech.frame_rotation.shape[:-3], mech.frame_position.shape[:-2]
+    )
+    rotations, positions = [], []
+    for k in numbers:
+        R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
+        if (body := mech.frame_body[k]) >= 0:
+            R_body, r_body = bodies.rotation[..., body, :, :], bodies.position[..., body, :]
+            R, r = R_body @ R, r_body + (R_body @ r[..., None])[..., 0]
+        rotations.append(R.expand(*batch, 3, 3))
+        positions.append(r.expand(*batch, 3))
+    if isinstance(frames, str):
+        return Pose(rotations[0], positions[0])
+    return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
+
+
+@verb
+def frame_velocity(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    frames: str | Sequence[str],
+    reference: str = "body",
+) -> Tensor:
+    """Spatial velocity of named frames, O(N): no Jacobian is formed.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        frames: names from ``mech.frame_names``, or one name.
+        reference: "body", the frame's own axes at its origin; "world", the inertial frame's axes at the
+            inertial origin; or "mixed", the inertial frame's axes at the frame's origin.
+
+    Returns:
+        [omega; v], `[*batch, len(frames), 6]` [rad/s, m/s]; of one name without the dimension of frames,
+        `[*batch, 6]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Featherstone 2008, section 2.8.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> ts.frame_velocity(arm, q, qd, arm.frame_names[-1], reference="mixed").shape
+        torch.Size([5, 6])
+    """
+    check_state(mech, q=q, qd=qd)
+    numbers = frame_numbers(mech, frames)
+    V = _at_frames(mech, body_rates(mech, q, qd), numbers)
+    told = _told(mech, q, numbers, V, reference)[..., 0]
+    return told[..., 0, :] if isinstance(frames, str) else told
+
+
+@verb
+def frame_acceleration(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    frames: str | Sequence[str],
+    reference: str = "body",
+    classical: bool = False,
+) -> Tensor:
+    """Acceleration of named frames, spatial or classical, without gravity's -g.
+
+    The spatial acceleration is the rate of the spatial velocity's components, in "body" and in "world";
+    in "mixed" it is the same vector in other axes. The classical one has the acceleration of the
+    reference point as its linear part, spatial + omega x v; in "mixed" it is the rate of the velocity's
+    components. With qdd = 0 it is what `frame_jacobian_rate` times qd gives ("body" and "world":
+    spatial, "mixed": classical), without forming a matrix.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        frames: names from ``mech.frame_names``, or one name.
+        reference: as in `frame_velocity`. In "world" the point is that of the frame's body which passes
+            the inertial origin.
+        classical: add omega x v to the linear part.
+
+    Returns:
+        `[*batch, len(frames), 6]` [rad/s^2, m/s^2]; of one name without the dimension of frames,
+        `[*batch, 6]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Featherstone 2008, section 2.11.
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    numbers = frame_numbers(mech, frames)
+    motion = torch.cat(torch.broadcast_tensors(*body_accels(mech, q, qd, qdd, gravity=False)), -1)
+    told = _told(mech, q, numbers, _at_frames(mech, motion, numbers), reference)
+    V, a = told.unbind(-1)
+    if classical:
+        swing = cross(V[..., :3], V[..., 3:])
+        a = torch.cat([a[..., :3], a[..., 3:] + swing], -1)
+    return a[..., 0, :] if isinstance(frames, str) else a
+
+
+@verb
+def frame_jacobian(
+    mech: Mechanism, q: Tensor, frames: str | Sequence[str], reference: str = "body"
+) -> Tensor:
+    """Jacobian of named frames: the matrix that takes qd to `frame_velocity`.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, or one name.
+        reference: as in `frame_velocity`.
+
+    Returns:
+        `[*batch, len(frames), 6, num_dof]`, rows [omega; v]. Of one name without the dimension of
+        frames, `[*batch, 6, num_dof]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when q does not fit the mechanism.
+    """
+    check_state(mech, q=q)
+    numbers = frame_numbers(mech, frames)
+    J = _at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
+    told = _told(mech, q, numbers, J, reference)
+    return told[..., 0, :, :] if isinstance(frames, str) else told
+
+
+@verb
+def frame_jacobian_rate(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    frames: str | Sequence[str],
+    reference: str = "body",
+) -> Tensor:
+    """Time derivative of `frame_jacobian`, of every entry, along qd.
+
+    Its product with qd alone is cheaper by `frame_acceleration` at qdd = 0.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        frames: names from ``mech.frame_names``, or one name.
+        reference: as in `frame_velocity`.
+
+    Returns:
+        `[*batch, len(frames), 6, num_dof]`; of one name without the dimension of frames,
+        `[*batch, 6, num_dof]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    numbers = frame_numbers(mech, frames)
+    both = body_jacobian_rates(mech, q, qd, _identity(mech))
+    J, rate = (_at_frames(mech, x, numbers) for x in both)
+    if reference != "body":
+        V = J @ qd[..., None, :, None]
+        if reference == "mixed":
+            V = torch.cat([V[..., :3, :], torch.zeros_like(V[..., 3:, :])], -2)
+        rate = rate + motion_matrix(V) @ J
+    told = _told(mech, q, numbers, rate, reference)
+    return told[..., 0, :, :] if isinstance(frames, str) else told
+
+
+def _identity(mech: Mechanism) -> Tensor:
+    return torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device)
+
+
+def _at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
+    """Motion columns of bodies, breadth first, as those of frames in their own axes, `[*, F, 6, r]`."""
+    x = mech.layout.tree_order(x, -3)
+    found = []
+    for k in numbers:
+        body = mech.frame_body[k]
+        if body < 0:
+            found.append(torch.zeros_like(x[..., 0, :, :]))
+            continue
+        X = force_matrix(mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :])
+        found.append(X.mT @ x[..., body, :, :])
+    return torch.stack(torch.broadcast_tensors(*found), -3)
+
+
+def _told(mech: Mechanism, q: Tensor, numbers: Sequence[int], x: Tensor, reference: str) -> Tensor:
+    """Motion columns of frames in their own axes, in a reference."""
+    if reference not in REFERENCES:
+        raise MechanismError(unknown_name("reference", reference, REFERENCES))
+    if reference == "body":
+        return x
+    pose = frame_pose(mech, q, tuple(mech.frame_names[k] for k in numbers))
+    x = rotate_vector(pose.rotation, x)
+    return x if reference == "mixed" else translate_motion(-pose.position, x)
+
+
+def frame_numbers(mech: Mechanism, frames: str | Sequence[str]) -> tuple[int, ...]:
+    """Numbers of named frames, one at least.
+
+    Args:
+        mech: the mechanism.
+        frames: names from ``mech.frame_names``, or one name.
+
+    Raises:
+        MechanismError: on an unknown frame, or none.
+    """
+    names = (frames,) if isinstance(frames, str) else tuple(frames)
+    if not names:
+        raise MechanismError(
+            f"frames={frames!r} names no frames.\n"
+            "There is nothing to compute.\n"
+            f"Pass {mech.frame_names[-1]!r}, or a list of such names."
+        )
+    return tuple(mech.frame_index(name) for name in names)

@@ -1,0 +1,285 @@
+r"""The whole robot: centre of mass, energies, momentum about the centre of mass, forces in its joints.
+
+A spatial momentum is [angular; linear]. With the composite inertia R(k) of body k (all outboard of it
+frozen) and X(k) the transform of forces from body k to inertial axes at the centre of mass, the matrix
+that takes qd to the centroidal momentum has the columns
+
+.. math:: A_G = \sum_k X(k) M(k) J(k) = \big[ X(k)\, R(k)\, H^*(k) \big]_k.
+
+Armature is no moving mass here: rotors that count in momentum are bodies (`MechanismBuilder.rotor`).
+
+Reference: D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid robot*, Autonomous Robots
+35(2-3), 2013.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchsko import algorithms
+from torchsko.bridge.assemble import model_at
+from torchsko.bridge.kinematics import body_accels, body_rates
+from torchsko.bridge.momenta import body_momenta, composite_momenta, joint_forces
+from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.spatial.rotation import cross
+from torchsko.spatial.transform import rotate_vector, translate_force
+from torchsko.verbs.kinematics import Pose, forward_kinematics
+
+
+@verb
+def center_of_mass(mech: Mechanism, q: Tensor) -> Tensor:
+    """Centre of mass of the robot.
+
+    Args:
+        mech: the mechanism; a robot without any mass has none (nan).
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        In the inertial frame, `[*batch, 3]` [m].
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+    """
+    check_state(mech, q=q)
+    return _mean(mech, _centres(mech, forward_kinematics(mech, q)))
+
+
+@verb
+def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Velocity of the centre of mass, O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        In inertial axes, `[*batch, 3]` [m/s].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    V = mech.layout.tree_order(body_rates(mech, q, qd), -3)[..., 0]
+    v = V[..., 3:] + cross(V[..., :3], mech.com)
+    return _mean(mech, _turned(forward_kinematics(mech, q), v))
+
+
+@verb
+def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    """Acceleration of the centre of mass, O(N); without gravity's -g.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+    Returns:
+        In inertial axes, `[*batch, 3]` [m/s^2]; times the mass it is the sum of all external forces,
+        weight included.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    both = body_accels(mech, q, qd, qdd, gravity=False)
+    V, alpha = (mech.layout.tree_order(x, -3)[..., 0] for x in both)
+    w, v = V[..., :3], V[..., 3:]
+    a = alpha[..., 3:] + cross(alpha[..., :3], mech.com) + cross(w, v + cross(w, mech.com))
+    return _mean(mech, _turned(forward_kinematics(mech, q), a))
+
+
+@verb
+def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
+    """Jacobian of the centre of mass, O(N), from composite inertias.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, 3, num_dof]`; times qd it is `com_velocity`.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013 (the linear rows of A_G, per unit mass).
+    """
+    check_state(mech, q=q)
+    columns = mech.layout.tree_order(composite_momenta(mech, q), -3)[..., 3:, :]
+    forces = forward_kinematics(mech, q).rotation @ columns
+    return _of_dofs(mech, forces) / mech.mass.sum(-1)[..., None, None]
+
+
+@verb
+def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Kinetic energy, 1/2 qd* M qd with the mass matrix M, armature included; O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        `[*batch]` [J].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    V, momentum = body_momenta(mech, q, qd)
+    twice = (V * momentum).sum((-3, -2, -1))
+    if mech.has_armature:
+        twice = twice + (mech.armature * all_rates(mech, qd).square()).sum(-1)
+    return twice / 2
+
+
+@verb
+def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
+    """Potential energy of gravity and of joint springs.
+
+    It is zero where the centre of mass is level with the inertial frame's origin (at a right angle to
+    gravity) and all springs are relaxed (`spring_reference`). Springs count 1/2 stiffness *
+    difference(spring_reference, q)^2: their potential where each joint with springs has one dof or is
+    a vector, and of spherical and free joints where they are equally stiff about every axis.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch]` [J]; its gradient is `gravity_force` and the springs' part of `passive_force`.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+    """
+    check_state(mech, q=q)
+    moment = (mech.mass[..., None] * _centres(mech, forward_kinematics(mech, q))).sum(-2)
+    stretch = apart(uncoupled(mech), mech.spring_reference, all_q(mech, q))
+    return (mech.stiffness * stretch.square()).sum(-1) / 2 - (mech.gravity * moment).sum(-1)
+
+
+@verb
+def centroidal_momentum(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Momentum of the robot about its centre of mass, O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        [angular; linear] in inertial axes at the centre of mass, `[*batch, 6]` [kg m^2/s, kg m/s].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013.
+    """
+    check_state(mech, q=q, qd=qd)
+    momenta = mech.layout.tree_order(body_momenta(mech, q, qd)[1], -3)
+    return _about_centre(mech, q, momenta).sum(-3)[..., 0]
+
+
+@verb
+def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
+    """The matrix A_G that takes qd to `centroidal_momentum`, O(N), from composite inertias.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013.
+    """
+    check_state(mech, q=q)
+    columns = mech.layout.tree_order(composite_momenta(mech, q), -3)
+    return _of_dofs(mech, _about_centre(mech, q, columns))
+
+
+@verb
+def gravity_force(mech: Mechanism, q: Tensor) -> Tensor:
+    """Joint forces that hold the robot still against gravity alone: no springs.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_dof]` [N m or N], the gradient of gravity's potential energy; part of
+        `bias_force`.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+    """
+    check_state(mech, q=q)
+    return algorithms.bias_force(model_at(mech, q))
+
+
+@verb
+def joint_wrenches(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None = None
+) -> Tensor:
+    """Force and moment that each joint transmits to the body it moves.
+
+    It moves the body and all outboard of it, against gravity and external forces; along the joint's own
+    freedoms it is what `inverse_dynamics` gives, less passive forces and armature. Of a base body it is
+    what the ground exerts.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin,
+            [moment; force] [N m, N].
+
+    Returns:
+        [moment; force] in each body's frame at its origin, `[*batch, num_bodies, 6]` [N m, N], in the
+        order of ``mech.body_names``; dependent joints included.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Jain 2011, Part II, Algorithm 3.1.
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
+    return mech.layout.tree_order(joint_forces(mech, q, qd, qdd, f_ext), -3)[..., 0]
+
+
+def _centres(mech: Mechanism, pose: Pose) -> Tensor:
+    """Centres of mass of all bodies in the inertial frame, `[*batch, n, 3]`."""
+    return pose.position + _turned(pose, mech.com)
+
+
+def _turned(pose: Pose, x: Tensor) -> Tensor:
+    """Vectors of all bodies in inertial axes, `[*batch, n, 3]`."""
+    return (pose.rotation @ x[..., None])[..., 0]
+
+
+def _mean(mech: Mechanism, x: Tensor) -> Tensor:
+    """Vectors of all bodies, weighted by mass, `[*batch, 3]`."""
+    return (mech.mass[..., None] * x).sum(-2) / mech.mass.sum(-1, keepdim=True)
+
+
+def _about_centre(mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
+    """Force columns of all bodies in inertial axes at the centre of mass, `[*batch, n, 6, r]`."""
+    pose = forward_kinematics(mech, q)
+    centre = _mean(mech, _centres(mech, pose))
+    return translate_force(pose.position - centre[..., None, :], rotate_vector(pose.rotation, y))
+
+
+def _of_dofs(mech: Mechanism, columns: Tensor) -> Tensor:
+    """Columns of every body's own dofs, `[*batch, n, r, d]`, as one matrix `[*batch, r, num_dof]`."""
+    packed = mech.layout.breadth_first(columns, -3).mT
+    return own_rows(mech, mech.layout.dofs.unpack(packed).mT)
