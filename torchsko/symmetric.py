@@ -85,6 +85,23 @@ def spd_logdet(D: Tensor, *, scalar: bool) -> Tensor:
     return 2 * torch.linalg.cholesky_ex(D).L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
+def spd_condition(D: Tensor, *, scalar: bool) -> Tensor:
+    """Condition number of a symmetric matrix `[*, d, d]`, |D| |D^-1| in the Frobenius norm, `[*]`.
+
+    Infinite or nan where the elimination meets a pivot that is not positive: D is not positive definite
+    to rounding.
+    """
+    identity = torch.eye(D.shape[-1], dtype=D.dtype, device=D.device).expand_as(D)
+    if scalar:
+        positive = torch.stack([pivot > 0 for pivot in ldl(D)[0]], -1).all(-1)
+        inverse = spd_solve(D, identity, scalar=True)
+    else:
+        L, info = torch.linalg.cholesky_ex(D)
+        positive, inverse = info == 0, torch.cholesky_solve(identity, L)
+    squares = D.square().sum((-2, -1)) * inverse.square().sum((-2, -1))
+    return torch.where(positive, squares.sqrt(), torch.inf)
+
+
 def spd_factor(D: Tensor, *, scalar: bool) -> Tensor:
     """Lower triangular L with L L* = D, `[*, d, d]`."""
     if D.shape[-1] == 1:

@@ -1,15 +1,12 @@
 """Whatever takes a mechanism takes a layer and a fused one, and tells what only wraps them."""
 
-import inspect
-
 import pytest
 import torch
 
 import torchsko as ts
 from tests.transforms.verbs import VERBS, inputs, mixed_tree
-from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.register import FusedFunction
-from torchsko.mechanism.verb import as_mechanism, kernels_of
+from torchsko.mechanism.verb import as_mechanism
 from torchsko.rollout.motor import Motor
 
 
@@ -21,13 +18,6 @@ class Handle:
 
     def mechanism(self):
         return self._mech
-
-
-def public_functions_of_mechanisms():
-    """Names of what `torchsko` exports whose first argument is called mech."""
-    for name, fn in vars(ts).items():
-        if inspect.isfunction(fn) and next(iter(inspect.signature(fn).parameters), "") == "mech":
-            yield name
 
 
 def call(verb, mech, states):
@@ -43,13 +33,6 @@ def test_layers_and_objects_that_give_a_mechanism_are_as_good_as_one(verb):
     expected = call(verb, mech, states)
     for other in (ts.Dynamics(mech), Handle(mech)):
         torch.testing.assert_close(call(verb, other, states), expected, rtol=0, atol=0)
-
-
-def test_the_table_of_verbs_has_every_public_function_of_mechanisms():
-    covered = {verb.name.split(".")[0] for verb in VERBS}
-    elsewhere = {"checked", "inertial_parameters", "rollout", "first_nonfinite"}
-    elsewhere |= {"expand", "expand_velocity"}  # tests/mechanism/test_couplings.py
-    assert set(public_functions_of_mechanisms()) == (covered | elsewhere) - {"innovations"}
 
 
 def test_functions_without_a_state_and_rollouts_take_layers_too():
@@ -128,23 +111,13 @@ def test_a_fused_mechanism_runs_its_kernel(name, fast, runs):
     assert len(runs) == 1
 
 
-def test_what_a_kernel_does_not_know_runs_eagerly(fast, runs):
+def test_a_function_asked_for_another_method_runs_eagerly(fast, runs):
     mech = pendulum()
     q, qd, tau = state(mech, 3)
-    eager = [
-        (ts.forward_dynamics, (q, qd, tau), {"method": "composite"}),
-        (ts.passive_force, (q, qd), {}),
-        (ts.hybrid_dynamics, (q, qd, tau, tau, ["elbow"]), {}),
-        (ts.integrate, (q, qd), {}),
-    ]
-    for fn, arguments, options in eager:
-        there = fn(fast, *arguments, **options)
-        torch.testing.assert_close(there, fn(mech, *arguments, **options), rtol=0, atol=0)
+    there = ts.forward_dynamics(fast, q, qd, tau, method="composite")
+    here = ts.forward_dynamics(mech, q, qd, tau, method="composite")
+    torch.testing.assert_close(there, here, rtol=0, atol=0)
     assert not runs
-
-
-def test_every_kernel_replaces_a_public_function():
-    assert kernels_of(FusedMechanism) == {*FUSED, "step"}
 
 
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4", "newmark"])

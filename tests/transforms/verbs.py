@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch import Tensor
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.mechanism.verb import as_mechanism
+from torchsko.table import ROWS
 
 KINEMATIC = ("joint_rotation", "joint_position", "axis", "joint_parameters")
 FRAMES = ("frame_rotation", "frame_position")
@@ -85,119 +85,81 @@ def _reachable(mech: ts.Mechanism) -> list[str]:
     return [mech.body_names[mech.joint_kinds.index("free")]]
 
 
-def _hybrid(mech: ts.Mechanism, **states: Tensor) -> tuple[Tensor, ...]:
-    return ts.hybrid_dynamics(mech, prescribed=as_mechanism(mech).joint_names[::2], **states)
+OPTIONS: dict[str, Callable[[ts.Mechanism], object]] = {
+    "frames": _frames,
+    "prescribed": lambda mech: as_mechanism(mech).joint_names[::2],
+}
+"""What the tests give for arguments that are no tensors and have to be given."""
 
+
+def of_row(name: str, parameters: tuple[str, ...], **options: object) -> Verb:
+    """A verb as its row says: all its tensors, and options, each a value or a function of a mechanism."""
+    row = ROWS[name]
+    options = {n: OPTIONS[n] for n in row.options if n in OPTIONS} | options
+
+    def call(mech: ts.Mechanism, **states: Tensor) -> Tensor | tuple[Tensor, ...]:
+        chosen = {n: x(mech) if callable(x) else x for n, x in options.items()}
+        return row.function(mech, **states, **chosen)
+
+    label = f"{name}.{options['method']}" if "method" in options else name
+    return Verb(label, row.tensors, parameters, call)
+
+
+PLACED = (*SYSTEM, *FRAMES)
+PARAMETERS = {
+    "inverse_dynamics": DYNAMIC,
+    "forward_dynamics": DYNAMIC,
+    "hybrid_dynamics": DYNAMIC,
+    "mass_matrix": SYSTEM,
+    "bias_force": (*KINEMATIC, *INERTIAL, *PASSIVE, "gravity"),
+    "passive_force": PASSIVE,
+    "torque_regressor": (*KINEMATIC, "gravity"),
+    "forward_kinematics": KINEMATIC,
+    "frame_pose": (*KINEMATIC, *FRAMES),
+    "frame_jacobian": (*KINEMATIC, *FRAMES),
+    "operational_space_compliance": PLACED,
+    "operational_space_inertia": PLACED,
+    "consistent_jacobian_inverse": PLACED,
+    "integrate": (),
+    "difference": (),
+    "expand": (),
+    "expand_velocity": (),
+    "frame_velocity": (*KINEMATIC, *FRAMES),
+    "frame_acceleration": (*KINEMATIC, *FRAMES),
+    "frame_jacobian_rate": (*KINEMATIC, *FRAMES),
+    "center_of_mass": (*KINEMATIC, "mass", "com"),
+    "com_velocity": (*KINEMATIC, "mass", "com"),
+    "com_acceleration": (*KINEMATIC, "mass", "com"),
+    "com_jacobian": (*KINEMATIC, "mass", "com"),
+    "kinetic_energy": SYSTEM,
+    "potential_energy": (*KINEMATIC, "mass", "com", "stiffness", "spring_reference", "gravity"),
+    "centroidal_momentum": (*KINEMATIC, *INERTIAL),
+    "centroidal_momentum_matrix": (*KINEMATIC, *INERTIAL),
+    "gravity_force": (*KINEMATIC, "mass", "com", "gravity"),
+    "joint_wrenches": (*KINEMATIC, *INERTIAL, "gravity"),
+}
+"""For every row with a kernel the parameters that its result depends on."""
+CHOSEN = {
+    "frame_velocity": {"reference": "world"},
+    "frame_acceleration": {"reference": "mixed", "classical": True},
+    "frame_jacobian_rate": {"reference": "world"},
+    "operational_space_compliance": {"frames": lambda mech: _frames(mech)[-2:]},
+    "operational_space_inertia": {"frames": _reachable},
+    "consistent_jacobian_inverse": {"frames": _reachable},
+}
+"""Options in which the tests of one verb differ from `OPTIONS`."""
+OF_ROWS = {name: of_row(name, reads, **CHOSEN.get(name, {})) for name, reads in PARAMETERS.items()}
 
 VERBS = (
-    Verb("inverse_dynamics", ("q", "qd", "qdd", "f_ext"), DYNAMIC, ts.inverse_dynamics),
-    Verb("forward_dynamics", ("q", "qd", "tau", "f_ext"), DYNAMIC, ts.forward_dynamics),
-    Verb(
-        "inverse_dynamics.composite",
-        ("q", "qd", "qdd", "f_ext"),
-        DYNAMIC,
-        partial(ts.inverse_dynamics, method="composite"),
-    ),
-    Verb(
-        "forward_dynamics.composite",
-        ("q", "qd", "tau", "f_ext"),
-        DYNAMIC,
-        partial(ts.forward_dynamics, method="composite"),
-    ),
-    Verb("hybrid_dynamics", ("q", "qd", "tau", "qdd", "f_ext"), DYNAMIC, _hybrid),
-    Verb("mass_matrix", ("q",), SYSTEM, ts.mass_matrix),
-    Verb(
-        "bias_force",
-        ("q", "qd", "f_ext"),
-        (*KINEMATIC, *INERTIAL, *PASSIVE, "gravity"),
-        ts.bias_force,
-    ),
-    Verb("passive_force", ("q", "qd"), PASSIVE, ts.passive_force),
-    Verb("torque_regressor", ("q", "qd", "qdd"), (*KINEMATIC, "gravity"), ts.torque_regressor),
-    Verb("forward_kinematics", ("q",), KINEMATIC, ts.forward_kinematics),
-    Verb(
-        "frame_pose",
-        ("q",),
-        (*KINEMATIC, *FRAMES),
-        lambda mech, q: ts.frame_pose(mech, q, _frames(mech)),
-    ),
-    Verb(
-        "frame_jacobian",
-        ("q",),
-        (*KINEMATIC, *FRAMES),
-        lambda mech, q: ts.frame_jacobian(mech, q, _frames(mech)),
-    ),
-    Verb(
-        "frame_velocity",
-        ("q", "qd"),
-        (*KINEMATIC, *FRAMES),
-        lambda mech, q, qd: ts.frame_velocity(mech, q, qd, _frames(mech), "world"),
-    ),
-    Verb(
-        "frame_acceleration",
-        ("q", "qd", "qdd"),
-        (*KINEMATIC, *FRAMES),
-        lambda mech, q, qd, qdd: ts.frame_acceleration(
-            mech, q, qd, qdd, _frames(mech), "mixed", classical=True
-        ),
-    ),
-    Verb(
-        "frame_jacobian_rate",
-        ("q", "qd"),
-        (*KINEMATIC, *FRAMES),
-        lambda mech, q, qd: ts.frame_jacobian_rate(mech, q, qd, _frames(mech), "world"),
-    ),
-    Verb("center_of_mass", ("q",), (*KINEMATIC, "mass", "com"), ts.center_of_mass),
-    Verb("com_velocity", ("q", "qd"), (*KINEMATIC, "mass", "com"), ts.com_velocity),
-    Verb("com_acceleration", ("q", "qd", "qdd"), (*KINEMATIC, "mass", "com"), ts.com_acceleration),
-    Verb("com_jacobian", ("q",), (*KINEMATIC, "mass", "com"), ts.com_jacobian),
-    Verb("kinetic_energy", ("q", "qd"), SYSTEM, ts.kinetic_energy),
-    Verb(
-        "potential_energy",
-        ("q",),
-        (*KINEMATIC, "mass", "com", "stiffness", "spring_reference", "gravity"),
-        ts.potential_energy,
-    ),
-    Verb("centroidal_momentum", ("q", "qd"), (*KINEMATIC, *INERTIAL), ts.centroidal_momentum),
-    Verb(
-        "centroidal_momentum_matrix",
-        ("q",),
-        (*KINEMATIC, *INERTIAL),
-        ts.centroidal_momentum_matrix,
-    ),
-    Verb("gravity_force", ("q",), (*KINEMATIC, "mass", "com", "gravity"), ts.gravity_force),
-    Verb(
-        "joint_wrenches",
-        ("q", "qd", "qdd", "f_ext"),
-        (*KINEMATIC, *INERTIAL, "gravity"),
-        ts.joint_wrenches,
-    ),
+    *OF_ROWS.values(),
+    of_row("inverse_dynamics", DYNAMIC, method="composite"),
+    of_row("forward_dynamics", DYNAMIC, method="composite"),
     Verb(
         "linearize",
         ("q", "qd", "tau"),
         DYNAMIC,
         lambda mech, q, qd, tau: ts.linearize(mech, q, qd, tau, 0.02),
     ),
-    Verb(
-        "operational_space_compliance",
-        ("q",),
-        (*SYSTEM, *FRAMES),
-        lambda mech, q: ts.operational_space_compliance(mech, q, _frames(mech)[-2:]),
-    ),
-    Verb(
-        "operational_space_inertia",
-        ("q",),
-        (*SYSTEM, *FRAMES),
-        lambda mech, q: ts.operational_space_inertia(mech, q, _reachable(mech)),
-    ),
-    Verb(
-        "consistent_jacobian_inverse",
-        ("q",),
-        (*SYSTEM, *FRAMES),
-        lambda mech, q: ts.consistent_jacobian_inverse(mech, q, _reachable(mech)),
-    ),
-    Verb("integrate", ("q", "step"), (), ts.integrate),
-    Verb("difference", ("start", "end"), (), ts.difference),
     Verb("assemble", ("q", "qd", "f_ext"), (*KINEMATIC, *INERTIAL, "gravity"), _model),
     Verb("innovations.solve", ("q", "x"), SYSTEM, lambda mech, q, x: _factor(mech, q).solve(x)),
     Verb("innovations.logdet", ("q",), SYSTEM, lambda mech, q: _factor(mech, q).logdet()),

@@ -42,7 +42,7 @@ from torchsko.algebra.recursions.lyapunov import (
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
-from torchsko.symmetric import spd_solve
+from torchsko.symmetric import spd_condition, spd_solve
 
 Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float]
 """What a singular sample gives; see `invert_compliance`."""
@@ -170,6 +170,8 @@ def invert_compliance(
     compliance: Tensor,
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
+    *,
+    scalar: bool = False,
 ) -> Tensor:
     """Operational space inertia Lambda = (J M^-1 J*)^-1, with a say in what singular samples give.
 
@@ -183,8 +185,10 @@ def invert_compliance(
               Eigenvalues of a task that turns and slides mix units; their cut then depends on these.
             - ``("damped", d)``: (J M^-1 J* + d I)^-1 for *every* sample, d > 0 in the units of the
               compliance. Smooth through singularities, and biased everywhere.
-        rank_tolerance: eigenvalues below this fraction of the largest count as zero; 4 r eps when
-            left out, what rounding makes of an exact zero.
+        rank_tolerance: a sample is singular from the condition number 1 / rank_tolerance on, the product
+            of the norms (Frobenius) of the compliance and its inverse; eigenvalues below this fraction of
+            the largest are zero to "pinv". `rounding_of_rank` when left out.
+        scalar: see `torchsko.symmetric`; "pinv" and "raise" have no such form.
 
     Returns:
         `[*batch, r, r]`; nan for samples that are not finite, too.
@@ -195,16 +199,16 @@ def invert_compliance(
 
     Reference: Jain 2011, Part II, section 6.2.
     """
-    tolerance = 4 * compliance.shape[-1] * torch.finfo(compliance.dtype).eps
-    tolerance = tolerance if rank_tolerance is None else rank_tolerance
-    identity = torch.eye(compliance.shape[-1], dtype=compliance.dtype, device=compliance.device)
-    usable = compliance.isfinite().all(-1).all(-1)
+    r = compliance.shape[-1]
+    tolerance = rounding_of_rank(r, compliance.dtype) if rank_tolerance is None else rank_tolerance
+    identity = torch.eye(r, dtype=compliance.dtype, device=compliance.device)
+    usable = compliance.sum((-2, -1)).isfinite()
     if isinstance(singular, tuple) and singular[0] == "damped":
         compliance = compliance + singular[1] * identity
     elif singular in ("nan", "raise"):
-        usable = usable & _full_rank(
-            torch.where(usable[..., None, None], compliance, identity), tolerance
-        )
+        # A verdict has no derivative; where it is none (nan) the sample is singular.
+        condition = spd_condition(compliance.detach(), scalar=scalar)
+        usable = usable & (condition * tolerance < 1)
     elif singular != "pinv":
         raise ShapeError(
             f"singular={singular!r} is no rule for singular samples.\n"
@@ -224,12 +228,10 @@ def invert_compliance(
         inverse = torch.linalg.pinv(safe, hermitian=True, rtol=tolerance)
     else:
         # Not cholesky_inverse: its forward derivative is wrong (torch 2.13).
-        inverse = spd_solve(safe, identity, scalar=False)
+        inverse = spd_solve(safe, identity, scalar=scalar)
     return torch.where(usable[..., None, None], inverse, torch.nan)
 
 
-def _full_rank(compliance: Tensor, tolerance: float) -> Tensor:
-    """Whether the smallest eigenvalue is above this fraction of the largest, `[*batch]`."""
-    # A verdict has no derivative, and that of eigenvalues is not wanted.
-    eigenvalues = torch.linalg.eigvalsh(compliance.detach())
-    return eigenvalues[..., 0] > tolerance * eigenvalues[..., -1]
+def rounding_of_rank(rows: int, dtype: torch.dtype) -> float:
+    """What rounding makes of an eigenvalue that is zero, as a fraction of the largest: 4 r eps."""
+    return 4 * rows * torch.finfo(dtype).eps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,47 +19,37 @@ from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constan
 from torchsko.implicit.equation import implicit_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.verbs.dynamics import bias_force, forward_dynamics, inverse_dynamics, mass_matrix
-from torchsko.verbs.frames import frame_jacobian, frame_pose
-from torchsko.verbs.kinematics import Pose, forward_kinematics
-from torchsko.verbs.regressors import torque_regressor
+from torchsko.table import ROWS, Options, Row, Verbs, row_of
+from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 
 
-class FusedMechanism:
+class FusedMechanism(Verbs):
     """A mechanism whose verbs are kernels: `torchsko.fuse` makes it.
 
     Every method gives the result of the eager function of its name, with the same batch shapes and
-    derivatives of any order. Copies, also unpickled ones, take their kernels from the disk cache;
-    a file of `torch.save` is read by ``torch.load(file, weights_only=False)``.
+    derivatives of any order; what has no kernel is refused with the reason. Arguments that are no tensors
+    are constants: one kernel for each choice. Gradients of forward dynamics come from the mass matrix's
+    inverse and the VJP of inverse dynamics; saved for the backward pass are the inputs and the result.
 
-    The functions of `torchsko` take it as they take a mechanism, and run these kernels where there is one.
+    Copies, also unpickled ones, take their kernels from the disk cache; a file of `torch.save` is read by
+    ``torch.load(file, weights_only=False)``. The functions of `torchsko` take it as they take a mechanism,
+    and run these kernels where there is one.
 
     Attributes:
         kernels: names of the methods that are kernels.
     """
 
-    kernels = frozenset(
-        {
-            "forward_dynamics",
-            "inverse_dynamics",
-            "bias_force",
-            "mass_matrix",
-            "torque_regressor",
-            "forward_kinematics",
-            "frame_pose",
-            "frame_jacobian",
-            "step",
-        }
-    )
+    kernels = frozenset({"step", *(name for name, row in ROWS.items() if "" not in row.refuses)})
 
     def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
         self._mech = mech
         self._workshop = workshop
         self._parameters = tuple(getattr(mech, name) for name in workshop.parameters)
-        self._verbs = {
-            (name, has_force): _make(workshop, name, has_force)
-            for name in _VERBS
-            for has_force in ((False, True) if name in _WITH_FORCES else (False,))
+        # Made now, since torch.compile could not make them while it traces a caller.
+        self._positional = {
+            (row.name, len(names)): self._function(row, names, tuple(row.options.items()))
+            for row in (*(ROWS[name] for name in self.kernels & ROWS.keys()), *_OWN.values())
+            for names in _choices(row)
         }
 
     def mechanism(self) -> Mechanism:
@@ -79,53 +69,13 @@ class FusedMechanism:
         refuse_constants(self._workshop, changes)
         return FusedMechanism(self._workshop, self._mech.replace(**changes))
 
-    def forward_dynamics(
-        self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
-    ) -> Tensor:
-        """Accelerations; see `torchsko.forward_dynamics`.
-
-        Gradients come from the mass matrix's inverse and the VJP of inverse dynamics; saved for the
-        backward pass are the inputs and the result.
-        """
-        return self._call("forward_dynamics", f_ext, q, qd, tau)[0]
-
-    def inverse_dynamics(
-        self, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None = None
-    ) -> Tensor:
-        """Joint forces; see `torchsko.inverse_dynamics`."""
-        return self._call("inverse_dynamics", f_ext, q, qd, qdd)[0]
-
-    def bias_force(self, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
-        """Joint forces at zero acceleration; see `torchsko.bias_force`."""
-        return self._call("bias_force", f_ext, q, qd)[0]
-
-    def torque_regressor(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        """Joint forces per inertial parameter of every body; see `torchsko.torque_regressor`."""
-        return self._call("torque_regressor", None, q, qd, qdd)[0]
-
-    def mass_matrix(self, q: Tensor) -> Tensor:
-        """The mass matrix; see `torchsko.mass_matrix`."""
-        return self._call("mass_matrix", None, q)[0]
-
     def solve(self, q: Tensor, x: Tensor) -> Tensor:
         """The inverse mass matrix times x `[*batch, num_dof]`; see `Innovations.solve`."""
-        return self._call("solve", None, q, x)[0]
+        return self._verb(_OWN["solve"], (q, x), {})
 
     def logdet(self, q: Tensor) -> Tensor:
         """Logarithm of the mass matrix's determinant, `[*batch]`; see `Innovations.logdet`."""
-        return self._call("logdet", None, q)[0]
-
-    def forward_kinematics(self, q: Tensor) -> Pose:
-        """Pose of every body; see `torchsko.forward_kinematics`."""
-        return Pose(*self._call("forward_kinematics", None, q))
-
-    def frame_pose(self, q: Tensor, frames: str | Sequence[str]) -> Pose:
-        """Pose of named frames; see `torchsko.frame_pose`. One kernel for each choice of frames."""
-        return Pose(*self._of_frames(frame_pose, 2, q, frames))
-
-    def frame_jacobian(self, q: Tensor, frames: str | Sequence[str]) -> Tensor:
-        """Jacobian of named frames; see `torchsko.frame_jacobian`; one kernel for each choice."""
-        return self._of_frames(frame_jacobian, 1, q, frames)[0]
+        return self._verb(_OWN["logdet"], (q,), {})
 
     def step(
         self,
@@ -150,8 +100,8 @@ class FusedMechanism:
         if method not in INTEGRATORS:
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
         dt = dt if isinstance(dt, Tensor) else q.new_full((), dt)
-        q, qd = self._call(method, f_ext, q, qd, tau, dt)
-        return q, qd
+        states = (q, qd, tau, dt) if f_ext is None else (q, qd, tau, dt, f_ext)
+        return self._verb(_OWN[method], states, {})
 
     def forward_dynamics_vjp(
         self, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor, f_ext: Tensor | None = None
@@ -170,10 +120,10 @@ class FusedMechanism:
             parameters that are inputs.
         """
         check_dtype(self._mech, q)
-        function = self._verbs["forward_dynamics", f_ext is not None]
-        states = (q, qd, tau) if f_ext is None else (q, qd, tau, f_ext)
+        states, options = _FORWARD.split((q, qd, tau, f_ext), {})
+        function = self._function(_FORWARD, tuple(states), options)
         both = function.value_and_vjp((True,) * len(function.inputs))
-        qdd, *gradients = both(*states, *self._parameters, cotangent)
+        qdd, *gradients = both(*states.values(), *self._parameters, cotangent)
         return qdd, tuple(gradients)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -186,32 +136,37 @@ class FusedMechanism:
     def __deepcopy__(self, memo: dict[int, Any]) -> FusedMechanism:
         return FusedMechanism(self._workshop, deepcopy(self._mech, memo))
 
-    def _call(self, verb: str, f_ext: Tensor | None, *states: Tensor) -> Tensors:
-        check_dtype(self._mech, states[0])
-        if f_ext is None:
-            return self._verbs[verb, False](*states, *self._parameters)
-        return self._verbs[verb, True](*states, f_ext, *self._parameters)
+    def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        function = None if kwargs else self._positional.get((row.name, len(args)))
+        if function is not None and args[-1] is not None:  # the usual call, spared all that follows
+            check_dtype(self._mech, args[0])
+            outputs = function(*args, *self._parameters)
+            return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
+        states, options = row.split(args, kwargs)
+        if row.refuses and (reason := row.refusal(options)):
+            raise FusedError(reason)
+        names, tensors = tuple(states), (*states.values(), *self._parameters)
+        check_dtype(self._mech, tensors[0])
+        if (
+            torch.compiler.is_compiling()
+            and self._workshop.find((row.name, names, options)) is None
+        ):
+            # No kernel can be made now.
+            fn = row.bound(names, options, self._mech)
+            return fn(*self._workshop.split(tensors, scalar=False))
+        outputs = self._function(row, names, options)(*tensors)
+        return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
 
-    def _of_frames(
-        self, fn: Eager, num_outputs: int, q: Tensor, frames: str | Sequence[str]
-    ) -> Tensors:
-        names = frames if isinstance(frames, str) else tuple(frames)
-        check_dtype(self._mech, q)
-
-        def of_names(mech: Mechanism, q: Tensor) -> Any:
-            return fn(mech, q, names)
-
-        function = self._workshop.find((fn, names))
-        tensors = (q, *self._parameters)
-        if function is None and torch.compiler.is_compiling():  # which cannot make kernels
-            found = of_names(*self._workshop.split(tensors, scalar=False))
-            return (found,) if isinstance(found, Tensor) else tuple(found)
-        if function is None:
-            shape = {"q": (self._mech.num_q,)}
-            function = self._workshop.make(
-                (fn, names), of_names, shape, num_outputs, name=repr((fn.__name__, names))
-            )
-        return function(*tensors)
+    def _function(self, row: Row, names: tuple[str, ...], options: Options) -> FusedFunction:
+        """The kernel of a verb for a choice of tensors and options."""
+        key = row.name, names, options
+        found = self._workshop.find(key)
+        if found is not None:
+            return found
+        shapes = {name: cast(tuple, self._workshop.shape(name)) for name in names}
+        fn = row.bound(names, options, self._mech)
+        pullback = _identity(self._workshop) if row is _FORWARD else None
+        return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
 
 
 def _step(method: str) -> Eager:
@@ -237,17 +192,20 @@ def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
     return innovations(assemble(mech, q)).logdet()
 
 
-_VERBS: dict[str, tuple[Eager, tuple[str, ...], int]] = {
-    "forward_dynamics": (forward_dynamics, ("q", "qd", "tau"), 1),
-    "inverse_dynamics": (inverse_dynamics, ("q", "qd", "qdd"), 1),
-    "bias_force": (bias_force, ("q", "qd"), 1),
-    "torque_regressor": (torque_regressor, ("q", "qd", "qdd"), 1),
-    "mass_matrix": (mass_matrix, ("q",), 1),
-    "solve": (_solve, ("q", "x"), 1),
-    "logdet": (_logdet, ("q",), 1),
-    "forward_kinematics": (forward_kinematics, ("q",), 2),
-} | {name: (_step(name), ("q", "qd", "tau", "dt"), 2) for name in INTEGRATORS}
-_WITH_FORCES = {"forward_dynamics", "inverse_dynamics", "bias_force", *INTEGRATORS}
+_FORWARD = ROWS["forward_dynamics"]
+_OWN = {"solve": row_of(_solve, "solve"), "logdet": row_of(_logdet, "logdet")} | {
+    name: row_of(_step(name), name) for name in INTEGRATORS
+}
+"""What no public function gives: actions of the factors at a configuration, and steps."""
+
+
+def _choices(row: Row) -> list[tuple[str, ...]]:
+    """The tensors that usual calls give, first and alone: those required, without and with one more."""
+    required = tuple(name for name in row.tensors if name in row.required)
+    if len(required) < len(row.required):
+        return []
+    both = [required, row.tensors[: len(required) + 1]]
+    return [names for names in dict.fromkeys(both) if names == row.positional[: len(names)]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,12 +237,3 @@ def _identity(workshop: Workshop) -> Pullback:
         return implicit_vjp(equation, needed, inputs, outputs[0], by[0])
 
     return pullback
-
-
-def _make(workshop: Workshop, name: str, has_force: bool) -> FusedFunction:
-    """A verb, with or without external forces."""
-    fn, arguments, num_outputs = _VERBS[name]
-    names = (*arguments, "f_ext") if has_force else arguments
-    shapes = {n: cast(tuple, workshop.shape(n)) for n in names}
-    pullback = _identity(workshop) if name == "forward_dynamics" else None
-    return workshop.make((name, has_force), fn, shapes, num_outputs, pullback, name=name)

@@ -15,7 +15,7 @@ from torchsko.fused.program import Port
 from torchsko.fused.register import Around, FusedFunction
 from torchsko.fused.saved import digest, identity_of
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-from torchsko.mechanism.state import dtype_advice
+from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice
 
 Eager = Callable[..., Any]
 
@@ -56,8 +56,9 @@ class Workshop:
         if name in PARAMETERS:
             sizes = (getattr(mech, s) if isinstance(s, str) else s for s in PARAMETERS[name])
             return tuple(sizes)
-        states = {"q": (mech.num_q,), "f_ext": (mech.num_bodies, 6), "dt": ()}
-        states |= dict.fromkeys(("qd", "qdd", "tau", "x"), (mech.num_dof,))
+        states = {"f_ext": (mech.num_bodies, 6), "dt": ()}
+        states |= dict.fromkeys(CONFIGURATIONS, (mech.num_q,))
+        states |= dict.fromkeys(("qd", "qdd", "tau", "step", "x"), (mech.num_dof,))
         return states.get(name)
 
     def find(self, key: Any) -> FusedFunction | None:

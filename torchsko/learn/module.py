@@ -14,10 +14,11 @@ from torchsko.errors import MechanismError
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
-from torchsko.verbs import dynamics
+from torchsko.table import Verbs
+from torchsko.verbs.dynamics import forward_dynamics
 
 
-class Dynamics(nn.Module):
+class Dynamics(nn.Module, Verbs):
     """Dynamics of a mechanism, some of whose physical parameters are `nn.Parameter`s.
 
     The layer holds no dynamics of its own: `mechanism()` gives a `Mechanism` with the current
@@ -90,21 +91,7 @@ class Dynamics(nn.Module):
 
     def forward(self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None) -> Tensor:
         """Accelerations that joint forces produce; see `torchsko.forward_dynamics`."""
-        return dynamics.forward_dynamics(self.mechanism(), q, qd, tau, f_ext)
-
-    def inverse_dynamics(
-        self, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None = None
-    ) -> Tensor:
-        """Joint forces that produce accelerations; see `torchsko.inverse_dynamics`."""
-        return dynamics.inverse_dynamics(self.mechanism(), q, qd, qdd, f_ext)
-
-    def mass_matrix(self, q: Tensor) -> Tensor:
-        """The joint-space mass matrix; see `torchsko.mass_matrix`."""
-        return dynamics.mass_matrix(self.mechanism(), q)
-
-    def bias_force(self, q: Tensor, qd: Tensor, f_ext: Tensor | None = None) -> Tensor:
-        """Joint forces at zero acceleration; see `torchsko.bias_force`."""
-        return dynamics.bias_force(self.mechanism(), q, qd, f_ext)
+        return forward_dynamics(self, q, qd, tau, f_ext)
 
     def extra_repr(self) -> str:
         """The robot and what is learned of it."""

@@ -94,7 +94,7 @@ def operational_space_inertia(
     """
     _refuse_too_many_rows(mech, frames, singular)
     compliance = operational_space_compliance(mech, q, frames)
-    return invert_compliance(compliance, singular, rank_tolerance)
+    return invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
 
 
 @verb
@@ -129,7 +129,8 @@ def consistent_jacobian_inverse(
     _refuse_too_many_rows(mech, frames, singular)
     J = _jacobian(mech, q, frames)
     fac = innovations(assemble(mech, q))
-    inertia = invert_compliance(reflected_compliance(fac, J), singular, rank_tolerance)
+    compliance = reflected_compliance(fac, J)
+    inertia = invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
     return fac.solve(J.mT, columns=True) @ inertia
 
 
