@@ -31,6 +31,7 @@ from torchsko.errors import MechanismError as MechanismError
 from torchsko.errors import MissingExtraError as MissingExtraError
 from torchsko.errors import NonFiniteError as NonFiniteError
 from torchsko.errors import RobotFileError as RobotFileError
+from torchsko.errors import RobotFileWarning as RobotFileWarning
 from torchsko.errors import ShapeError as ShapeError
 from torchsko.errors import SingularError as SingularError
 from torchsko.errors import TorchskoError as TorchskoError

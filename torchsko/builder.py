@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
-from torchsko.bridge.hinges import checked
-from torchsko.errors import MechanismError
+from torchsko.bridge.hinges import checked, undefined
+from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.mjcf import is_mjcf, read_mjcf
 from torchsko.io.mujoco_model import describe
 from torchsko.io.urdf import read_urdf
@@ -21,6 +22,7 @@ from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
     CouplingDescription,
+    Fault,
     JointDescription,
     LinkDescription,
     Matrix,
@@ -33,6 +35,9 @@ from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.magnitudes import within_range
 from torchsko.mechanism.mechanism import Mechanism
 
+TOLD = 12
+"""Faults that the warning of a load names; all are in the report."""
+
 
 def load(
     source: str | os.PathLike[str],
@@ -40,10 +45,23 @@ def load(
     floating_base: bool = False,
     gravity: Sequence[float] | None = None,
     mimic: Literal["couple", "independent"] = "couple",
+    strict: bool = False,
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
     """Load a robot file: URDF, or MJCF by MuJoCo's own parser (see `from_mujoco`).
+
+    Faults of a URDF file that leave the dynamics defined do not keep it from loading. They are read as
+    follows, named in one `RobotFileWarning`, and kept in ``mech.report``:
+
+    - an inertia that no rigid body has (it breaks the triangle inequality, or is negative): as written;
+    - no <mass>, no <inertia>, or an attribute of these missing: zero; <axis> without xyz: 1 0 0;
+    - lower above upper limit, and a negative limit of velocity or effort: no limit;
+    - a joint that no inertia resists: as written, `forward_dynamics` refuses it by name;
+    - a link that no joint names: apart from the robot; a parent "world" that nobody declares: a link
+      without mass, the inertial frame; no name of the robot: "robot";
+    - white space before the XML declaration: skipped; a line break inside a number: joined; macros of
+      xacro where nothing is read: left alone.
 
     Args:
         source: path of a URDF file (``.urdf``, ``.xml``) or an MJCF file (``.xml``, ``.mjcf``, or compiled
@@ -54,16 +72,18 @@ def load(
         mimic: "couple" lets a joint with a <mimic> tag follow the joint it names, exactly: it has no
             coordinate of its own (``mech.joint_names``, `torchsko.expand`). "independent" loads it as a
             joint like any other, and reports the tag.
+        strict: refuse these faults instead, the first of them by an error.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
     Returns:
-        The mechanism; its ``unused`` lists what the file holds and the dynamics does not use, and why.
+        The mechanism; its ``unused`` lists what the file holds and the dynamics does not use, and why; its
+        ``report`` the faults of the file, and what was done about each.
 
     Raises:
-        RobotFileError: when the file cannot be read; names the element.
-        MechanismError: when what it says is no mechanism, or a number is so large that products of
-            it overflow (see `torchsko.mechanism.magnitudes`).
+        RobotFileError: when the file cannot be read, or says what has no meaning; names the element.
+        MechanismError: when what it says is no mechanism, nothing moves, or a number is so large that
+            products of it overflow (see `torchsko.mechanism.magnitudes`).
         TreeError: when its joints form no tree.
 
     Example:
@@ -79,12 +99,44 @@ def load(
                 "Write <freejoint/> into the root body, and leave floating_base out."
             )
         return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
-    return build_mechanism(
-        read_urdf(source, mimic=mimic),
+    mech = build_mechanism(
+        read_urdf(source, mimic=mimic, strict=strict),
         floating_base=floating_base,
         gravity=(0.0, 0.0, -9.81) if gravity is None else gravity,
+        strict=strict,
         dtype=dtype,
         device=device,
+    )
+    if mech.singular_joints:
+        mech = _with_singular(mech, strict)
+    if mech.report:
+        warnings.warn(_told(mech), RobotFileWarning, stacklevel=2)
+    return mech
+
+
+def _with_singular(mech: Mechanism, strict: bool) -> Mechanism:
+    """The mechanism with joints that no inertia resists in its report; refused when strict."""
+    if strict:
+        raise MechanismError(undefined(mech.name, mech.singular_joints))
+    faults = (
+        Fault(f"joint {name!r}", "no inertia resists it: forward dynamics refuse it")
+        for name in mech.singular_joints
+    )
+    return mech.replace(report=(*mech.report, *faults))
+
+
+def _told(mech: Mechanism) -> str:
+    """All faults by name: the first dozen, and how many more."""
+    count = len(mech.report)
+    lines = [f"  {fault}" for fault in mech.report[:TOLD]]
+    more = [f"  and {count - TOLD} more"] if count > TOLD else []
+    return "\n".join(
+        [
+            f"the robot {mech.name!r} loaded in spite of {count} fault{'s' * (count > 1)}:",
+            *lines,
+            *more,
+            "mech.report keeps them; load(..., strict=True) refuses them.",
+        ]
     )
 
 
@@ -140,19 +192,22 @@ def build_mechanism(
     *,
     floating_base: bool = False,
     gravity: Sequence[float] = (0.0, 0.0, -9.81),
+    strict: bool = True,
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
     """Turn a description into a mechanism, checked.
 
     Links that no joint moves hang on the inertial frame: welded to it, or by a free joint named
-    "root_joint" with `floating_base` (see `load`); all but the first are reported in ``unused``.
+    "root_joint" with `floating_base` (see `load`); all but the first are reported in ``unused``. One
+    without mass that nothing hangs on is welded even so, where there are others.
     Fixed joints are merged: masses add up, frames keep their names.
 
     Args:
         robot: links and joints.
         floating_base: put a free joint under the root link.
         gravity: in the inertial frame [m/s^2].
+        strict: refuse inertias that no rigid body has; else they are used as written, and in ``report``.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -164,7 +219,7 @@ def build_mechanism(
     check_dtype(robot.name, dtype)
     check_device(robot.name, device)
     check_gravity(gravity)
-    mech = lower(within_range(robot, gravity, dtype), floating_base, gravity)
+    mech = lower(within_range(robot, gravity, dtype), floating_base, gravity, strict)
     return checked(mech).to(dtype).to(device)
 
 
@@ -391,14 +446,21 @@ class MechanismBuilder:
         *,
         floating_base: bool = False,
         gravity: Sequence[float] = (0.0, 0.0, -9.81),
+        strict: bool = True,
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",
     ) -> Mechanism:
-        """The mechanism; see `build_mechanism`."""
+        """The mechanism; see `build_mechanism`.
+
+        An inertia that no rigid body has is refused: who writes a robot in code can correct it there,
+        unlike who loads a file of others. ``strict=False`` uses it as written, without a warning, and
+        keeps it in ``mech.report``.
+        """
         return build_mechanism(
             self.description(),
             floating_base=floating_base,
             gravity=gravity,
+            strict=strict,
             dtype=dtype,
             device=device,
         )

@@ -25,6 +25,10 @@ class RobotFileError(TorchskoError):
     """A robot file that cannot be read; names the element at fault."""
 
 
+class RobotFileWarning(UserWarning):
+    """A robot file loaded in spite of faults; names them, and what was done about each."""
+
+
 class FusedError(TorchskoError):
     """A function that cannot be traced, or a kernel that cannot be built."""
 

@@ -206,6 +206,7 @@ ROOTED = (
 )
 
 
+@pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
 @pytest.mark.parametrize(
     ("kind", "floating_base", "names"),
     [
@@ -234,12 +235,24 @@ def test_the_added_joint_always_finds_a_name():
     )
 
 
-@pytest.mark.parametrize(
-    ("floating_base", "how"),
-    [(False, "welded to the inertial frame"), (True, "free joint of its own, 'root_joint_stray'")],
+HEAVY = (
+    '<link name="stray"><inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" '
+    'izz="1"/></inertial></link>'
 )
-def test_a_second_root_is_reported(floating_base, how):
-    mech = ts.load(ROOTED.format("revolute", '<link name="stray"/>'), floating_base=floating_base)
+
+
+@pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
+@pytest.mark.parametrize(
+    ("stray", "floating_base", "how"),
+    [
+        (HEAVY, False, "welded to the inertial frame"),
+        (HEAVY, True, "free joint of its own, 'root_joint_stray'"),
+        ('<link name="stray"/>', False, "welded to the inertial frame"),
+        ('<link name="stray"/>', True, "welded to the inertial frame"),
+    ],
+)
+def test_a_second_root_is_reported_and_floats_if_it_has_mass(stray, floating_base, how):
+    mech = ts.load(ROOTED.format("revolute", stray), floating_base=floating_base)
     (entry,) = (str(e) for e in mech.unused if e.element == "link 'stray'")
     assert "besides 'base'" in entry and how in entry
     alone = ts.load(ROOTED.format("revolute", ""), floating_base=floating_base)

@@ -28,18 +28,21 @@ import torchsko as ts
 
 BATCH = 256
 
-# Refused by torchsko, each for an inertia that no rigid body has.
-NOT_COVERED = {
-    "romeo_description/urdf/romeo_laas_small.urdf": "link 'LShoulderYaw_link': no rigid body",
-    "romeo_description/urdf/romeo_small.urdf": "link 'RShoulderYawLink': no rigid body",
+# Some inertias no rigid body has: used as written, as in Pinocchio; the first such link of each file.
+UNPHYSICAL = {
+    "romeo_description/urdf/romeo_laas_small.urdf": "LShoulderYaw_link",
+    "romeo_description/urdf/romeo_small.urdf": "RShoulderYawLink",
 }
 # All joints are fixed: nothing moves unless the base floats.
 FLOATING_ONLY = {
     "hector_description/robots/quadrotor_base.urdf",
     "iris_description/robots/iris_simple.urdf",
 }
-# Hands of massless links: no acceleration follows from a force on a finger.
-NO_FORWARD_DYNAMICS = {"romeo_description/urdf/romeo.urdf"}
+# Hands of massless links: no acceleration follows from a force on a finger, this one and others.
+NO_FORWARD_DYNAMICS = {
+    "romeo_description/urdf/romeo.urdf": "LFinger13",
+    "romeo_description/urdf/romeo_laas_small.urdf": "l_gripper_joint",
+}
 # Massless links, or links that are points of mass, between joints whose axes can align. Hinge
 # inertias then fall to 1e-8 by cancellation, accelerations rise to 1e8 rad/s^2 and more, and
 # Pinocchio's `aba` keeps fewer than ten digits there. Exact arithmetic decides those states.

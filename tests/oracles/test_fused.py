@@ -11,12 +11,12 @@ from tests.oracles.pinocchio_bridge import (
     ALIGNING_AXES,
     FLOATING_ONLY,
     NO_FORWARD_DYNAMICS,
-    NOT_COVERED,
     robot_files,
     worst_error,
 )
 
-FILES = {name: file for name, file in robot_files().items() if name not in NOT_COVERED}
+pytestmark = pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
+FILES = robot_files()
 BATCH = 37
 
 

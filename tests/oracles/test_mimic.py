@@ -19,6 +19,8 @@ from tests.oracles.pinocchio_bridge import (
     worst_error,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
+
 # It names joints of the left and of the right hand without their prefix.
 UNKNOWN_JOINTS = "alex_description/urdf/alex_psyonic_hands.urdf"
 # A finger follows one that Pinocchio, which sorts joints by name, has not read yet: it refuses the file.

@@ -9,7 +9,6 @@ pin = pytest.importorskip("pinocchio")
 
 from tests.oracles.pinocchio_bridge import (  # noqa: E402
     FLOATING_ONLY,
-    NOT_COVERED,
     Robot,
     robot_files,
     worst_error,
@@ -53,8 +52,9 @@ def test_regressor(name, floating):
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
 @pytest.mark.parametrize("floating", [False, True])
-@pytest.mark.parametrize("name", [name for name in robot_files() if name not in NOT_COVERED])
+@pytest.mark.parametrize("name", robot_files())
 def test_regressor_of_every_robot(name, floating):
     both = Robot.load(robot_files()[name], floating or name in FLOATING_ONLY)
     *states, _ = both.states(4)

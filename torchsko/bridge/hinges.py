@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -43,6 +45,19 @@ def checked(mech: Mechanism) -> Mechanism:
     return mech.replace(
         singular_joints=_named(mech, model, _vanishing_hinges(model, batch)),
         bare_joints=_named(mech, model, _bare_hinges(model, batch)),
+    )
+
+
+def undefined(name: str, joints: Sequence[str]) -> str:
+    """Message that forward dynamics do not exist, as no inertia resists some joints."""
+    return (
+        f"forward dynamics of {name!r} is undefined: no inertia resists joint "
+        f"{', '.join(map(repr, joints))}.\n"
+        "Outboard of it is no mass, only mass that other joints let go free, or an inertia that no rigid "
+        "body has, so a force there gives no finite acceleration (inverse dynamics and the mass matrix "
+        "are fine).\n"
+        "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
+        "torchsko.checked(mech)."
     )
 
 

@@ -24,7 +24,7 @@ def number(text: str, where: str) -> float:
         RobotFileError: not a number, or not finite.
     """
     word = text.strip()
-    value = float(word) if _DECIMAL.fullmatch(word) else math.nan
+    value = float(word) if is_decimal(word) else math.nan
     if math.isfinite(value):
         return value
     if math.isinf(value) or _NOT_FINITE.fullmatch(word):
@@ -33,7 +33,17 @@ def number(text: str, where: str) -> float:
             "One such number spreads to every torque and acceleration.\n"
             "Write a finite number, or leave out an optional attribute."
         )
-    raise RobotFileError(
+    raise RobotFileError(not_a_number(text, where))
+
+
+def is_decimal(word: str) -> bool:
+    """Whether a word is a decimal number."""
+    return bool(_DECIMAL.fullmatch(word))
+
+
+def not_a_number(text: str, where: str) -> str:
+    """Message that an attribute holds no number."""
+    return (
         f"{where} is {text!r}, which is not a number.\n"
         "Numbers are decimal, such as 0.25, -1 or 3e-4.\n"
         "Correct that attribute."

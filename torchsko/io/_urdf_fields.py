@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection
 
 from torchsko.errors import RobotFileError
-from torchsko.io._numbers import number, rotation_from_rpy, vector
+from torchsko.io._numbers import is_decimal, not_a_number, number, rotation_from_rpy, vector
+from torchsko.io._report import Report
 from torchsko.io._xml import Element
 from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Unused, Vector
 
@@ -30,6 +32,7 @@ REASONS = {
     "upper": "a joint of this type has no limits of position",
     "version": "the version of the format changes nothing that is read",
 }
+LINE_BREAK = re.compile(r"\s*\n\s*")
 UNKNOWN = "not known to torchsko's URDF reader"
 
 
@@ -60,35 +63,66 @@ def leftovers(
 
 
 def attribute(element: Element, key: str, where: str) -> str:
-    """A required attribute that is not empty."""
+    """A required attribute that is not empty.
+
+    Raises:
+        RobotFileError: it is missing or empty.
+    """
     value = element.attributes.get(key, "")
     if not value.strip():
-        missing = "is empty" if key in element.attributes else "is missing"
-        raise RobotFileError(
-            f"{where}: attribute {key!r} of <{element.tag}> (line {element.line}) {missing}.\n"
-            "The format requires it, and it has no default.\n"
-            f'Write <{element.tag} {key}="...">.'
-        )
+        raise RobotFileError(missing(element, key, where))
     return value
 
 
-def numeric(element: Element, key: str, where: str, default: float | None = None) -> float:
-    """A number; required if there is no default."""
+def missing(element: Element, key: str, where: str) -> str:
+    """Message that a required attribute is missing or empty."""
+    how = "is empty" if key in element.attributes else "is missing"
+    return (
+        f"{place(element, key, where)} {how}.\n"
+        "The format requires it, and it has no default.\n"
+        f'Write <{element.tag} {key}="...">.'
+    )
+
+
+def numeric(
+    element: Element, key: str, where: str, report: Report, default: float | None = None
+) -> float:
+    """A number; required if there is no default.
+
+    Digits that a line break parts are one number, and noted.
+    """
     if default is not None and key not in element.attributes:
         return default
-    return number(attribute(element, key, where), place(element, key, where))
+    text, here = attribute(element, key, where), place(element, key, where)
+    whole = LINE_BREAK.sub("", text.strip())
+    if whole == text.strip() or not is_decimal(whole):
+        return number(text, here)
+    report.fault(here, f"a line break parts its digits: read as {whole}", not_a_number(text, here))
+    return number(whole, here)
 
 
-def not_negative(element: Element, key: str, where: str, default: float | None = None) -> float:
-    """A number that is zero or more; required if there is no default."""
-    value = numeric(element, key, where, default)
+def numeric_or_zero(element: Element, key: str, where: str, report: Report) -> float:
+    """A number that the format requires; zero where it is missing, as in urdf.xsd, and noted."""
+    if not element.attributes.get(key, "").strip():
+        report.fault(place(element, key, where), "missing: read as 0", missing(element, key, where))
+        return 0.0
+    return numeric(element, key, where, report)
+
+
+def not_negative(element: Element, key: str, where: str, value: float) -> float:
+    """The value of an attribute, refused where it is below zero."""
     if value < 0:
-        raise RobotFileError(
-            f"{place(element, key, where)} is {value}, which is negative.\n"
-            "Such a part would create energy, or limit motion to nothing.\n"
-            "Write zero or a positive number."
-        )
+        raise RobotFileError(negative(element, key, where, value))
     return value
+
+
+def negative(element: Element, key: str, where: str, value: float) -> str:
+    """Message that the value of an attribute is below zero."""
+    return (
+        f"{place(element, key, where)} is {value}, which is negative.\n"
+        "Such a part would create energy, or limit motion to nothing.\n"
+        "Write zero or a positive number."
+    )
 
 
 def place(element: Element, key: str, where: str) -> str:
@@ -112,15 +146,20 @@ def required_child(element: Element, tag: str, where: str) -> Element:
     """The child of that tag."""
     found = only_child(element, tag, where)
     if found is None:
-        raise RobotFileError(
-            f"{where}: <{element.tag}> (line {element.line}) has no <{tag}>.\n"
-            "The format requires it, and it has no default.\n"
-            f"Write a <{tag} .../> inside it."
-        )
+        raise RobotFileError(childless(element, tag, where))
     return found
 
 
-def origin(parent: Element, where: str, unused: list[Unused]) -> tuple[Matrix, Vector]:
+def childless(element: Element, tag: str, where: str) -> str:
+    """Message that a required child is missing."""
+    return (
+        f"{where}: <{element.tag}> (line {element.line}) has no <{tag}>.\n"
+        "The format requires it, and it has no default.\n"
+        f"Write a <{tag} .../> inside it."
+    )
+
+
+def origin(parent: Element, where: str, report: Report) -> tuple[Matrix, Vector]:
     """Rotation and position [m] of an optional <origin>; the identity by default."""
     element = only_child(parent, "origin", where)
     if element is None:
@@ -131,7 +170,7 @@ def origin(parent: Element, where: str, unused: list[Unused]) -> tuple[Matrix, V
             "Few programs read that; this one does not, and to ignore it would turn the frame.\n"
             'Write the rotation as rpy="roll pitch yaw" in radians.'
         )
-    unused += leftovers(element, f"{where} <origin>", ("xyz", "rpy"))
+    report.unused += leftovers(element, f"{where} <origin>", ("xyz", "rpy"))
     xyz, rpy = (
         vector(element.attributes.get(key, "0 0 0"), place(element, key, where))
         for key in ("xyz", "rpy")

@@ -8,9 +8,12 @@ from dataclasses import replace
 
 from torchsko.errors import RobotFileError
 from torchsko.io._numbers import unit, vector
+from torchsko.io._report import Report
 from torchsko.io._urdf_fields import (
     attribute,
     leftovers,
+    missing,
+    negative,
     not_negative,
     numeric,
     only_child,
@@ -23,7 +26,6 @@ from torchsko.mechanism.description import (
     FIXED,
     CouplingDescription,
     JointDescription,
-    Unused,
     Vector,
 )
 from torchsko.mechanism.joints.registry import joint_type, urdf_types
@@ -31,14 +33,18 @@ from torchsko.mechanism.joints.registry import joint_type, urdf_types
 UNBOUNDED = "continuous"
 """The type of URDF whose limits of position are not read."""
 
+UNLIMITED = (-math.inf, math.inf)
+X_AXIS: Vector = (1.0, 0.0, 0.0)
+"""Of a joint whose axis is not given: the default of the format."""
 
-def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescription:
-    """One joint; appends to `unused` what it holds besides.
+
+def read_joint(element: Element, mimic: str, report: Report) -> JointDescription:
+    """One joint; notes what it holds besides.
 
     Args:
         element: a <joint>.
         mimic: ``"couple"`` or ``"independent"``, as in `read_urdf`.
-        unused: the report so far.
+        report: the notes so far.
 
     Raises:
         RobotFileError: something required is missing, not a number, or not possible.
@@ -55,7 +61,7 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
         )
     kind = kinds[kind_name]
     parent, child = (required_child(element, tag, where) for tag in ("parent", "child"))
-    rotation, position = origin(element, where, unused)
+    rotation, position = origin(element, where, report)
     joint = JointDescription(
         name=name,
         kind=kind,
@@ -65,21 +71,21 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
         position=position,
     )
     for end in (parent, child):
-        unused += leftovers(end, f"{where} <{end.tag}>", ("link",))
+        report.unused += leftovers(end, f"{where} <{end.tag}>", ("link",))
     read = {"parent", "child", "origin"}
     if kind == FIXED:
-        unused += leftovers(element, where, ("name", "type"), read)
+        report.unused += leftovers(element, where, ("name", "type"), read)
         return joint
     has_axis = joint_type(kind).has_axis
     read |= {"mimic"} if mimic == "couple" else set()
     read |= {"limit", "dynamics"} | ({"axis"} if has_axis else set())
-    unused += leftovers(element, where, ("name", "type"), read)
+    report.unused += leftovers(element, where, ("name", "type"), read)
     bounded = has_axis and joint_type(kind).num_q == 1 and kind_name != UNBOUNDED
-    lower, upper, velocity, effort = _read_limit(element, bounded, where, unused)
-    damping, friction = _read_dynamics(element, where, unused)
+    lower, upper, velocity, effort = _read_limit(element, bounded, where, report)
+    damping, friction = _read_dynamics(element, where, report)
     return replace(
         joint,
-        axis=_read_axis(element, where, unused) if has_axis else joint.axis,
+        axis=_read_axis(element, where, report) if has_axis else joint.axis,
         damping=damping,
         friction=friction,
         lower=lower,
@@ -89,8 +95,8 @@ def read_joint(element: Element, mimic: str, unused: list[Unused]) -> JointDescr
     )
 
 
-def read_mimic(joint: Element, unused: list[Unused]) -> CouplingDescription | None:
-    """What a joint that moves mimics, if anything; appends to `unused` what the tag holds besides.
+def read_mimic(joint: Element, report: Report) -> CouplingDescription | None:
+    """What a joint that moves mimics, if anything; notes what the tag holds besides.
 
     Raises:
         RobotFileError: no joint is named, or a number is none.
@@ -101,50 +107,83 @@ def read_mimic(joint: Element, unused: list[Unused]) -> CouplingDescription | No
     if element is None or joint.attributes.get("type") == FIXED:
         return None
     where = f"{where} <mimic>"
-    unused += leftovers(element, where, ("joint", "multiplier", "offset"))
+    report.unused += leftovers(element, where, ("joint", "multiplier", "offset"))
     multiplier, offset = (
-        numeric(element, key, where, default)
+        numeric(element, key, where, report, default)
         for key, default in (("multiplier", 1.0), ("offset", 0.0))
     )
+    if not element.attributes.get("joint", "").strip():
+        what, why, _ = missing(element, "joint", where).split("\n")
+        raise RobotFileError(
+            f"{what}\n{why}\n"
+            "Name the joint that it follows, or load the file with mimic='independent'."
+        )
     return CouplingDescription(name, {attribute(element, "joint", where): multiplier}, offset)
 
 
-def _read_axis(joint: Element, where: str, unused: list[Unused]) -> Vector:
+def _read_axis(joint: Element, where: str, report: Report) -> Vector:
     axis = only_child(joint, "axis", where)
     if axis is None:
-        return (1.0, 0.0, 0.0)
-    unused += leftovers(axis, f"{where} <axis>", ("xyz",))
+        return X_AXIS
+    report.unused += leftovers(axis, f"{where} <axis>", ("xyz",))
     here = place(axis, "xyz", where)
+    if "xyz" not in axis.attributes:
+        report.fault(here, "missing: read as 1 0 0", missing(axis, "xyz", where))
+        return X_AXIS
     return unit(vector(attribute(axis, "xyz", where), here), here)
 
 
-def _read_dynamics(joint: Element, where: str, unused: list[Unused]) -> tuple[float, float]:
+def _read_dynamics(joint: Element, where: str, report: Report) -> tuple[float, float]:
     dynamics = only_child(joint, "dynamics", where)
     if dynamics is None:
         return 0.0, 0.0
-    unused += leftovers(dynamics, f"{where} <dynamics>", ("damping", "friction"))
-    damping = not_negative(dynamics, "damping", where, 0.0)
-    return damping, not_negative(dynamics, "friction", where, 0.0)
+    keys = ("damping", "friction")
+    report.unused += leftovers(dynamics, f"{where} <dynamics>", keys)
+    damping, friction = (
+        not_negative(dynamics, key, where, numeric(dynamics, key, where, report, 0.0))
+        for key in keys
+    )
+    return damping, friction
 
 
 def _read_limit(
-    joint: Element, bounded: bool, where: str, unused: list[Unused]
+    joint: Element, bounded: bool, where: str, report: Report
 ) -> tuple[float, float, float, float]:
     """Lower, upper, velocity and effort limit; `bounded` joints have the first two."""
     limit = only_child(joint, "limit", where)
     if limit is None:
-        return -math.inf, math.inf, math.inf, math.inf
+        return *UNLIMITED, math.inf, math.inf
     read: Collection[str] = ("velocity", "effort") + (("lower", "upper") if bounded else ())
-    unused += leftovers(limit, f"{where} <limit>", read)
-    lower, upper = -math.inf, math.inf
-    if bounded:
-        # The format says: absent is 0.
-        lower, upper = (numeric(limit, key, where, 0.0) for key in ("lower", "upper"))
-    if lower > upper:
-        raise RobotFileError(
-            f"{where} (line {limit.line}): the lower limit {lower} is above the upper {upper}.\n"
-            "No position satisfies both.\n"
-            "Exchange or correct them; an absent one counts as 0."
-        )
-    velocity, effort = (not_negative(limit, key, where, math.inf) for key in ("velocity", "effort"))
+    report.unused += leftovers(limit, f"{where} <limit>", read)
+    lower, upper = _read_range(limit, where, report) if bounded else UNLIMITED
+    velocity, effort = (_read_bound(limit, key, where, report) for key in ("velocity", "effort"))
     return lower, upper, velocity, effort
+
+
+def _read_range(limit: Element, where: str, report: Report) -> tuple[float, float]:
+    """Limits of position; none where no position satisfies both."""
+    # The format says: absent is 0.
+    lower, upper = (numeric(limit, key, where, report, 0.0) for key in ("lower", "upper"))
+    if lower <= upper:
+        return lower, upper
+    report.fault(
+        f"{where} <limit> (line {limit.line})",
+        f"the lower limit {lower} is above the upper {upper}: read as no limit of position",
+        f"{where} (line {limit.line}): the lower limit {lower} is above the upper {upper}.\n"
+        "No position satisfies both.\n"
+        "Exchange or correct them; an absent one counts as 0.",
+    )
+    return UNLIMITED
+
+
+def _read_bound(limit: Element, key: str, where: str, report: Report) -> float:
+    """Limit of a magnitude; none where it is negative."""
+    value = numeric(limit, key, where, report, math.inf)
+    if value >= 0:
+        return value
+    report.fault(
+        place(limit, key, where),
+        f"{value}, which is negative: read as no limit",
+        negative(limit, key, where, value),
+    )
+    return math.inf

@@ -7,15 +7,27 @@ refuse them; this reader drives expat itself, and stops at the first declaration
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
 from torchsko.errors import RobotFileError
+from torchsko.io._report import Report
 
 MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 200
+MAX_TAG = 4096
+"""Bytes of a start tag that is searched for line breaks."""
+
+_BLANK = "\ufeff \t\r\n"
+_BEFORE_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]+(?:\xef\xbb\xbf)?(?=<\?xml\s)")
+_NUMBERS = re.compile(r"[-+.\deE\s]*")
+_VALUE = re.compile(rb"""(?<=\s)([^\s=<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
+
+
+_SEVERAL = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 
 
 @dataclass
@@ -24,7 +36,7 @@ class Element:
 
     Attributes:
         tag: its name, with the namespace prefix as written.
-        attributes: in file order.
+        attributes: in file order; line breaks among digits are kept.
         line: line of the start tag, from 1.
         children: in file order; text is not kept.
     """
@@ -45,14 +57,15 @@ class Element:
 
 def is_xml_text(source: str | os.PathLike[str]) -> bool:
     """Whether `source` is XML itself rather than the path of a file."""
-    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+    return isinstance(source, str) and source.lstrip(_BLANK).startswith("<")
 
 
-def read_xml(source: str | os.PathLike[str]) -> Element:
+def read_xml(source: str | os.PathLike[str], report: Report | None = None) -> Element:
     """The root element of a file, or of XML text.
 
     Args:
         source: a path, or text whose first character after white space is ``<``.
+        report: takes note of white space before the XML declaration of a file, or refuses it.
 
     Returns:
         The root element.
@@ -62,10 +75,18 @@ def read_xml(source: str | os.PathLike[str]) -> Element:
             declares a document type or an entity.
     """
     if is_xml_text(source):
+        text = str(source)
+        start = len(text) - len(text.lstrip(_BLANK))
         # Surrogates cannot be encoded; expat names the line where they stand.
-        text = str(source).lstrip("\ufeff \t\r\n")
-        return _parse(text.encode("utf-8", "surrogatepass"), encoding="utf-8")
-    return _parse(_read_bytes(source), encoding=None)
+        data = text[start:].encode("utf-8", "surrogatepass")
+        return _parse(data, "utf-8", text.count("\n", 0, start))
+    data = _read_bytes(source)
+    early = _BEFORE_DECLARATION.match(data)
+    report = Report() if report is None else report
+    if early is None or report.strict:  # then expat refuses it
+        return _parse(data)
+    report.fault("<?xml ...?>", "white space stands before it: skipped", "")
+    return _parse(data[early.end() :], lines_before=early[0].count(b"\n"))
 
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -80,20 +101,26 @@ def _read_bytes(path: str | os.PathLike[str]) -> bytes:
         ) from error
 
 
-def _parse(data: bytes, encoding: str | None) -> Element:
+def _parse(data: bytes, encoding: str | None = None, lines_before: int = 0) -> Element:
     if len(data) > MAX_BYTES:
         raise RobotFileError(
             f"the robot file is larger than {MAX_BYTES // 2**20} MiB.\n"
             "It is text of at most a few MiB; meshes live in files of their own.\n"
             "Check that this is the right file."
         )
-    reader = _Reader(encoding)
+    reader = _Reader(data, encoding, lines_before)
     try:
         reader.parser.Parse(data, True)
     # An encoding that expat and Python do not know is a LookupError, or a ValueError.
     except (expat.ExpatError, LookupError, ValueError) as error:
         if isinstance(error, RobotFileError):
             raise
+        if getattr(error, "code", None) == _SEVERAL:
+            raise RobotFileError(
+                f"malformed XML: {error}: something follows the end of the outermost element.\n"
+                "A file is one robot, in one <robot> element.\n"
+                "Delete what follows, or write each <robot> to a file of its own."
+            ) from error
         raise RobotFileError(
             f"malformed XML: {error}.\n"
             "Nothing after that place can be trusted.\n"
@@ -106,7 +133,9 @@ def _parse(data: bytes, encoding: str | None) -> Element:
 class _Reader:
     """Expat callbacks that build elements and refuse declarations."""
 
-    def __init__(self, encoding: str | None):
+    def __init__(self, data: bytes, encoding: str | None, lines_before: int):
+        self.data = data
+        self.lines_before = lines_before
         self.document = Element("", {}, 0)
         self.open = [self.document]
         self.parser = parser = expat.ParserCreate(encoding)
@@ -115,30 +144,51 @@ class _Reader:
         parser.EntityDeclHandler = self.refuse_entity
         parser.EndDoctypeDeclHandler = self.refuse_doctype
 
+    @property
+    def line(self) -> int:
+        """Where the parser is, from 1."""
+        return self.parser.CurrentLineNumber + self.lines_before
+
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        line = self.parser.CurrentLineNumber
+        line = self.line
         if len(self.open) > MAX_DEPTH:
             raise RobotFileError(
                 f"line {line}: elements are nested more than {MAX_DEPTH} deep.\n"
                 "No robot file needs that.\nCheck that this is the right file."
             )
-        element = Element(tag, attributes, line)
+        element = Element(tag, attributes | self.broken_numbers(attributes), line)
         self.open[-1].children.append(element)
         self.open.append(element)
+
+    def broken_numbers(self, attributes: dict[str, str]) -> dict[str, str]:
+        """Values of numbers that hold a line break, with it; XML has a space in its place."""
+        doubtful = [k for k, v in attributes.items() if " " in v and _NUMBERS.fullmatch(v)]
+        if not doubtful:
+            return {}
+        at = self.parser.CurrentByteIndex
+        raw = self.data[at : min(self.data.find(b">", at), at + MAX_TAG)]
+        if b"\n" not in raw:
+            return {}
+        written = {m[1].decode(errors="replace"): m[2][1:-1] for m in _VALUE.finditer(raw)}
+        return {
+            key: written[key].decode("ascii")
+            for key in doubtful
+            if b"\n" in written.get(key, b"") and written[key].isascii()
+        }
 
     def end(self, tag: str) -> None:
         self.open.pop()
 
     def refuse_entity(self, name: str, *_: object) -> None:
         raise RobotFileError(
-            f"line {self.parser.CurrentLineNumber}: the file declares the XML entity {name!r}.\n"
+            f"line {self.line}: the file declares the XML entity {name!r}.\n"
             "Entities can expand without bound or reach other files, so none is expanded.\n"
             "Write the text out where the entity is used, and delete the declaration."
         )
 
     def refuse_doctype(self) -> None:
         raise RobotFileError(
-            f"line {self.parser.CurrentLineNumber}: the file has a <!DOCTYPE> declaration.\n"
+            f"line {self.line}: the file has a <!DOCTYPE> declaration.\n"
             "Document types can pull in other files; robot files have no use for them.\n"
             "Delete the <!DOCTYPE ...> declaration."
         )

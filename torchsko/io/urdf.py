@@ -1,4 +1,4 @@
-"""The URDF reader: a robot file to a `RobotDescription`, with a report of all it left unused.
+"""The URDF reader: a robot file to a `RobotDescription`, with notes of what it left unused, and of faults.
 
 What is read: links with mass, centre of mass and inertia in a rotated frame; joints with placement,
 axis, limits, damping and friction. What is not: shapes, and settings of simulators and actuators.
@@ -9,35 +9,28 @@ Source of the format: the ROS wiki's pages urdf/XML/link and urdf/XML/joint.
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections import Counter
-from collections.abc import Sequence
 from typing import Literal
 
 from torchsko.errors import RobotFileError
-from torchsko.io._urdf_fields import (
-    attribute,
-    leftovers,
-    not_negative,
-    numeric,
-    only_child,
-    origin,
-    required_child,
-)
+from torchsko.io._report import Report
+from torchsko.io._urdf_fields import leftovers, missing
 from torchsko.io._urdf_joint import read_joint, read_mimic
+from torchsko.io._urdf_link import check_inertias, read_link
+from torchsko.io._urdf_names import check_names, check_roots, with_world
+from torchsko.io._xacro import check_macros
 from torchsko.io._xml import Element, is_xml_text, read_xml
-from torchsko.mechanism.description import (
-    JointDescription,
-    LinkDescription,
-    RobotDescription,
-    Unused,
-)
-from torchsko.mechanism.physical import unphysical_links
+from torchsko.mechanism.description import RobotDescription
+
+NAMELESS = "robot"
+"""Name of a robot whose file gives none."""
 
 
 def read_urdf(
-    source: str | os.PathLike[str], *, mimic: Literal["couple", "independent"] = "couple"
+    source: str | os.PathLike[str],
+    *,
+    mimic: Literal["couple", "independent"] = "couple",
+    strict: bool = False,
 ) -> RobotDescription:
     """Read a robot description in URDF.
 
@@ -45,13 +38,15 @@ def read_urdf(
         source: path of the file, or XML text (recognised by its first character, ``<``).
         mimic: what to do with a moving joint that mimics another. ``"couple"`` reads it as a joint that
             follows the other exactly; ``"independent"`` as a joint of its own.
+        strict: refuse faults that leave the dynamics defined, instead of noting them in `report`.
 
     Returns:
         Links and joints in file order, in SI units, axes of unit length; what was not used is in
-        `unused`, one entry for each kind of thing in each link or joint.
+        `unused`, one entry for each kind of thing in each link or joint; what is wrong, and how it was
+        read, in `report`. Inertias that no rigid body has are noted by `torchsko.build_mechanism`.
 
     Raises:
-        RobotFileError: the file is not readable, not XML, not URDF or not physical; the message
+        RobotFileError: the file is not readable, not XML, not URDF, or says what has no meaning; the message
             names the element at fault, its line, and what to write instead.
 
     Example:
@@ -67,124 +62,64 @@ def read_urdf(
             "It says what to do with joints that mimic another joint.\n"
             "Type mimic='couple' or mimic='independent'."
         )
+    report = Report(strict)
     try:
-        return _read_robot(read_xml(source), mimic)
+        return _read_robot(read_xml(source, report), mimic, report)
     except RobotFileError as error:
         if is_xml_text(source):
             raise
         raise RobotFileError(f"{os.fspath(source)}: {error}") from error
 
 
-def _read_robot(root: Element, mimic: str) -> RobotDescription:
+def _read_robot(root: Element, mimic: str, report: Report) -> RobotDescription:
+    _check_root_element(root)
+    check_macros(root, report)
+    name = _read_name(root, report)
+    report.unused += leftovers(root, "robot", ("name",), ("link", "joint"))
+    links = [read_link(child, report) for child in root.children if child.tag == "link"]
+    joints = [read_joint(child, mimic, report) for child in root.children if child.tag == "joint"]
+    mimics = [
+        read_mimic(child, report)
+        for child in root.children
+        if child.tag == "joint" and mimic == "couple"
+    ]
+    links = with_world(links, joints, report)
+    check_names(links, joints)
+    check_inertias(links, joints, report)
+    check_roots(links, joints, report)
+    return RobotDescription(
+        name,
+        tuple(links),
+        tuple(joints),
+        tuple(report.unused),
+        tuple(coupling for coupling in mimics if coupling is not None),
+        report=tuple(report.faults),
+    )
+
+
+def _check_root_element(root: Element) -> None:
     if root.tag != "robot":
         raise RobotFileError(
             f"line {root.line}: the outermost element is <{root.tag}>, not <robot>.\n"
             "This reader knows URDF only.\n"
             "Convert the file to URDF, or check that it is the right one."
         )
-    _refuse_macros(root)
-    name = attribute(root, "name", "<robot>")
-    unused = leftovers(root, "robot", ("name",), ("link", "joint"))
-    links = [_read_link(child, unused) for child in root.children if child.tag == "link"]
-    joints = [read_joint(child, mimic, unused) for child in root.children if child.tag == "joint"]
-    mimics = [
-        read_mimic(child, unused)
-        for child in root.children
-        if child.tag == "joint" and mimic == "couple"
-    ]
-    _check_names(links, joints)
-    unused += _check_inertias(links, joints)
-    couplings = tuple(coupling for coupling in mimics if coupling is not None)
-    return RobotDescription(name, tuple(links), tuple(joints), tuple(unused), couplings)
+    for child in root.children:
+        if child.tag == "robot":
+            raise RobotFileError(
+                f"line {child.line}: a <robot> stands inside the <robot>.\n"
+                "A file is one robot: links of two have no place in one another.\n"
+                "Write each <robot> to a file of its own."
+            )
 
 
-def _read_link(element: Element, unused: list[Unused]) -> LinkDescription:
-    name = attribute(element, "name", "<link>")
-    where = f"link {name!r}"
-    unused += leftovers(element, where, ("name",), ("inertial",))
-    inertial = only_child(element, "inertial", where)
-    if inertial is None:
-        return LinkDescription(name)
-    unused += leftovers(inertial, f"{where} <inertial>", (), ("origin", "mass", "inertia"))
-    mass, inertia = (required_child(inertial, tag, where) for tag in ("mass", "inertia"))
-    entries = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
-    unused += leftovers(mass, f"{where} <mass>", ("value",))
-    unused += leftovers(inertia, f"{where} <inertia>", entries)
-    ixx, ixy, ixz, iyy, iyz, izz = (numeric(inertia, key, where) for key in entries)
-    rotation, com = origin(inertial, f"{where} <inertial>", unused)
-    return LinkDescription(
-        name=name,
-        mass=not_negative(mass, "value", where),
-        com=com,
-        inertia=((ixx, ixy, ixz), (ixy, iyy, iyz), (ixz, iyz, izz)),
-        inertia_rotation=rotation,
+def _read_name(root: Element, report: Report) -> str:
+    name = root.attributes.get("name", "")
+    if name.strip():
+        return name
+    report.fault(
+        f"<robot> (line {root.line})",
+        f"has no name: named {NAMELESS!r}",
+        missing(root, "name", "<robot>"),
     )
-
-
-def _refuse_macros(root: Element) -> None:
-    for element in root.walk():
-        for text in (element.tag, *element.attributes.values()):
-            if text.startswith("xacro:") or "${" in text or "$(" in text:
-                raise RobotFileError(
-                    f"line {element.line}: <{element.tag}> holds the xacro macro {text!r}.\n"
-                    "The file is the template of a URDF, not yet a URDF.\n"
-                    "Expand it first: xacro robot.urdf.xacro > robot.urdf"
-                )
-
-
-def _check_names(links: Sequence[LinkDescription], joints: Sequence[JointDescription]) -> None:
-    if not links:
-        raise RobotFileError(
-            "the <robot> has no <link>.\n"
-            "A robot is at least one link.\n"
-            'Write <link name="base"/> inside it.'
-        )
-    known = [link.name for link in links]
-    _refuse_duplicates("links", known)
-    _refuse_duplicates("joints", [joint.name for joint in joints])
-    known_names = set(known)
-    for joint in joints:
-        for role, name in (("parent", joint.parent), ("child", joint.child)):
-            if name not in known_names:
-                near = difflib.get_close_matches(name, known) or known[:3]
-                raise RobotFileError(
-                    f"joint {joint.name!r}: its {role} link {name!r} does not exist.\n"
-                    f"The file has {len(known)} links, such as {', '.join(map(repr, near))}.\n"
-                    f'Correct the name, or add <link name="{name}"/>.'
-                )
-
-
-def _refuse_duplicates(kind: str, names: Sequence[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise RobotFileError(
-                f"{count} {kind} are named {name!r}.\n"
-                "Names are how joints find links, and how users find both.\n"
-                "Give each a name of its own."
-            )
-
-
-def _check_inertias(
-    links: Sequence[LinkDescription], joints: Sequence[JointDescription]
-) -> list[Unused]:
-    """Refuse inertias that no rigid body has; report those that a rigid body absorbs."""
-    notes: list[Unused] = []
-    for bad in unphysical_links(links, joints):
-        moments = ", ".join(f"{moment:.6g}" for moment in bad.moments)
-        if not bad.excused:
-            raise RobotFileError(
-                f"link {bad.name!r}: no rigid body has this <inertia>"
-                + (f", nor the {len(bad.members)} links fixed together" * (len(bad.members) > 1))
-                + f"; its principal moments are {moments} kg m^2.\n"
-                "None may be negative, nor the largest exceed the sum of the others (the triangle "
-                "inequality): no distribution of mass has such moments.\n"
-                "Correct ixx ... izz there: about the centre of mass, in the axes of <inertial>."
-            )
-        notes.append(
-            Unused(
-                f"link {bad.name!r} <inertia>",
-                f"used as written, though no rigid body has it (principal moments {moments} kg "
-                f"m^2): the {len(bad.members)} links fixed together make a physical body",
-            )
-        )
-    return notes
+    return NAMELESS

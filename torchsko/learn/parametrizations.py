@@ -156,6 +156,30 @@ class Rotation(Parametrization):
         return torch.linalg.eigh(torch.stack(rows, -2)).eigenvectors[..., -1]
 
 
+def _refuse_extent(moments: Tensor, rounding: Tensor) -> None:
+    """Refuse an inertia per mass `[*, 6]` [m^2] whose second moments are not positive definite."""
+    xx, yy, zz, xy, xz, yz = moments.unbind(-1)
+    half = (xx + yy + zz) / 2
+    rows = [[half - xx, -xy, -xz], [-xy, half - yy, -yz], [-xz, -yz, half - zz]]
+    second = torch.stack([torch.stack(row, -1) for row in rows], -2)
+    below = -torch.linalg.eigvalsh(second)[..., 0]
+    if bool((below > rounding).any()):
+        spread = 1.1 * below.max().item() ** 0.5
+        raise MechanismError(
+            "it starts with an inertia that no rigid body has (the largest principal moment is more than "
+            "the sum of the others).\n"
+            "InertiaLogCholesky() learns physical inertias only.\n"
+            f"Correct the inertia, or pass InertiaLogCholesky(spread={spread:.2g}), which smears the mass "
+            "out so far [m] that a body has it."
+        )
+    raise MechanismError(
+        "its mass starts on a point, a line or a plane (the largest principal moment of "
+        "inertia is the sum of the others).\n"
+        "InertiaLogCholesky() learns the logarithm of an extent, which is zero there.\n"
+        "Pass InertiaLogCholesky(spread=0.01): one centimetre more in every direction."
+    )
+
+
 class InertiaLogCholesky(Parametrization):
     r"""All inertial parameters of a body, physical whatever the ten numbers behind them.
 
@@ -221,11 +245,6 @@ class InertiaLogCholesky(Parametrization):
         rounding = 16 * torch.finfo(value.dtype).eps * (xx + yy + zz)
         # Written so that a nan fails it.
         if not bool((pivots > rounding[..., None]).all()):
-            raise MechanismError(
-                "its mass starts on a point, a line or a plane (the largest principal moment of "
-                "inertia is the sum of the others).\n"
-                "InertiaLogCholesky() learns the logarithm of an extent, which is zero there.\n"
-                "Pass InertiaLogCholesky(spread=0.01): one centimetre more in every direction."
-            )
+            _refuse_extent(torch.stack([xx, yy, zz, xy, xz, yz], -1), rounding)
         logs = [mass.log() / 2, *(pivots.log() / 2).unbind(-1)]
         return torch.stack([*logs, s12, s13, s23, *t], -1)

@@ -11,6 +11,8 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
+    Fault,
+    JointDescription,
     LinkDescription,
     Matrix,
     RobotDescription,
@@ -25,82 +27,117 @@ ROTATION_SLACK = 1e-5
 """Entries of R R* - 1 in a rotation of which six digits were printed."""
 
 
-def check_description(robot: RobotDescription, reserved: Sequence[str]) -> None:
+def check_description(
+    robot: RobotDescription, reserved: Sequence[str], strict: bool
+) -> tuple[Fault, ...]:
     """Refuse what is not physical or not consistent.
 
     Args:
         robot: links and joints.
         reserved: names that joints may use as a parent though no link has them.
+        strict: refuse inertias that no rigid body has, too.
+
+    Returns:
+        Unless strict, one entry for each such inertia.
 
     Raises:
         MechanismError: names the link or joint, says why, and what to type.
     """
     refuse_duplicates("link", [link.name for link in robot.links])
     refuse_duplicates("joint", [joint.name for joint in robot.joints])
-    known = {link.name for link in robot.links}
-    known_or_reserved = known | set(reserved)
     for link in robot.links:
         if fault := inertial_fault(link):
             raise MechanismError(f"link {link.name!r}: {fault}")
+    faults = _unphysical(robot, strict)
+    known = {link.name for link in robot.links}
+    known_or_reserved = known | set(reserved)
+    for joint in robot.joints:
+        _check_ends(joint, known, known_or_reserved)
+        _check_motion(joint)
+        _check_placement(joint)
+        _check_limits(joint)
+    return faults
+
+
+def _unphysical(robot: RobotDescription, strict: bool) -> tuple[Fault, ...]:
+    """One entry for each inertia that no rigid body has; the first is refused when strict."""
+    faults = []
     for bad in unphysical_links(robot.links, robot.joints):
-        if not bad.excused:
+        moments = ", ".join(f"{moment:.6g}" for moment in bad.moments)
+        if bad.excused:
+            continue
+        if strict:
             raise MechanismError(
-                f"link {bad.name!r}: the principal moments of inertia "
-                f"{', '.join(f'{moment:.6g}' for moment in bad.moments)} kg m^2 belong to no rigid "
-                "body: one is negative, or they break the triangle inequality.\n"
+                f"link {bad.name!r}: the principal moments of inertia {moments} kg m^2 belong to no "
+                "rigid body: one is negative, or they break the triangle inequality.\n"
                 "The largest is at most the sum of the others for any mass distribution.\n"
                 "Correct the inertia (is it about the centre of mass, in SI units?)."
             )
-    for joint in robot.joints:
-        for end, names in ((joint.child, known), (joint.parent, known_or_reserved)):
-            if end not in names:
-                raise MechanismError(
-                    f"joint {joint.name!r} names the unknown link {end!r}.\n"
-                    "Joints connect links of the same robot.\n"
-                    f"Add the link, or use one of: {_some(known)}."
-                )
-        if (
-            joint.kind != FIXED
-            and joint_type(joint.kind).has_axis
-            and not 0 < np.linalg.norm(joint.axis) < math.inf
-        ):
-            raise MechanismError(
-                f"joint {joint.name!r} has the axis {joint.axis}.\n"
-                "A direction of motion has a finite, nonzero length.\nPass axis=(0, 0, 1), say."
+        faults.append(
+            Fault(
+                f"link {bad.name!r} <inertia>",
+                f"no rigid body has the principal moments {moments} kg m^2: used as written",
             )
-        for field in ("damping", "friction", "armature"):
-            value = getattr(joint, field)
-            if not 0 <= value < math.inf:
-                raise MechanismError(
-                    f"joint {joint.name!r} has {field} = {value}.\n"
-                    "It takes energy out of the joint (armature: stores it), so it is finite and not "
-                    f"negative.\nPass {field}=0.0 or more."
-                )
-        if not _is_rotation(joint.rotation):
+        )
+    return tuple(faults)
+
+
+def _check_ends(joint: JointDescription, known: set[str], known_or_reserved: set[str]) -> None:
+    for end, names in ((joint.child, known), (joint.parent, known_or_reserved)):
+        if end not in names:
             raise MechanismError(
-                f"joint {joint.name!r} has a rotation that is none.\n"
-                "The columns of a rotation are orthonormal and right-handed.\n"
-                "Correct the matrix, or leave it out."
+                f"joint {joint.name!r} names the unknown link {end!r}.\n"
+                "Joints connect links of the same robot.\n"
+                f"Add the link, or use one of: {_some(known)}."
             )
-        numbers = (*joint.position, joint.stiffness, joint.spring_reference)
-        if not all(map(math.isfinite, numbers)):
+
+
+def _check_motion(joint: JointDescription) -> None:
+    """The axis, and what resists motion along it."""
+    has_axis = joint.kind != FIXED and joint_type(joint.kind).has_axis
+    if has_axis and not 0 < np.linalg.norm(joint.axis) < math.inf:
+        raise MechanismError(
+            f"joint {joint.name!r} has the axis {joint.axis}.\n"
+            "A direction of motion has a finite, nonzero length.\nPass axis=(0, 0, 1), say."
+        )
+    for field in ("damping", "friction", "armature"):
+        value = getattr(joint, field)
+        if not 0 <= value < math.inf:
             raise MechanismError(
-                f"joint {joint.name!r} has a placement or spring that is not finite.\n"
-                "Every number of a robot is.\nCorrect position, stiffness or spring_reference."
+                f"joint {joint.name!r} has {field} = {value}.\n"
+                "It takes energy out of the joint (armature: stores it), so it is finite and not "
+                f"negative.\nPass {field}=0.0 or more."
             )
-        if math.isnan(joint.lower) or math.isnan(joint.upper) or joint.lower > joint.upper:
+
+
+def _check_placement(joint: JointDescription) -> None:
+    if not _is_rotation(joint.rotation):
+        raise MechanismError(
+            f"joint {joint.name!r} has a rotation that is none.\n"
+            "The columns of a rotation are orthonormal and right-handed.\n"
+            "Correct the matrix, or leave it out."
+        )
+    if not all(map(math.isfinite, (*joint.position, joint.stiffness, joint.spring_reference))):
+        raise MechanismError(
+            f"joint {joint.name!r} has a placement or spring that is not finite.\n"
+            "Every number of a robot is.\nCorrect position, stiffness or spring_reference."
+        )
+
+
+def _check_limits(joint: JointDescription) -> None:
+    if math.isnan(joint.lower) or math.isnan(joint.upper) or joint.lower > joint.upper:
+        raise MechanismError(
+            f"joint {joint.name!r} has the limits [{joint.lower}, {joint.upper}].\n"
+            "Both are numbers, and the lower one is not above the upper one.\n"
+            "Correct them, or leave both out."
+        )
+    for field in ("velocity", "effort"):
+        if not getattr(joint, field) >= 0:
             raise MechanismError(
-                f"joint {joint.name!r} has the limits [{joint.lower}, {joint.upper}].\n"
-                "Both are numbers, and the lower one is not above the upper one.\n"
-                "Correct them, or leave both out."
+                f"joint {joint.name!r} has the {field} limit {getattr(joint, field)}.\n"
+                "It bounds a magnitude, so it is not negative.\n"
+                "Correct it, or leave it out for none."
             )
-        for field in ("velocity", "effort"):
-            if not getattr(joint, field) >= 0:
-                raise MechanismError(
-                    f"joint {joint.name!r} has the {field} limit {getattr(joint, field)}.\n"
-                    "It bounds a magnitude, so it is not negative.\n"
-                    "Correct it, or leave it out for none."
-                )
 
 
 def _some(names: Collection[str]) -> str:

@@ -50,15 +50,19 @@ class Frame:
     position: np.ndarray
 
 
-def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]) -> Mechanism:
+def lower(
+    robot: RobotDescription, floating_base: bool, gravity: Sequence[float], strict: bool
+) -> Mechanism:
     """The mechanism of a description, in float64 on the CPU; hinges not yet checked.
+
+    Inertias that no rigid body has are refused when `strict`, and in its report otherwise.
 
     Raises:
         MechanismError: on a parameter that is not physical, an unknown link, or nothing that moves.
         TreeError: when the joints are no tree.
     """
-    check_description(robot, (WORLD,))
-    robot = with_rotors(robot)
+    faults = check_description(robot, (WORLD,), strict)
+    robot = with_rotors(replace(robot, report=robot.report + faults))
     joints = _rooted(robot, floating_base)
     robot = replace(robot, unused=robot.unused + _more_roots(robot, joints))
     names = [WORLD, *(link.name for link in robot.links)]
@@ -77,15 +81,17 @@ def lower(robot: RobotDescription, floating_base: bool, gravity: Sequence[float]
 
 def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescription]:
     """The joints, with one more for each link that none of them moves."""
-    kind = Free.name if floating_base else FIXED
     taken = {joint.name for joint in robot.joints if joint.kind != FIXED}
-    roots = _roots(robot)
+    roots, idle = _roots(robot), _idle(robot)
     added = []
     for root in roots:
         name = f"{ROOT_JOINT}_{root}" if len(roots) > 1 or ROOT_JOINT in taken else ROOT_JOINT
         while name in taken:
             name += "_"
         taken.add(name)
+        # A stray frame without mass has no motion: afloat, it would leave forward dynamics undefined.
+        floats = floating_base and not (len(roots) > 1 and root in idle)
+        kind = Free.name if floats else FIXED
         added.append(JointDescription(name, kind, WORLD, root))
     return [*added, *robot.joints]
 
@@ -94,6 +100,16 @@ def _roots(robot: RobotDescription) -> list[str]:
     """Links that no joint moves, in file order."""
     moved = {joint.child for joint in robot.joints}
     return [link.name for link in robot.links if link.name not in moved]
+
+
+def _idle(robot: RobotDescription) -> set[str]:
+    """Links that have no mass, and that no joint hangs on."""
+    carrying = {joint.parent for joint in robot.joints}
+    return {
+        link.name
+        for link in robot.links
+        if link.name not in carrying and not link.mass and not np.any(link.inertia)
+    }
 
 
 def _more_roots(robot: RobotDescription, joints: list[JointDescription]) -> tuple[Unused, ...]:
@@ -256,6 +272,7 @@ def _tensors(
         has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused + _still(robot, frames) + _not_enforced(hinges) + allowed.unused,
+        report=robot.report,
     )
 
 

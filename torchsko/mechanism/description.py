@@ -137,8 +137,24 @@ class Unused:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong in a robot file and leaves its dynamics defined.
+
+    Attributes:
+        element: what it is and where, by name ("link 'hand' <inertia>").
+        reason: what is wrong, and what was done about it.
+    """
+
+    element: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.element}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class RobotDescription:
-    """Links, joints, leftovers, couplings and rotors of one robot file, in file order."""
+    """Links, joints, leftovers, couplings, rotors and faults of one robot file, in file order."""
 
     name: str
     links: tuple[LinkDescription, ...]
@@ -146,3 +162,4 @@ class RobotDescription:
     unused: tuple[Unused, ...] = field(default=())
     couplings: tuple[CouplingDescription, ...] = ()
     rotors: tuple[RotorDescription, ...] = ()
+    report: tuple[Fault, ...] = ()

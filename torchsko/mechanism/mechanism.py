@@ -16,7 +16,7 @@ from torchsko.algebra.topology.layout import Layout, Packing
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import uncoupled
 from torchsko.mechanism.coupling import Coupling
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import Fault, Unused
 from torchsko.mechanism.given import check_batch, check_device, check_dtype, check_parameter
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
@@ -105,6 +105,7 @@ class Mechanism:
             has one component; False after `replace(axis=...)`.
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
         unused: what the robot file held and the dynamics does not use, each with the reason.
+        report: what was wrong in the robot file, each with what was done about it (`torchsko.load`).
     """
 
     name: str
@@ -144,6 +145,7 @@ class Mechanism:
     aligned: bool = False
     scalar: bool = False
     unused: tuple[Unused, ...] = ()
+    report: tuple[Fault, ...] = ()
 
     @property
     def num_bodies(self) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import coupled, model_at
+from torchsko.bridge.hinges import undefined
 from torchsko.bridge.level_free import assemble_level_free
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.implicit.forward_dynamics import accelerations
@@ -312,14 +313,7 @@ def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
     spared = {k for j in prescribed for k in (j, *tree.ancestors(j))}
     singular = [n for n in mech.singular_joints if mech.joint_index(n) not in spared]
     if singular:
-        names = ", ".join(map(repr, singular))
-        raise MechanismError(
-            f"forward dynamics of {mech.name!r} is undefined: no inertia resists joint {names}.\n"
-            "Outboard of it is no mass, or only mass that other joints let go free, so a force there gives "
-            "no finite acceleration (inverse dynamics and the mass matrix are fine).\n"
-            "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
-            "torchsko.checked(mech)."
-        )
+        raise MechanismError(undefined(mech.name, singular))
 
 
 def _method(methods: dict[str, Callable], name: str, *others: str) -> Callable:

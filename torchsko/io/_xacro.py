@@ -1,0 +1,88 @@
+"""Macros of xacro that nobody expanded: refused in what is read, noted elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from torchsko.errors import RobotFileError
+from torchsko.io._report import Report
+from torchsko.io._xml import Element
+
+# What is read of a file, by the tag of an element; the attributes of all, and the tags of those inside.
+READ_ATTRIBUTES = {
+    "robot": ("name",),
+    "link": ("name",),
+    "joint": ("name", "type"),
+    "parent": ("link",),
+    "child": ("link",),
+    "origin": ("xyz", "rpy"),
+    "mass": ("value",),
+    "inertia": ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"),
+    "axis": ("xyz",),
+    "limit": ("lower", "upper", "velocity", "effort"),
+    "dynamics": ("damping", "friction"),
+    "mimic": ("joint", "multiplier", "offset"),
+}
+READ_CHILDREN = {
+    "robot": ("link", "joint"),
+    "link": ("inertial",),
+    "inertial": ("origin", "mass", "inertia"),
+    "joint": ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic"),
+}
+HARMLESS = ("xacro:property", "xacro:arg")
+"""Definitions: they stand for nothing where nothing that is read refers to them."""
+
+
+def check_macros(root: Element, report: Report) -> None:
+    """Refuse macros in what is read; note the others, all in one entry.
+
+    Raises:
+        RobotFileError: names the line, and says what to type.
+    """
+    for element, text in _in_what_is_read(root):
+        raise RobotFileError(_unexpanded(element, text))
+    left = list(_anywhere(root))
+    if left:
+        element, text = left[0]
+        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+        report.fault(
+            f"<{element.tag}> (line {element.line})",
+            f"holds the xacro macro {text!r}{more}: left alone, as nothing of it is read",
+            _unexpanded(element, text),
+        )
+
+
+def _unexpanded(element: Element, text: str) -> str:
+    return (
+        f"line {element.line}: <{element.tag}> holds the xacro macro {text!r}.\n"
+        "The file is the template of a URDF, not yet a URDF.\n"
+        "Expand it first: xacro robot.urdf.xacro > robot.urdf"
+    )
+
+
+def _is_macro(text: str) -> bool:
+    return text.startswith("xacro:") or "${" in text or "$(" in text
+
+
+def _anywhere(root: Element) -> Iterator[tuple[Element, str]]:
+    """Every tag and attribute that is a macro or holds one, with its element."""
+    for element in root.walk():
+        for text in chain((element.tag,), element.attributes.values()):
+            if _is_macro(text):
+                yield element, text
+
+
+def _in_what_is_read(root: Element) -> Iterator[tuple[Element, str]]:
+    """Those which would change what is read if they were expanded."""
+    pending = [root]
+    while pending:
+        element = pending.pop()
+        for key in READ_ATTRIBUTES.get(element.tag, ()):
+            if _is_macro(text := element.attributes.get(key, "")):
+                yield element, text
+        for child in element.children:
+            if child.tag.startswith("xacro:") and child.tag not in HARMLESS:
+                yield child, child.tag
+            if child.tag in READ_CHILDREN.get(element.tag, ()):
+                pending.append(child)
