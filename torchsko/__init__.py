@@ -23,6 +23,7 @@ from torchsko.assemble import assemble as assemble
 from torchsko.builder import MechanismBuilder as MechanismBuilder
 from torchsko.builder import build_mechanism as build_mechanism
 from torchsko.builder import load as load
+from torchsko.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.dynamics import bias_force as bias_force
 from torchsko.dynamics import forward_dynamics as forward_dynamics
 from torchsko.dynamics import hybrid_dynamics as hybrid_dynamics

@@ -112,6 +112,7 @@ VERBS = (
         (*KINEMATIC, *INERTIAL, *PASSIVE, "gravity"),
         ts.bias_force,
     ),
+    Verb("coriolis_matrix", ("q", "qd"), (*KINEMATIC, *INERTIAL), ts.coriolis_matrix),
     Verb("passive_force", ("q", "qd"), PASSIVE, ts.passive_force),
     Verb("torque_regressor", ("q", "qd", "qdd"), (*KINEMATIC, "gravity"), ts.torque_regressor),
     Verb("forward_kinematics", ("q",), KINEMATIC, ts.forward_kinematics),

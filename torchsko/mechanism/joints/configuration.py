@@ -103,11 +103,17 @@ def advance(
     return joints.vector(list(after), joints.q_place), joints.vector(list(rates), joints.dof_place)
 
 
-def turning_accel(mech: Mechanism, qd: Tensor) -> Tensor | None:
-    """What the turning of the axes of rates adds to qdd, `[*batch, num_dof]`; None for nothing."""
+def turning_accel(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
+    """What the turning of their axes adds to the rates of rates x `[*batch, num_dof]`; None for nothing."""
     if not any(group.kind.turning_axes for group in mech.joints.groups):
         return None
-    parts = [group.kind.turning(group.rates(qd)) for group in mech.joints.groups]
+    parts = [group.kind.turning(group.rates(qd), group.rates(x)) for group in mech.joints.groups]
+    return mech.joints.vector(parts, mech.joints.dof_place)
+
+
+def carried(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
+    """Rates x `[*batch, num_dof]` after a tangent step, held in axes that do not turn with the child."""
+    parts = [group.kind.carried(group.rates(step), group.rates(x)) for group in mech.joints.groups]
     return mech.joints.vector(parts, mech.joints.dof_place)
 
 
