@@ -89,12 +89,13 @@ def held_to(name, robots, steps):
         assert not gained or len(theirs[0]) <= steps or energy_gain(mech, *theirs) > 0
 
 
-def implicit_held_to(name, robots, steps):
+def implicit_held_to(name, robots, steps, fused=False):
     """The method "implicit": from rest, and at speed."""
     mech = lossy()[name]
     q, qd = states(mech, robots)
     q, qd = torch.cat([q, q]), torch.cat([0 * qd, qd])
-    assert_nothing_gained(mech, *fall(mech, q, qd, steps, "implicit"))
+    given = ts.fuse(mech) if fused else mech
+    assert_nothing_gained(mech, *fall(given, q, qd, steps, "implicit"))
 
 
 def test_there_are_thirty():
@@ -125,7 +126,7 @@ def test_a_passive_robot_loses_energy_for_five_seconds(name):
 @pytest.mark.parametrize("name", [name for name in robot_files() if name not in LEFT_OUT])
 def test_a_passive_robot_loses_energy_for_five_seconds_by_the_implicit_method(name):
     if name in lossy():
-        implicit_held_to(name, robots=4, steps=2500)
+        implicit_held_to(name, robots=4, steps=2500, fused=True)
 
 
 @pytest.mark.nightly
@@ -139,4 +140,4 @@ def test_robots_move_as_in_mujoco(name):
     theirs = Twin.of(mech).trajectory(q, qd, 50)
     mine = ts.rollout(mech, q, qd, steps=len(theirs[0]) - 1)
     speed = theirs[1].abs().amax()
-    assert (mine[1] - theirs[1]).abs().max() < 1e-8 * speed
+    assert (mine[1] - theirs[1]).abs().max() <= 1e-8 * speed  # one robot's limit is 0 rad/s
