@@ -116,4 +116,4 @@ def test_the_energy_script_prints_every_integrator_and_mujoco_s_equal_to_ours():
     assert done.returncode == 0, done.stderr
     rows = {line[2:28].strip(): line[28:] for line in done.stdout.splitlines() if line[0] == " "}
     assert rows["semi_implicit_euler"] == rows["MuJoCo's Euler"]
-    assert len(rows) == 5
+    assert len(rows) == 6

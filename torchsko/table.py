@@ -25,7 +25,15 @@ from torchsko.mechanism.verb import MechanismLike
 from torchsko.rollout import finite
 from torchsko.rollout import linearize as linearized
 from torchsko.rollout import rollout as rollouts
-from torchsko.verbs import dynamics, frames, kinematics, momenta, operational_space, regressors
+from torchsko.verbs import (
+    coriolis,
+    dynamics,
+    frames,
+    kinematics,
+    momenta,
+    operational_space,
+    regressors,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -190,6 +198,7 @@ class Verbs:
     mass_matrix = method(dynamics.mass_matrix)
     bias_force = method(dynamics.bias_force)
     passive_force = method(dynamics.passive_force)
+    coriolis_matrix = method(coriolis.coriolis_matrix)
     torque_regressor = method(regressors.torque_regressor)
     forward_kinematics = method(kinematics.forward_kinematics, pack=kinematics.Pose)
     frame_pose = method(frames.frame_pose, pack=kinematics.Pose)

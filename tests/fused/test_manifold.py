@@ -75,7 +75,10 @@ def test_second_derivatives_agree_with_eager(pair):
 
 
 @pytest.mark.parametrize("method", [
-    "semi_implicit_euler", "newmark", pytest.param("rk4", marks=pytest.mark.nightly)
+    "semi_implicit_euler",
+    "newmark",
+    pytest.param("implicit", marks=pytest.mark.nightly),
+    pytest.param("rk4", marks=pytest.mark.nightly),
 ])  # fmt: skip
 def test_a_step_is_a_rollout_of_one_step_with_its_gradients(pair, method):
     mech, fast = pair

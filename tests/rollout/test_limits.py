@@ -53,23 +53,28 @@ def rod():
     ).build()
 
 
-def test_joints_stay_within_their_limits():
+METHODS = ("semi_implicit_euler", "implicit")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_joints_stay_within_their_limits(method):
     """A joint that another one's impact hurls about passes its limit by one step's motion at most."""
     mech = pendulum()
     q, qd = state(mech, 8, speed=2.0)
     with torch.no_grad():
-        free, _ = ts.rollout(mech, q, qd, steps=120)
-        held, qds = ts.rollout(mech, q, qd, steps=120, limits=SPRINGS)
+        free, _ = ts.rollout(mech, q, qd, steps=120, method=method)
+        held, qds = ts.rollout(mech, q, qd, steps=120, method=method, limits=SPRINGS)
     assert beyond(mech, free) > 0.3
     assert beyond(mech, held) < 2e-3 * qds.abs().amax() + 1e-4
     assert beyond(mech, held) < 0.1 * beyond(mech, free)
 
 
-def test_a_joint_rests_where_spring_and_load_balance():
-    mech = rod()
+@pytest.mark.parametrize("method", METHODS)
+def test_a_joint_rests_where_spring_and_load_balance(method):
+    mech, springs = rod(), LimitSprings(1e4, 200.0)
     with torch.no_grad():
         qs, qds = ts.rollout(
-            mech, mech.neutral(), mech.neutral(), steps=300, limits=LimitSprings(1e4, 200.0)
+            mech, mech.neutral(), mech.neutral(), steps=300, method=method, limits=springs
         )
     load = ts.inverse_dynamics(mech, qs[-1], 0 * qds[-1], 0 * qds[-1])
     assert load > 1

@@ -120,7 +120,7 @@ def test_a_function_asked_for_another_method_runs_eagerly(fast, runs):
     assert not runs
 
 
-@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4", "newmark"])
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit", "rk4", "newmark"])
 @pytest.mark.parametrize("kind", ["none", "tensor", "policy"])
 def test_a_rollout_of_a_fused_mechanism_runs_kernels(method, kind, fast, runs):
     mech = pendulum()
@@ -128,7 +128,7 @@ def test_a_rollout_of_a_fused_mechanism_runs_kernels(method, kind, fast, runs):
     control = {"none": None, "tensor": tau, "policy": lambda t, q, qd: tau - t - 0.3 * qd}[kind]
     there = ts.rollout(fast, q, qd, control, steps=4, method=method)
     torch.testing.assert_close(there, ts.rollout(mech, q, qd, control, steps=4, method=method))
-    whole_steps = method == "semi_implicit_euler" or kind != "policy"
+    whole_steps = method in ("semi_implicit_euler", "implicit") or kind != "policy"
     assert len(runs) == (4 if whole_steps else 16)
 
 

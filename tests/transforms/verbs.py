@@ -113,6 +113,7 @@ PARAMETERS = {
     "mass_matrix": SYSTEM,
     "bias_force": (*KINEMATIC, *INERTIAL, *PASSIVE, "gravity"),
     "passive_force": PASSIVE,
+    "coriolis_matrix": (*KINEMATIC, *INERTIAL),
     "torque_regressor": (*KINEMATIC, "gravity"),
     "forward_kinematics": KINEMATIC,
     "frame_pose": (*KINEMATIC, *FRAMES),

@@ -7,6 +7,9 @@ from torchsko.algorithms.composite_body import (
 from torchsko.algorithms.composite_body import (
     composite_inverse_dynamics as composite_inverse_dynamics,
 )
+from torchsko.algorithms.coriolis_matrix import (
+    mass_and_coriolis_matrix as mass_and_coriolis_matrix,
+)
 from torchsko.algorithms.forward_dynamics import (
     composite_forward_dynamics as composite_forward_dynamics,
 )

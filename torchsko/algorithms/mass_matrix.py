@@ -52,37 +52,44 @@ def mass_matrix(model: SKOModel) -> Tensor:
         diagonal = mirror(H[depth] @ here, scalar=model.scalar)
         met = [diagonal]
         if X is not None:
-            X = _ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(X)
-            met.append(_ancestors_map(layout, pairs, depth, H[depth], X.shape[-3]) @ X)
+            X = ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(X)
+            met.append(ancestors_map(layout, pairs, depth, H[depth], X.shape[-3]) @ X)
         entries = [block.expand(*batch, *block.shape[-3:]).flatten(-3) for block in met] + entries
-        X = _append(here, X)
-    flat = torch.nn.functional.pad(torch.cat(entries, dim=-1), (0, 1))
-    n = sum(layout.dofs.sizes)
-    MM, S = (
-        flat.index_select(-1, pairs.mass_matrix_source).unflatten(-1, (n, n)),
-        model.armature_matrix(),
-    )
-    if layout.apart is not None:  # entries of nodes that share a hinge add up
-        for _ in range(2):
-            MM = layout.dofs.collect(layout.apart.pack(MM)).mT
+        X = append(here, X)
+    MM, S = together(layout, assembled(layout, pairs, entries)), model.armature_matrix()
     return MM if S is None else MM + S
 
 
-def _ancestors(layout: Layout, pairs: Pairs, depth: int, edges: EdgeWeight) -> EdgeWeight:
+def assembled(layout: Layout, pairs: Pairs, entries: list[Tensor]) -> Tensor:
+    """The symmetric matrix of entries in the order of `Pairs.mass_matrix_source`, flat per level."""
+    flat = torch.nn.functional.pad(torch.cat(entries, dim=-1), (0, 1))
+    n = sum(layout.dofs.sizes)
+    return flat.index_select(-1, pairs.mass_matrix_source).unflatten(-1, (n, n))
+
+
+def together(layout: Layout, matrix: Tensor) -> Tensor:
+    """The matrix of all dofs from one in which every node has its own: shared ones add up."""
+    if layout.apart is not None:
+        for _ in range(2):
+            matrix = layout.dofs.collect(layout.apart.pack(matrix)).mT
+    return matrix
+
+
+def ancestors(layout: Layout, pairs: Pairs, depth: int, edges: EdgeWeight) -> EdgeWeight:
     """For every node at `depth` or deeper, the edge weight of its ancestor at `depth`."""
     if layout.level_sizes[depth] == 1:
         return edges  # one ancestor for all: broadcasting hands it out
     return edges.select(pairs.ancestor[depth])
 
 
-def _ancestors_map(layout: Layout, pairs: Pairs, depth: int, H: Tensor, count: int) -> Tensor:
+def ancestors_map(layout: Layout, pairs: Pairs, depth: int, H: Tensor, count: int) -> Tensor:
     """For every node deeper than `depth`, the joint map of its ancestor at `depth`."""
     return (
         H if layout.level_sizes[depth] == 1 else H.index_select(-3, pairs.ancestor[depth][-count:])
     )
 
 
-def _append(here: Tensor, X: Tensor | None) -> Tensor:
+def append(here: Tensor, X: Tensor | None) -> Tensor:
     """A level's own columns, then those from below; narrower ones padded with zeros."""
     if X is None:
         return here

@@ -5,8 +5,9 @@ A step is a function of (mech, accelerate, t, q, qd, dt) that returns the next q
 damping is an armature more). dt is a number, or a tensor `[*batch, 1]`. `INTEGRATORS` lists them by name.
 Configurations move on their manifold, never by addition, so quaternions stay unit quaternions.
 
-Only `SemiImplicitEuler` takes damping and dry friction implicitly. In the others they are forces like any
-other: damping that is stiff for the step (h B above about twice the inertia it acts on) blows up.
+`SemiImplicitEuler` and `ImplicitEuler` take damping and dry friction implicitly. In the others they are
+forces like any other: damping that is stiff for the step (h B above about twice the inertia it acts on) blows
+up. `ImplicitEuler` takes Coriolis forces implicitly, too.
 
 Runge-Kutta methods work in the tangent space at q (Munthe-Kaas): q(t) = integrate(q, u(t)), and u
 obeys
@@ -23,31 +24,16 @@ Mathematics 29(1), 1999.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.coordinates import all_rates, own_forces
+from torchsko.mechanism.coordinates import among_all_dofs, own_forces
 from torchsko.mechanism.joints.configuration import advance, bracket, integrate, turning_accel
 from torchsko.mechanism.mechanism import Mechanism
-
-State = tuple[Tensor, Tensor]
-
-
-class Accelerate(Protocol):
-    """Forward dynamics under a control."""
-
-    def __call__(
-        self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-    ) -> Tensor:
-        """Acceleration `[*batch, num_dof]`; `force` acts on the joints besides the control's."""
-        ...
-
-
-Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
+from torchsko.rollout.implicit import ImplicitEuler
+from torchsko.rollout.step import Accelerate, State, Step, secant_losses
 
 
 @dataclass(frozen=True)
@@ -67,7 +53,9 @@ class SemiImplicitEuler:
     in the axes of the joint frame, so what no force acts on flies straight on, at constant speed.
 
     This is MuJoCo's "Euler" (with its implicit damping), whose dry friction is a soft constraint instead.
-    Energy is kept to O(h) over times that depend on the motion; see ``benchmarks/energy.py``.
+    Energy is kept to O(h) over times that depend on the motion; see ``benchmarks/energy.py``. Coriolis forces
+    are those of the old velocity, which can feed energy to light links that damping hardly slows: there
+    `ImplicitEuler`.
 
     Attributes:
         creep: speed v_s below which dry friction acts like damping [rad/s or m/s].
@@ -83,15 +71,11 @@ class SemiImplicitEuler:
         """The next state."""
         if not mech.has_losses:
             return advance(mech, q, qd, accelerate(mech, t, q, qd), dt)
-        rates = all_rates(mech, qd)
-        B = mech.damping + mech.friction / (rates * rates + self.creep**2).sqrt()
-        hB = dt * B
-        turning = turning_accel(mech, qd)
-        opposed = mech.replace(
-            damping=B, friction=torch.zeros_like(mech.friction), armature=mech.armature + hB
-        )
-        push = None if turning is None else own_forces(mech, -hB * turning)
-        qdd = accelerate(opposed, t, q, qd, push)
+        opposed, turning = secant_losses(mech, qd, dt, self.creep), turning_accel(mech, qd, qd)
+        held = None
+        if turning is not None:
+            held = own_forces(mech, -dt * opposed.damping * among_all_dofs(mech, turning))
+        qdd = accelerate(opposed, t, q, qd, held)
         return advance(mech, q, qd, qdd, dt)
 
 
@@ -198,6 +182,9 @@ class NewmarkBeta:
 SEMI_IMPLICIT_EULER = SemiImplicitEuler()
 """The default: one evaluation a step, any damping."""
 
+IMPLICIT_EULER = ImplicitEuler()
+"""Coriolis forces on the new velocity, too: for light links that spin."""
+
 RK4 = RungeKutta(rows=((0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), weights=(1 / 6, 1 / 3, 1 / 3, 1 / 6))
 """The classical method of order 4: four evaluations a step."""
 
@@ -206,6 +193,7 @@ NEWMARK = NewmarkBeta()
 
 INTEGRATORS: dict[str, Step] = {
     "semi_implicit_euler": SEMI_IMPLICIT_EULER,
+    "implicit": IMPLICIT_EULER,
     "rk4": RK4,
     "newmark": NEWMARK,
 }

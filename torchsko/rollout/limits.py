@@ -19,7 +19,9 @@ from torch import Tensor
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rates
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.integrators import SemiImplicitEuler, Step
+from torchsko.rollout.implicit import ImplicitEuler
+from torchsko.rollout.integrators import SemiImplicitEuler
+from torchsko.rollout.step import Step
 
 Number = float | Tensor
 """One value for all joints, or one per degree of freedom, `[*batch, num_dof]`."""
@@ -87,9 +89,9 @@ def refuse_explicit(step: Step) -> None:
     Raises:
         TorchskoError: names the method that takes them.
     """
-    if not isinstance(step, SemiImplicitEuler):
+    if not isinstance(step, (SemiImplicitEuler, ImplicitEuler)):
         raise TorchskoError(
             "limits= was given with a method that takes damping explicitly.\n"
             "Springs this stiff are stable only where they act on the new velocity.\n"
-            'Pass method="semi_implicit_euler", or put softer springs into the control.'
+            'Pass method="semi_implicit_euler" or "implicit", or put softer springs into the control.'
         )

@@ -16,11 +16,12 @@ from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.control import Controller, Effort, Forces, Policy, forces_of
 from torchsko.rollout.finite import tell_nonfinite
-from torchsko.rollout.integrators import INTEGRATORS, Step
+from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.limits import LimitSprings, refuse_explicit
+from torchsko.rollout.step import Step
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
 
-SAMPLED_ONCE = ("semi_implicit_euler",)
+SAMPLED_ONCE = ("semi_implicit_euler", "implicit")
 """Methods that ask for the forces once, at the start of the step."""
 
 
@@ -58,13 +59,14 @@ def rollout(
         steps: number of time steps.
         dt: time step [s].
         method: "semi_implicit_euler" (order 1, one evaluation a step, damping and dry friction implicit:
-            stable at any step), "rk4" (order 4, four evaluations), "newmark" (order 2, four
-            evaluations), both with explicit damping, or a function like those in
+            stable at any step), "implicit" (the same with Coriolis forces implicit, too, for light links
+            that gain energy by them; a dense solve more), "rk4" (order 4, four evaluations), "newmark"
+            (order 2, four evaluations), both with explicit damping, or a function like those in
             `torchsko.rollout.integrators`. How well each keeps energy: ``benchmarks/energy.py``.
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of
             `torch.clamp`: none beyond the limit. None: forces act as they are given.
         limits: `torchsko.rollout.limits.LimitSprings` holds joints within ``mech.lower`` and
-            ``mech.upper``, in the method "semi_implicit_euler". None: joints move beyond them. With a
+            ``mech.upper``, in "semi_implicit_euler" and "implicit". None: joints move beyond them. With a
             fused mechanism its damping has to be an input: ``ts.fuse(mech, inputs=("damping",))``.
             Limits of velocity are never enforced.
         checkpoint: keep only every so many steps for the backward pass and compute those in between

@@ -23,6 +23,12 @@ def cross_force(V: Tensor, F: Tensor) -> Tensor:
 
 
 def motion_matrix(V: Tensor) -> Tensor:
-    """The matrix of V x_m, `[*, 6, 1]` to `[*, 6, 6]`; for many columns at once."""
-    W, v = skew(V[..., :3, 0]), skew(V[..., 3:, 0])
-    return torch.cat([torch.cat([W, torch.zeros_like(W)], -1), torch.cat([v, W], -1)], -2)
+    """The matrix of V x_m, `[*, 6, 1]` to `[*, 6, 6]`; that of V x_f is minus its transpose."""
+    w, v = skew(V[..., :3, 0]), skew(V[..., 3:, 0])
+    return torch.cat([torch.cat([w, torch.zeros_like(w)], -1), torch.cat([v, w], -1)], -2)
+
+
+def swapped_force_matrix(F: Tensor) -> Tensor:
+    """The matrix that takes V to V x_f F, skew-symmetric, `[*, 6, 1]` to `[*, 6, 6]`."""
+    n, f = skew(F[..., :3, 0]), skew(F[..., 3:, 0])
+    return -torch.cat([torch.cat([n, f], -1), torch.cat([f, torch.zeros_like(f)], -1)], -2)

@@ -132,13 +132,20 @@ def advance(
     return joints.vector(list(after), joints.q_place), joints.vector(list(rates), joints.dof_place)
 
 
-def turning_accel(mech: Mechanism, qd: Tensor) -> Tensor | None:
-    """What turning axes of rates add to qdd of all joints, `[*batch, num_tree_dof]`; None for nothing."""
+def turning_accel(mech: Mechanism, qd: Tensor, x: Tensor) -> Tensor | None:
+    """What the turning of their axes adds to the rates of rates x `[*batch, num_dof]`; None for nothing."""
     if not any(group.kind.turning_axes for group in mech.joints.groups):
         return None
-    qd = all_rates(mech, qd)
-    parts = [group.kind.turning(group.rates(qd)) for group in mech.joints.groups]
-    return mech.joints.vector(parts, mech.joints.dof_place)
+    qd, x = all_rates(mech, qd), all_rates(mech, x)
+    parts = [group.kind.turning(group.rates(qd), group.rates(x)) for group in mech.joints.groups]
+    return own_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
+
+
+def carried(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
+    """Rates x `[*batch, num_dof]` after a tangent step, held in axes that do not turn with the child."""
+    step, x = all_rates(mech, step), all_rates(mech, x)
+    parts = [group.kind.carried(group.rates(step), group.rates(x)) for group in mech.joints.groups]
+    return own_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
 def neutral_configuration(mech: Mechanism) -> Tensor:

@@ -88,10 +88,15 @@ class Free(JointType):
         """That of SE(3)."""
         return cross_motion(u[..., None], v[..., None])[..., 0]
 
-    def turning(self, qd: Tensor) -> Tensor:
+    def turning(self, qd: Tensor, x: Tensor) -> Tensor:
         """The linear part is omega x v."""
-        omega, v = qd[..., :3], qd[..., 3:]
-        return torch.cat([torch.zeros_like(omega), cross(omega, v)], -1)
+        linear = cross(qd[..., :3], x[..., 3:])
+        return torch.cat([torch.zeros_like(linear), linear], -1)
+
+    def carried(self, step: Tensor, x: Tensor) -> Tensor:
+        """The linear part turns back."""
+        linear = _turned_back(quaternion_exp(step[..., :3]), x[..., 3:])
+        return torch.cat([x[..., :3].expand(linear.shape), linear], -1)
 
     def advance(
         self, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor
@@ -101,11 +106,15 @@ class Free(JointType):
         The velocity turns back into the new axes by the quaternion of the step: by the matrices of both
         ends rounding would add up, to 1e-12 of the speed in 5000 steps.
         """
-        qd = qd + dt * (qdd + self.turning(qd))
+        qd = qd + dt * (qdd + self.turning(qd, qd))
         step, v, quat = dt * qd, qd[..., 3:], unit_quaternion(q[..., 3:])
         along = (unit_quaternion_to_matrix(quat) @ step[..., 3:, None])[..., 0]
         turn = quaternion_exp(step[..., :3])
-        twice = 2 * cross(v, turn[..., 1:])
-        back = v + turn[..., :1] * twice + cross(twice, turn[..., 1:])
-        end = quaternion_multiply(quat, turn)
-        return torch.cat([q[..., :3] + along, end], -1), torch.cat([qd[..., :3], back], -1)
+        rates = torch.cat([qd[..., :3], _turned_back(turn, v)], -1)
+        return torch.cat([q[..., :3] + along, quaternion_multiply(quat, turn)], -1), rates
+
+
+def _turned_back(quat: Tensor, v: Tensor) -> Tensor:
+    """A vector as seen from axes turned by a unit quaternion."""
+    twice = 2 * cross(v, quat[..., 1:])
+    return v + quat[..., :1] * twice + cross(twice, quat[..., 1:])

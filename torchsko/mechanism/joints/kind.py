@@ -218,12 +218,17 @@ class JointType(ABC):
         """Lie bracket of two tangent vectors `[*batch, g, d]`; zero on a vector space."""
         return torch.zeros_like(v)
 
-    def turning(self, qd: Tensor) -> Tensor:
-        """What the turning of the axes of the rates adds to qdd, `[*batch, g, d]`.
+    def turning(self, qd: Tensor, x: Tensor) -> Tensor:
+        """What the turning of the axes of the rates adds to the rate of rates x, `[*batch, g, d]`.
 
-        The sum is the acceleration of the child in the joint frame's axes, seen from the child's.
+        With x = qd, and added to qdd, the acceleration of the child in the joint frame's axes, seen from
+        the child's.
         """
-        return torch.zeros_like(qd)
+        return torch.zeros_like(x)
+
+    def carried(self, step: Tensor, x: Tensor) -> Tensor:
+        """Rates x that stay as they are in the joint frame's axes, after a tangent step `[*batch, g, d]`."""
+        return x
 
     def advance(
         self, q: Tensor, qd: Tensor, qdd: Tensor, dt: float | Tensor

@@ -1,0 +1,91 @@
+"""The Coriolis matrix: dM/dt - 2 C is skew, C qd the Coriolis forces, and Christoffel's symbols make it."""
+
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+from torch.func import jacfwd, vmap
+
+import torchsko as ts
+from tests.newton import along
+from tests.strategies import ALL_KINDS, BATCHES, agree, mechanisms, random_mechanism
+from torchsko.mechanism.joints.kind import Constants
+from torchsko.mechanism.joints.registry import JOINT_TYPES
+from torchsko.mechanism.joints.spherical import Spherical
+from torchsko.spatial.rotation import quaternion_exp, quaternion_multiply, quaternion_to_matrix
+
+
+def bare(mech):
+    """Without gravity and passive forces: what is left of the bias are Coriolis forces."""
+    names = ("gravity", "damping", "friction", "stiffness")
+    return mech.replace(**{name: torch.zeros_like(getattr(mech, name)) for name in names})
+
+
+def state(mech, batch, seed):
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    return q, torch.randn(*batch, mech.num_dof, generator=g, dtype=q.dtype)
+
+
+def obeys_the_laws(mech, q, qd):
+    C = ts.coriolis_matrix(mech, q, qd)
+    agree(C + C.mT, along(mech, q, qd, lambda q: ts.mass_matrix(mech, q)), 1e-12)
+    agree(C @ qd[..., None], ts.bias_force(bare(mech), q, qd)[..., None], 1e-12)
+
+
+@given(mechanisms(), st.sampled_from(BATCHES), st.integers(0, 2**31))
+def test_the_mass_matrix_changes_by_its_symmetric_part_and_it_gives_the_forces(mech, batch, seed):
+    obeys_the_laws(mech, *state(mech, batch, seed))
+
+
+@given(mechanisms(), st.sampled_from(BATCHES), st.integers(0, 2**31), st.floats(-9, 9))
+def test_it_is_linear_in_the_velocity(mech, batch, seed, factor):
+    q, qd = state(mech, batch, seed)
+    _, other = state(mech, batch, seed + 1)
+    one, two = (ts.coriolis_matrix(mech, q, x) for x in (qd, other))
+    agree(ts.coriolis_matrix(mech, q, factor * qd + other), factor * one + two, 1e-11)
+
+
+@given(mechanisms(kinds=tuple({*ALL_KINDS} - {"spherical", "free"})), st.integers(0, 2**31))
+def test_where_rates_are_those_of_coordinates_it_is_made_of_christoffel_symbols(mech, seed):
+    q, qd = state(mech, (3,), seed)
+    dM = vmap(jacfwd(lambda q: ts.mass_matrix(mech, q)))(q)  # [3, i, j, k] = dM_ij / dq_k
+    symbols = (dM + dM.transpose(-1, -2) - dM.movedim(-1, 1)) / 2
+    agree(ts.coriolis_matrix(mech, q, qd), (symbols * qd[:, None, None]).sum(-1), 1e-12)
+
+
+@dataclass(frozen=True)
+class Gimbal(Spherical):
+    """A ball joint whose rates are the angular velocity in the *joint* frame: H turns with the child."""
+
+    name: str = "gimbal"
+
+    def joint_map_at(self, constants: Constants, q: Tensor) -> Tensor:
+        R = quaternion_to_matrix(q)
+        return torch.cat([R, torch.zeros_like(R)], -1)
+
+    def integrate(self, q: Tensor, step: Tensor) -> Tensor:
+        return quaternion_multiply(quaternion_exp(step), q)
+
+    def bracket(self, u: Tensor, v: Tensor) -> Tensor:
+        return -torch.linalg.cross(u, v)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_the_laws_hold_for_rates_that_are_no_derivatives_under_a_map_that_turns(batch):
+    ts.register_joint(Gimbal())
+    try:
+        mech = random_mechanism(["gimbal", "planar", "gimbal"], [-1, 0, 1], seed=2)
+        obeys_the_laws(mech, *state(mech, batch, 0))
+    finally:
+        JOINT_TYPES.pop("gimbal")
+
+
+def test_bodies_on_different_branches_and_bases_do_not_meet():
+    mech = random_mechanism(["revolute"] * 5, [-1, 0, 0, -1, 3], seed=1)
+    C = ts.coriolis_matrix(mech, *state(mech, (), 0))
+    related = torch.block_diag(torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 1]]), torch.ones(2, 2))
+    assert (C[related == 0] == 0).all() and (C[0, 1:3] != 0).all()

@@ -1,0 +1,45 @@
+"""What a step of an integrator is, and what steps share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.coordinates import all_rates
+from torchsko.mechanism.mechanism import Mechanism
+
+State = tuple[Tensor, Tensor]
+
+
+class Accelerate(Protocol):
+    """Forward dynamics under a control."""
+
+    def __call__(
+        self, mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+    ) -> Tensor:
+        """Acceleration `[*batch, num_dof]`; `force` acts on the joints besides the control's."""
+        ...
+
+
+Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
+
+
+def secant_losses(mech: Mechanism, qd: Tensor, dt: float, creep: float) -> Mechanism:
+    """The mechanism whose acceleration takes damping B and dry friction on the velocity after a step.
+
+    Dry friction becomes damping by its secant, and h B inertia of the joints.
+
+    Args:
+        mech: the mechanism.
+        qd: velocity before the step, `[*batch, num_dof]`.
+        dt: time step [s].
+        creep: speed below which dry friction acts like damping [rad/s or m/s].
+    """
+    rates = all_rates(mech, qd)
+    B = mech.damping + mech.friction / (rates * rates + creep**2).sqrt()
+    return mech.replace(
+        damping=B, friction=torch.zeros_like(mech.friction), armature=mech.armature + dt * B
+    )
