@@ -171,7 +171,7 @@ class FusedMechanism(Verbs):
 
 def _step(method: str) -> Eager:
     def step(
-        mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: Any, f_ext: Tensor | None = None
+        mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: Tensor, f_ext: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
