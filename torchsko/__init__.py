@@ -21,9 +21,6 @@ from torchsko.algorithms.member_length import member_length_operator as member_l
 from torchsko.bridge.assemble import assemble as assemble
 from torchsko.bridge.hinges import checked as checked
 from torchsko.builder import MechanismBuilder as MechanismBuilder
-from torchsko.builder import build_mechanism as build_mechanism
-from torchsko.builder import from_mujoco as from_mujoco
-from torchsko.builder import load as load
 from torchsko.errors import CompilerError as CompilerError
 from torchsko.errors import FitError as FitError
 from torchsko.errors import FusedError as FusedError
@@ -40,6 +37,9 @@ from torchsko.fused.api import fuse as fuse
 from torchsko.fused.call import FusedCall as FusedCall
 from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
 from torchsko.learn.module import Dynamics as Dynamics
+from torchsko.loading import build_mechanism as build_mechanism
+from torchsko.loading import from_mujoco as from_mujoco
+from torchsko.loading import load as load
 from torchsko.mechanism.coordinates import expand as expand
 from torchsko.mechanism.coordinates import expand_velocity as expand_velocity
 from torchsko.mechanism.joints.compound import Slide as Slide

@@ -1,28 +1,21 @@
-"""How a robot comes in: from a file, or written in code."""
+"""A robot written in code."""
 
 from __future__ import annotations
 
 import math
-import os
-import warnings
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from torchsko.bridge.hinges import checked, undefined
-from torchsko.errors import MechanismError, RobotFileWarning
-from torchsko.io.mjcf import is_mjcf, read_mjcf
-from torchsko.io.mujoco_model import describe
-from torchsko.io.urdf import read_urdf
-from torchsko.mechanism.checks import check_gravity
-from torchsko.mechanism.construct import WORLD, lower
+from torchsko.errors import MechanismError
+from torchsko.loading import build_mechanism
+from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
     CouplingDescription,
-    Fault,
     JointDescription,
     LinkDescription,
     Matrix,
@@ -30,197 +23,8 @@ from torchsko.mechanism.description import (
     RotorDescription,
     Vector,
 )
-from torchsko.mechanism.given import check_device, check_dtype
 from torchsko.mechanism.joints.registry import JOINT_TYPES
-from torchsko.mechanism.magnitudes import within_range
 from torchsko.mechanism.mechanism import Mechanism
-
-TOLD = 12
-"""Faults that the warning of a load names; all are in the report."""
-
-
-def load(
-    source: str | os.PathLike[str],
-    *,
-    floating_base: bool = False,
-    gravity: Sequence[float] | None = None,
-    mimic: Literal["couple", "independent"] = "couple",
-    strict: bool = False,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> Mechanism:
-    """Load a robot file: URDF, or MJCF by MuJoCo's own parser (see `from_mujoco`).
-
-    Faults of a URDF file that leave the dynamics defined do not keep it from loading. They are read as
-    follows, named in one `RobotFileWarning`, and kept in ``mech.report``:
-
-    - an inertia that no rigid body has (it breaks the triangle inequality, or is negative): as written;
-    - no <mass>, no <inertia>, or an attribute of these missing: zero; <axis> without xyz: 1 0 0;
-    - lower above upper limit, and a negative limit of velocity or effort: no limit;
-    - a joint that no inertia resists: as written, `forward_dynamics` refuses it by name;
-    - a link that no joint names: apart from the robot; a parent "world" that nobody declares: a link
-      without mass, the inertial frame; no name of the robot: "robot";
-    - white space before the XML declaration: skipped; a line break inside a number: joined; macros of
-      xacro where nothing is read: left alone.
-
-    Args:
-        source: path of a URDF file (``.urdf``, ``.xml``) or an MJCF file (``.xml``, ``.mjcf``, or compiled
-            ``.mjb``), or the text of one.
-        floating_base: put a free joint named "root_joint" under the root link; named
-            "root_joint_LINK" where a moving joint of the file has that name, or several links are roots.
-        gravity: in the inertial frame [m/s^2]; the file's own, or (0, 0, -9.81), when left out.
-        mimic: "couple" lets a joint with a <mimic> tag follow the joint it names, exactly: it has no
-            coordinate of its own (``mech.joint_names``, `torchsko.expand`). "independent" loads it as a
-            joint like any other, and reports the tag.
-        strict: refuse these faults instead, the first of them by an error.
-        dtype: torch.float32 or torch.float64.
-        device: of all tensors.
-
-    Returns:
-        The mechanism; its ``unused`` lists what the file holds and the dynamics does not use, and why; its
-        ``report`` the faults of the file, and what was done about each.
-
-    Raises:
-        RobotFileError: when the file cannot be read, or says what has no meaning; names the element.
-        MechanismError: when what it says is no mechanism, nothing moves, or a number is so large that
-            products of it overflow (see `torchsko.mechanism.magnitudes`).
-        TreeError: when its joints form no tree.
-
-    Example:
-        >>> import torchsko as ts
-        >>> ts.load(ts.robots.panda)
-        Mechanism('panda': 7 bodies, 7 dofs, 7 revolute; torch.float64, cpu)
-    """
-    if is_mjcf(source):
-        if floating_base:
-            raise MechanismError(
-                "floating_base=True was given with an MJCF file.\n"
-                "There a body floats where it has a free joint.\n"
-                "Write <freejoint/> into the root body, and leave floating_base out."
-            )
-        return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
-    mech = build_mechanism(
-        read_urdf(source, mimic=mimic, strict=strict),
-        floating_base=floating_base,
-        gravity=(0.0, 0.0, -9.81) if gravity is None else gravity,
-        strict=strict,
-        dtype=dtype,
-        device=device,
-    )
-    if mech.singular_joints:
-        mech = _with_singular(mech, strict)
-    if mech.report:
-        warnings.warn(_told(mech), RobotFileWarning, stacklevel=2)
-    return mech
-
-
-def _with_singular(mech: Mechanism, strict: bool) -> Mechanism:
-    """The mechanism with joints that no inertia resists in its report; refused when strict."""
-    if strict:
-        raise MechanismError(undefined(mech.name, mech.singular_joints))
-    faults = (
-        Fault(f"joint {name!r}", "no inertia resists it: forward dynamics refuse it")
-        for name in mech.singular_joints
-    )
-    return mech.replace(report=(*mech.report, *faults))
-
-
-def _told(mech: Mechanism) -> str:
-    """All faults by name: the first dozen, and how many more."""
-    count = len(mech.report)
-    lines = [f"  {fault}" for fault in mech.report[:TOLD]]
-    more = [f"  and {count - TOLD} more"] if count > TOLD else []
-    return "\n".join(
-        [
-            f"the robot {mech.name!r} loaded in spite of {count} fault{'s' * (count > 1)}:",
-            *lines,
-            *more,
-            "mech.report keeps them; load(..., strict=True) refuses them.",
-        ]
-    )
-
-
-def from_mujoco(
-    model: Any,
-    *,
-    gravity: Sequence[float] | None = None,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> Mechanism:
-    """The mechanism of a compiled MuJoCo model.
-
-    Configurations are MuJoCo's qpos (where no joint follows another), velocities its qvel, but for free
-    joints: ours are [angular; linear] in the body frame. Bodies, named sites and cameras are frames; linear
-    equalities of joints are exact couplings; several trees are one mechanism. Forces of contact, tendons,
-    actuators and fluids are not there, and said in ``unused``.
-
-    Args:
-        model: ``mujoco.MjModel``.
-        gravity: in the inertial frame [m/s^2]; the model's own when left out.
-        dtype: torch.float32 or torch.float64.
-        device: of all tensors.
-
-    Raises:
-        MechanismError: when nothing moves, or a number belongs to no rigid body.
-    """
-    read = describe(model)
-    mech = build_mechanism(read.robot, gravity=read.gravity if gravity is None else gravity)
-    coupling = mech.coupling
-    own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
-
-    def tensor(values: Sequence[float], of: str | None) -> torch.Tensor:
-        x = torch.tensor(values, dtype=torch.float64)
-        return x if of is None or not own else x.index_select(-1, own[of])
-
-    numbers = {name: tensor(x, None) for name, x in read.dof_numbers.items() if name in PASSIVE}
-    numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
-    numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
-    numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
-    flags = {
-        "has_armature": bool(numbers["armature"].any()),
-        "has_losses": bool(numbers["damping"].any() or numbers["friction"].any()),
-    }
-    return checked(mech.replace(**numbers, **flags)).to(dtype).to(device)
-
-
-PASSIVE = ("damping", "friction", "armature", "stiffness")
-"""What each dof of a MuJoCo model has of its own."""
-
-
-def build_mechanism(
-    robot: RobotDescription,
-    *,
-    floating_base: bool = False,
-    gravity: Sequence[float] = (0.0, 0.0, -9.81),
-    strict: bool = True,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> Mechanism:
-    """Turn a description into a mechanism, checked.
-
-    Links that no joint moves hang on the inertial frame: welded to it, or by a free joint named
-    "root_joint" with `floating_base` (see `load`); all but the first are reported in ``unused``. One
-    without mass that nothing hangs on is welded even so, where there are others.
-    Fixed joints are merged: masses add up, frames keep their names.
-
-    Args:
-        robot: links and joints.
-        floating_base: put a free joint under the root link.
-        gravity: in the inertial frame [m/s^2].
-        strict: refuse inertias that no rigid body has; else they are used as written, and in ``report``.
-        dtype: torch.float32 or torch.float64.
-        device: of all tensors.
-
-    Raises:
-        MechanismError: on a parameter that is not physical or too large, an unknown link, nothing that
-            moves, or another dtype.
-        TreeError: when the joints are no tree: a cycle, or a link with two parents.
-    """
-    check_dtype(robot.name, dtype)
-    check_device(robot.name, device)
-    check_gravity(gravity)
-    mech = lower(within_range(robot, gravity, dtype), floating_base, gravity, strict)
-    return checked(mech).to(dtype).to(device)
 
 
 class MechanismBuilder:
