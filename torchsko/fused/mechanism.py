@@ -179,7 +179,7 @@ def _step(method: str) -> Eager:
             return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
 
         # A trailing axis, so that steps of single samples meet their vectors.
-        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt[..., None])
+        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, cast(Any, dt[..., None]))
 
     return step
 
