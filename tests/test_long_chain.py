@@ -137,7 +137,7 @@ def test_a_figure_of_more_nodes_than_it_can_show_is_refused_by_name():
     with pytest.raises(ts.TreeError, match=f"{N} nodes") as error:
         ts.plot.sparsity_figure(TREE)
     advice = str(error.value).rpartition("Draw a part of it: ")[2].removesuffix(".")
-    part = advice.removeprefix("torchsko.view.plot.sparsity_figure(").removesuffix(")")
+    part = advice.removeprefix("torchsko.plot.sparsity_figure(").removesuffix(")")
     assert eval(part, {"torchsko": ts, "tree": TREE}).num_nodes < N
 
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from hypothesis import given
 from torch import Tensor
-from torch.func import jvp
+from torch.autograd import gradcheck
+from torch.func import jvp, vmap
 
 import torchsko as ts
 from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
@@ -102,6 +103,28 @@ def test_every_sample_is_linearized_on_its_own_with_a_step_of_its_own():
                 alone = ts.linearize(mech, q[i, k], qd[i, k], tau[0, k], own)
                 agree(A[i, k], alone[0], 1e-11)
                 agree(B[i, k], alone[1], 1e-11)
+
+
+def test_gradients_pass_through_the_model():
+    """The transform tests run over verbs of first order; a model is a derivative already."""
+    mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=6)
+    tensors = (*states(mech, 7), mech.mass, mech.damping)
+
+    def model(q: Tensor, qd: Tensor, tau: Tensor, mass: Tensor, damping: Tensor):
+        robot = mech.replace(mass=mass, damping=damping)
+        return *ts.linearize(robot, q, qd, tau), *ts.linearize(robot, q, qd, tau, 0.02)
+
+    leaves = tuple(x.detach().clone().requires_grad_() for x in tensors)
+    assert gradcheck(model, leaves, fast_mode=True, check_undefined_grad=False)
+
+
+def test_vmap_and_layers_give_the_same_model():
+    q, qd, tau = states(MIXED, 8, 3)
+    expected = ts.linearize(MIXED, q, qd, tau, 0.01)
+    mapped = vmap(lambda *x: ts.linearize(MIXED, *x, 0.01))(q, qd, tau)
+    for other in (mapped, ts.linearize(ts.Dynamics(MIXED), q, qd, tau, 0.01)):
+        for actual, wanted in zip(other, expected, strict=True):
+            agree(actual, wanted, 1e-12)
 
 
 def test_an_unknown_method_is_refused():

@@ -155,12 +155,6 @@ VERBS = (
     *OF_ROWS.values(),
     of_row("inverse_dynamics", DYNAMIC, method="composite"),
     of_row("forward_dynamics", DYNAMIC, method="composite"),
-    Verb(
-        "linearize",
-        ("q", "qd", "tau"),
-        DYNAMIC,
-        lambda mech, q, qd, tau: ts.linearize(mech, q, qd, tau, 0.02),
-    ),
     Verb("assemble", ("q", "qd", "f_ext"), (*KINEMATIC, *INERTIAL, "gravity"), _model),
     Verb("innovations.solve", ("q", "x"), SYSTEM, lambda mech, q, x: _factor(mech, q).solve(x)),
     Verb("innovations.logdet", ("q",), SYSTEM, lambda mech, q: _factor(mech, q).logdet()),
