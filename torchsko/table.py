@@ -18,6 +18,7 @@ from torch import Tensor
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.hinges import checked
+from torchsko.errors import FusedError
 from torchsko.mechanism import coordinates
 from torchsko.mechanism.joints import configuration
 from torchsko.mechanism.mechanism import Mechanism
@@ -99,14 +100,23 @@ class Row:
         return None
 
     def bound(self, names: Iterable[str], options: Options, like: Mechanism) -> Callable[..., Any]:
-        """The function of a mechanism and of the tensors named, in their order.
+        """The function of a mechanism and of the tensors named, in their order, the options fixed.
 
         Args:
             names: of the tensors.
             options: values of the others.
             like: gives its type, which a program in the tracing has not.
+
+        Raises:
+            FusedError: an option that is a tensor.
         """
         names, chosen = tuple(names), dict(options)
+        if lost := [name for name, value in options if isinstance(value, Tensor)]:
+            raise FusedError(
+                f"{', '.join(lost)} of {self.name} was given as a tensor.\n"
+                "It is a constant of a kernel, and a tensor's values may differ from call to call.\n"
+                "Pass a number or names."
+            )
         for name, default in self.unless_given.items():
             chosen[name] = default(like, chosen) if chosen[name] is None else chosen[name]
 

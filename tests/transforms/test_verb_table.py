@@ -189,6 +189,13 @@ def test_a_call_that_does_not_fit_is_refused_as_the_functions_own():
                 given.mass_matrix(*args, **options)
 
 
+def test_an_option_given_as_a_tensor_is_refused_not_frozen():
+    mech = floating_tree()
+    (q, _), frames = mech.random_state(), mech.frame_names[-1:]
+    with pytest.raises(FusedError, match="rank_tolerance of operational_space_inertia"):
+        ts.fuse(mech).operational_space_inertia(q, frames, rank_tolerance=torch.tensor(1e-9))
+
+
 def test_fusing_traces_and_compiles_nothing(monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("asked for by nobody")
