@@ -284,11 +284,12 @@ def test_the_message_names_line_and_file(tmp_path):
         read_urdf(file)
 
 
-@pytest.mark.parametrize("name", ["absent.urdf", ".", "a\0b", "x" * 5000, ""])
+@pytest.mark.parametrize("name", ["absent.urdf", ".", "a\0b", "x" * 5000, "", "a\n<robot/>"])
 def test_a_path_that_cannot_be_read_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RobotFileError, match="cannot be read"):
+    with pytest.raises(RobotFileError, match="cannot be read") as told:
         read_urdf(name)
+    assert str(told.value).count("\n") == 2 and len(str(told.value)) < 600
 
 
 def test_an_encoding_nobody_knows_is_refused(tmp_path):

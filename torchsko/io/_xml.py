@@ -23,6 +23,7 @@ MAX_TAG = 4096
 
 _BLANK = "\ufeff \t\r\n"
 _BEFORE_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]+(?:\xef\xbb\xbf)?(?=<\?xml\s)")
+_BROKEN = re.compile(rb"[.\deE][ \t]*[\r\n]\s*[-+.\deE]")
 _NUMBERS = re.compile(r"[-+.\deE\s]*")
 _VALUE = re.compile(rb"""(?<=\s)([^\s=<>"']+)\s*=\s*("[^"]*"|'[^']*')""")
 
@@ -136,6 +137,7 @@ class _Reader:
     def __init__(self, data: bytes, encoding: str | None, lines_before: int):
         self.data = data
         self.lines_before = lines_before
+        self.may_break = bool(_BROKEN.search(data))  # as in few files
         self.document = Element("", {}, 0)
         self.open = [self.document]
         self.parser = parser = expat.ParserCreate(encoding)
@@ -156,7 +158,9 @@ class _Reader:
                 f"line {line}: elements are nested more than {MAX_DEPTH} deep.\n"
                 "No robot file needs that.\nCheck that this is the right file."
             )
-        element = Element(tag, attributes | self.broken_numbers(attributes), line)
+        if self.may_break:
+            attributes = attributes | self.broken_numbers(attributes)
+        element = Element(tag, attributes, line)
         self.open[-1].children.append(element)
         self.open.append(element)
 
@@ -166,7 +170,8 @@ class _Reader:
         if not doubtful:
             return {}
         at = self.parser.CurrentByteIndex
-        raw = self.data[at : min(self.data.find(b">", at), at + MAX_TAG)]
+        end = self.data.find(b">", at, at + MAX_TAG)
+        raw = self.data[at : max(at, end)]
         if b"\n" not in raw:
             return {}
         written = {m[1].decode(errors="replace"): m[2][1:-1] for m in _VALUE.finditer(raw)}

@@ -25,6 +25,9 @@ from torchsko.mechanism.description import RobotDescription
 NAMELESS = "robot"
 """Name of a robot whose file gives none."""
 
+LONGEST = 300
+"""Characters of a path that a message shows."""
+
 
 def read_urdf(
     source: str | os.PathLike[str],
@@ -68,7 +71,13 @@ def read_urdf(
     except RobotFileError as error:
         if is_xml_text(source):
             raise
-        raise RobotFileError(f"{os.fspath(source)}: {error}") from error
+        raise RobotFileError(f"{_shown(os.fspath(source))}: {error}") from error
+
+
+def _shown(path: str) -> str:
+    """A path on one line; what was meant as text, and begins with no ``<``, is cut short."""
+    short = path if len(path) <= LONGEST else path[:LONGEST] + "..."
+    return short if short.isprintable() else repr(short)
 
 
 def _read_robot(root: Element, mimic: str, report: Report) -> RobotDescription:
