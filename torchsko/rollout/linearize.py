@@ -121,7 +121,8 @@ def _step(
 
 def _jacobians(f: Nearby, qd: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
     """Derivatives of f to all three at a step of zero, `[*batch, m, num_dof]` each, row by row."""
-    out, pull = torch.func.vjp(f, torch.zeros_like(qd), qd, tau)
+    both = torch.func.vjp(f, torch.zeros_like(qd), qd, tau)
+    out, pull = both[0], both[1]
     m = out.shape[-1]
     rows = torch.eye(m, dtype=out.dtype, device=out.device)
     rows = rows.reshape(m, *[1] * (out.ndim - 1), m).expand(m, *out.shape)
