@@ -8,7 +8,7 @@ pytest.importorskip("pinocchio")
 
 import pinocchio as pin
 
-from tests.oracles.pinocchio_bridge import NOT_COVERED, Robot, robot_files, state_errors
+from tests.oracles.pinocchio_bridge import Robot, robot_files, state_errors
 
 FEW = ("panda_description/urdf/panda.urdf", "ur_description/urdf/ur5_robot.urdf")
 
@@ -27,6 +27,6 @@ def test_it_is_pinocchio_s(name, floating_base):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", [name for name in robot_files() if name not in NOT_COVERED])
+@pytest.mark.parametrize("name", robot_files())
 def test_it_is_pinocchio_s_for_every_robot(name):
     compare(name, floating_base=True)
