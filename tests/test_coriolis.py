@@ -11,7 +11,14 @@ from torch.func import jacfwd, vmap
 
 import torchsko as ts
 from tests.newton import along
-from tests.strategies import ALL_KINDS, BATCHES, agree, mechanisms, random_mechanism
+from tests.strategies import (
+    ALL_KINDS,
+    BATCHES,
+    agree,
+    coupled_mechanisms,
+    mechanisms,
+    random_mechanism,
+)
 from torchsko.mechanism.joints.kind import Constants
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.joints.spherical import Spherical
@@ -36,7 +43,10 @@ def obeys_the_laws(mech, q, qd):
     agree(C @ qd[..., None], ts.bias_force(bare(mech), q, qd)[..., None], 1e-12)
 
 
-@given(mechanisms(), st.sampled_from(BATCHES), st.integers(0, 2**31))
+robots = mechanisms() | coupled_mechanisms()
+
+
+@given(robots, st.sampled_from(BATCHES), st.integers(0, 2**31))
 def test_the_mass_matrix_changes_by_its_symmetric_part_and_it_gives_the_forces(mech, batch, seed):
     obeys_the_laws(mech, *state(mech, batch, seed))
 

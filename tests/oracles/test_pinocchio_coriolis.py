@@ -27,6 +27,6 @@ def test_it_is_pinocchio_s(name, floating_base):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", list(robot_files()))
+@pytest.mark.parametrize("name", robot_files())
 def test_it_is_pinocchio_s_for_every_robot(name):
     compare(name, floating_base=True)

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.newton import potential_energy
 from tests.rollout.test_free_flight import ball, thrown
-from tests.strategies import ill_scaled_mechanism, mechanisms, random_mechanism
+from tests.strategies import coupled_mechanisms, ill_scaled_mechanism, mechanisms, random_mechanism
 from torchsko.rollout.integrators import IMPLICIT_EULER
 
 
@@ -32,7 +32,10 @@ def rollout(mech, q, qd, *control, **options):
     return ts.rollout(mech, q, qd, *control, method="implicit", **options)
 
 
-@given(mechanisms(), st.floats(-1, 3), st.floats(-4, 0), st.integers(0, 2**31))
+robots = mechanisms() | coupled_mechanisms()
+
+
+@given(robots, st.floats(-1, 3), st.floats(-4, 0), st.integers(0, 2**31))
 def test_kinetic_energy_never_grows_whatever_the_step_and_the_speed(mech, speed, dt, seed):
     mech = without_potential(mech)
     q, qd = state(mech, 3, speed=10**speed, seed=seed)
