@@ -17,6 +17,7 @@ from tests.strategies import (
     mechanisms,
     random_mechanism,
 )
+from torchsko.bridge.momenta import composite_momenta, joint_forces
 
 seeds = st.integers(0, 2**31)
 any_mechanism = st.one_of(mechanisms(max_bodies=3), coupled_mechanisms(max_bodies=3))
@@ -123,6 +124,7 @@ def test_potential_energy_is_zero_level_with_the_origin_and_springs_relaxed():
 # Momentum.
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 4.1", composite_momenta)
 @given(any_mechanism, seeds)
 def test_centroidal_momentum_is_newtons_and_its_matrix_times_qd(mech, seed):
     q, qd, _ = states(mech, seed)
@@ -157,6 +159,7 @@ def world_wrench(mech: ts.Mechanism, q: Tensor, wrench: Tensor) -> Tensor:
     return torch.cat([n + torch.linalg.cross(r, f), f], -1)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", ts.joint_wrenches, joint_forces)
 @given(any_mechanism, seeds)
 def test_joint_wrenches_balance_every_body(mech, seed):
     q, qd, qdd = states(mech, seed)
