@@ -120,10 +120,10 @@ class FusedMechanism(Verbs):
             parameters that are inputs.
         """
         check_dtype(self._mech, q)
-        states, options = _FORWARD.split((q, qd, tau, f_ext), {})
-        function = self._function(_FORWARD, tuple(states), options)
+        states = (q, qd, tau) if f_ext is None else (q, qd, tau, f_ext)
+        function = self._positional[_FORWARD.name, len(states)]
         both = function.value_and_vjp((True,) * len(function.inputs))
-        qdd, *gradients = both(*states.values(), *self._parameters, cotangent)
+        qdd, *gradients = both(*states, *self._parameters, cotangent)
         return qdd, tuple(gradients)
 
     def __getstate__(self) -> tuple[Any, ...]:
