@@ -167,6 +167,10 @@ def test_a_batch_of_gear_ratios_is_a_batch_of_robots():
     for k in range(3):
         one = mech.replace(coupling_ratio=ratios[k])
         assert_close(together[k], ts.forward_dynamics(one, q[k], qd[k], tau[k]))
+    C = ts.coriolis_matrix(mech.replace(coupling_ratio=ratios), q, qd)
+    for k in range(3):
+        one = mech.replace(coupling_ratio=ratios[k])
+        assert_close(C[k], ts.coriolis_matrix(one, q[k], qd[k]))
     mapped = torch.func.vmap(lambda r, *x: ts.forward_dynamics(mech.replace(coupling_ratio=r), *x))(
         ratios, q, qd, tau
     )

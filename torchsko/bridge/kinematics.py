@@ -206,13 +206,12 @@ def joint_map_rates(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor | None:
         H = kind.joint_map_at(constants, at)
         along = H.mT @ u[..., None]
         rows = []
-        for v in torch.eye(d, dtype=q.dtype, device=q.device).expand(count, d, d).unbind(-2):
-            symmetric = kind.bias_accel(constants, at, u + v) - kind.bias_accel(
-                constants, at, u - v
-            )
+        for e in torch.eye(d, dtype=q.dtype, device=q.device).unbind(0):
+            v = e.expand(u.shape)
+            ahead, behind = (kind.bias_accel(constants, at, w) for w in (u + v, u - v))
             bracket = H.mT @ kind.bracket(u, v)[..., None]
             other = bracket - cross_motion(*torch.broadcast_tensors(along, H.mT @ v[..., None]))
-            rows.append(symmetric / 4 + other[..., 0] / 2)
+            rows.append((ahead - behind) / 4 + other[..., 0] / 2)
         rows = torch.stack(torch.broadcast_tensors(*rows), -2)
         parts.append(torch.nn.functional.pad(rows, (0, 0, 0, width - d)))
     return mech.joints.nodes(parts, -3)
