@@ -153,7 +153,8 @@ def from_mujoco(
         MechanismError: when nothing moves, or a number belongs to no rigid body.
     """
     read = describe(model)
-    mech = build_mechanism(read.robot, gravity=read.gravity if gravity is None else gravity)
+    gravity = read.gravity if gravity is None else gravity
+    mech = _unchecked(read.robot, False, gravity, True, dtype, device)
     coupling = mech.coupling
     own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
 
@@ -205,8 +206,20 @@ def build_mechanism(
             moves, or another dtype.
         TreeError: when the joints are no tree: a cycle, or a link with two parents.
     """
+    mech = _unchecked(robot, floating_base, gravity, strict, dtype, device)
+    return checked(mech).to(dtype).to(device)
+
+
+def _unchecked(
+    robot: RobotDescription,
+    floating_base: bool,
+    gravity: Sequence[float],
+    strict: bool,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> Mechanism:
+    """The mechanism of a description, in float64 on the CPU, its hinges not yet checked."""
     check_dtype(robot.name, dtype)
     check_device(robot.name, device)
     check_gravity(gravity)
-    mech = lower(within_range(robot, gravity, dtype), floating_base, gravity, strict)
-    return checked(mech).to(dtype).to(device)
+    return lower(within_range(robot, gravity, dtype), floating_base, gravity, strict)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algorithms import innovations
-from torchsko.bridge.assemble import assemble
+from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, unknown_name
 from torchsko.fused.derivatives import Flags, Pullback, Tensors
 from torchsko.fused.register import FusedFunction
@@ -185,11 +185,11 @@ def _step(method: str) -> Eager:
 
 
 def _solve(mech: Mechanism, q: Tensor, x: Tensor) -> Tensor:
-    return innovations(assemble(mech, q)).solve(x)
+    return innovations(model_at(mech, q)).solve(x)
 
 
 def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
-    return innovations(assemble(mech, q)).logdet()
+    return innovations(model_at(mech, q)).logdet()
 
 
 _FORWARD = ROWS["forward_dynamics"]

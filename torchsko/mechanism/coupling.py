@@ -153,9 +153,11 @@ class Coupling:
 
     def matrices(self, coefficients: Tensor) -> tuple[Tensor, ...]:
         """X of each node of the plan, `[*batch, members' dofs, dofs]`."""
-        constants = torch.tensor([0.0, 1.0], dtype=coefficients.dtype, device=coefficients.device)
-        constants = constants.expand(*coefficients.shape[:-1], 2)
-        every = torch.cat([constants, coefficients], -1)
+        # Filled on the device: a list made here would have to be copied there in every call.
+        size = (*coefficients.shape[:-1], 1)
+        every = torch.cat(
+            [coefficients.new_zeros(size), coefficients.new_ones(size), coefficients], -1
+        )
         return tuple(
             every.index_select(-1, block.flatten()).unflatten(-1, block.shape)
             for block in self.blocks

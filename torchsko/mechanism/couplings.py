@@ -21,6 +21,9 @@ from torchsko.mechanism.description import (
 )
 from torchsko.mechanism.joints.kind import JointType
 
+Solved = dict[str, tuple[dict[str, float], float]]
+"""What dependent joints follow, by name: coefficients of joints that follow none, and an offset."""
+
 
 @dataclass(frozen=True)
 class Follower:
@@ -151,7 +154,7 @@ def followers(
     for coupling in equations:
         follower = _solved_for_one(coupling, given)
         given[follower.joint] = follower
-    solved: dict[str, tuple[dict[str, float], float]] = {}
+    solved: Solved = {}
     for name in given:
         _solve(name, given, solved)
     return {
@@ -174,14 +177,11 @@ def _solved_for_one(
     coupling: CouplingDescription, given: Mapping[str, CouplingDescription]
 ) -> CouplingDescription:
     """The equation sum of coefficient * q_j = offset, solved for the last of its joints that is free."""
-    row, offset, solved = dict.fromkeys(coupling.coefficients, 0.0), coupling.offset, {}
-    for j, c in coupling.coefficients.items():
+    solved: Solved = {}
+    for j in coupling.coefficients:
         if j in given:
             _solve(j, given, solved)
-        terms, shift = solved.get(j, ({j: 1.0}, 0.0))
-        offset -= c * shift
-        for i, x in terms.items():
-            row[i] = row.get(i, 0.0) + c * x
+    row, shift = _substituted(coupling, solved)
     smallest = 1e-12 * max(map(abs, coupling.coefficients.values()))
     free = [j for j, c in row.items() if abs(c) > smallest]
     if not free:
@@ -193,7 +193,7 @@ def _solved_for_one(
     own = [j for j in coupling.coefficients if j in free] or free
     pivot = row.pop(own[-1])
     rest = {j: -c / pivot for j, c in row.items() if j in free}
-    return CouplingDescription(own[-1], rest, offset / pivot)
+    return CouplingDescription(own[-1], rest, (coupling.offset - shift) / pivot)
 
 
 def _refuse_unfit(
@@ -228,7 +228,7 @@ def _refuse_unfit(
 def _solve(
     name: str,
     given: Mapping[str, CouplingDescription],
-    solved: dict[str, tuple[dict[str, float], float]],
+    solved: Solved,
 ) -> None:
     """Put what a joint follows into `solved`, in terms of joints that follow none."""
     pending = [name]
@@ -245,15 +245,21 @@ def _solve(
         if below:
             pending += below[:1]
             continue
-        row: dict[str, float] = {}
-        offset = given[top].offset
-        for j, c in given[top].coefficients.items():
-            terms, shift = solved.get(j, ({j: 1.0}, 0.0))
-            offset += c * shift
-            for i, x in terms.items():
-                row[i] = row.get(i, 0.0) + c * x
-        solved[top] = row, offset
+        row, shift = _substituted(given[top], solved)
+        solved[top] = row, given[top].offset + shift
         pending.pop()
+
+
+def _substituted(coupling: CouplingDescription, solved: Solved) -> tuple[dict[str, float], float]:
+    """The sum of a coupling in joints that follow none, and what their couplings' offsets add to it."""
+    row: dict[str, float] = {}
+    total = 0.0
+    for j, c in coupling.coefficients.items():
+        terms, shift = solved.get(j, ({j: 1.0}, 0.0))
+        total += c * shift
+        for i, x in terms.items():
+            row[i] = row.get(i, 0.0) + c * x
+    return row, total
 
 
 @dataclass(frozen=True)

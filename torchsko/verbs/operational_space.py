@@ -23,7 +23,7 @@ from torchsko.algorithms.operational_space import (
     invert_compliance,
     reflected_compliance,
 )
-from torchsko.bridge.assemble import assemble
+from torchsko.bridge.assemble import model_at
 from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -52,7 +52,7 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: str | Seque
     Reference: Jain 2011, Part II, Eq. 59.
     """
     J = _jacobian(mech, q, frames)
-    return reflected_compliance(innovations(assemble(mech, q)), J)
+    return reflected_compliance(innovations(model_at(mech, q)), J)
 
 
 @verb
@@ -128,7 +128,7 @@ def consistent_jacobian_inverse(
     """
     _refuse_too_many_rows(mech, frames, singular)
     J = _jacobian(mech, q, frames)
-    fac = innovations(assemble(mech, q))
+    fac = innovations(model_at(mech, q))
     compliance = reflected_compliance(fac, J)
     inertia = invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
     return fac.solve(J.mT, columns=True) @ inertia
