@@ -24,6 +24,7 @@ from torchsko.fused.build import (
 )
 from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Port, Program
+from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
 
 _BITS = {torch.float32: 32, torch.float64: 64}
 _NATIVE = ("native/vector.hpp", "native/driver.hpp", "native/runtime.cpp")
@@ -86,7 +87,7 @@ def build_kernel(
         library = compile_library(key, units, toolchain)
     if identity is not None:
         name_again(key, _key(toolchain, dtype, identity))
-    return Kernel(program.inputs, program.outputs, dtype, library, _runtime(toolchain))
+    return Kernel(program.inputs, program.outputs, dtype, library, toolchain)
 
 
 def load_kernel(
@@ -99,7 +100,7 @@ def load_kernel(
     """
     toolchain = find_toolchain()
     library = cached_library(_key(toolchain, dtype, identity))
-    return library and Kernel(inputs, outputs, dtype, library, _runtime(toolchain))
+    return library and Kernel(inputs, outputs, dtype, library, toolchain)
 
 
 def program_digest(program: Program) -> str:
@@ -142,11 +143,13 @@ class Kernel:
         outputs: Sequence[Port],
         dtype: torch.dtype,
         library: ctypes.CDLL,
-        runtime: ctypes.CDLL,
+        toolchain: Toolchain,
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.dtype = dtype
         self._library = library  # keeps the code loaded
+        self._toolchain = toolchain
+        runtime = self._runtime = _runtime(toolchain)
         self._plan = _Plan(
             ctypes.cast(getattr(library, ENTRY), ctypes.c_void_p).value,
             ctypes.c_longlong.in_dll(library, "torchsko_scratch_bytes").value,
@@ -172,6 +175,32 @@ class Kernel:
         self._threaded_batch = max(1, _THREADED_COST * self._width // cost)
         self._rows_of_tiles = self._width * _BLOCKS
         self._most_tiles = max(1, min(64, _BLOCK_COST // cost))
+
+    def quick(self, one_lead: bool) -> Quick | None:
+        """The kernel's call for usual inputs of small batches; see `torchsko.fused.quick`.
+
+        Args:
+            one_lead: whether all inputs must have the same batch shape, none of them without.
+        """
+        library = quick_library(_key(self._toolchain, native(SOURCE)), self._toolchain)
+        if library is None:
+            return None
+        words = [
+            ctypes.cast(self._runtime["torchsko_launch"], ctypes.c_void_p).value,
+            self._plan.kernel,
+            self._plan.scratch_bytes,
+            _BITS[self.dtype],
+            len(self.inputs),
+            len(self.outputs),
+            min(self._threaded_batch, self._fresh_batch),
+            self._width,
+            self._rows_of_tiles,
+            self._most_tiles,
+            int(one_lead),
+        ]
+        ports = [(port.shape, port.size, -1) for port in self.inputs]
+        ports += [(shape, size, -1 if k is None else k) for shape, size, k in self._sizes]
+        return quick_call(library, words, ports)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
@@ -230,7 +259,7 @@ class Kernel:
         for x, (shape, _, size) in zip(inputs, self._shapes, strict=True):
             if x.shape != lead + shape or x.dtype is not dtype:
                 return None
-            if not x.is_contiguous() or not x.is_cpu:
+            if not x.is_contiguous() or not x.is_cpu or x.is_neg():
                 return None
             words += (x.data_ptr(), size)
         words[0] = lead[0] if len(lead) == 1 else prod(lead)
@@ -295,6 +324,9 @@ def rows(
     x: Tensor, shape: tuple[int, ...], num_batch: int, batch: tuple[int, ...]
 ) -> tuple[Tensor, int]:
     """A tensor with the same values, and how far apart its samples are; 0 if there is only one."""
+    x = (
+        x.resolve_neg()
+    )  # the imaginary part of a conjugate may be contiguous, its sign yet to be changed
     if prod(x.shape[:num_batch]) == 1:
         return x.contiguous(), 0
     is_row = num_batch == 1 == len(batch) and x.stride(0) > 0

@@ -99,6 +99,11 @@ class FusedMechanism(Verbs):
         """
         if method not in INTEGRATORS:
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+        if f_ext is None and type(dt) is float and not self._parameters:
+            check_dtype(self._mech, q)
+            made = self._positional[method, 4].at_once((q, qd, tau), dt)
+            if made is not None:
+                return cast(tuple[Tensor, Tensor], made)
         dt = dt if isinstance(dt, Tensor) else q.new_full((), dt)
         states = (q, qd, tau, dt) if f_ext is None else (q, qd, tau, dt, f_ext)
         return self._verb(_OWN[method], states, {})

@@ -27,6 +27,7 @@ from torchsko.fused.derivatives import Flags, Function, Pullback, Tensors, gradi
 from torchsko.fused.kernel import broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import Node, define_operator, empty_outputs, is_transformed
 from torchsko.fused.program import Port, Program, refuse_size
+from torchsko.fused.quick import Quick
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
 from torchsko.fused.trace import trace
 from torchsko.precision import in_own_type
@@ -95,6 +96,7 @@ class FusedFunction:
         self._lock = threading.RLock()
         self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
+        self._quick: Quick | None = None  # of the kernel made last
         self._kernels: dict[tuple[torch.dtype, torch.device], Callable[..., Tensors]] = {}
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
         self.operator = define_operator(self)
@@ -120,6 +122,16 @@ class FusedFunction:
             outputs = self.operator(*inputs)
             return (outputs,) if self.num_outputs == 1 else tuple(outputs)
         return Node.apply(self, *inputs) if is_transformed(inputs) else self.run(inputs)
+
+    def at_once(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
+        """The results where a call is a kernel's and no more, with numbers in the place of the last tensors.
+
+        None where it is not: nothing is compiled yet, derivatives or transforms are asked for, the
+        batch is large.
+        """
+        if self._quick is None or torch.compiler.is_compiling() or is_transformed(inputs):
+            return None
+        return self._quick(*inputs, *numbers)
 
     @property
     def program(self) -> Program:
@@ -156,6 +168,10 @@ class FusedFunction:
                 f"got {len(inputs)} tensors.\nThis function has {len(self.inputs)} inputs.\n"
                 f"Pass {', '.join(port.name for port in self.inputs)}."
             )
+        if self._quick is not None:
+            outputs = self._quick(*inputs)
+            if outputs is not None:
+                return outputs
         where = inputs[0].dtype, inputs[0].device
         kernel = self._kernels.get(where) or self._kernel(*where)
         if self.like is None:
@@ -253,7 +269,9 @@ class FusedFunction:
             if device.type == "cuda":
                 return build_cuda_kernel(self.program, dtype, device)
             known = self._identity and load_kernel(self._identity, self.inputs, self.outputs, dtype)
-            return known or build_kernel(self.program, dtype, identity=self._identity)
+            kernel = known or build_kernel(self.program, dtype, identity=self._identity)
+            self._quick = kernel.quick(one_lead=self.like is not None)
+            return kernel
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
             warnings.warn(message, stacklevel=_level_of_caller())

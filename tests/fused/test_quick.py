@@ -1,0 +1,156 @@
+"""The short way of a small call gives what the long way gives, bit by bit, and leaves the rest to it."""
+
+import gc
+import sys
+
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.errors import ShapeError
+from torchsko.fused.program import Port
+from torchsko.fused.register import FusedFunction
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
+    reason="PyTorch has no exchange interface",
+)
+
+PORTS = (Port("x", (3,)), Port("c", ()), Port("m", (2, 3)))
+
+
+def source(x, c, m):
+    return m @ x * c, torch.outer(x, m[0]).exp(), (x * x).sum()
+
+
+@pytest.fixture(scope="module", params=[torch.float64, torch.float32])
+def made(request):
+    """The function, its kernel compiled, and inputs of some leading dimensions."""
+    function = FusedFunction(source, PORTS, num_outputs=3)
+
+    def inputs(*leads):
+        g = torch.Generator().manual_seed(3)
+        return [
+            torch.randn((*lead, *port.shape), generator=g, dtype=request.param)
+            for lead, port in zip(leads, PORTS, strict=True)
+        ]
+
+    function(*inputs((), (), ()))
+    return function, inputs
+
+
+def the_long_way(function, inputs):
+    """Strides send it there."""
+    return function(*(torch.stack([x, x], -1)[..., 0] for x in inputs))
+
+
+LEADS = [
+    ((), (), ()),
+    ((1,), (1,), (1,)),
+    ((2, 3), (2, 3), (2, 3)),
+    ((5,), (), (5,)),
+    ((), (4, 1), ()),
+]
+
+
+@pytest.mark.parametrize("leads", LEADS, ids=str)
+def test_results_are_those_of_the_long_way(made, leads):
+    function, inputs = made
+    tensors = inputs(*leads)
+    mine = function.at_once(tensors)
+    assert mine is not None
+    for x, y in zip(mine, the_long_way(function, tensors), strict=True):
+        assert x.shape == y.shape and x.dtype == y.dtype and torch.equal(x, y)
+
+
+def test_a_number_stands_for_a_tensor_of_no_dimension():
+    x, m = torch.ones(4, 3, dtype=torch.float64), torch.ones(2, 3, dtype=torch.float64)
+    again = FusedFunction(
+        lambda x, m, c: source(x, c, m), [PORTS[0], PORTS[2], PORTS[1]], num_outputs=3
+    )
+    theirs = again(x, m, torch.tensor(0.1, dtype=torch.float64))
+    mine = again.at_once((x, m), 0.1)
+    assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_what_is_not_usual_is_left_to_the_long_way(made):
+    function, inputs = made
+    x, c, m = inputs((2,), (2,), (2,))
+
+    class Sub(torch.Tensor):
+        pass
+
+    unusual = {
+        "type": (x.to(torch.float16), c, m),
+        "device": (x.to("meta"), c, m),
+        "layout": (x.to_sparse(), c, m),
+        "shape": (x[:, :2].contiguous(), c, m),
+        "rank": (x[0, 0], c, m),
+        "strides": (x.mT.contiguous().mT, c, m),
+        "batch shapes": (x, c[:1], m),
+        "empty": (x[:0], c[:0], m[:0]),
+        "subclass": (x.as_subclass(Sub), c, m),
+        "gradient": (x.clone().requires_grad_(), c, m),
+        "many": (x[:1].expand(10**6, 3).contiguous(), c[0], m[0]),
+    }
+    for what, tensors in unusual.items():
+        assert function.at_once(tensors) is None, what
+    assert function.at_once((x, c)) is None
+
+
+def test_under_a_transform_it_is_left_to_the_dispatcher(made):
+    function, inputs = made
+    tensors = inputs((2,), (2,), (2,))
+    seen = []
+
+    def spy(x, c, m):
+        seen.append(function.at_once((x, c, m)))
+        return function(x, c, m)
+
+    torch.func.vmap(spy)(*tensors)
+    assert seen == [None]
+
+
+def test_a_sign_that_is_yet_to_be_changed_is_changed():
+    function = FusedFunction(lambda x: 2 * x, [Port("x", (1,))])
+    x = torch.complex(torch.zeros(1), torch.full((1,), 3.0)).conj().imag
+    assert x.is_neg() and x.is_contiguous()
+    function(x.clone())
+    assert function(x)[0].item() == -6
+
+
+def test_wrong_inputs_are_said_as_ever(made):
+    function, inputs = made
+    x, c, m = inputs((2,), (2,), (2,))
+    with pytest.raises(ShapeError, match="x has shape"):
+        function(x[:, :2].contiguous(), c, m)
+
+
+def test_nothing_is_kept_and_nothing_freed_that_is_held(made):
+    function, inputs = made
+    tensors = inputs((2,), (2,), (2,))
+    function.at_once(tensors)
+    before = [sys.getrefcount(x) for x in tensors], sys.getrefcount(None)
+    for _ in range(1000):
+        results = function.at_once(tensors)
+        function.at_once((tensors[0].mT, *tensors[1:]))
+    counts = [sys.getrefcount(x) for x in tensors]
+    assert counts == before[0] and abs(sys.getrefcount(None) - before[1]) < 100
+    assert [sys.getrefcount(y) for y in results] == [3] * 3  # the tuple, the loop, the call
+    held = results[0].clone()
+    del results
+    gc.collect()
+    assert torch.equal(function.at_once(tensors)[0], held)
+
+
+def test_a_step_is_the_same_for_a_number_and_a_tensor():
+    mech = ts.load(ts.robots.panda)
+    fast = ts.fuse(mech)
+    q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
+    tau = torch.ones_like(qd)
+    ours = fast.step(q, qd, tau, 1e-3)
+    theirs = fast.step(q, qd, tau, torch.tensor(1e-3, dtype=q.dtype))
+    third = fast.step(q, qd, tau, 1e-3)
+    assert all(
+        torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(ours, theirs, third, strict=True)
+    )

@@ -1,0 +1,197 @@
+// A call of a kernel without Python in between, for batches so small that Python's share is most of it.
+//
+// Addresses and shapes come from PyTorch by the C exchange interface of DLPack 1.x, results are made by
+// functions of PyTorch that the caller hands over; numbers may stand for tensors of no dimension. Of Python only functions of the stable ABI are called, and
+// declared here: its headers are not on every machine. What is not usual (another type or device, strides,
+// batches that broadcast or fill several threads) is left to the caller: None says so.
+#include <stddef.h>
+#include <stdint.h>
+
+struct Object;
+extern "C" {
+Object* PyObject_Type(Object*);
+Object* PyObject_CallFunctionObjArgs(Object*, ...);
+Object* PyObject_CallMethodObjArgs(Object*, Object*, ...);
+Object* PyTuple_New(ptrdiff_t);
+Object* PyTuple_GetItem(Object*, ptrdiff_t);
+int PyTuple_SetItem(Object*, ptrdiff_t, Object*);
+Object* PyLong_FromLongLong(long long);
+char* PyBytes_AsString(Object*);
+double PyFloat_AsDouble(Object*);
+extern Object PyFloat_Type;
+Object* PyErr_NoMemory();
+void PyErr_Clear();
+void Py_IncRef(Object*);
+void Py_DecRef(Object*);
+}
+
+// DLPack, version 1: a tensor as others see it, and the functions that tell.
+struct View {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+};
+struct Exchange {
+  uint32_t major, minor;
+  void *older, *allocate, *take, *give;
+  int (*look)(void* object, View* to);  // borrows; 0, or -1 with an exception set
+};
+static const int CPU = 1, REAL = 2;
+
+// A kernel and its ports, in 64-bit words; `quick.py` writes them.
+struct Port {
+  int64_t like;  // the input of the same shape for one sample, -1 for none; of outputs only
+  int64_t size, rank;
+  int64_t shape[4];
+};
+struct Plan {
+  const Exchange* exchange;
+  int (*launch)(const void* plan, const void* call, int threads);
+  const void* kernel;
+  int64_t scratch_bytes;
+  int64_t bits, inputs, outputs;
+  int64_t rows;        // fewer samples than these are few
+  int64_t width, rows_of_tiles, most_tiles;  // see `Kernel`
+  int64_t one_lead;    // whether all inputs must have the batch shape
+  Port ports[1];
+};
+static const int MOST_PORTS = 40;
+
+// Whether a tensor is one of a port's, its rows one after the other. Strides of dimensions of size 1 count,
+// too: the imaginary part of a conjugate has 2, and its sign is yet to be changed.
+static bool fits(const View& x, const Port& port, int64_t bits) {
+  if (x.device_type != CPU || x.code != REAL || x.bits != bits || x.lanes != 1) return false;
+  const int lead = x.ndim - (int)port.rank;
+  if (lead < 0) return false;
+  int64_t dense = 1;
+  for (int k = x.ndim - 1; k >= 0; --k) {
+    if (k >= lead && x.shape[k] != port.shape[k - lead]) return false;
+    if (x.strides != nullptr && x.strides[k] != dense) return false;
+    dense *= x.shape[k];
+  }
+  return true;
+}
+
+static bool look(const Exchange* exchange, Object* type, Object* x, View* to) {
+  Object* own = PyObject_Type(x);
+  Py_DecRef(own);
+  if (own != type) return false;
+  if (exchange->look(x, to) == 0) return true;
+  PyErr_Clear();
+  return false;
+}
+
+static bool is_number(Object* x) {
+  Object* own = PyObject_Type(x);
+  Py_DecRef(own);
+  return own == &PyFloat_Type;
+}
+
+static char* start(const View& x) { return (char*)x.data + x.byte_offset; }
+
+static Object* shape_of(const View& batch, int lead, const Port& port) {
+  Object* shape = PyTuple_New(lead + port.rank);
+  if (shape == nullptr) return nullptr;
+  for (int k = 0; k < lead + (int)port.rank; ++k) {
+    Object* size = PyLong_FromLongLong(k < lead ? batch.shape[k] : port.shape[k - lead]);
+    if (size == nullptr || PyTuple_SetItem(shape, k, size) != 0) {
+      Py_DecRef(shape);
+      return nullptr;
+    }
+  }
+  return shape;
+}
+
+// Self is (plan, None, the type of tensors, empty_like, "new_empty"). Returns a tuple of results, or None.
+extern "C" __attribute__((visibility("default"))) Object* torchsko_quick(
+    Object* self, Object* const* args, ptrdiff_t count) {
+  const Plan& plan = *(const Plan*)PyBytes_AsString(PyTuple_GetItem(self, 0));
+  Object* none = PyTuple_GetItem(self, 1);
+  Object* type = PyTuple_GetItem(self, 2);
+  View x[MOST_PORTS];
+  double numbers[MOST_PORTS];
+  int64_t words[2 + 2 * MOST_PORTS];
+  const int inputs = (int)plan.inputs, outputs = (int)plan.outputs;
+  int batched = 0, lead = 0;  // the first input with batch dimensions, and how many
+  bool usual = count == inputs;
+  for (int k = 0; usual && k < inputs; ++k) {
+    words[3 + 2 * k] = 0;
+    if (plan.ports[k].rank == 0 && is_number(args[k])) {
+      numbers[k] = PyFloat_AsDouble(args[k]);
+      if (plan.bits == 32) *(float*)&numbers[k] = (float)numbers[k];
+      x[k].ndim = 0;
+      words[2 + 2 * k] = (int64_t)&numbers[k];
+      usual = k > 0;  // results are made by the first
+      continue;
+    }
+    usual = look(plan.exchange, type, args[k], &x[k]) && fits(x[k], plan.ports[k], plan.bits);
+    if (!usual) break;
+    const int own = x[k].ndim - (int)plan.ports[k].rank;
+    if (own > 0 && lead == 0) {
+      batched = k;
+      lead = own;
+      usual = k == 0 || !plan.one_lead;
+    } else if (own > 0) {
+      usual = own == lead;
+      for (int j = 0; usual && j < lead; ++j) usual = x[k].shape[j] == x[batched].shape[j];
+    } else {
+      usual = lead == 0 || !plan.one_lead;
+    }
+    words[2 + 2 * k] = (int64_t)start(x[k]);
+    if (own > 0) words[3 + 2 * k] = plan.ports[k].size;
+  }
+  int64_t total = 1;
+  for (int j = 0; usual && j < lead; ++j) total *= x[batched].shape[j];
+  if (!usual || total < 1 || total >= plan.rows) {
+    Py_IncRef(none);
+    return none;
+  }
+  const int64_t tiles = total / plan.rows_of_tiles ? total / plan.rows_of_tiles : 1;
+  words[0] = total;
+  words[1] = plan.width * (tiles < plan.most_tiles ? tiles : plan.most_tiles);
+
+  Object* results = PyTuple_New(outputs);
+  if (results == nullptr) return nullptr;
+  for (int k = 0; k < outputs; ++k) {
+    const Port& port = plan.ports[inputs + k];
+    Object* y;
+    if (port.like >= 0 && port.rank > 0 && x[port.like].ndim == lead + (int)port.rank) {
+      y = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 3), args[port.like], nullptr);
+    } else {
+      Object* shape = shape_of(x[batched], lead, port);
+      if (shape == nullptr) {
+        Py_DecRef(results);
+        return nullptr;
+      }
+      y = PyObject_CallMethodObjArgs(args[0], PyTuple_GetItem(self, 4), shape, nullptr);
+      Py_DecRef(shape);
+    }
+    View made;
+    if (y == nullptr || PyTuple_SetItem(results, k, y) != 0 ||
+        plan.exchange->look(y, &made) != 0) {
+      Py_DecRef(results);
+      return nullptr;
+    }
+    words[2 + 2 * (inputs + k)] = (int64_t)start(made);
+    words[3 + 2 * (inputs + k)] = port.size;
+  }
+  if (plan.launch(&plan.kernel, words, 1) != 0) {
+    Py_DecRef(results);
+    return PyErr_NoMemory();
+  }
+  return results;
+}
+
+// What Python makes a function of: name, code, calling convention (METH_FASTCALL), text.
+struct Method {
+  const char* name;
+  Object* (*code)(Object*, Object* const*, ptrdiff_t);
+  int flags;
+  const char* text;
+};
+extern "C" __attribute__((visibility("default"))) Method torchsko_method = {
+    "quick", torchsko_quick, 0x0080, "A kernel's results for plain contiguous tensors, or None."};
