@@ -3,7 +3,8 @@
 The text is made of value numbers, constants in hexadecimal and the fixed files of ``native/``;
 nothing that a user wrote (names of joints, of inputs) can reach it. Every chunk is a function
 ``c<k>(in, out, s)`` of the inputs' vectors, the outputs' vectors and the scratch slots; the driver
-(``native/driver.hpp``) transposes batch-first rows into such vectors and back.
+(``native/driver.hpp``; ``native/scan.hpp`` for programs that are steps) transposes batch-first rows into such
+vectors and back.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
 
@@ -73,7 +74,31 @@ def refuse_unknown(program: Program) -> None:
         )
 
 
-def emit_cpp(cuts: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1) -> list[str]:
+@dataclass(frozen=True)
+class Roles:
+    """What the ports of a step are, in their order; all further inputs stay from step to step.
+
+    Attributes:
+        carry: how many inputs are the state; as many outputs, of the same shapes, are the next one.
+        stream: how many inputs after them come anew with each step.
+        stacked: how many outputs after the state are kept step by step.
+        summed: how many outputs after those are summed over the steps.
+    """
+
+    carry: int
+    stream: int
+    stacked: int
+    summed: int
+
+
+def emit_cpp(
+    cuts: Schedule,
+    *,
+    bits: int,
+    vector_bytes: int,
+    max_units: int = 1,
+    roles: Roles | None = None,
+) -> list[str]:
     """The C++ source of a kernel.
 
     Args:
@@ -81,6 +106,7 @@ def emit_cpp(cuts: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1
         bits: 64 for float64, 32 for float32.
         vector_bytes: width of the vectors, 16, 32 or 64.
         max_units: number of translation units that can be compiled at a time.
+        roles: of the ports, if the program is a step that the kernel repeats.
 
     Returns:
         Translation units, to be compiled separately and linked; the first has the entry. Small
@@ -104,7 +130,7 @@ def emit_cpp(cuts: Schedule, *, bits: int, vector_bytes: int, max_units: int = 1
             lines.extend(chunk_lines(program, chunk, bits))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(cuts, width, bits, already=len(groups[0][1]))
+    units[0] += _driver(cuts, width, bits, len(groups[0][1]), roles)
     return units
 
 
@@ -142,7 +168,7 @@ def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, 
     return [(a, chunks[a:b]) for a, b in pairwise(cuts)]
 
 
-def _driver(cuts: Schedule, width: int, bits: int, already: int) -> str:
+def _driver(cuts: Schedule, width: int, bits: int, already: int, roles: Roles | None) -> str:
     program, half = cuts.program, width // 2
     inputs = [port.size for port in program.inputs]
     outputs = [port.size for port in program.outputs]
@@ -158,6 +184,8 @@ def _driver(cuts: Schedule, width: int, bits: int, already: int) -> str:
         "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
         "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),
     }
+    if roles is not None:
+        defines |= _of_roles(roles, inputs, outputs)
     constant = {k: v for k, v in enumerate(program.results) if _is_constant(program, v)}
     values = [program.constants[program.code[v].args[0]] for v in constant.values()]
     defines["NUM_CONSTANT"] = len(constant)
@@ -172,7 +200,21 @@ def _driver(cuts: Schedule, width: int, bits: int, already: int) -> str:
     lines.append(f"INLINE void run_tile({_PARAMETERS}) {{")
     lines.extend(f"  {name}(in, out, s);" for name in names)
     lines.append("}")
-    return "\n".join(lines) + "\n" + native("driver.hpp")
+    loop = native("driver.hpp" if roles is None else "scan.hpp")
+    return "\n".join(lines) + "\n" + native("rows.hpp") + loop
+
+
+def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, int]:
+    """What `native/scan.hpp` asks for, from the sizes of the ports."""
+    stream = inputs[roles.carry :][: roles.stream]
+    stacked, summed = (
+        outputs[roles.carry :][: roles.stacked],
+        outputs[len(outputs) - roles.summed :],
+    )
+    ports = {"CARRY": inputs[: roles.carry], "STREAM": stream, "STACKED": stacked, "SUMMED": summed}
+    return {f"{name}_PORTS": len(sizes) for name, sizes in ports.items()} | {
+        name: sum(sizes) for name, sizes in ports.items()
+    }
 
 
 def chunk_lines(program: Program, chunk: Chunk, bits: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from importlib.resources import files
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,8 +27,8 @@ from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Port, Program
 from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
 
-_BITS = {torch.float32: 32, torch.float64: 64}
-_NATIVE = ("native/vector.hpp", "native/driver.hpp", "native/runtime.cpp")
+BITS = {torch.float32: 32, torch.float64: 64}
+_NATIVE = tuple(f"native/{name}" for name in "vector.hpp rows.hpp driver.hpp runtime.cpp".split())
 _GENERATOR = ("cpp.py", "schedule.py", *_NATIVE)
 
 # A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,
@@ -69,24 +70,24 @@ def build_kernel(
         CompilerError: no compiler, or it failed.
         FusedError: another dtype, or an instruction without a rule.
     """
-    if dtype not in _BITS:
+    if dtype not in BITS:
         raise FusedError(
             f"no fused kernel for {dtype}: kernels are float32 or float64.\n"
             "Convert the inputs, or use the eager functions."
         )
     toolchain = toolchain or find_toolchain()
-    key = _key(toolchain, dtype, program_digest(program))
+    key = key_of(toolchain, dtype, program_digest(program))
     library = cached_library(key)
     if library is None:
         units = emit_cpp(
             plan(program),
-            bits=_BITS[dtype],
+            bits=BITS[dtype],
             vector_bytes=toolchain.vector_bytes,
             max_units=os.cpu_count() or 1,
         )
         library = compile_library(key, units, toolchain)
     if identity is not None:
-        name_again(key, _key(toolchain, dtype, identity))
+        name_again(key, key_of(toolchain, dtype, identity))
     return Kernel(program.inputs, program.outputs, dtype, library, toolchain)
 
 
@@ -99,7 +100,7 @@ def load_kernel(
         CompilerError: no compiler.
     """
     toolchain = find_toolchain()
-    library = cached_library(_key(toolchain, dtype, identity))
+    library = cached_library(key_of(toolchain, dtype, identity))
     return library and Kernel(inputs, outputs, dtype, library, toolchain)
 
 
@@ -114,9 +115,16 @@ def program_digest(program: Program) -> str:
     return total.hexdigest()
 
 
-def _key(toolchain: Toolchain, *parts: object) -> str:
+def key_of(toolchain: Toolchain, *parts: object, sources: Sequence[str] = ()) -> str:
+    """The name in the cache of what these parts say, as this compiler and this package make it.
+
+    Args:
+        toolchain: the compiler.
+        *parts: objects with a faithful ``repr``.
+        sources: files of this room, besides those that every kernel is made of.
+    """
     total = hashlib.sha256(repr((toolchain.identity, toolchain.flags, parts)).encode())
-    for name in _GENERATOR:
+    for name in (*_GENERATOR, *sources):
         source = (files("torchsko.fused") / name).read_bytes()
         total.update(hashlib.sha256(source).digest())
     return total.hexdigest()
@@ -124,8 +132,62 @@ def _key(toolchain: Toolchain, *parts: object) -> str:
 
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
     """The thread pool, one library for all kernels."""
-    key = _key(toolchain, "runtime")
+    key = key_of(toolchain, "runtime")
     return cached_library(key) or compile_library(key, [native("runtime.cpp")], toolchain)
+
+
+class Compiled:
+    """A library of a kernel, and how to run it.
+
+    Attributes:
+        width: lanes of its vectors.
+        cost: time of one vector, in additions.
+        kernel: address of the code.
+        scratch_bytes: what a thread needs.
+        threaded_cost: work that pays for a thread.
+        block_cost: work of a block, the unit of a thread's work, at most.
+    """
+
+    threaded_cost, block_cost = _THREADED_COST, _BLOCK_COST
+
+    def __init__(self, library: ctypes.CDLL, toolchain: Toolchain) -> None:
+        self._library = library  # keeps the code loaded
+        self._toolchain = toolchain
+        self._runtime = runtime = _runtime(toolchain)
+        self.kernel = ctypes.cast(getattr(library, ENTRY), ctypes.c_void_p).value
+        self.width, self.cost, self.scratch_bytes = (
+            ctypes.c_longlong.in_dll(library, f"torchsko_{name}").value
+            for name in ("width", "cost", "scratch_bytes")
+        )
+        self._plan = _Plan(self.kernel, self.scratch_bytes)
+        self._plan_address = ctypes.addressof(self._plan)
+        # A prototype of our own: setting argtypes on the library's function would be shared.
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
+        self._launch = prototype(("torchsko_launch", runtime))
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int)
+        self._provide = prototype(("torchsko_provide", runtime))
+
+    def launch(self, words: bytes, threads: int) -> None:
+        """Run one call, its words as the driver's text says.
+
+        Raises:
+            MemoryError: there was none for scratch.
+        """
+        if self._launch(self._plan_address, words, threads) != 0:
+            raise MemoryError("no memory for the scratch of a fused kernel")
+
+    def provide(self, y: Tensor) -> None:
+        """Have the system provide the memory of a large new tensor."""
+        if y.nbytes >= _FRESH_BYTES:
+            self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
+
+    def quick(self, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
+        """See `torchsko.fused.quick.quick_call`; the words are those behind the kernel's own."""
+        library = quick_library(key_of(self._toolchain, native(SOURCE)), self._toolchain)
+        if library is None:
+            return None
+        launch = ctypes.cast(self._runtime["torchsko_launch"], ctypes.c_void_p).value
+        return quick_call(library, [launch, self.kernel, self.scratch_bytes, *words], ports)
 
 
 class Kernel:
@@ -147,19 +209,7 @@ class Kernel:
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.dtype = dtype
-        self._library = library  # keeps the code loaded
-        self._toolchain = toolchain
-        runtime = self._runtime = _runtime(toolchain)
-        self._plan = _Plan(
-            ctypes.cast(getattr(library, ENTRY), ctypes.c_void_p).value,
-            ctypes.c_longlong.in_dll(library, "torchsko_scratch_bytes").value,
-        )
-        self._plan_address = ctypes.addressof(self._plan)
-        # A prototype of our own: setting argtypes on the library's function would be shared.
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
-        self._launch = prototype(("torchsko_launch", runtime))
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int)
-        self._provide = prototype(("torchsko_provide", runtime))
+        self._compiled = compiled = Compiled(library, toolchain)
         num_ports = len(self.inputs) + len(self.outputs)
         self._pack = struct.Struct(f"@{2 + 2 * num_ports}q").pack
         self._shapes = tuple((p.shape, len(p.shape), p.size) for p in self.inputs)
@@ -169,9 +219,8 @@ class Kernel:
             for p in self.outputs
         )
         widest = max([1, *(p.size for p in self.outputs)])
-        self._fresh_batch = _FRESH_BYTES // (widest * _BITS[dtype] // 8)
-        self._width = ctypes.c_longlong.in_dll(library, "torchsko_width").value
-        cost = ctypes.c_longlong.in_dll(library, "torchsko_cost").value
+        self._fresh_batch = _FRESH_BYTES // (widest * BITS[dtype] // 8)
+        self._width, cost = compiled.width, compiled.cost
         self._threaded_batch = max(1, _THREADED_COST * self._width // cost)
         self._rows_of_tiles = self._width * _BLOCKS
         self._most_tiles = max(1, min(64, _BLOCK_COST // cost))
@@ -182,14 +231,8 @@ class Kernel:
         Args:
             one_lead: whether all inputs must have the same batch shape, none of them without.
         """
-        library = quick_library(_key(self._toolchain, native(SOURCE)), self._toolchain)
-        if library is None:
-            return None
         words = [
-            ctypes.cast(self._runtime["torchsko_launch"], ctypes.c_void_p).value,
-            self._plan.kernel,
-            self._plan.scratch_bytes,
-            _BITS[self.dtype],
+            BITS[self.dtype],
             len(self.inputs),
             len(self.outputs),
             min(self._threaded_batch, self._fresh_batch),
@@ -200,7 +243,7 @@ class Kernel:
         ]
         ports = [(port.shape, port.size, -1) for port in self.inputs]
         ports += [(shape, size, -1 if k is None else k) for shape, size, k in self._sizes]
-        return quick_call(library, words, ports)
+        return self._compiled.quick(words, ports)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
@@ -236,12 +279,11 @@ class Kernel:
                 y, stride = inputs[0].new_empty((*batch, *shape)), size
             results.append(y)
             words += (y.data_ptr(), stride)
-            if total >= self._fresh_batch and y.nbytes >= _FRESH_BYTES:
-                self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
+            if total >= self._fresh_batch:
+                self._compiled.provide(y)
         if total > 0:
             threads = min(torch.get_num_threads(), 1 + total // self._threaded_batch)
-            if self._launch(self._plan_address, self._pack(*words), threads) != 0:
-                raise MemoryError("no memory for the scratch of a fused kernel")
+            self._compiled.launch(self._pack(*words), threads)
         if summed is not None:
             results = [y.sum(0) if s else y for y, s in zip(results, summed, strict=True)]
         return tuple(results)

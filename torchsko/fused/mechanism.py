@@ -13,8 +13,10 @@ from torch import Tensor
 from torchsko.algorithms import innovations
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, unknown_name
+from torchsko.fused.cpp import Roles
 from torchsko.fused.derivatives import Flags, Pullback, Tensors
 from torchsko.fused.register import FusedFunction
+from torchsko.fused.scan import Scan
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.equation import implicit_vjp
 from torchsko.mechanism.mechanism import Mechanism
@@ -39,7 +41,9 @@ class FusedMechanism(Verbs):
         kernels: names of the methods that are kernels.
     """
 
-    kernels = frozenset({"step", *(name for name, row in ROWS.items() if "" not in row.refuses)})
+    kernels = frozenset(
+        {"step", "trajectory", *(name for name, row in ROWS.items() if "" not in row.refuses)}
+    )
 
     def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
         self._mech = mech
@@ -107,6 +111,42 @@ class FusedMechanism(Verbs):
         dt = dt if isinstance(dt, Tensor) else q.new_full((), dt)
         states = (q, qd, tau, dt) if f_ext is None else (q, qd, tau, dt, f_ext)
         return self._verb(_OWN[method], states, {})
+
+    def trajectory(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        dt: float,
+        *,
+        method: str = "semi_implicit_euler",
+        every: int = 1,
+    ) -> tuple[Tensor, Tensor]:
+        """All steps of a rollout from one kernel; `torchsko.rollout` calls it.
+
+        The backward pass is one kernel too, and keeps nothing besides the states that this one gives; those
+        left out by ``every`` are computed again.
+
+        Args:
+            q: configuration at the start, `[*batch, num_q]`.
+            qd: velocity there, `[*batch, num_dof]`.
+            tau: joint forces, held over each step, `[*batch, steps, num_dof]`.
+            dt: time step [s].
+            method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+            every: give each so many states.
+
+        Returns:
+            Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
+        """
+        if method not in INTEGRATORS:
+            raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+        check_dtype(self._mech, q)
+        step = self._positional[method, 4]
+        scan = self._workshop.kept(("trajectory", method), lambda: Scan(step, Roles(2, 1, 0, 0)))
+        function = scan.over(tau.shape[-2], every)
+        return cast(
+            tuple[Tensor, Tensor], function(q, qd, tau, q.new_full((), dt), *self._parameters)
+        )
 
     def forward_dynamics_vjp(
         self, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor, f_ext: Tensor | None = None

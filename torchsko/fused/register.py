@@ -24,7 +24,7 @@ from torch import Tensor
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused.cuda import build_cuda_kernel
 from torchsko.fused.derivatives import Flags, Function, Pullback, Tensors, gradients_of, tangents_of
-from torchsko.fused.kernel import broadcast_batch, build_kernel, load_kernel
+from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import Node, define_operator, empty_outputs, is_transformed
 from torchsko.fused.program import Port, Program, refuse_size
 from torchsko.fused.quick import Quick
@@ -50,6 +50,9 @@ class FusedFunction:
         like: for each output the input whose shape it takes, by a sum over the other samples, as a
             gradient does; None for the batch shape of the call. None alone stands for all None.
         num_outputs: number of outputs.
+        order: derivatives up to this order are kernels.
+        identity: see `__init__`.
+        around: likewise.
         saves_outputs: whether the backward pass reads the outputs besides the inputs.
         operator: the operator of the dispatcher.
     """
@@ -91,8 +94,8 @@ class FusedFunction:
         self.num_outputs = num_outputs
         self.saves_outputs = pullback is not None
         self._fn, self._batched = fn, batched
-        self._pullback, self._order, self._identity = pullback, order, identity
-        self._around = around
+        self._pullback, self.order, self.identity = pullback, order, identity
+        self.around = around
         self._lock = threading.RLock()
         self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
@@ -138,17 +141,17 @@ class FusedFunction:
         """The scalar program; traced on first use."""
         with self._lock:
             program = self._program
-            if program is None and self._identity is not None:
-                program = load_program(self._identity)
+            if program is None and self.identity is not None:
+                program = load_program(self.identity)
             if program is None:
                 program = _in_clean_thread(self._trace)
-                if self._identity is not None:
-                    save_program(self._identity, program)
+                if self.identity is not None:
+                    save_program(self.identity, program)
             self._program = program
             return program
 
     def _trace(self) -> Program:
-        with self._around():
+        with self.around():
             program = trace(self.sample, self.inputs)
         refuse_size(program.num_flops)
         return program
@@ -157,7 +160,7 @@ class FusedFunction:
     def outputs(self) -> tuple[Port, ...]:
         """The output ports."""
         if self._outputs is None:
-            known = self._identity and load_ports(self._identity)
+            known = self.identity and load_ports(self.identity)
             self._outputs = known or self.program.outputs
         return self._outputs
 
@@ -258,7 +261,7 @@ class FusedFunction:
     def _new_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
         if device.type == "meta":
             return lambda inputs, summed=None: empty_outputs(self, inputs)
-        if self._order < 0:
+        if self.order < 0:
             return lambda inputs, summed=None: self.eager(*inputs)
         if device.type not in ("cpu", "cuda"):
             raise FusedError(
@@ -268,13 +271,14 @@ class FusedFunction:
         try:
             if device.type == "cuda":
                 return build_cuda_kernel(self.program, dtype, device)
-            known = self._identity and load_kernel(self._identity, self.inputs, self.outputs, dtype)
-            kernel = known or build_kernel(self.program, dtype, identity=self._identity)
-            self._quick = kernel.quick(one_lead=self.like is not None)
+            known = self.identity and load_kernel(self.identity, self.inputs, self.outputs, dtype)
+            kernel = known or build_kernel(self.program, dtype, identity=self.identity)
+            if isinstance(kernel, Kernel):
+                self._quick = kernel.quick(one_lead=self.like is not None)
             return kernel
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
-            warnings.warn(message, stacklevel=_level_of_caller())
+            warnings.warn(message, stacklevel=level_of_caller())
             return lambda inputs, summed=None: self.eager(*inputs)
 
     def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
@@ -305,24 +309,24 @@ class FusedFunction:
             fn,
             ports,
             num_outputs=len(outputs),
-            order=self._order - 1,
+            order=self.order - 1,
             like=like,
-            batched=lambda *tensors: batched(*_expanded(ports, tensors)),
+            batched=lambda *tensors: batched(*expanded(ports, tensors)),
             outputs=outputs,
-            identity=self._identity and digest(self._identity, kind, flags),
-            around=self._around,
+            identity=self.identity and digest(self.identity, kind, flags),
+            around=self.around,
         )
 
 
-def _expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of one batch shape."""
+def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of ports, all of one batch shape."""
     ranks = [len(port.shape) for port in ports]
     pairs = list(zip(tensors, ranks, strict=True))
     batch = broadcast_batch(*(x.shape[: x.dim() - rank] for x, rank in pairs))
     return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
 
 
-def _level_of_caller() -> int:
+def level_of_caller() -> int:
     """How many frames above the one that asks the code is that called this package, or PyTorch."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):

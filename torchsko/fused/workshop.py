@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice
 
 Eager = Callable[..., Any]
+T = TypeVar("T")
 
 
 class Workshop:
@@ -48,6 +49,7 @@ class Workshop:
         self._order = order
         self.choices = (self.parameters, order)
         self._made: dict[Any, FusedFunction] = {}
+        self._kept: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -101,6 +103,13 @@ class Workshop:
                     around=around,
                 )
             return self._made[key]
+
+    def kept(self, key: Any, make: Callable[[], T]) -> T:
+        """What was made of functions under a key, made when first asked for."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+            return self._kept[key]
 
     def split(self, tensors: Tensors, *, scalar: bool) -> tuple[Any, ...]:
         """The mechanism with its parameters taken from the last tensors, then the other tensors."""

@@ -69,6 +69,16 @@ class Forces:
             return self._applied(tau), memory
         return lambda t, q, qd: self._applied(source(t, q, qd)), memory
 
+    def series(self, steps: int) -> Tensor | None:
+        """The forces of all steps, `[*batch, steps, num_dof]`, where no state decides on them; else None."""
+        if not isinstance(self.source, Tensor):
+            return None
+        series = self.source
+        if self.effort is not None:
+            limit = self.mech.effort_limit[..., None, :]
+            series = torch.clamp(series, -limit, limit)
+        return series.expand(*series.shape[:-2], steps, series.shape[-1])
+
     def _applied(self, tau: Tensor) -> Tensor:
         """Forces that keep the batch shape, saturated where that was asked for."""
         if not isinstance(tau, Tensor):

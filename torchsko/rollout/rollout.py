@@ -134,6 +134,9 @@ class _Simulation:
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
     ) -> tuple[Tensor, Tensor]:
         """All states, joined only once: what is joined exists twice while it is."""
+        series = self.forces.series(steps) if self._has_a_kernel(steps) else None
+        if series is not None:
+            return cast(Any, self.given).trajectory(q, qd, series, self.dt, method=self.method)
         qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
         stride = checkpoint or 1
         for first in range(0, steps, stride):
@@ -145,6 +148,13 @@ class _Simulation:
         joined = torch.cat(qs, -2)
         qs.clear()
         return joined, torch.cat(qds, -2)
+
+    def _has_a_kernel(self, steps: int) -> bool:
+        """Whether all steps are one kernel, if the forces are given."""
+        known = isinstance(self.method, str) and self.limits is None and steps > 1
+        return (
+            known and "trajectory" in kernels_of(self.given) and not torch.compiler.is_compiling()
+        )
 
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor

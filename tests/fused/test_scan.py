@@ -1,0 +1,138 @@
+"""A scan is the loop over its steps: values, derivatives of any order, whatever the batch and the steps."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+
+from torchsko.errors import FusedError
+from torchsko.fused.cpp import Roles
+from torchsko.fused.program import Port
+from torchsko.fused.register import FusedFunction
+from torchsko.fused.scan import Scan
+
+PORTS = [Port("a", (3,)), Port("b", (2,)), Port("x", (3,)), Port("c", ()), Port("p", (2,))]
+
+
+def step(a, b, x, c, p):
+    """The next state of two parts; two results to be stacked, one to be summed."""
+    turned = torch.sin(a) * p[0] + 0.3 * x * b.sum()
+    slowed = b * torch.tanh(p[1]) + 0.1 * c * a[:2] * x[0]
+    return turned, slowed, (a * x).sum(), x * p[0] + a, p[1] * (a * a).sum()
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return Scan(FusedFunction(step, PORTS, num_outputs=5, order=2), Roles(2, 2, 2, 1))
+
+
+@pytest.fixture(scope="module")
+def states_alone():
+    function = FusedFunction(lambda *inputs: step(*inputs)[:2], PORTS, num_outputs=2, order=2)
+    return Scan(function, Roles(2, 2, 0, 0))
+
+
+def inputs(steps, leads, dtype=torch.float64):
+    g = torch.Generator().manual_seed(5)
+    shapes = [(3,), (2,), (steps, 3), (steps,), (2,)]
+    return [
+        (torch.randn((*lead, *shape), generator=g, dtype=dtype) / 2).requires_grad_()
+        for lead, shape in zip(leads, shapes, strict=True)
+    ]
+
+
+def one_by_one(steps, a, b, x, c, p):
+    """The loop itself, in this file's own words."""
+    rows = []
+    states = [(a, b)]
+    for t in range(steps):
+        a, b, *rest = step(a, b, x[t], c[t], p)
+        states.append((a, b))
+        rows.append(rest)
+    first, second, third = zip(*rows, strict=True)
+    return (
+        *map(torch.stack, zip(*states, strict=True)),
+        torch.stack(first),
+        torch.stack(second),
+        sum(third),
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 7, 8, 21])
+def test_it_is_the_loop_over_its_steps(scan, steps):
+    given = inputs(steps, [()] * 5)
+    mine, theirs = scan.over(steps)(*given), one_by_one(steps, *given)
+    cotangents = [torch.randn_like(y) for y in theirs]
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-13, atol=1e-13)
+    pulled = [torch.autograd.grad(outputs, given, cotangents) for outputs in (mine, theirs)]
+    for x, y in zip(*pulled, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
+
+
+LEADS = st.lists(st.sampled_from([(), (1,), (3,), (2, 3), (2, 1)]), min_size=5, max_size=5)
+
+
+@settings(max_examples=25)
+@given(LEADS, st.integers(0, 18), st.sampled_from([0, 1]))
+def test_batches_broadcast_and_gradients_have_the_shapes_of_inputs(scan, leads, steps, every):
+    given = inputs(steps, leads)
+    function = scan.over(steps, every)
+    mine = function(*given)
+    batch = torch.broadcast_shapes(*leads)
+    theirs = [y.expand(x.shape) for x, y in zip(mine, function.eager(*given), strict=True)]
+    for x, port, y in zip(mine, function.outputs, theirs, strict=True):
+        assert x.shape == (*batch, *port.shape)
+        torch.testing.assert_close(x, y, rtol=1e-11, atol=1e-11)
+    if steps:
+        cotangents = [torch.randn_like(y) for y in mine]
+        pulled = [torch.autograd.grad(outputs, given, cotangents) for outputs in (mine, theirs)]
+        for x, y in zip(*pulled, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_derivatives_of_both_modes_and_of_second_order(scan, every):
+    given = inputs(3, [(2,), (), (2,), (2,), ()])
+    assert gradcheck(scan.over(3, every), given, check_forward_ad=True)
+    assert gradgradcheck(scan.over(3, every), given)
+
+
+@pytest.mark.parametrize(("steps", "every"), [(7, 3), (6, 2), (2, 3), (1, 2)])
+def test_thinned_states_are_those_of_the_whole_and_so_are_gradients(states_alone, steps, every):
+    given = inputs(steps, [(2,), (2,), (2,), (), ()])
+    thinned = states_alone.over(steps, every)(*given)
+    whole = [y[:, ::every] for y in states_alone.over(steps)(*given)]
+    cotangents = [torch.randn_like(y) for y in whole]
+    assert all(torch.equal(x, y) for x, y in zip(thinned, whole, strict=True))
+    pulled = [torch.autograd.grad(outputs, given, cotangents) for outputs in (thinned, whole)]
+    for x, y in zip(*pulled, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-13, atol=1e-13)
+
+
+def test_thinning_is_refused_where_something_else_comes_out(scan):
+    with pytest.raises(FusedError, match="thinned"):
+        scan.over(4, 2)
+
+
+def test_a_series_that_stays_the_same_is_read_once(scan):
+    given = inputs(9, [(4,), (4,), (4,), (4,), ()])
+    given[2] = given[2][:, :1].expand(-1, 9, -1)
+    mine = scan.over(9)(*given)
+    theirs = scan.over(9)(*given[:2], given[2].contiguous(), *given[3:])
+    assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
+
+
+def test_it_maps(scan):
+    a, b, x, c, p = inputs(5, [(4,), (4,), (4,), (4,), ()])
+    mapped = torch.func.vmap(scan.over(5), (0, 0, 0, 0, None))(a, b, x, c, p)
+    for y, z in zip(mapped, scan.over(5)(a, b, x, c, p), strict=True):
+        torch.testing.assert_close(y, z, rtol=1e-14, atol=1e-14)
+
+
+def test_single_precision_rounds_and_does_no_more(scan):
+    given = inputs(12, [(3,)] * 5)
+    exact = scan.over(12)(*given)
+    for x, y in zip(scan.over(12)(*(x.float() for x in given)), exact, strict=True):
+        torch.testing.assert_close(x.double(), y, rtol=2e-5, atol=2e-5)

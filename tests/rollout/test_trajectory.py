@@ -1,0 +1,79 @@
+"""A rollout of a fused mechanism is one kernel, and gives what the eager rollout gives, gradients too."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+import torchsko as ts
+from tests.strategies import random_mechanism
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def robot():
+    """A body afloat with an arm on a hinge and one on a ball; springs, damping, friction, armature."""
+    return random_mechanism(["free", "revolute", "spherical"], [-1, 0, 0], seed=3, armature=True)
+
+
+@pytest.fixture(scope="module")
+def fast(robot):
+    return ts.fuse(robot, inputs=("mass", "damping"))
+
+
+def states(robot, *batch):
+    g = torch.Generator().manual_seed(1)
+    q, qd = robot.random_state(*batch, generator=g)
+    tau = torch.randn((*batch, STEPS, robot.num_dof), generator=g, dtype=q.dtype)
+    return q, qd, tau
+
+
+def assert_close(mine, theirs, tolerance=1e-10):
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+def test_states_are_those_of_the_eager_rollout(robot, fast, batch):
+    q, qd, tau = states(robot, *batch)
+    assert_close(ts.rollout(fast, q, qd, tau, STEPS), ts.rollout(robot, q, qd, tau, STEPS))
+    held = tau[..., :1, :]
+    assert_close(ts.rollout(fast, q, qd, held, STEPS), ts.rollout(robot, q, qd, held, STEPS))
+    assert_close(ts.rollout(fast, q, qd, None, STEPS), ts.rollout(robot, q, qd, None, STEPS))
+
+
+@pytest.mark.parametrize("method", ["rk4", "newmark", "implicit"])
+def test_every_method(method):
+    arm = ts.load(ts.robots.panda)
+    q, qd, tau = states(arm, 3)
+    mine = ts.rollout(ts.fuse(arm), q, qd, tau, STEPS, 1e-3, method)
+    assert_close(mine, ts.rollout(arm, q, qd, tau, STEPS, 1e-3, method))
+
+
+def test_gradients_reach_states_forces_and_parameters(robot, fast):
+    q, qd, tau = (x.requires_grad_() for x in states(robot, 3))
+    mass, damping = (getattr(robot, n).clone().requires_grad_() for n in ("mass", "damping"))
+    leaves = [q, qd, tau, mass, damping]
+    found = []
+    for given in (fast, robot):
+        qs, qds = ts.rollout(given.replace(mass=mass, damping=damping), q, qd, tau, STEPS)
+        found.append(torch.autograd.grad((qs**2).sum() + qds.sin().sum(), leaves))
+    for mine, theirs in zip(*found, strict=True):
+        assert (mine - theirs).abs().max() <= 1e-9 * theirs.abs().max()
+
+
+def test_forward_mode_and_differences_agree():
+    arm = ts.load(ts.robots.panda)
+    fast = ts.fuse(arm)
+    q, qd, tau = (x.requires_grad_() for x in states(arm, 1))
+    assert gradcheck(
+        lambda *x: ts.rollout(fast, *x, STEPS), (q, qd, tau), check_forward_ad=True, fast_mode=True
+    )
+
+
+def test_forces_saturate(robot, fast):
+    q, qd, tau = states(robot, 2)
+    tau = 1e3 * tau
+    limited = robot.replace(effort_limit=torch.full_like(robot.effort_limit, 5.0))
+    mine = ts.rollout(ts.fuse(limited), q, qd, tau, STEPS, effort="clamp")
+    assert_close(mine, ts.rollout(robot, q, qd, tau.clamp(-5, 5), STEPS))

@@ -1,0 +1,80 @@
+// Rows of samples as vectors, and back: what the loops over a batch share.
+//
+// The generator defines before this text
+//   LOW, HIGH              lanes of the interleaved lower and upper halves of two vectors
+
+// A port of one call. Rows are `stride` scalars apart; stride 0 says that an input has one row for
+// the whole batch, and that an output is to be summed over each block of the batch, into one row a
+// block (a fixed order of summation, whatever the threads do).
+struct CallPort {
+  T* data;
+  long long stride;
+};
+
+// Transposes W vectors: log2(W) perfect shuffles.
+INLINE void transpose(V* a) {
+#pragma GCC unroll 4
+  for (int step = 1; step < W; step *= 2) {
+    V b[W];
+#pragma GCC unroll 16
+    for (int k = 0; k < W / 2; ++k) {
+      b[2 * k] = __builtin_shufflevector(a[k], a[k + W / 2], LOW);
+      b[2 * k + 1] = __builtin_shufflevector(a[k], a[k + W / 2], HIGH);
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < W; ++k) a[k] = b[k];
+  }
+}
+
+typedef T Row __attribute__((vector_size(BYTES), may_alias, aligned(sizeof(T))));
+
+// `rows` counts the samples from here to the end of the batch. Lanes beyond it repeat the last
+// sample, so that they raise no exception of their own.
+static void load_rows(const T* data, long long stride, int size, long long rows, V* to) {
+  // A block of W columns may read past the end of its row as long as W further rows follow.
+  const int blocked = rows >= 2 * W ? size : rows >= W ? size / W * W : 0;
+  int column = 0;
+  for (; column < blocked; column += W) {
+    V block[W];
+    LANES block[lane] = *(const Row*)(data + lane * stride + column);
+    transpose(block);
+    const int wide = size - column < W ? size - column : W;
+    for (int k = 0; k < wide; ++k) to[column + k] = block[k];
+  }
+  for (; column < size; ++column)
+    LANES to[column][lane] = data[(lane < rows ? lane : rows - 1) * stride + column];
+}
+
+// Output rows follow each other without gaps.
+static void store_rows(T* data, int size, long long rows, const V* from) {
+  const int used = rows < W ? (int)rows : W, whole = used < W ? 0 : size / W * W;
+  V block[W];
+  // A partial block of columns writes past its row, over what is written later; so it goes first,
+  // and rows with nothing after them are written scalar by scalar.
+  for (int base = whole; base < size; base += W) {
+    const int wide = size - base < W ? size - base : W;
+    for (int k = 0; k < W; ++k) block[k] = from[base + (k < wide ? k : 0)];
+    transpose(block);
+    for (int lane = 0; lane < used; ++lane) {
+      T* row = data + lane * size + base;
+      if (used == W && lane * size + base + W <= W * size)
+        *(Row*)row = block[lane];
+      else
+        for (int k = 0; k < wide; ++k) row[k] = block[lane][k];
+    }
+  }
+  for (int base = 0; base < whole; base += W) {
+    for (int k = 0; k < W; ++k) block[k] = from[base + k];
+    transpose(block);
+    LANES *(Row*)(data + lane * size + base) = block[lane];
+  }
+}
+
+INLINE T lane_sum(V x) {
+  T sum = 0;
+  LANES sum += x[lane];
+  return sum;
+}
+
+// What the caller has to know: lanes of a vector, the cost, bytes of scratch for one thread.
+#define TELL extern "C" __attribute__((visibility("default"))) const long long

@@ -1,0 +1,404 @@
+"""A step repeated within one kernel: the state stays in vectors from the first step to the last.
+
+A `Scan` takes a step of one sample, (state, what comes anew, what stays) to (next state, what is stacked,
+what is summed), and repeats it; `Scan.over` fixes how often and gives a `FusedFunction`. The step's program
+is traced and compiled once, whatever the number of steps.
+
+Scans are closed under differentiation. The VJP of a scan is a scan in the other direction, of the step's
+VJP: its state is the cotangent of the state, what comes anew are the states before each step, of which
+the forward pass gave all, and the gradients of what stays are summed. The JVP is a scan of states with their
+tangents.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import CompilerError, FusedError
+from torchsko.fused.cpp import Roles
+from torchsko.fused.derivatives import Flags, Tensors, gradients_of, tangents_of
+from torchsko.fused.operator import empty_outputs
+from torchsko.fused.program import Port
+from torchsko.fused.register import FusedFunction, expanded, level_of_caller
+from torchsko.fused.saved import digest
+from torchsko.fused.scan_kernel import ScanKernel, scan_library
+
+
+class Scan:
+    """A step to be repeated.
+
+    Attributes:
+        step: of one sample; its inputs are the state, what comes anew, what stays, in this order.
+        roles: how many of each.
+        backward: whether steps go from the last to the first.
+    """
+
+    def __init__(self, step: FusedFunction, roles: Roles, *, backward: bool = False) -> None:
+        self.step, self.roles, self.backward = step, roles, backward
+        self._lock = threading.RLock()
+        self._libraries: dict[torch.dtype, Callable[..., ScanKernel]] = {}
+        self._made: dict[tuple[int, int], ScanFunction] = {}
+        self._derivatives: dict[tuple[object, ...], Scan] = {}
+
+    def over(self, steps: int, every: int = 1) -> ScanFunction:
+        """The function of so many steps.
+
+        Args:
+            steps: their number.
+            every: give the state after each so many steps, the start included; 0: the last one alone.
+
+        Raises:
+            FusedError: when states are to be thinned of a scan that stacks or sums, or goes backward.
+        """
+        if every > 1 and (self.backward or self.roles.stacked or self.roles.summed):
+            raise FusedError(
+                "states are to be thinned of a scan that gives something else at every step.\n"
+                "What lies between them is computed again in the backward pass, from the states alone.\n"
+                "Pass every=1, or stack and sum nothing."
+            )
+        with self._lock:
+            if (steps, every) not in self._made:
+                self._made[steps, every] = ScanFunction(self, steps, every)
+            return self._made[steps, every]
+
+    def kernel(self, dtype: torch.dtype) -> Callable[..., ScanKernel]:
+        """Makes the kernel of so many steps; compiled once.
+
+        Raises:
+            CompilerError: no compiler, or it failed.
+        """
+        with self._lock:
+            if dtype not in self._libraries:
+                step = self.step
+                self._libraries[dtype] = scan_library(
+                    lambda: step.program, step.identity, self.roles, dtype
+                )
+            return self._libraries[dtype]
+
+    def pulled(self, needed: Flags, all_states: bool) -> Scan:
+        """The scan that carries cotangents back, for the needed ones of what comes anew and what stays.
+
+        Args:
+            needed: of the step's inputs after the state.
+            all_states: whether every state has a cotangent, not the last alone.
+        """
+        with self._lock:
+            key = ("vjp", needed, all_states)
+            if key not in self._derivatives:
+                self._derivatives[key] = self._pulled(needed, all_states)
+            return self._derivatives[key]
+
+    def pushed(self, given: Flags) -> Scan:
+        """The scan of states with their tangents, for the given ones of what comes anew and what stays."""
+        with self._lock:
+            if ("jvp", given) not in self._derivatives:
+                self._derivatives["jvp", given] = self._pushed(given)
+            return self._derivatives["jvp", given]
+
+    def split(self, inputs: Sequence[Tensor]) -> tuple[Tensors, Tensors, Tensors]:
+        """The state, what comes anew and what stays."""
+        start, stop = self.roles.carry, self.roles.carry + self.roles.stream
+        return tuple(inputs[:start]), tuple(inputs[start:stop]), tuple(inputs[stop:])
+
+    def _pulled(self, needed: Flags, all_states: bool) -> Scan:
+        roles, step = self.roles, self.step
+        count = roles.carry
+        flags = (True,) * count + needed
+        num_inputs, num_outputs = len(step.inputs), step.num_outputs
+        # Ports: cotangent of the state; state, stream, [its states' cotangents], [of what is stacked];
+        # what stays, cotangent of what is summed.
+        order = _Order(
+            state=count, stream=roles.stream, states=count * all_states, stacked=roles.stacked
+        )
+
+        def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
+            gradients = gradients_of(fn, flags, num_outputs, False)
+
+            def back(*tensors: Tensor) -> Tensors:
+                by, before, streams, marked, stacked, rest = order.split(tensors)
+                stay = rest[: num_inputs - count - roles.stream]
+                summed = rest[len(stay) :]
+                found = gradients(*before, *streams, *stay, *by, *stacked, *summed)
+                own = [x + y for x, y in zip(found, marked, strict=False)] or found[:count]
+                return (*own, *found[count:])
+
+            return back
+
+        state, streams, stay = _split(step.inputs, roles)
+        _, stacked, summed = _split(step.outputs, Roles(count, roles.stacked, 0, 0))
+        ports = [*state, *state, *streams, *(state if all_states else ()), *stacked, *stay, *summed]
+        wanted = [port for port, flag in zip((*streams, *stay), needed, strict=True) if flag]
+        num_streams = sum(needed[: roles.stream])
+        function = self._derived(made_of, ports, [*state, *wanted], ("vjp", needed, all_states))
+        own = Roles(
+            count,
+            count + roles.stream + count * all_states + roles.stacked,
+            num_streams,
+            len(wanted) - num_streams,
+        )
+        return Scan(function, own, backward=not self.backward)
+
+    def _pushed(self, given: Flags) -> Scan:
+        roles, step = self.roles, self.step
+        count, flags = roles.carry, (True,) * roles.carry + given
+        num_given = sum(given[: roles.stream])
+        num_stay = len(step.inputs) - count - roles.stream
+
+        def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
+            tangents = tangents_of(fn, flags)
+
+            def along(*tensors: Tensor) -> Tensors:
+                sizes = (count, count, roles.stream, num_given, num_stay)
+                state, turn, streams, moving, stay, changing = _cut(tensors, sizes)
+                inputs = (*state, *streams, *stay)
+                found = tangents(*inputs, *turn, *moving, *changing)
+                return (*fn(*inputs)[:count], *found)
+
+            return along
+
+        state, streams, stay = _split(step.inputs, roles)
+        moving = [p for p, flag in zip(streams, given, strict=False) if flag]
+        changing = [p for p, flag in zip(stay, given[roles.stream :], strict=True) if flag]
+        ports = [*state, *state, *streams, *moving, *stay, *changing]
+        outputs = [*state, *step.outputs]
+        function = self._derived(made_of, ports, outputs, ("jvp", given))
+        own = Roles(2 * count, roles.stream + len(moving), roles.stacked, roles.summed)
+        return Scan(function, own, backward=self.backward)
+
+    def _derived(
+        self,
+        made_of: Callable[[Callable[..., Tensors]], Callable[..., Tensors]],
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        kind: tuple[object, ...],
+    ) -> FusedFunction:
+        step, batched = self.step, made_of(self.step.eager)
+        return FusedFunction(
+            made_of(step.sample),
+            inputs,
+            num_outputs=len(outputs),
+            order=step.order - 1,
+            batched=lambda *tensors: batched(*expanded(inputs, tensors)),
+            outputs=outputs,
+            identity=step.identity and digest(step.identity, "scan", kind, self.roles),
+            around=step.around,
+        )
+
+
+class _Order:
+    """How the inputs of a step's VJP follow each other."""
+
+    def __init__(self, state: int, stream: int, states: int, stacked: int) -> None:
+        self.sizes = (state, state, stream, states, stacked)
+
+    def split(self, tensors: Sequence[Tensor]) -> tuple[Tensors, ...]:
+        """Cotangents, states, streams, cotangents of states, of what is stacked; the rest."""
+        return _cut(tensors, self.sizes)
+
+
+def _cut(tensors: Sequence[Tensor], sizes: Sequence[int]) -> tuple[Tensors, ...]:
+    """Parts of these sizes, and the rest."""
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(tuple(tensors[start : start + size]))
+        start += size
+    return (*parts, tuple(tensors[start:]))
+
+
+def _split(
+    ports: Sequence[Port], roles: Roles
+) -> tuple[Sequence[Port], Sequence[Port], Sequence[Port]]:
+    stop = roles.carry + roles.stream
+    return ports[: roles.carry], ports[roles.carry : stop], ports[stop:]
+
+
+class ScanFunction(FusedFunction):
+    """So many steps as one function; `Scan.over` makes it.
+
+    Inputs are the state at the start, what comes anew as series ``[*batch, steps, *shape]``, and what
+    stays; outputs the states ``[*batch, steps / every + 1, *shape]``, or the last one, what is stacked
+    ``[*batch, steps, *shape]``, and what is summed.
+
+    Attributes:
+        scan: what is repeated.
+        steps: how often.
+        every: see `Scan.over`.
+    """
+
+    def __init__(self, scan: Scan, steps: int, every: int) -> None:
+        self.scan, self.steps, self.every = scan, steps, every
+        step, roles = scan.step, scan.roles
+        state, streams, stay = _split(step.inputs, roles)
+        _, stacked, summed = _split(step.outputs, Roles(roles.carry, roles.stacked, 0, 0))
+        rows = steps // every + 1 if every else 0
+        states = [Port(p.name, (rows, *p.shape)) for p in state] if every else state
+        super().__init__(
+            lambda *inputs: self._loop(step.sample, inputs),
+            [*state, *(Port(p.name, (steps, *p.shape)) for p in streams), *stay],
+            num_outputs=step.num_outputs,
+            order=step.order,
+            batched=lambda *inputs: self._loop(step.eager, inputs),
+            outputs=[*states, *(Port(p.name, (steps, *p.shape)) for p in stacked), *summed],
+            around=step.around,
+        )
+        self.saves_outputs = every > 0
+
+    def _loop(self, step: Callable[..., Tensors], inputs: Sequence[Tensor]) -> Tensors:
+        """The steps one by one, by ordinary tensor operations."""
+        scan, every = self.scan, self.every
+        state, streams, stay = scan.split(inputs)
+        count, stop = scan.roles.carry, scan.roles.carry + scan.roles.stacked
+        ranks = [len(port.shape) for port in scan.step.inputs]
+        times = range(self.steps)
+        states, stacked, summed = [state], [], []
+        for t in reversed(times) if scan.backward else times:
+            now = [x.select(-1 - r, t) for x, r in zip(streams, ranks[count:], strict=False)]
+            found = step(*state, *now, *stay)
+            state = tuple(found[:count])
+            if every and (len(stacked) + 1) % every == 0:
+                states.append(state)
+            stacked.append(found[count:stop])
+            sums = zip(summed or found[stop:], found[stop:], strict=True)
+            summed = [x + y for x, y in sums] if summed else list(found[stop:])
+        outputs = scan.step.outputs
+        if not self.steps:
+            summed = [state[0].new_zeros(port.shape) for port in outputs[stop:]]
+            stacked = []
+        if scan.backward:
+            states, stacked = states[::-1], stacked[::-1]
+        kept = state if not every else _stacked(states, outputs[:count])
+        if self.steps:
+            series = _stacked(stacked, outputs[count:stop])
+        else:
+            series = tuple(state[0].new_zeros((0, *p.shape)) for p in outputs[count:stop])
+        return (*kept, *series, *summed)
+
+    def pull(
+        self,
+        needed: Flags,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        by: Sequence[Tensor],
+    ) -> Tensors:
+        """VJP: the gradients of the needed inputs, each of the shape of its input."""
+        count = self.scan.roles.carry
+        flags = (True,) * count + needed[count:]
+        pull = self._pull_thinned if self.every > 1 else self._pull_at_once
+        found = iter(pull(needed[count:], inputs, outputs, by))
+        both = [(k, next(found)) for k, flag in enumerate(flags) if flag]
+        return tuple(g.sum_to_size(inputs[k].shape) for k, g in both if needed[k])
+
+    def _pull_at_once(
+        self,
+        needed: Flags,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        by: Sequence[Tensor],
+    ) -> Tensors:
+        """Gradients of the state at the start, and of what is needed else, each of the whole batch."""
+        scan, count, steps = self.scan, self.scan.roles.carry, self.steps
+        _, streams, stay = scan.split(inputs)
+        states = outputs[:count] if self.every else scan.over(steps)(*inputs)[:count]
+        stop = count + scan.roles.stacked
+        marks, stacked, summed = by[:count], by[count:stop], by[stop:]
+        shift, end = (1, 0) if scan.backward else (0, steps)
+        before = self._span(states, shift, steps)
+        last, marked = marks, ()
+        if self.every:
+            last, marked = self._row(marks, end), self._span(marks, shift, steps)
+        back = scan.pulled(needed, bool(self.every)).over(steps, 0)
+        return back(*last, *before, *streams, *marked, *stacked, *stay, *summed)
+
+    def _pull_thinned(
+        self,
+        needed: Flags,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        by: Sequence[Tensor],
+    ) -> Tensors:
+        """Likewise, the states between those that are kept computed again, from one to the next."""
+        scan, every, count = self.scan, self.every, self.scan.roles.carry
+        _, streams, stay = scan.split(inputs)
+        kept = self.steps // every
+        chosen = [k for k, flag in enumerate(needed) if flag]
+        if not kept:  # the start is all that is given
+            own = [x + torch.zeros_like(y) for x, y in zip(self._row(by, 0), inputs, strict=False)]
+            return (*own, *(torch.zeros_like(inputs[count + k]) for k in chosen))
+        forth, back = scan.over(every), scan.pulled(needed, False).over(every, 0)
+        num_streams = sum(needed[: len(streams)])
+        ranks = [len(port.shape) for port in scan.step.inputs[count:]]
+        state_by = self._row(by, kept)
+        parts, sums = [], ()
+        for row in reversed(range(kept)):
+            start = self._row(outputs, row)
+            span = _spans(streams, ranks, row * every, every)
+            states = forth(*start, *span, *stay)
+            found = back(*state_by, *self._span(states, 0, every), *span, *stay)
+            state_by = tuple(x + y for x, y in zip(found[:count], self._row(by, row), strict=True))
+            parts.append(found[count : count + num_streams])
+            new = found[count + num_streams :]
+            sums = tuple(x + y for x, y in zip(sums, new, strict=True)) if sums else new
+        rest = self.steps - kept * every  # steps after the last state that is kept
+        series = []
+        for k, column in zip(chosen, zip(*reversed(parts), strict=True), strict=False):
+            shape = scan.step.inputs[count + k].shape
+            zeros = column[0].new_zeros(
+                (*column[0].shape[: column[0].dim() - 1 - len(shape)], rest, *shape)
+            )
+            series.append(torch.cat([*column, zeros], -1 - len(shape)))
+        return (*state_by, *series, *sums)
+
+    def _row(self, series: Sequence[Tensor], row: int) -> Tensors:
+        """The states of one row."""
+        ports = self.scan.step.inputs[: self.scan.roles.carry]
+        pairs = zip(series, ports, strict=False)
+        return tuple(x.select(-1 - len(port.shape), row) for x, port in pairs)
+
+    def _span(self, series: Sequence[Tensor], start: int, length: int) -> Tensors:
+        """The states of some rows."""
+        ports = self.scan.step.inputs[: self.scan.roles.carry]
+        return _spans(series, [len(port.shape) for port in ports], start, length)
+
+    def push(self, given: Flags, inputs: Sequence[Tensor], by: Sequence[Tensor]) -> Tensors:
+        """JVP: the tangents of the outputs for the tangents ``by`` of the given inputs."""
+        count, stream = self.scan.roles.carry, self.scan.roles.stream
+        state, streams, stay = self.scan.split(inputs)
+        tangents = iter(by)
+        turn = [
+            next(tangents) if flag else torch.zeros_like(x)
+            for flag, x in zip(given[:count], state, strict=True)
+        ]
+        moving = [next(tangents) for flag in given[count : count + stream] if flag]
+        along = self.scan.pushed(given[count:]).over(self.steps, self.every)
+        found = along(*state, *turn, *streams, *moving, *stay, *tangents)
+        return tuple(found[count:])
+
+    def _new_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
+        if device.type == "meta":
+            return lambda inputs, summed=None: empty_outputs(self, inputs)
+        if self.order >= 0 and device.type == "cpu":
+            try:
+                return self.scan.kernel(dtype)(
+                    self.inputs, self.outputs, self.steps, self.every, self.scan.backward
+                )
+            except CompilerError as error:
+                message = f"{error}\nThe eager functions run instead."
+                warnings.warn(message, stacklevel=level_of_caller())
+        return lambda inputs, summed=None: self._loop(self.scan.step, inputs)
+
+
+def _stacked(rows: Sequence[Sequence[Tensor]], ports: Sequence[Port]) -> Tensors:
+    """Series of what each step gave, of one batch shape."""
+    return tuple(
+        torch.stack(torch.broadcast_tensors(*column), -1 - len(port.shape))
+        for column, port in zip(zip(*rows, strict=True), ports, strict=True)
+    )
+
+
+def _spans(series: Sequence[Tensor], ranks: Sequence[int], start: int, length: int) -> Tensors:
+    return tuple(x.narrow(-1 - r, start, length) for x, r in zip(series, ranks, strict=False))

@@ -1,0 +1,145 @@
+"""A compiled scan as a function of CPU tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+
+import torch
+from torch import Tensor
+
+from torchsko.fused.build import (
+    Toolchain,
+    cached_library,
+    compile_library,
+    find_toolchain,
+    name_again,
+)
+from torchsko.fused.cpp import Roles, emit_cpp, plan
+from torchsko.fused.kernel import BITS, Compiled, common_batch, key_of, program_digest, rows
+from torchsko.fused.program import Port, Program
+
+_SOURCE = "native/scan.hpp"
+
+
+def scan_library(
+    program: Callable[[], Program], identity: str | None, roles: Roles, dtype: torch.dtype
+) -> Callable[..., ScanKernel]:
+    """Compile a step that repeats, or load it from the disk cache; gives what makes kernels of it.
+
+    Args:
+        program: gives the step's program.
+        identity: a digest of all that the program depends on, by which its library is found without it.
+        roles: of the step's ports.
+        dtype: float32 or float64.
+
+    Raises:
+        CompilerError: no compiler, or it failed.
+    """
+    toolchain = find_toolchain()
+    library = _found(toolchain, dtype, identity, roles) or _built(
+        toolchain, dtype, identity, roles, program()
+    )
+    return partial(ScanKernel, Compiled(library, toolchain), roles, dtype)
+
+
+def _found(
+    toolchain: Toolchain, dtype: torch.dtype, identity: str | None, roles: Roles
+) -> ctypes.CDLL | None:
+    return cached_library(_key(toolchain, dtype, identity, roles)) if identity else None
+
+
+def _built(
+    toolchain: Toolchain, dtype: torch.dtype, identity: str | None, roles: Roles, program: Program
+) -> ctypes.CDLL:
+    key = _key(toolchain, dtype, program_digest(program), roles)
+    library = cached_library(key)
+    if library is None:
+        units = emit_cpp(
+            plan(program),
+            bits=BITS[dtype],
+            vector_bytes=toolchain.vector_bytes,
+            max_units=os.cpu_count() or 1,
+            roles=roles,
+        )
+        library = compile_library(key, units, toolchain)
+    if identity is not None:
+        name_again(key, _key(toolchain, dtype, identity, roles))
+    return library
+
+
+def _key(toolchain: Toolchain, *parts: object) -> str:
+    return key_of(toolchain, "scan", *parts, sources=(_SOURCE,))
+
+
+class ScanKernel:
+    """So many steps of a compiled scan.
+
+    Attributes:
+        inputs: the ports of the state, of series, and of what stays.
+        outputs: the ports of the state or its series, of series, and of sums.
+        dtype: float32 or float64.
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        roles: Roles,
+        dtype: torch.dtype,
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        steps: int,
+        every: int,
+        backward: bool,
+    ) -> None:
+        self.inputs, self.outputs, self.dtype = tuple(inputs), tuple(outputs), dtype
+        self._compiled, self._roles = compiled, roles
+        self._head = (steps, every, int(backward))
+        self._steps = steps
+        self._pack = struct.Struct(f"@{5 + 3 * (len(inputs) + len(outputs))}q").pack
+        cost = max(1, steps) * compiled.cost
+        self._block_rows = compiled.width * max(1, min(64, compiled.block_cost // cost))
+        self._threaded_batch = max(1, compiled.threaded_cost * compiled.width // cost)
+
+    def __call__(
+        self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
+    ) -> tuple[Tensor, ...]:
+        """Run all steps on a batch; see `ScanFunction` for inputs and results.
+
+        Raises:
+            ShapeError: shape, dtype or device of an input does not fit.
+        """
+        batch = common_batch(self.inputs, self.dtype, "cpu", inputs)
+        total = prod(batch)
+        words: list[int] = [total, self._block_rows, *self._head]
+        held = []  # until the kernel has run
+        for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
+            x, stride, step = self._place(k, x, port, batch)
+            held.append(x)
+            words += (x.data_ptr(), stride, step)
+        results = [inputs[0].new_empty((*batch, *port.shape)) for port in self.outputs]
+        for y, port in zip(results, self.outputs, strict=True):
+            words += (y.data_ptr(), port.size, 0)
+            self._compiled.provide(y)
+        if total > 0:
+            threads = min(torch.get_num_threads(), 1 + total // self._threaded_batch)
+            self._compiled.launch(self._pack(*words), threads)
+        return tuple(results)
+
+    def _place(
+        self, k: int, x: Tensor, port: Port, batch: tuple[int, ...]
+    ) -> tuple[Tensor, int, int]:
+        """An input with the same values, how far apart its samples are, and its steps."""
+        num_batch = x.dim() - len(port.shape)
+        if not 0 <= k - self._roles.carry < self._roles.stream or self._steps == 0:
+            return *rows(x, port.shape, num_batch, batch), 0
+        shape = port.shape[1:]
+        if self._steps > 1 and x.stride(num_batch) == 0:  # the same at each step
+            return *rows(x.select(num_batch, 0), shape, num_batch, batch), 0
+        if num_batch > 1 and x.shape[:num_batch] == batch:  # a view, where there is one
+            x, num_batch, batch = x.reshape(-1, *port.shape), 1, (prod(batch),)
+        return *rows(x, port.shape, num_batch, batch), prod(shape)
