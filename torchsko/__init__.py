@@ -36,6 +36,8 @@ from torchsko.errors import TreeError as TreeError
 from torchsko.fused.api import fuse as fuse
 from torchsko.fused.call import FusedCall as FusedCall
 from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
+from torchsko.io.conventions import Conventions as Conventions
+from torchsko.io.conventions import conventions as conventions
 from torchsko.learn.module import Dynamics as Dynamics
 from torchsko.loading import build_mechanism as build_mechanism
 from torchsko.loading import from_mujoco as from_mujoco

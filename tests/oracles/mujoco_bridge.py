@@ -24,7 +24,6 @@ from torch import Tensor
 
 import torchsko as ts
 from torchsko.rollout.integrators import SEMI_IMPLICIT_EULER
-from torchsko.spatial.rotation import quaternion_to_matrix
 
 KINDS = {
     "revolute": mujoco.mjtJoint.mjJNT_HINGE,
@@ -70,17 +69,12 @@ class Twin:
     def set(self, data: mujoco.MjData, q: Tensor, qd: Tensor) -> None:
         """Put one state into MuJoCo."""
         data.qpos[:] = q.numpy()
-        data.qvel[:] = self._to_mujoco(q, qd).numpy()
+        data.qvel[:] = self.there.qd_to(q, qd).numpy()
 
     def read(self, data: mujoco.MjData) -> tuple[Tensor, Tensor]:
         """MuJoCo's state in torchsko's conventions."""
-        q, qd = torch.tensor(data.qpos), torch.tensor(data.qvel)
-        for name in self._free():
-            at, quat = self.mech.dof_slice(name), q[self.mech.q_slice(name)][3:]
-            v, omega = qd[at].split(3)
-            R = quaternion_to_matrix(quat / quat.norm())
-            qd[at] = torch.cat([omega, R.mT @ v])
-        return q, qd
+        q = torch.tensor(data.qpos)
+        return q, self.there.qd_from(q, torch.tensor(data.qvel))
 
     def trajectory(self, q: Tensor, qd: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """`mj_step` from one state, the start included: `[steps + 1, num_q]`, `[steps + 1, num_dof]`.
@@ -112,17 +106,10 @@ class Twin:
             out[first : first + len(ours)] = ours
         return out
 
-    def _free(self) -> list[str]:
-        pairs = zip(self.mech.joint_names, self.mech.joint_kinds, strict=True)
-        return [name for name, kind in pairs if kind == "free"]
-
-    def _to_mujoco(self, q: Tensor, qd: Tensor) -> Tensor:
-        out = qd.clone()
-        for name in self._free():
-            at = self.mech.dof_slice(name)
-            omega, v = qd[at].split(3)
-            out[at] = torch.cat([quaternion_to_matrix(q[self.mech.q_slice(name)][3:]) @ v, omega])
-        return out
+    @property
+    def there(self) -> ts.Conventions:
+        """The map between their coordinates."""
+        return ts.conventions("mujoco", self.mech)
 
 
 def _add_body(spec: mujoco.MjSpec, mech: ts.Mechanism, k: int) -> None:

@@ -1,4 +1,4 @@
-"""Pinocchio as an oracle: the robots of `example-robot-data`, and the map of conventions by name.
+"""Pinocchio as an oracle: the robots of `example-robot-data`, their coordinates mapped by `ts.conventions`.
 
 Where the two libraries differ, for one robot file:
 
@@ -75,12 +75,12 @@ class Robot:
     Attributes:
         mech: torchsko's; without joint losses unless asked for.
         model: Pinocchio's.
-        dofs: for each of Pinocchio's velocities, its place in torchsko's.
+        there: the map between their coordinates.
     """
 
     mech: ts.Mechanism
     model: pin.Model
-    dofs: np.ndarray
+    there: ts.Conventions
 
     @staticmethod
     def load(file: Path, floating_base: bool, losses: bool = False, coupled: bool = False) -> Robot:
@@ -93,7 +93,10 @@ class Robot:
             mech = mech.replace(damping=none, friction=none)
         base = (pin.JointModelFreeFlyer(),) if floating_base else ()
         model = pin.buildModelFromUrdf(str(file), *base, mimic=coupled)
-        return Robot(mech, model, _dof_places(mech, model))
+        joints = [pair for pair in zip(model.names, model.joints, strict=True) if pair[1].nv][1:]
+        names = [name for name, _ in joints]
+        round_ = [name for name, joint in joints if (joint.nq, joint.nv) == (2, 1)]
+        return Robot(mech, model, ts.conventions("pinocchio", mech, names, cos_sin=round_))
 
     def states(self, batch: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
         """Random q, and three random vectors of the size of qd; q disregards limits."""
@@ -106,31 +109,16 @@ class Robot:
 
     def q_to_pin(self, q: torch.Tensor) -> np.ndarray:
         """Configurations in Pinocchio's order and conventions."""
-        out = np.empty((*q.shape[:-1], self.model.nq))
-        for name, joint in _joints(self.model):
-            ours = q[..., self.mech.q_slice(name)].numpy()
-            theirs = out[..., joint.idx_q : joint.idx_q + joint.nq]
-            if joint.nq == 7:
-                theirs[..., :3], theirs[..., 3:6], theirs[..., 6] = (
-                    ours[..., :3],
-                    ours[..., 4:],
-                    ours[..., 3],
-                )
-            elif joint.nq == 2:
-                theirs[..., 0], theirs[..., 1] = np.cos(ours[..., 0]), np.sin(ours[..., 0])
-            else:
-                theirs[...] = ours
-        return out
+        return self.there.q_to(q).numpy()
 
     def to_pin(self, x: torch.Tensor) -> np.ndarray:
-        """Velocities, accelerations or joint forces in Pinocchio's order."""
-        return x.numpy()[..., self.dofs]
+        """Velocities, accelerations or joint forces in Pinocchio's order; the same everywhere."""
+        return self.there.qd_to(self.mech.neutral(), x).numpy()
 
     def from_pin(self, x: np.ndarray, axes: int = 1) -> torch.Tensor:
         """Vectors (one axis of dofs) or matrices (two) in torchsko's order."""
-        back = np.argsort(self.dofs)
-        x = x[..., back]
-        return torch.from_numpy(np.ascontiguousarray(x if axes == 1 else x[..., back, :]))
+        back = self.there.tau_from if axes == 1 else self.there.mass_matrix_from
+        return back(self.mech.neutral(), torch.from_numpy(x))
 
     def map(
         self, function: Callable[..., np.ndarray], q: torch.Tensor, *x: torch.Tensor, axes: int = 1
@@ -158,18 +146,3 @@ def state_errors(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     error, size = (x.flatten(1).abs().amax(1) for x in (actual - expected, expected))
     # Where nothing is expected and nothing is there, 0 / 0 is no error.
     return torch.where(error == 0, error, error / size)
-
-
-def _joints(model: pin.Model) -> list[tuple[str, pin.JointModel]]:
-    """Joints with coordinates of their own: no mimic joints."""
-    return [pair for pair in zip(model.names, model.joints, strict=True) if pair[1].nv][1:]
-
-
-def _dof_places(mech: ts.Mechanism, model: pin.Model) -> np.ndarray:
-    places = np.empty(model.nv, dtype=int)
-    for name, joint in _joints(model):
-        ours = np.arange(mech.num_dof)[mech.dof_slice(name)]
-        if joint.nv == 6:
-            ours = np.roll(ours, 3)
-        places[joint.idx_v : joint.idx_v + joint.nv] = ours
-    return places

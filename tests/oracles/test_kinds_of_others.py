@@ -146,3 +146,32 @@ def test_robots_on_a_free_base_move_as_mujocos_do():
     ):
         agree(mine, expected, 1e-9)
     agree(speeds, rates, 1e-9)
+
+
+def test_a_planar_and_a_spherical_joint_are_pinocchios_in_its_coordinates():
+    """Pinocchio's planar joint slides along the body's axes, and has a cosine and a sine."""
+    builder = ts.MechanismBuilder("cart")
+    for name in ("cart", "ball", "arm"):
+        builder.link(name, mass=1.3, com=(0.1, 0.2, -0.3),
+                     inertia=[[2.0, 0.1, 0], [0.1, 1.5, 0.2], [0, 0.2, 1.8]])  # fmt: skip
+    builder.joint("plane", "planar", child="cart", axis=(0, 0, 1))
+    builder.joint("socket", "spherical", parent="cart", child="ball", position=(0.1, 0.2, 0.3))
+    builder.joint("elbow", "revolute", parent="ball", child="arm", position=(0.3, 0, 0))
+    mech, model = builder.build(), pin.Model()
+    models = (pin.JointModelPlanar(), pin.JointModelSpherical(), pin.JointModelRUBZ())
+    for k, joint in enumerate(models):
+        place = pin.SE3(np.eye(3), mech.joint_position[k].numpy())
+        index = model.addJoint(k, joint, place, mech.joint_names[k])
+        inertia = pin.Inertia(mech.mass[k].item(), mech.com[k].numpy(), mech.inertia[k].numpy())
+        model.appendBodyToJoint(index, inertia, pin.SE3.Identity())
+    there = ts.conventions("pinocchio", mech, list(model.names)[1:], cos_sin=["elbow"])
+    g = torch.Generator().manual_seed(0)
+    q, _ = mech.random_state(20, generator=g)
+    qd, qdd = torch.randn(2, 20, mech.num_dof, generator=g, dtype=q.dtype)
+    data = model.createData()
+    states = there.q_to(q), there.qd_to(q, qd), there.qdd_to(q, qd, qdd)
+    rows = zip(*(x.numpy() for x in states), strict=True)
+    tau = torch.tensor(np.stack([pin.rnea(model, data, *row) for row in rows]))
+    agree(there.tau_to(q, ts.inverse_dynamics(mech, q, qd, qdd)), tau, 1e-11)
+    M = torch.tensor(np.stack([pin.crba(model, data, row).copy() for row in states[0].numpy()]))
+    agree(there.mass_matrix_to(q, ts.mass_matrix(mech, q)).triu(), M.triu(), 1e-11)

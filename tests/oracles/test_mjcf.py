@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.spatial.rotation import quaternion_to_matrix
+from torchsko.io.mujoco_model import joint_names
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -48,21 +48,8 @@ STACKED = """
 """
 
 
-def to_mujoco(mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> tuple[Tensor, ...]:
-    """The velocities of MuJoCo, accelerations, and the matrix that takes velocities there."""
-    v, a = qd.clone(), qdd.clone()
-    T = torch.eye(mech.num_dof, dtype=q.dtype)
-    for name, kind in zip(mech.joint_names, mech.joint_kinds, strict=True):
-        if kind != "free":
-            continue
-        at = mech.dof_slice(name)
-        R = quaternion_to_matrix(q[mech.q_slice(name)][3:])
-        (w, u), (dw, du) = qd[at].split(3), qdd[at].split(3)
-        v[at], a[at] = torch.cat([R @ u, w]), torch.cat([R @ (du + torch.linalg.cross(w, u)), dw])
-        T[at, at] = torch.cat(
-            [torch.cat([torch.zeros_like(R), R], 1), torch.eye(6, dtype=q.dtype)[:3]]
-        )
-    return v, a, T
+def names_of_joints(model) -> list[str]:
+    return [name for b in range(1, model.nbody) for name in joint_names(model, b)]
 
 
 def error(mine: Tensor, theirs: Tensor) -> float:
@@ -73,22 +60,23 @@ def against_mujoco(model, states: int = 3) -> ts.Mechanism:
     """Masses, inverse dynamics and poses of a model, constraints off; returns our mechanism's tree."""
     mech = ts.from_mujoco(model)
     tree, g = mech.tree, torch.Generator().manual_seed(0)
+    there = ts.conventions("mujoco", tree, names_of_joints(model))
     model.opt.disableflags |= int(WITHOUT)
     data = mujoco.MjData(model)
     for _ in range(states):
         q, _ = tree.random_state(generator=g)
         qd, qdd = torch.randn(2, tree.num_dof, generator=g, dtype=q.dtype)
-        v, a, T = to_mujoco(tree, q, qd, qdd)
-        data.qpos[:], data.qvel[:] = q.numpy(), v.numpy()
+        v, a = there.qd_to(q, qd), there.qdd_to(q, qd, qdd)
+        data.qpos[:], data.qvel[:] = there.q_to(q).numpy(), v.numpy()
         mujoco.mj_forward(model, data)
         M = np.zeros((model.nv, model.nv))
         mujoco.mj_fullM(model, data, M)
-        assert error(ts.mass_matrix(tree, q), T.mT @ torch.tensor(M) @ T) < 1e-9
+        assert error(ts.mass_matrix(tree, q), there.mass_matrix_from(q, torch.tensor(M))) < 1e-9
         data.qacc[:] = a.numpy()
         mujoco.mj_inverse(model, data)
         # Dry friction is a constraint of MuJoCo's, and off.
         tau = ts.inverse_dynamics(tree, q, qd, qdd) - tree.friction * torch.sign(qd)
-        assert error(tau, T.mT @ torch.tensor(data.qfrc_inverse)) < 1e-9
+        assert error(tau, there.tau_from(q, torch.tensor(data.qfrc_inverse))) < 1e-9
         names = [model.body(b).name or f"body{b}" for b in range(1, model.nbody)]
         assert error(ts.frame_pose(tree, q, names).position, torch.tensor(data.xpos[1:])) < 1e-9
         sites = [i for i in range(model.nsite) if model.site(i).name in tree.frame_names]

@@ -139,7 +139,10 @@ def test_both_have_the_same_joints_by_name_and_each_rate_finds_its_joint(name, f
 
 
 def test_the_map_permutes_the_joints_of_some_robots():
-    assert any((np.diff(robot(name, False).dofs) != 1).any() for name in list(FILES)[:8])
+    def order(both: Robot) -> np.ndarray:
+        return both.to_pin(torch.arange(both.mech.num_dof, dtype=torch.float64))
+
+    assert any((np.diff(order(robot(name, False))) != 1).any() for name in list(FILES)[:8])
 
 
 def test_vectors_and_matrices_return_from_pinocchio_as_they_went():
@@ -272,7 +275,7 @@ def test_armature_adds_the_same_in_both(name, floating):
     armature = torch.rand(both.mech.num_dof, generator=g, dtype=torch.float64)
     model = both.model.copy()
     model.armature = both.to_pin(armature)
-    with_rotors = Robot(both.mech.replace(armature=armature), model, both.dofs)
+    with_rotors = Robot(both.mech.replace(armature=armature), model, both.there)
     mech = with_rotors.mech
     q, qd, qdd, tau = both.states(8)
     expected = with_rotors.map(pin.rnea, q, qd, qdd)
