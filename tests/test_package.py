@@ -1,9 +1,12 @@
 """What a user meets first: the version, and what an import and a load cost."""
 
+import ast
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 import torchsko as ts
 
@@ -24,13 +27,61 @@ def test_no_text_advises_to_install_from_an_index_that_does_not_have_it():
 
 def test_neither_import_nor_load_imports_what_torch_leaves_out():
     """sympy alone takes longer than a robot of 40 dofs."""
-    program = (
-        "import sys, torch\nbefore = set(sys.modules)\nimport torchsko as ts\n"
-        "ts.load(ts.robots.panda)\n"
-        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
-        "print(*sorted(new & {'sympy', 'mpmath', 'scipy', 'matplotlib', 'mujoco', 'tqdm'}))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.split() == []
+    new = {
+        name.split(".")[0] for name in imported("import torchsko as ts\nts.load(ts.robots.panda)")
+    }
+    assert new & {"sympy", "mpmath", "scipy", "matplotlib", "mujoco", "tqdm"} == set()
+
+
+SHUT = (
+    *("torchsko.fused", "torchsko.learn", "torchsko.table", "torchsko.view", "torchsko.version"),
+    *("torchsko.io", "torchsko.builder", "torchsko.loading", "torchsko.mechanism.construct"),
+    *("torchsko.mechanism.joints.registry", "torchsko.algebra.transforms.partition"),
+)
+"""Rooms that `import torchsko` leaves shut: each costs milliseconds, and many programs need none."""
+
+
+def imported(program):
+    """Modules that a program imports, after torch, in a process of its own."""
+    told = f"import sys, torch\nbefore = set(sys.modules)\n{program}\n"
+    told += "print(*sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
+def test_an_import_opens_no_room_that_makes_robots_or_kernels():
+    opened = imported("import torchsko")
+    assert "torchsko.rollout.rollout" in opened and "torchsko.verbs.dynamics" in opened
+    assert [name for name in opened if name.startswith(SHUT)] == []
+    assert {"tomllib", "xml", "importlib.metadata"} & set(opened) == set()
+
+
+def declared_later():
+    """Names that type checkers read under TYPE_CHECKING in torchsko/__init__.py."""
+    tree = ast.parse((ROOT / "torchsko" / "__init__.py").read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.AnnAssign):
+            yield None, ast.unparse(node.target)
+
+
+def test_what_type_checkers_see_is_there_on_its_first_use():
+    program = "import torchsko\n"
+    for module, name in declared_later():
+        program += f"assert {name!r} in dir(torchsko), {name!r}\nfound = torchsko.{name}\n"
+        if module is not None:
+            program += f"from {module} import {name} as same\nassert found is same, {name!r}\n"
+        program += f"assert vars(torchsko)[{name!r}] is found, {name!r}\n"
+    imported(program)
+
+
+def test_names_of_later_rooms_are_those_that_type_checkers_see():
+    later = {*ts._LATER, *ts._ROOMS, "__version__"}
+    assert {name for _, name in declared_later()} == later
+
+
+def test_a_name_that_is_not_there_is_said():
+    with pytest.raises(AttributeError, match="'torchsko' has no attribute 'fly'"):
+        _ = ts.fly

@@ -3,8 +3,10 @@
 A robot file goes in; batched, differentiable dynamics come out. See the README for conventions.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from torchsko import algorithms as algorithms
-from torchsko import learn as learn
 from torchsko import robots as robots
 from torchsko.algebra.operators.model import SKOModel as SKOModel
 from torchsko.algebra.recursions.factorisation import innovations as innovations
@@ -12,15 +14,8 @@ from torchsko.algebra.recursions.innovations import Innovations as Innovations
 from torchsko.algebra.topology.subgraph import aggregation_subgraph as aggregation_subgraph
 from torchsko.algebra.topology.subgraph import path_induced_nodes as path_induced_nodes
 from torchsko.algebra.topology.tree import Tree as Tree
-from torchsko.algebra.transforms.partition import partition as partition
-from torchsko.algebra.transforms.transform import aggregate as aggregate
-from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
-from torchsko.algebra.transforms.transform import embed as embed
-from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
-from torchsko.algorithms.member_length import member_length_operator as member_length_operator
 from torchsko.bridge.assemble import assemble as assemble
 from torchsko.bridge.hinges import checked as checked
-from torchsko.builder import MechanismBuilder as MechanismBuilder
 from torchsko.errors import CompilerError as CompilerError
 from torchsko.errors import FitError as FitError
 from torchsko.errors import FusedError as FusedError
@@ -33,23 +28,11 @@ from torchsko.errors import ShapeError as ShapeError
 from torchsko.errors import SingularError as SingularError
 from torchsko.errors import TorchskoError as TorchskoError
 from torchsko.errors import TreeError as TreeError
-from torchsko.fused.api import fuse as fuse
-from torchsko.fused.call import FusedCall as FusedCall
-from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
-from torchsko.io.conventions import Conventions as Conventions
-from torchsko.io.conventions import conventions as conventions
-from torchsko.learn.module import Dynamics as Dynamics
-from torchsko.loading import build_mechanism as build_mechanism
-from torchsko.loading import from_mujoco as from_mujoco
-from torchsko.loading import load as load
 from torchsko.mechanism.coordinates import expand as expand
 from torchsko.mechanism.coordinates import expand_velocity as expand_velocity
-from torchsko.mechanism.joints.compound import Slide as Slide
-from torchsko.mechanism.joints.compound import Turn as Turn
 from torchsko.mechanism.joints.configuration import difference as difference
 from torchsko.mechanism.joints.configuration import integrate as integrate
 from torchsko.mechanism.joints.kind import JointType as JointType
-from torchsko.mechanism.joints.registry import register_joint as register_joint
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
 from torchsko.rollout.finite import first_nonfinite as first_nonfinite
 from torchsko.rollout.linearize import linearize as linearize
@@ -87,7 +70,74 @@ from torchsko.verbs.operational_space import (
 from torchsko.verbs.operational_space import operational_space_inertia as operational_space_inertia
 from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
 from torchsko.verbs.regressors import torque_regressor as torque_regressor
-from torchsko.version import version as _version
-from torchsko.view import plot as plot
 
-__version__ = _version()
+if TYPE_CHECKING:
+    from torchsko import learn as learn
+    from torchsko.algebra.transforms.partition import partition as partition
+    from torchsko.algebra.transforms.transform import aggregate as aggregate
+    from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
+    from torchsko.algebra.transforms.transform import embed as embed
+    from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
+    from torchsko.algorithms.member_length import member_length_operator as member_length_operator
+    from torchsko.builder import MechanismBuilder as MechanismBuilder
+    from torchsko.fused.api import fuse as fuse
+    from torchsko.fused.call import FusedCall as FusedCall
+    from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
+    from torchsko.io.conventions import Conventions as Conventions
+    from torchsko.io.conventions import conventions as conventions
+    from torchsko.learn.module import Dynamics as Dynamics
+    from torchsko.loading import build_mechanism as build_mechanism
+    from torchsko.loading import from_mujoco as from_mujoco
+    from torchsko.loading import load as load
+    from torchsko.mechanism.joints.compound import Slide as Slide
+    from torchsko.mechanism.joints.compound import Turn as Turn
+    from torchsko.mechanism.joints.registry import register_joint as register_joint
+    from torchsko.view import plot as plot
+
+    __version__: str
+
+_LATER = {
+    "Conventions": "torchsko.io.conventions",
+    "Dynamics": "torchsko.learn.module",
+    "FusedCall": "torchsko.fused.call",
+    "FusedMechanism": "torchsko.fused.mechanism",
+    "MechanismBuilder": "torchsko.builder",
+    "Slide": "torchsko.mechanism.joints.compound",
+    "Turn": "torchsko.mechanism.joints.compound",
+    "aggregate": "torchsko.algebra.transforms.transform",
+    "aggregate_segments": "torchsko.algebra.transforms.transform",
+    "build_mechanism": "torchsko.loading",
+    "conventions": "torchsko.io.conventions",
+    "embed": "torchsko.algebra.transforms.transform",
+    "from_mujoco": "torchsko.loading",
+    "fuse": "torchsko.fused.api",
+    "load": "torchsko.loading",
+    "member_length_matrix": "torchsko.algorithms.member_length",
+    "member_length_operator": "torchsko.algorithms.member_length",
+    "partition": "torchsko.algebra.transforms.partition",
+    "register_joint": "torchsko.mechanism.joints.registry",
+}
+"""Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
+(files, the builder, kinds of joints), kernels, learning, transforms of models."""
+
+_ROOMS = {"learn": "torchsko.learn", "plot": "torchsko.view.plot"}
+"""The same, of names that are modules."""
+
+
+def __getattr__(name: str) -> Any:
+    """What was not imported with the package: on its first use, from when on it is a name like any other."""
+    if name in _LATER:
+        value = getattr(import_module(_LATER[name]), name)
+    elif name in _ROOMS:
+        value = import_module(_ROOMS[name])
+    elif name == "__version__":
+        value = import_module("torchsko.version").version()
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """All names, those not yet imported too."""
+    return sorted({*globals(), *_LATER, *_ROOMS, "__version__"})

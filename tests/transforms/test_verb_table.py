@@ -16,7 +16,8 @@ from torchsko.table import ROWS, Verbs
 
 def public_functions_of_mechanisms():
     """What `torchsko` exports whose first argument is called mech, by name."""
-    for name, fn in vars(ts).items():
+    for name in dir(ts):
+        fn = getattr(ts, name)
         if inspect.isfunction(fn) and next(iter(inspect.signature(fn).parameters), "") == "mech":
             yield name, fn
 
