@@ -9,24 +9,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from torchsko.algebra.topology.layout import Layout, Packing
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import MechanismError
 from torchsko.mechanism.checks import check_description
-from torchsko.mechanism.coupling import Coupling
-from torchsko.mechanism.couplings import Follower, followers, limits, with_rotors
+from torchsko.mechanism.couplings import followers, limits, with_rotors
 from torchsko.mechanism.description import (
     FIXED,
+    STILL,
     JointDescription,
     LinkDescription,
     RobotDescription,
     Unused,
 )
 from torchsko.mechanism.joints.free import Free
-from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.skeleton import skeleton
 
 ROOT_JOINT = "root_joint"
 """Name of the free joint that ``floating_base=True`` adds (Pinocchio's name for it).
@@ -211,9 +210,7 @@ def _tensors(
     welded = _welded(frames)
     lumps = [_lump(welded[joint.child], frames, links) for joint in hinges]
     kinds = tuple(joint_type(joint.kind).specialised(joint.name, joint.data) for joint in hinges)
-    tree = Tree.from_parents(
-        [-1 if frame.carrier is None else number[frame.carrier] for frame in placed], list(number)
-    )
+    parents = [-1 if frame.carrier is None else number[frame.carrier] for frame in placed]
     q_sizes, dof_sizes = [kind.num_q for kind in kinds], [kind.num_dof for kind in kinds]
     named = {name: frame for name, frame in frames.items() if name != WORLD}
 
@@ -225,10 +222,6 @@ def _tensors(
         return tensor([getattr(joint, field) for joint, size in rows for _ in range(size)])
 
     axes = [_unit_axis(joint, kind) for joint, kind in zip(hinges, kinds, strict=True)]
-    layout, coordinates = (
-        Layout.of(tree, [6] * len(hinges), dof_sizes),
-        Packing.of(q_sizes, tree.order),
-    )
     following = followers(robot, hinges, kinds)
     own = [k for k in range(len(hinges)) if k not in following]
     allowed = limits(hinges, following)
@@ -264,10 +257,9 @@ def _tensors(
         effort_limit=tensor([allowed.effort[k] for k in own for _ in range(dof_sizes[k])]),
         frame_rotation=tensor([frame.rotation for frame in named.values()]),
         frame_position=tensor([frame.position for frame in named.values()]),
-        layout=layout,
-        coordinates=coordinates,
-        joints=JointSet.of(kinds, tree.levels),
-        coupling=_coupling(layout, coordinates, following),
+        **skeleton(
+            list(number), parents, kinds, {k: row.coefficients for k, row in following.items()}
+        ),
         has_armature=has_armature,
         has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
@@ -276,19 +268,10 @@ def _tensors(
     )
 
 
-def _coupling(
-    layout: Layout, coordinates: Packing, following: dict[int, Follower]
-) -> Coupling | None:
-    if not following:
-        return None
-    rows = {k: follower.coefficients for k, follower in following.items()}
-    return Coupling.of(layout, coordinates, rows)
-
-
 def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, ...]:
     """Inertias that no equation of motion holds: those of links that do not move."""
     return tuple(
-        Unused(f"link {link.name!r} <inertial>", "fixed to the inertial frame, it never moves")
+        Unused(f"link {link.name!r} <inertial>", STILL)
         for link in robot.links
         if frames[link.name].carrier is None and (link.mass or np.any(link.inertia))
     )

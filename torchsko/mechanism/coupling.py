@@ -15,7 +15,7 @@ embedding*, Nonlinear Dynamics 67(4), 2012 (with a constant X).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -27,8 +27,8 @@ from torchsko.algebra.topology.layout import Layout, Packing
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.shapes import broadcast_shapes
 
-Row = Mapping[int, float]
-"""What a dependent joint follows: coefficients by the number of an independent joint."""
+Row = Collection[int]
+"""The numbers of the independent joints that a dependent one follows, in the order of its coefficients."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,8 @@ class Coupling:
     Attributes:
         independent: numbers of the independent joints, in file order.
         dependent: numbers of the dependent ones, in file order; each has one dof.
+        followed: for each of these the numbers of the joints that it follows, in the order of its
+            coefficients.
         most: the largest number of joints that one follows.
         own_q: for each coordinate of the robot its place among those of the tree, int64.
         own_dofs: likewise for dofs.
@@ -56,6 +58,7 @@ class Coupling:
 
     independent: tuple[int, ...]
     dependent: tuple[int, ...]
+    followed: tuple[tuple[int, ...], ...]
     most: int
     own_q: Tensor
     own_dofs: Tensor
@@ -76,7 +79,7 @@ class Coupling:
         Args:
             layout: of the tree, each of whose nodes is one body with its joint.
             coordinates: packing of the tree's configurations.
-            rows: what each dependent joint follows. Coefficients are numbered row by row.
+            rows: which joints each dependent one follows. Coefficients are numbered row by row.
         """
         dependent = tuple(sorted(rows))
         independent = tuple(k for k in range(layout.tree.num_nodes) if k not in rows)
@@ -102,6 +105,7 @@ class Coupling:
         return Coupling(
             independent=independent,
             dependent=dependent,
+            followed=tuple(tuple(rows[k]) for k in dependent),
             most=most,
             own_q=_index(own_q),
             own_dofs=_index(own_dofs),

@@ -120,6 +120,10 @@ class RotorDescription:
         return f"{self.joint}_rotor"
 
 
+STILL = "fixed to the inertial frame, it never moves"
+"""Why an inertia is not used that no equation of motion holds."""
+
+
 @dataclass(frozen=True)
 class Unused:
     """One thing in a robot file that the dynamics does not use.

@@ -6,6 +6,7 @@ build, the frames of the links they carried are kept by name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from torchsko.algebra.topology.layout import Layout, Packing
 from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.append import appended
 from torchsko.mechanism.coordinates import uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, Unused
@@ -23,6 +25,7 @@ from torchsko.mechanism.joints.configuration import (
     random_configuration,
 )
 from torchsko.mechanism.joints.groups import JointSet
+from torchsko.mechanism.lock import locked
 from torchsko.shapes import broadcast_shapes
 
 PARAMETERS = {
@@ -290,6 +293,70 @@ class Mechanism:
         if "axis" in changes:
             changes.setdefault("aligned", False)
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def lock(self, values: Mapping[str, Any]) -> Mechanism:
+        """The mechanism with some joints held where they are told to be; differentiable in the values.
+
+        What a locked joint joined is one body: masses add up, all frames keep their names. The other
+        joints keep their order, limits, losses, springs and armature; those of locked joints are gone.
+        Joints that follow others stop when all of these are locked; what one follows besides becomes a
+        part of its offset. Bodies that hang on the inertial frame then are in ``unused``.
+        `singular_joints` and `bare_joints` keep the verdict made at load, as in `replace`.
+
+        Args:
+            values: by the names of joints, a number for a joint of one coordinate, or the coordinates
+                `[*batch, num_q of the joint]` [rad, m]. Batch dimensions become those of the parameters.
+
+        Raises:
+            MechanismError: on a name that no moving joint has, a joint that follows others, or when
+                nothing is left that moves.
+            ShapeError: when a value does not fit its joint.
+
+        Example:
+            >>> import torchsko as ts
+            >>> ts.load(ts.robots.panda).lock({"joint7": 0.5})
+            Mechanism('panda': 6 bodies, 6 dofs, 6 revolute; torch.float64, cpu)
+        """
+        return locked(self, values)
+
+    def append(
+        self,
+        other: Mechanism,
+        frame: str,
+        rotation: Tensor | Sequence[Sequence[float]] | None = None,
+        position: Tensor | Sequence[float] | None = None,
+        *,
+        prefix: str = "",
+        weld: bool = True,
+    ) -> Mechanism:
+        """The mechanism with another one on it, placed at a frame; differentiable in the placement.
+
+        What hung on the other's inertial frame hangs on the frame. Where the other floats (its only root
+        is a free joint), its base is welded to the frame; that is how its base keeps its mass, so load
+        it with ``floating_base=True``. Bodies, joints, frames, q, qd and tau are this one's, then the
+        other's. Gravity is this one's.
+
+        Args:
+            other: of the same dtype and device.
+            frame: name from ``frame_names`` of this one.
+            rotation: the other's inertial frame (or its floating base) to the frame, `[*batch, 3, 3]`;
+                identity when left out.
+            position: its origin in the frame, `[*batch, 3]` [m]; zero when left out.
+            prefix: put before all names of the other.
+            weld: False keeps a free joint of the other's base, now between the frame and it.
+
+        Raises:
+            MechanismError: on an unknown frame, another dtype or device, names that both have, or mass that
+                the other left out since it hung on the inertial frame.
+            ShapeError: when rotation or position does not fit.
+
+        Example:
+            >>> import torchsko as ts
+            >>> arm, tool = ts.load(ts.robots.panda), ts.load(ts.robots.panda, floating_base=True)
+            >>> arm.append(tool, arm.frame_names[-1], position=(0.0, 0.0, 0.1), prefix="upper_")
+            Mechanism('panda': 14 bodies, 14 dofs, 14 revolute; torch.float64, cpu)
+        """
+        return appended(self, other, PARAMETERS, frame, rotation, position, prefix, weld)
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
         """The mechanism on another device, or in another floating-point type.

@@ -1,0 +1,154 @@
+"""A mechanism with joints locked moves as the whole one does with these joints at rest."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+from torch.func import jacrev
+
+import torchsko as ts
+from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
+
+seeds = st.integers(0, 2**31)
+any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=5))
+
+
+def split(mech: ts.Mechanism, seed: int) -> tuple[list[str], list[str]]:
+    """Names of joints to lock and to keep, one at least of the latter."""
+    g = torch.Generator().manual_seed(seed)
+    order = [mech.joint_names[i] for i in torch.randperm(len(mech.joint_names), generator=g)]
+    count = int(torch.randint(len(order), (), generator=g))
+    return order[:count], [name for name in mech.joint_names if name not in order[:count]]
+
+
+def places(slices: list[slice]) -> list[int]:
+    return [i for s in slices for i in range(s.start, s.stop)]
+
+
+def state(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    return q, *torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
+
+
+def held(mech: ts.Mechanism, q: Tensor, names: list[str]) -> dict[str, Tensor]:
+    return {name: q[..., mech.q_slice(name)] for name in names}
+
+
+@given(any_mechanism, seeds)
+def test_it_moves_as_the_whole_with_the_joints_at_rest(mech, seed):
+    names, kept = split(mech, seed)
+    q, qd, qdd = state(mech, seed)
+    own = places([mech.dof_slice(name) for name in kept])
+    rest = torch.zeros(mech.num_dof, dtype=q.dtype)
+    rest[own] = 1
+    qd, qdd = qd * rest, qdd * rest
+    left = mech.lock(held(mech, q, names))
+    assert left.joint_names == tuple(kept)
+    assert left.frame_names == mech.frame_names
+    at = places([mech.q_slice(name) for name in kept])
+    whole = ts.inverse_dynamics(mech, q, qd, qdd)
+    agree(ts.inverse_dynamics(left, q[at], qd[own], qdd[own])[None], whole[own][None], 1e-11)
+    agree(ts.mass_matrix(left, q[at]), ts.mass_matrix(mech, q)[own][:, own], 1e-11)
+    for actual, expected in zip(
+        ts.frame_pose(left, q[at], left.frame_names),
+        ts.frame_pose(mech, q, mech.frame_names),
+        strict=True,
+    ):
+        agree(actual, expected, 1e-12)
+    V = ts.frame_velocity(left, q[at], qd[own], left.frame_names)
+    agree(V, ts.frame_velocity(mech, q, qd, mech.frame_names), 1e-11)
+    for limit, taken in (("lower", at), ("upper", at), ("velocity_limit", own)):
+        assert torch.equal(getattr(left, limit), getattr(mech, limit)[taken])
+
+
+@given(any_mechanism, seeds)
+def test_its_derivatives_to_the_values_are_those_to_the_coordinates(mech, seed):
+    names, kept = split(mech, seed)
+    q, qd, _ = state(mech, seed)
+    own = places([mech.dof_slice(name) for name in kept])
+    at = places([mech.q_slice(name) for name in kept])
+    rest = torch.zeros(mech.num_dof, dtype=q.dtype)
+    rest[own] = 1
+
+    def after(q: Tensor, mass: Tensor) -> Tensor:
+        left = mech.replace(mass=mass).lock(held(mech, q, names))
+        return ts.bias_force(left, q[at], qd[own])
+
+    def before(q: Tensor, mass: Tensor) -> Tensor:
+        return ts.bias_force(mech.replace(mass=mass), q, qd * rest)[own]
+
+    for argument in (0, 1):
+        actual = jacrev(after, argument)(q, mech.mass)
+        agree(actual, jacrev(before, argument)(q, mech.mass), 1e-10)
+
+
+CHAIN = random_mechanism(
+    ["revolute", "spherical", "prismatic", "revolute", "revolute"],
+    [-1, 0, 1, 1, 3],
+    seed=4,
+    couplings={4: {0: 0.7, 2: -0.4}},
+)
+
+
+@pytest.mark.parametrize("batch", [(3,), (2, 1)], ids=str)
+def test_batches_of_values_are_batches_of_robots(batch):
+    q, *_ = state(CHAIN, 2, *batch)
+    names = ["joint1", "joint2"]
+    left = CHAIN.lock(held(CHAIN, q, names))
+    assert left.batch_shape == batch
+    x, v = left.random_state()
+    together = ts.inverse_dynamics(left, x, v, v)
+    for i in torch.cartesian_prod(*map(torch.arange, batch)).reshape(-1, len(batch)).tolist():
+        alone = CHAIN.lock(held(CHAIN, q[tuple(i)], names))
+        agree(together[tuple(i)][None], ts.inverse_dynamics(alone, x, v, v)[None], 1e-13)
+
+
+def test_what_follows_locked_joints_only_stops_with_them():
+    q, *_ = state(CHAIN, 3)
+    one = CHAIN.lock(held(CHAIN, q, ["joint2"]))
+    assert one.dependent_joint_names == ("joint4",)
+    both = CHAIN.lock(held(CHAIN, q, ["joint0", "joint2"]))
+    assert both.tree_joint_names == ("joint1", "joint3")
+    assert both.coupling is None
+    own = places([CHAIN.q_slice(name) for name in ("joint1", "joint3")])
+    agree(
+        ts.frame_pose(both, q[own], "body4").rotation,
+        ts.frame_pose(CHAIN, q, "body4").rotation,
+        1e-13,
+    )
+
+
+def test_a_joint_of_the_inertial_frame_leaves_bodies_that_never_move():
+    left = CHAIN.lock({"joint0": 0.2})
+    assert "body 'body0'" in [x.element for x in left.unused]
+    assert left.parents[0] == -1
+
+
+def test_joints_that_no_inertia_resists_are_still_named_where_they_are_left():
+    builder = ts.MechanismBuilder("tip")
+    builder.link("arm", mass=1.0, com=(0.1, 0.0, 0.0)).link("tip")
+    builder.joint("shoulder", "revolute", child="arm")
+    builder.joint("wrist", "revolute", child="tip", parent="arm")
+    mech = builder.build()
+    assert mech.singular_joints == ("wrist",)
+    assert mech.lock({"wrist": 0.0}).singular_joints == ()
+    assert mech.lock({"shoulder": 0.0}).singular_joints == ("wrist",)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"joint9": 0.0}, "no moving joint is named 'joint9'"),
+        ({"joint4": 0.0}, "Lock 'joint0' instead"),
+        ({name: CHAIN.neutral()[CHAIN.q_slice(name)] for name in CHAIN.joint_names}, "Leave one"),
+        ({"joint1": 0.0}, "4 coordinates"),
+        ({"joint0": torch.zeros(2, dtype=torch.float64)}, "1 coordinates"),
+        ({"joint0": torch.zeros(1)}, "torch.float32"),
+    ],
+)
+def test_what_cannot_be_locked_is_refused_by_name(values, said):
+    with pytest.raises(ts.TorchskoError, match=said) as error:
+        CHAIN.lock(values)
+    assert len(str(error.value).splitlines()) == 3

@@ -1,0 +1,183 @@
+"""One mechanism on another: two trees as one, the second hanging on a frame of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.description import STILL
+from torchsko.mechanism.joints.free import Free
+from torchsko.mechanism.lock import followed_by, locked, turned
+from torchsko.mechanism.skeleton import skeleton
+from torchsko.shapes import broadcast_shapes
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+Placement = tuple[Tensor, Tensor]
+"""Rotation `[*, 3, 3]` and position `[*, 3]` [m]."""
+
+
+def appended(
+    mech: Mechanism,
+    other: Mechanism,
+    shapes: dict[str, tuple[str | int, ...]],
+    frame: str,
+    rotation: Any,
+    position: Any,
+    prefix: str,
+    weld: bool,
+) -> Mechanism:
+    """`Mechanism.append`, whose docstring says what it does; `shapes` are those of all parameters."""
+    _check_types(mech, other)
+    _check_names(mech, other, prefix)
+    roots = [k for k, p in enumerate(other.parents) if p < 0]
+    floating = [k for k in roots if other.joints.kinds[k].name == Free.name]
+    afloat = len(roots) == 1 and bool(floating)
+    _check_base(other)
+    at, (R, r) = mech.frame_index(frame), _placement(mech, rotation, position)
+    R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
+    place = R_frame @ R, r_frame + turned(R_frame, r)
+    joined = _joined(mech, other, shapes, mech.frame_body[at], place, prefix)
+    if not (weld and afloat):
+        return joined
+    base = torch.tensor(Free().neutral(), dtype=mech.dtype, device=mech.device)
+    return locked(joined, {prefix + other.tree_joint_names[roots[0]]: base})
+
+
+def _joined(
+    mech: Mechanism,
+    other: Mechanism,
+    shapes: dict[str, tuple[str | int, ...]],
+    carrier: int,
+    place: Placement,
+    prefix: str,
+) -> Mechanism:
+    """Both as one tree; what hangs on the other's inertial frame hangs on the carrier at a place."""
+    count = mech.num_bodies
+    placed = {
+        "joint": _on(place, other.parents, other.joint_rotation, other.joint_position),
+        "frame": _on(place, other.frame_body, other.frame_rotation, other.frame_position),
+    }
+    theirs = {name: getattr(other, name) for name in shapes}
+    for what, (R, r) in placed.items():
+        theirs |= {f"{what}_rotation": R, f"{what}_position": r}
+    changes: dict[str, Any] = {
+        name: _both(getattr(mech, name), theirs[name], len(shape))
+        for name, shape in shapes.items()
+        if name != "gravity"
+    }
+    for name in ("body_names", "tree_joint_names", "frame_names", "singular_joints", "bare_joints"):
+        changes[name] = getattr(mech, name) + tuple(prefix + x for x in getattr(other, name))
+
+    def shifted(parents: Sequence[int]) -> tuple[int, ...]:
+        return tuple(carrier if p < 0 else count + p for p in parents)
+
+    followed = followed_by(mech) | {
+        count + k: tuple(count + j for j in row) for k, row in followed_by(other).items()
+    }
+    changes |= {
+        "frame_body": mech.frame_body + shifted(other.frame_body),
+        "has_armature": mech.has_armature or other.has_armature,
+        "has_losses": mech.has_losses or other.has_losses,
+        "aligned": mech.aligned and other.aligned,
+        "unused": mech.unused + other.unused,
+        "report": mech.report + other.report,
+    }
+    changes |= skeleton(
+        changes["body_names"],
+        mech.parents + shifted(other.parents),
+        mech.joints.kinds + other.joints.kinds,
+        followed,
+        mech.device,
+    )
+    whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
+    return type(mech)(**(whole | changes))
+
+
+def _on(place: Placement, parents: Sequence[int], R: Tensor, r: Tensor) -> Placement:
+    """Placements of several on the inertial frame, where their parent is that, as those on a place."""
+    if not parents:
+        return R, r
+    turns, shifts = [], []
+    for k, p in enumerate(parents):
+        turn, shift = R[..., k, :, :], r[..., k, :]
+        if p < 0:
+            turn, shift = place[0] @ turn, place[1] + turned(place[0], shift)
+        turns.append(turn)
+        shifts.append(shift)
+    return (
+        torch.stack(torch.broadcast_tensors(*turns), -3),
+        torch.stack(torch.broadcast_tensors(*shifts), -2),
+    )
+
+
+def _both(x: Tensor, y: Tensor, event: int) -> Tensor:
+    """One parameter of both, along the first of its own dimensions."""
+    batch = broadcast_shapes(x.shape[:-event], y.shape[:-event])
+    parts = [part.expand(*batch, *part.shape[-event:]) for part in (x, y)]
+    return torch.cat(parts, -event)
+
+
+def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
+    """Rotation and position as tensors of the mechanism's type; identity and zero where left out."""
+    like = {"dtype": mech.dtype, "device": mech.device}
+    given = {
+        "rotation": (rotation, torch.eye(3, **like), (3, 3)),
+        "position": (position, torch.zeros(3, **like), (3,)),
+    }
+    found = []
+    for name, (value, default, shape) in given.items():
+        if value is None:
+            found.append(default)
+            continue
+        x = value if isinstance(value, Tensor) else torch.as_tensor(value, **like)
+        if tuple(x.shape[-len(shape) :]) != shape or x.dtype != mech.dtype:
+            wanted = ", ".join(map(str, shape))
+            raise ShapeError(
+                f"{name} has shape {list(x.shape)} and type {x.dtype}.\n"
+                f"It places one frame in another, of a mechanism in {mech.dtype}.\n"
+                f"Pass a tensor of shape [*batch, {wanted}] and that type."
+            )
+        found.append(x)
+    return found[0], found[1]
+
+
+def _check_types(mech: Mechanism, other: Mechanism) -> None:
+    if other.dtype != mech.dtype or other.device != mech.device:
+        raise MechanismError(
+            f"{other.name!r} is {other.dtype} on {other.device}, {mech.name!r} {mech.dtype} on "
+            f"{mech.device}.\n"
+            "Nothing is cast or copied between devices in silence.\n"
+            f"Append other.to({mech.dtype}).to({str(mech.device)!r})."
+        )
+
+
+def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
+    for what in ("body_names", "tree_joint_names", "frame_names"):
+        taken = set(getattr(mech, what))
+        both = [name for name in getattr(other, what) if prefix + name in taken]
+        if both:
+            kind = {"body_names": "body", "tree_joint_names": "joint", "frame_names": "frame"}[what]
+            raise MechanismError(
+                f"{mech.name!r} and {other.name!r} both have a {kind} named {prefix + both[0]!r}"
+                + (f", and {len(both) - 1} more names in common.\n" if len(both) > 1 else ".\n")
+                + "Names tell bodies, joints and frames apart.\n"
+                f'Pass prefix="{other.name}_", which goes before all names of the one appended.'
+            )
+
+
+def _check_base(other: Mechanism) -> None:
+    lost = [x for x in other.unused if x.reason == STILL]
+    if lost:
+        raise MechanismError(
+            f"{lost[0].element} of {other.name!r} was left out when it was loaded.\n"
+            "On the inertial frame it never moved; on a frame that moves its mass would be missing.\n"
+            "Load the robot that is appended with floating_base=True (MJCF: with a <freejoint/> in its "
+            "root body): its base is then welded to the frame, with its mass."
+        )

@@ -1,0 +1,45 @@
+"""What of a mechanism follows from its tree, its kinds of joints and its couplings, without any number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.tree import Tree
+from torchsko.mechanism.coupling import Coupling, Row
+from torchsko.mechanism.joints.groups import JointSet
+from torchsko.mechanism.joints.kind import JointType
+
+
+def skeleton(
+    body_names: Sequence[str],
+    parents: Sequence[int],
+    kinds: Sequence[JointType],
+    followed: Mapping[int, Row],
+    device: torch.device | str = "cpu",
+) -> dict[str, Any]:
+    """The fields `layout`, `coordinates`, `joints` and `coupling` of a mechanism.
+
+    Args:
+        body_names: of the bodies.
+        parents: the parent body of each; -1 for the inertial frame.
+        kinds: of the joint that moves each.
+        followed: for each joint that follows others their numbers, in the order of its coefficients.
+        device: of the index tensors.
+
+    Raises:
+        TreeError: when the bodies are no tree.
+    """
+    tree = Tree.from_parents(parents, body_names)
+    layout = Layout.of(tree, [6] * len(kinds), [kind.num_dof for kind in kinds])
+    coordinates = Packing.of([kind.num_q for kind in kinds], tree.order)
+    coupling = Coupling.of(layout, coordinates, followed).to(device) if followed else None
+    return {
+        "layout": layout.to(device),
+        "coordinates": coordinates.to(device),
+        "joints": JointSet.of(tuple(kinds), tree.levels).to(device),
+        "coupling": coupling,
+    }
