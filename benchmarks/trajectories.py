@@ -25,7 +25,7 @@ from torch import Tensor
 
 import torchsko as ts
 
-DT = 2e-3
+DT = 1e-3
 SIZES = ((1024, 1000), (1, 10_000))
 
 
@@ -88,18 +88,24 @@ def beside_mujoco(robot: Robot, threads: int, passes: int) -> None:
     error = assert_alike(robot, peer, fast)
     print(f"\n{robot.name}: both move alike to {error:.1g} in 100 steps")
     for batch, steps in SIZES:
-        q, qd = states(robot, batch)
-        tau = torch.zeros(batch, steps, robot.mech.num_dof, dtype=q.dtype)
-        start = peer.start(q, qd)
-        calls: dict[str, Callable[[], object]] = {
-            "torchsko": lambda: ts.rollout(fast, q, qd, tau, steps, DT, check=False),
-            "mujoco.rollout": lambda: peer.run(start, tau),
-        }
-        seconds = interleaved(calls, passes, 0.05)
-        each = {name: min(found) / batch / steps * 1e6 for name, found in seconds.items()}
-        found = ratio(seconds["mujoco.rollout"], seconds["torchsko"])
-        print(f"  {batch} x {steps}: {found}  ({each['torchsko']:.3g} against "
-              f"{each['mujoco.rollout']:.3g} us a step)")  # fmt: skip
+        beside_at(robot, peer, fast, batch, steps, passes)
+
+
+def beside_at(
+    robot: Robot, peer: Peer, fast: ts.FusedMechanism, batch: int, steps: int, passes: int
+) -> None:
+    """Print one ratio."""
+    q, qd = states(robot, batch)
+    tau = torch.zeros(batch, steps, robot.mech.num_dof, dtype=q.dtype)
+    start = peer.start(q, qd)
+    calls: dict[str, Callable[[], object]] = {
+        "torchsko": lambda: ts.rollout(fast, q, qd, tau, steps, DT, check=False),
+        "mujoco.rollout": lambda: peer.run(start, tau),
+    }
+    seconds = interleaved(calls, passes, 0.05)
+    mine, theirs = (min(found) / batch / steps * 1e6 for found in seconds.values())
+    found = ratio(seconds["mujoco.rollout"], seconds["torchsko"])
+    print(f"  {batch} x {steps}: {found}  ({mine:.3g} against {theirs:.3g} us a step)")
 
 
 def gradients(robot: Robot, batch: int, steps: int) -> None:
@@ -121,8 +127,10 @@ def gradients(robot: Robot, batch: int, steps: int) -> None:
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     start = time.perf_counter()
     pulled(fast, q, qd, tau)
-    print(f"  gradient of {steps} steps, batch {batch}: {time.perf_counter() - start:.3g} s, "
-          f"{peak:.0f} MB, equal to the eager one to {error:.1g}")  # fmt: skip
+    took = f"{time.perf_counter() - start:.3g} s, {peak:.0f} MB"
+    print(
+        f"  gradient of {steps} steps, batch {batch}: {took}, equal to the eager one to {error:.1g}"
+    )
 
 
 BUILD = """
@@ -146,7 +154,11 @@ def builds(name: str) -> None:
         environment = os.environ | {"TORCHSKO_CACHE": cache}
         command = [sys.executable, "-c", BUILD % name]
         said = subprocess.run(
-            command, env=environment, cwd=os.path.dirname(__file__), text=True, stdout=subprocess.PIPE
+            command,
+            env=environment,
+            cwd=os.path.dirname(__file__),
+            text=True,
+            stdout=subprocess.PIPE,
         )
     print(f"  build, {name}: {said.stdout.strip()}")
 

@@ -77,3 +77,22 @@ def test_forces_saturate(robot, fast):
     limited = robot.replace(effort_limit=torch.full_like(robot.effort_limit, 5.0))
     mine = ts.rollout(ts.fuse(limited), q, qd, tau, STEPS, effort="clamp")
     assert_close(mine, ts.rollout(robot, q, qd, tau.clamp(-5, 5), STEPS))
+
+
+@pytest.mark.parametrize("every", [2, 4, 7])
+def test_thinned_states_are_those_of_the_whole(robot, fast, every):
+    leaves = [x.requires_grad_() for x in states(robot, 2)]
+    found = []
+    for given, kept in ((fast, every), (robot, every), (robot, 1)):
+        qs, qds = ts.rollout(given, *leaves, STEPS, every=kept)
+        qs, qds = (x[:, :: every // kept] for x in (qs, qds))
+        loss = (qs**2).sum() + qds.sin().sum() + 0 * leaves[2].sum()
+        found.append((qs, qds, *torch.autograd.grad(loss, leaves)))
+    assert_close(found[0], found[2], 1e-9)
+    assert_close(found[1], found[2], 1e-12)
+
+
+def test_a_checkpoint_between_thinned_states(robot):
+    q, qd, tau = states(robot)
+    mine = ts.rollout(robot, q, qd, tau.requires_grad_(), STEPS, every=4, checkpoint=2)
+    assert_close(mine, ts.rollout(robot, q, qd, tau, STEPS, every=4), 1e-14)

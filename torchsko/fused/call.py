@@ -120,6 +120,20 @@ class FusedCall:
         outputs = function(*states.values(), *outside, *self._parameters)
         return outputs[0] if spec is None else pytree.tree_unflatten(list(outputs), spec)
 
+    def function(self, names: tuple[str, ...]) -> FusedFunction:
+        """The function of these tensors, of what it reads from outside, and of the mechanism's parameters."""
+        return self._prepared(names).function
+
+    def outside(self, names: tuple[str, ...]) -> list[Tensor]:
+        """What that function reads from outside, as it is now."""
+        # A narrower type is widened, as PyTorch's promotion does.
+        return [x.to(self._mech.dtype) for x in self._prepared(names).captured.current()]
+
+    def _prepared(self, names: tuple[str, ...]) -> _Made:
+        if (names, ()) not in self._made:
+            self._make((names, ()))
+        return self._made[names, ()]
+
     def mechanism(self) -> Mechanism:
         """The mechanism, with the current values of the parameters that are inputs."""
         return self._mech

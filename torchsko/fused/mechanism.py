@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from torchsko.algorithms import innovations
 from torchsko.bridge.assemble import model_at
-from torchsko.errors import FusedError, unknown_name
+from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.fused.call import FusedCall
 from torchsko.fused.cpp import Roles
 from torchsko.fused.derivatives import Flags, Pullback, Tensors
 from torchsko.fused.register import FusedFunction
@@ -23,6 +24,32 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.table import ROWS, Options, Row, Verbs, row_of
 from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
+
+
+class Controlled(Protocol):
+    """A step of one sample under a control; see `FusedMechanism.driven`."""
+
+    dt: float
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for steps that do the same."""
+        ...
+
+    def __call__(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The next state and memory."""
+        ...
+
+
+_DRIVEN = ("q", "qd", "memory", "t")
+
+_OF_ONE_SAMPLE = (
+    "{error}\n"
+    "A traced control sees one sample, without batch dimensions, and so do the tensors that it reads.\n"
+    "Leave fused=True out, or write the control for one sample."
+)
 
 
 class FusedMechanism(Verbs):
@@ -147,6 +174,55 @@ class FusedMechanism(Verbs):
         return cast(
             tuple[Tensor, Tensor], function(q, qd, tau, q.new_full((), dt), *self._parameters)
         )
+
+    def driven(
+        self, step: Controlled, q: Tensor, qd: Tensor, memory: Tensor, steps: int, every: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
+
+        Args:
+            step: of one sample: (mech, q, qd, memory, t) to the next state and memory. Its attribute
+                ``key`` says which steps are the same, ``dt`` how long they are [s].
+            q: configuration at the start, `[*batch, num_q]`.
+            qd: velocity there, `[*batch, num_dof]`.
+            memory: of the control, `[*batch, ...]`.
+            steps: their number.
+            every: give each so many states.
+
+        Returns:
+            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included.
+
+        Raises:
+            FusedError: the control cannot be traced, or its result has another shape than the state's.
+        """
+        check_dtype(self._mech, q)
+        shapes = {"memory": tuple(memory.shape[q.dim() - 1 :]), "t": ()}
+        made = self._workshop.kept_last(
+            ("driven", *step.key, shapes["memory"]), lambda: self._driven(step, shapes)
+        )
+        call, scan = made
+        outside = call.outside(_DRIVEN)
+        times = step.dt * torch.arange(steps, dtype=q.dtype, device=q.device)
+        function = scan.over(steps, every)
+        qs, qds, _ = function(q, qd, memory, times, *outside, *self._parameters)
+        return qs, qds
+
+    def _driven(
+        self, step: Controlled, shapes: Mapping[str, tuple[int, ...]]
+    ) -> tuple[FusedCall, Scan]:
+        own = Workshop(self._mech, *self._workshop.choices)
+        try:
+            call = FusedCall(step, own, self._mech, shapes)
+            function = call.function(_DRIVEN)
+        except ShapeError as error:
+            raise FusedError(_OF_ONE_SAMPLE.format(error=error)) from error
+        for port, found in zip(function.inputs, function.outputs, strict=False):
+            if port.shape != found.shape:
+                what = (
+                    f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
+                )
+                raise FusedError(_OF_ONE_SAMPLE.format(error=what))
+        return call, Scan(function, Roles(3, 1, 0, 0))
 
     def forward_dynamics_vjp(
         self, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor, f_ext: Tensor | None = None

@@ -20,6 +20,8 @@ from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice
 Eager = Callable[..., Any]
 T = TypeVar("T")
 
+_RECENT = 8
+
 
 class Workshop:
     """Makes fused functions of one mechanism, and keeps them.
@@ -50,6 +52,7 @@ class Workshop:
         self.choices = (self.parameters, order)
         self._made: dict[Any, FusedFunction] = {}
         self._kept: dict[Any, Any] = {}
+        self._recent: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -110,6 +113,17 @@ class Workshop:
             if key not in self._kept:
                 self._kept[key] = make()
             return self._kept[key]
+
+    def kept_last(self, key: Any, make: Callable[[], T]) -> T:
+        """The same, of the eight keys that were asked for last."""
+        with self._lock:
+            found = self._recent.pop(key, None)
+        found = make() if found is None else found
+        with self._lock:
+            self._recent[key] = found
+            for old in [*self._recent][:-_RECENT]:
+                del self._recent[old]
+            return found
 
     def split(self, tensors: Tensors, *, scalar: bool) -> tuple[Any, ...]:
         """The mechanism with its parameters taken from the last tensors, then the other tensors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -61,11 +61,18 @@ class Forces:
         self, step: int, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor | Policy, Tensor]:
         """Forces over a step that starts at q, qd: held, or a function; and the memory at its end."""
-        source = self.source
-        if isinstance(source, Tensor):
-            return self._applied(source[..., step if source.shape[-2] > 1 else 0, :]), memory
+        if isinstance(self.source, Tensor):
+            row = step if self.source.shape[-2] > 1 else 0
+            return self._applied(self.source[..., row, :]), memory
+        return self.asked(step * self.dt, q, qd, memory)
+
+    def asked(
+        self, t: float | Tensor, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor | Policy, Tensor]:
+        """The same at a time t [s], of forces that a function or a controller gives."""
+        source = cast("Policy | Controller", self.source)
         if isinstance(source, Controller):
-            tau, memory = source.act(step * self.dt, self.dt, q, qd, memory)
+            tau, memory = source.act(cast(float, t), self.dt, q, qd, memory)
             return self._applied(tau), memory
         return lambda t, q, qd: self._applied(source(t, q, qd)), memory
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -69,7 +69,13 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
 
 
 def tell_nonfinite(
-    mech: Mechanism, qs: Tensor, qds: Tensor, dt: float, check: bool | None, stacklevel: int
+    mech: Mechanism,
+    qs: Tensor,
+    qds: Tensor,
+    dt: float,
+    every: int,
+    check: bool | None,
+    stacklevel: int,
 ) -> None:
     """Say by a warning, or an error, that a rollout left the finite numbers.
 
@@ -78,6 +84,7 @@ def tell_nonfinite(
         qs: configurations, `[*batch, steps + 1, num_q]`.
         qds: velocities, `[*batch, steps + 1, num_dof]`.
         dt: time step [s].
+        every: how many steps lie between two states.
         check: as in `torchsko.rollout`.
         stacklevel: of the caller to whom a warning points.
 
@@ -97,7 +104,7 @@ def tell_nonfinite(
     found = first_nonfinite(mech, qs, qds)
     if found is None:
         return
-    words = _message(mech, found, dt, qs.shape[:-2])
+    words = _message(mech, replace(found, step=every * found.step), dt, qs.shape[:-2])
     if check:
         raise NonFiniteError(words)
     warnings.warn(words, RuntimeWarning, stacklevel=stacklevel)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
-from torchsko.errors import TorchskoError, unknown_name
+from torchsko.errors import FusedError, TorchskoError, unknown_name
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -36,8 +36,10 @@ def rollout(
     *,
     effort: Effort = None,
     limits: LimitSprings | None = None,
+    every: int = 1,
     checkpoint: int | None = None,
     check: bool | None = None,
+    fused: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Simulate a mechanism under a control.
 
@@ -46,8 +48,7 @@ def rollout(
 
     Args:
         mech: a mechanism, or a `Dynamics` layer, whose values are read once, or a fused mechanism, whose
-            kernels run: that of the whole step where the control is sampled once a step, else that of
-            forward dynamics.
+            kernels run; see ``fused``.
         q: start configuration, `[*batch, num_q]`.
         qd: start velocity, `[*batch, num_dof]` [rad/s or m/s].
         control: joint forces [N m or N]. A tensor `[num_dof]` is constant, and so is one
@@ -69,6 +70,7 @@ def rollout(
             ``mech.upper``, in "semi_implicit_euler" and "implicit". None: joints move beyond them. With a
             fused mechanism its damping has to be an input: ``ts.fuse(mech, inputs=("damping",))``.
             Limits of velocity are never enforced.
+        every: give the state after each so many steps, the start included.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again, for one more forward pass; gradients are the same to the bit. Held besides the result
             are then every so many states, the tape of so many steps, autograd's nodes (as many for any
@@ -78,19 +80,29 @@ def rollout(
             error; it is one reduction over the last state, and waits for the device. None: by a
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
             `torchsko.first_nonfinite` asks the same of any trajectory.
+        fused: of a fused mechanism, which kernels run. None: all steps are one kernel, and so is their
+            gradient, where ``control`` is a tensor or None, and neither limits nor a method of your own are
+            given; under functions and controllers each step is a kernel, or its forward dynamics. True: all
+            steps are one kernel under those, too. The control is then traced once, as `torchsko.fuse` does:
+            it sees one sample, t is a tensor, tensors that it reads from outside are inputs with gradients,
+            and what it does besides computing is lost. Kernels of the controls of the last eight such
+            calls are kept with the fused mechanism, so make a function once and pass it again. False: the
+            eager functions run. Whole kernels keep no tape, whatever ``checkpoint`` is; they are for CPUs,
+            elsewhere their steps are kernels.
 
     Returns:
-        Configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]`,
-        the start included.
+        Configurations `[*batch, steps // every + 1, num_q]` and velocities
+        `[*batch, steps // every + 1, num_dof]`, the start included.
 
     Raises:
         ShapeError: when a state or the control does not fit the mechanism, or the control could be
             both constant and a series, because the batch is as long as the rollout.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         NonFiniteError: with ``check=True``, when a state is not finite.
-        FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels.
+        FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels;
+            with ``fused=True``, when there are no kernels, or the control cannot be traced.
         TorchskoError: on an unknown method or effort, limits in another method than they are for,
-            steps, dt or checkpoint out of range, or a checkpoint inside of torch.func or forward mode.
+            steps, dt, every or checkpoint out of range, or a checkpoint inside of torch.func or forward mode.
 
     Example:
         >>> import torchsko as ts
@@ -103,18 +115,25 @@ def rollout(
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)
-    _check_numbers(steps, dt, checkpoint)
+    _check_numbers(steps, dt, every, checkpoint)
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
     forces = forces_of(robot, control, effort, steps, dt, batch)
     step = _step(method)
     if limits is not None:
         refuse_explicit(step)
-    given = mech if kernels_of(mech) else robot
-    simulation = _Simulation(given, robot, forces, dt, method, step, limits)
+    given = mech if kernels_of(mech) and fused is not False else robot
+    if fused and "trajectory" not in kernels_of(given):
+        raise FusedError(
+            "fused=True was given with a mechanism that has no kernels.\n"
+            "Kernels are compiled for a mechanism first.\nPass ts.fuse(mech)."
+        )
+    simulation = _Simulation(given, robot, forces, dt, method, step, limits, every)
     batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
-    qs, qds = simulation.run(q, qd, steps, checkpoint)
-    tell_nonfinite(robot, qs, qds, dt, check, stacklevel=3)
+    whole = fused or (fused is None and simulation.has_a_kernel(steps))
+    run = simulation.run_at_once if whole else simulation.run
+    qs, qds = run(q, qd, steps, checkpoint)
+    tell_nonfinite(robot, qs, qds, dt, every, check, stacklevel=3)
     return qs, qds
 
 
@@ -129,14 +148,12 @@ class _Simulation:
     method: str | Step
     step: Step
     limits: LimitSprings | None
+    every: int = 1
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
     ) -> tuple[Tensor, Tensor]:
         """All states, joined only once: what is joined exists twice while it is."""
-        series = self.forces.series(steps) if self._has_a_kernel(steps) else None
-        if series is not None:
-            return cast(Any, self.given).trajectory(q, qd, series, self.dt, method=self.method)
         qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
         stride = checkpoint or 1
         for first in range(0, steps, stride):
@@ -149,12 +166,28 @@ class _Simulation:
         qs.clear()
         return joined, torch.cat(qds, -2)
 
-    def _has_a_kernel(self, steps: int) -> bool:
-        """Whether all steps are one kernel, if the forces are given."""
+    def has_a_kernel(self, steps: int) -> bool:
+        """Whether all steps are one kernel by themselves: what no function decides on."""
         known = isinstance(self.method, str) and self.limits is None and steps > 1
+        given = known and isinstance(self.forces.source, Tensor)
         return (
-            known and "trajectory" in kernels_of(self.given) and not torch.compiler.is_compiling()
+            given and "trajectory" in kernels_of(self.given) and not torch.compiler.is_compiling()
         )
+
+    def run_at_once(
+        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """All states, from one kernel."""
+        forces, given = self.forces, cast(Any, self.given)
+        series = forces.series(steps)
+        if series is not None and isinstance(self.method, str) and self.limits is None:
+            return given.trajectory(q, qd, series, self.dt, method=self.method, every=self.every)
+        if isinstance(forces.source, Tensor):  # limits, or a step of the user's own
+            raise FusedError(_NOT_GIVEN)
+        step = ControlledStep(
+            forces.source, forces.effort, self.dt, self.method, self.step, self.limits
+        )
+        return given.driven(step, q, qd, forces.memory(q, qd), steps, self.every)
 
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
@@ -169,10 +202,12 @@ class _Simulation:
         for k in range(first, last):
             control, memory = self.forces.over(k, q, qd, memory)
             q, qd = self.advance(k * self.dt, q, qd, control)
+            if (k + 1) % self.every:
+                continue
             # At once, not when all are joined: gradients add up in the order of these views, step by step.
             qs.append(q[..., None, :])
             qds.append(qd[..., None, :])
-        return q, qd, memory, _joined(qs), _joined(qds)
+        return q, qd, memory, _joined(qs, q), _joined(qds, qd)
 
     def segment_without_tape(self, *span: Any) -> tuple[Tensor, ...]:
         """A segment that is computed again in the backward pass, to its end.
@@ -223,6 +258,47 @@ class _Simulation:
         return given, as_mechanism(given), push
 
 
+@dataclass(frozen=True, eq=False)
+class ControlledStep:
+    """A step under a control, of one sample: what a kernel repeats.
+
+    Attributes:
+        source: the control.
+        effort: see `rollout`.
+        dt: time step [s].
+        method: see `rollout`.
+        step: of the method.
+        limits: see `rollout`.
+    """
+
+    source: Policy | Controller
+    effort: Effort
+    dt: float
+    method: str | Step
+    step: Step
+    limits: LimitSprings | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for steps that do the same: those under one control, with the same choices."""
+        return self.source, self.effort, self.dt, self.method, self.limits
+
+    def __call__(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The next state and memory."""
+        forces = Forces(mech, self.source, torch.Size(), self.dt, self.effort)
+        once = _Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
+        control, memory = forces.asked(t, q, qd, memory)
+        return *once.advance(cast(float, t), q, qd, control), memory
+
+
+_NOT_GIVEN = (
+    "fused=True was given with forces as a tensor, and limits or a method of your own.\n"
+    "Which kernel that is depends on a function.\n"
+    "Pass the control as a function, such as lambda t, q, qd: tau, or leave fused out."
+)
+
 _NOT_AGAIN = (
     "checkpoint is given inside of torch.func.grad, vjp, jvp or vmap, or around one in the control.\n"
     "What is computed there cannot be computed again later, and forward mode saves nothing anyway.\n"
@@ -249,14 +325,17 @@ def _sampled(
     return tau
 
 
-def _joined(states: list[Tensor]) -> Tensor:
+def _joined(states: list[Tensor], like: Tensor) -> Tensor:
+    if not states:
+        return like[..., None, :][..., :0, :]
     return states[0] if len(states) == 1 else torch.cat(states, -2)
 
 
-def _check_numbers(steps: int, dt: float, checkpoint: int | None) -> None:
+def _check_numbers(steps: int, dt: float, every: int, checkpoint: int | None) -> None:
     for name, value, fits, advice in (
         ("steps", steps, steps >= 0, "steps=500"),
         ("dt", dt, dt > 0, "dt=2e-3"),
+        ("every", every, every > 0, "every=1"),
         ("checkpoint", checkpoint, checkpoint is None or checkpoint > 0, "checkpoint=20, or None"),
     ):
         if not fits:

@@ -1,0 +1,138 @@
+"""All steps under a control as one kernel: what the eager rollout gives, gradients for the control, too."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import torchsko as ts
+from torchsko.errors import FusedError
+from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.motor import PID, Motor, MotorControl
+
+STEPS, DT = 12, 1e-3
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return ts.load(ts.robots.panda)
+
+
+@pytest.fixture(scope="module")
+def fast(arm):
+    return ts.fuse(arm)
+
+
+@pytest.fixture
+def start(arm):
+    q, qd = arm.random_state(3, generator=torch.Generator().manual_seed(2))
+    return q, qd / 10
+
+
+def both(arm, fast, start, control, **options):
+    return [
+        ts.rollout(fast, *start, control, STEPS, DT, fused=True, **options),
+        ts.rollout(arm, *start, control, STEPS, DT, **options),
+    ]
+
+
+def assert_same(mine, theirs, tolerance=1e-10):
+    for x, y in zip(mine, theirs, strict=True):
+        assert (x - y).abs().max() <= tolerance * (1 + y.abs().max())
+
+
+def test_feedback_with_gains_that_learn(arm, fast, start):
+    kp = torch.full((7,), 30.0, dtype=torch.float64, requires_grad=True)
+    target = arm.middle().requires_grad_()
+
+    def law(t, q, qd):
+        return kp * (target - q) - 4 * qd + torch.sin(torch.as_tensor(9.0 * t, dtype=q.dtype))
+
+    found = both(arm, fast, start, law)
+    assert_same(*found)
+    pulled = [torch.autograd.grad((qs**2).sum() + qds.sum(), [kp, target]) for qs, qds in found]
+    assert_same(*pulled, 1e-9)
+    with torch.no_grad():
+        kp.mul_(2)
+    assert_same(*both(arm, fast, start, law))
+
+
+def test_a_policy_is_trained_through_the_kernel(arm, fast, start):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(14, 16), nn.Tanh(), nn.Linear(16, 7)).double()
+
+    def policy(t, q, qd):
+        return 5 * net(torch.cat([q, qd], -1))
+
+    pulled = []
+    for qs, qds in both(arm, fast, start, policy):
+        loss = qs[:, -1].square().sum() + 0.1 * qds[:, -1].square().sum()
+        pulled.append(torch.autograd.grad(loss, list(net.parameters())))
+    assert_same(*pulled)
+
+
+@pytest.mark.parametrize("method", ["rk4", "implicit"])
+def test_methods_that_ask_more_than_once_or_solve(arm, fast, start, method):
+    def law(t, q, qd):
+        return -3.0 * qd + torch.as_tensor(t * 10, dtype=q.dtype)
+
+    assert_same(*both(arm, fast, start, law, method=method))
+
+
+def test_a_controller_remembers(arm, fast, start):
+    goal = arm.middle()
+
+    def target(t):
+        return goal, torch.zeros_like(goal), torch.zeros_like(goal)
+
+    pid = PID(kp=20.0, ki=50.0, kd=2.0)
+    control = MotorControl(arm, target, Motor(0.0, 0.0, 0.0), pid)
+    assert_same(*both(arm, fast, start, control))
+
+
+def test_forces_saturate_and_limits_hold(arm, fast):
+    q, qd = (arm.upper - 1e-3)[None], torch.ones(1, 7, dtype=torch.float64)
+
+    def law(t, q, qd):
+        return 500 * torch.ones_like(qd)
+
+    mine, theirs = both(
+        arm, fast, (q, qd), law, effort="clamp", limits=LimitSprings(stiffness=1e5, damping=1e3)
+    )
+    assert_same(mine, theirs, 1e-8)
+    assert (mine[0][:, -1] <= arm.upper + 5e-3).all()
+
+
+def test_what_sees_a_batch_is_refused(arm, fast, start):
+    gains = torch.ones(3, 7, dtype=torch.float64)
+    with pytest.raises(FusedError, match="one sample"):
+        ts.rollout(fast, *start, lambda t, q, qd: -gains * qd, STEPS, DT, fused=True)
+    with pytest.raises(FusedError, match="random"):
+        ts.rollout(fast, *start, lambda t, q, qd: torch.randn(7).double(), STEPS, DT, fused=True)
+
+
+def test_without_kernels_it_is_said(arm, start):
+    with pytest.raises(FusedError, match=r"Pass ts\.fuse\(mech\)"):
+        ts.rollout(arm, *start, None, STEPS, DT, fused=True)
+
+
+def test_declined_it_runs_eagerly(arm, fast, start):
+    mine = ts.rollout(fast, *start, None, STEPS, DT, fused=False)
+    theirs = ts.rollout(arm, *start, None, STEPS, DT)
+    assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
+
+
+def test_kernels_of_the_last_eight_controls_are_kept():
+    inertia = (0.1 * torch.eye(3)).tolist()
+    builder = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -1), inertia=inertia)
+    rod = builder.joint("hinge", "revolute", child="rod", axis=(1, 0, 0)).build()
+    fast = ts.fuse(rod)
+    laws = [lambda t, q, qd, k=k: -k * qd for k in range(9)]
+    for law in laws:
+        ts.rollout(fast, rod.neutral(), rod.neutral(), law, 2, DT, fused=True)
+    first, last = weakref.ref(laws[0]), weakref.ref(laws[-1])
+    del laws, law
+    gc.collect()
+    assert first() is None and last() is not None
