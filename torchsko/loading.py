@@ -16,16 +16,16 @@ from torchsko.io.mujoco_model import describe
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
-from torchsko.mechanism.description import (
-    Fault,
-    RobotDescription,
-)
+from torchsko.mechanism.description import Fault, RobotDescription
 from torchsko.mechanism.given import check_device, check_dtype
 from torchsko.mechanism.magnitudes import within_range
 from torchsko.mechanism.mechanism import Mechanism
 
 TOLD = 12
 """Faults that the warning of a load names; all are in the report."""
+
+PASSIVE = ("damping", "friction", "armature", "stiffness")
+"""What each dof of a MuJoCo model has of its own."""
 
 
 def load(
@@ -171,10 +171,6 @@ def from_mujoco(
         "has_losses": bool(numbers["damping"].any() or numbers["friction"].any()),
     }
     return checked(mech.replace(**numbers, **flags)).to(dtype).to(device)
-
-
-PASSIVE = ("damping", "friction", "armature", "stiffness")
-"""What each dof of a MuJoCo model has of its own."""
 
 
 def build_mechanism(

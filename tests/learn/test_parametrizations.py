@@ -9,8 +9,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.learn import Bounded, Free, InertiaLogCholesky, Positive, Rotation
-from torchsko.learn.targets import pack_inertial, unpack_inertial
-from torchsko.spatial.inertia import pseudo_inertia
+from torchsko.spatial.inertia import pack_inertial, pseudo_inertia, unpack_inertial
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
 BATCHES = ((), (1,), (2, 3))

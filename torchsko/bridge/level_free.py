@@ -31,9 +31,9 @@ from torchsko.algebra.operators.hinge import spread
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.bridge.assemble import aligned_joints, straight_rows
 from torchsko.bridge.kinematics import joint_bias_accels, joint_maps, joint_poses
+from torchsko.bridge.momenta import body_inertias
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.precision import in_own_type
-from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix
 
@@ -59,9 +59,7 @@ def assemble_level_free(
     """
     layout = mech.layout
     R, r = relative_poses(mech, q)
-    H, mass, com = joint_maps(mech, q), mech.mass, mech.com
-    mass, com = layout.breadth_first(mass, -1), layout.breadth_first(com, -2)
-    M = spatial_inertia(mass, com, layout.breadth_first(mech.inertia, -3))
+    H, M = joint_maps(mech, q), body_inertias(mech)
     rate = spread(H, layout.dofs.pack(qd[..., None]))[..., 0]
     turning, sliding = rate[..., :3], rate[..., 3:]
     weights = logdepth.powers(layout.jumps, R)
@@ -71,8 +69,8 @@ def assemble_level_free(
     swung = cross(carried, cross(carried, rotated_back(R, r)))
     base = rotated_back(R, base_accel(mech))
     linear = swung + cross(carried + w, sliding) + base
-    moment = cross(w, (M[..., :3, :3] @ w[..., None])[..., 0])
-    force = cross(w, cross(w, mass[..., None] * com))
+    turned = (M[..., :3] @ w[..., None])[..., 0]  # [I_o w; w x m c]
+    moment, force = cross(w, turned[..., :3]), cross(w, turned[..., 3:])
     a, b = stacked(cross(w, turning), linear), stacked(moment, force)
     bias = joint_bias_accels(mech, q, qd)
     a = a if bias is None else a + bias[..., None]

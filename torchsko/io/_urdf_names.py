@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections import Counter
 from collections.abc import Sequence
 
 from torchsko.errors import RobotFileError
 from torchsko.io._report import Report
 from torchsko.mechanism.description import JointDescription, LinkDescription
+from torchsko.mechanism.names import refuse_duplicates, refuse_unknown_links, unknown_link
 
 WORLD = "world"
 """A link that joints may hang on without its being declared (Drake's name of the inertial frame)."""
@@ -30,7 +29,7 @@ def with_world(
         f"link {WORLD!r}",
         f"not declared, though joint {hung[0].name!r} hangs on it: read as a link without mass, "
         "which is the inertial frame unless the base floats",
-        _unknown_link(hung[0], "parent", WORLD, known),
+        unknown_link(hung[0], "parent", WORLD, known),
     )
     return [LinkDescription(WORLD), *links]
 
@@ -48,32 +47,9 @@ def check_names(links: Sequence[LinkDescription], joints: Sequence[JointDescript
             'Write <link name="base"/> inside it.'
         )
     known = [link.name for link in links]
-    _refuse_duplicates("links", known)
-    _refuse_duplicates("joints", [joint.name for joint in joints])
-    known_names = set(known)
-    for joint in joints:
-        for role, name in (("parent", joint.parent), ("child", joint.child)):
-            if name not in known_names:
-                raise RobotFileError(_unknown_link(joint, role, name, known))
-
-
-def _unknown_link(joint: JointDescription, role: str, name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known) or known[:3]
-    return (
-        f"joint {joint.name!r}: its {role} link {name!r} does not exist.\n"
-        f"The file has {len(known)} links, such as {', '.join(map(repr, near))}.\n"
-        f'Correct the name, or add <link name="{name}"/>.'
-    )
-
-
-def _refuse_duplicates(kind: str, names: Sequence[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise RobotFileError(
-                f"{count} {kind} are named {name!r}.\n"
-                "Names are how joints find links, and how users find both.\n"
-                "Give each a name of its own."
-            )
+    refuse_duplicates("link", known, RobotFileError)
+    refuse_duplicates("joint", [joint.name for joint in joints], RobotFileError)
+    refuse_unknown_links(joints, known, error=RobotFileError)
 
 
 def check_roots(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
@@ -20,6 +21,9 @@ MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 200
 MAX_TAG = 4096
 """Bytes of a start tag that is searched for line breaks."""
+
+PEEKED = 4096
+"""Bytes that are parsed at a time by who wants the root's name alone."""
 
 _BLANK = "\ufeff \t\r\n"
 _BEFORE_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]+(?:\xef\xbb\xbf)?(?=<\?xml\s)")
@@ -75,19 +79,41 @@ def read_xml(source: str | os.PathLike[str], report: Report | None = None) -> El
         RobotFileError: the file cannot be read, is too large or too deep, is malformed, or
             declares a document type or an entity.
     """
+    reader = _reader_of(source, Report() if report is None else report)
+    with _saying_where():
+        reader.parser.Parse(reader.data, True)
+    return reader.document.children[0]
+
+
+def root_tag(source: str | os.PathLike[str]) -> str:
+    """Name of the root element, what follows it unread; empty where `read_xml` refuses what precedes it."""
+    document = Element("", {}, 0)
+    try:
+        reader = _reader_of(source, Report())
+        document = reader.document
+        for at in range(0, len(reader.data), PEEKED):
+            reader.parser.Parse(reader.data[at : at + PEEKED])
+            if document.children:
+                break
+    except (expat.ExpatError, LookupError, ValueError):
+        pass  # behind the root's name, or said by who reads it all
+    return document.children[0].tag if document.children else ""
+
+
+def _reader_of(source: str | os.PathLike[str], report: Report) -> _Reader:
+    """What reads a source, from its first line on."""
     if is_xml_text(source):
         text = str(source)
         start = len(text) - len(text.lstrip(_BLANK))
         # Surrogates cannot be encoded; expat names the line where they stand.
         data = text[start:].encode("utf-8", "surrogatepass")
-        return _parse(data, "utf-8", text.count("\n", 0, start))
+        return _Reader(data, "utf-8", text.count("\n", 0, start))
     data = _read_bytes(source)
     early = _BEFORE_DECLARATION.match(data)
-    report = Report() if report is None else report
     if early is None or report.strict:  # then expat refuses it
-        return _parse(data)
+        return _Reader(data)
     report.fault("<?xml ...?>", "white space stands before it: skipped", "")
-    return _parse(data[early.end() :], lines_before=early[0].count(b"\n"))
+    return _Reader(data[early.end() :], lines_before=early[0].count(b"\n"))
 
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -102,16 +128,11 @@ def _read_bytes(path: str | os.PathLike[str]) -> bytes:
         ) from error
 
 
-def _parse(data: bytes, encoding: str | None = None, lines_before: int = 0) -> Element:
-    if len(data) > MAX_BYTES:
-        raise RobotFileError(
-            f"the robot file is larger than {MAX_BYTES // 2**20} MiB.\n"
-            "It is text of at most a few MiB; meshes live in files of their own.\n"
-            "Check that this is the right file."
-        )
-    reader = _Reader(data, encoding, lines_before)
+@contextmanager
+def _saying_where() -> Iterator[None]:
+    """Errors of expat in our words."""
     try:
-        reader.parser.Parse(data, True)
+        yield
     # An encoding that expat and Python do not know is a LookupError, or a ValueError.
     except (expat.ExpatError, LookupError, ValueError) as error:
         if isinstance(error, RobotFileError):
@@ -128,13 +149,18 @@ def _parse(data: bytes, encoding: str | None = None, lines_before: int = 0) -> E
             "Correct the file there; another reader to ask is "
             'python -c "import sys, xml.dom.minidom as m; m.parse(sys.argv[1])" FILE'
         ) from error
-    return reader.document.children[0]
 
 
 class _Reader:
     """Expat callbacks that build elements and refuse declarations."""
 
-    def __init__(self, data: bytes, encoding: str | None, lines_before: int):
+    def __init__(self, data: bytes, encoding: str | None = None, lines_before: int = 0):
+        if len(data) > MAX_BYTES:
+            raise RobotFileError(
+                f"the robot file is larger than {MAX_BYTES // 2**20} MiB.\n"
+                "It is text of at most a few MiB; meshes live in files of their own.\n"
+                "Check that this is the right file."
+            )
         self.data = data
         self.lines_before = lines_before
         self.may_break = bool(_BROKEN.search(data))  # as in few files

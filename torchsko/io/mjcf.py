@@ -13,7 +13,7 @@ from typing import Any
 
 from torchsko.errors import RobotFileError
 from torchsko.extras import require
-from torchsko.io._xml import Element, is_xml_text, read_xml
+from torchsko.io._xml import Element, is_xml_text, read_xml, root_tag
 
 MOST_COPIES = 10_000
 """Of one element, by all that replicates it."""
@@ -32,7 +32,7 @@ def is_mjcf(source: str | os.PathLike[str]) -> bool:
         return True
     if not is_xml_text(source) and Path(source).suffix not in (".xml", ".mjcf"):
         return False
-    return read_xml(source).tag == "mujoco"
+    return root_tag(source) == "mujoco"
 
 
 def read_mjcf(source: str | os.PathLike[str]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from torchsko.errors import MechanismError, unknown_name
@@ -17,6 +16,7 @@ from torchsko.learn.parametrizations import (
     Rotation,
 )
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.spatial.inertia import pack_inertial, unpack_inertial
 
 BODY_FIELDS = {"mass": "mass", "com": "com"}
 """Fields of one body: as written in a target, and the mechanism's field."""
@@ -90,24 +90,6 @@ class Target:
             }
         field = self.fields[0]
         return {field: value if field in VECTORS else value.unsqueeze(-len(PARAMETERS[field]))}
-
-
-def pack_inertial(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
-    """Mass `[*]`, centre of mass `[*, 3]`, inertia about it `[*, 3, 3]`, to `[*, 10]`."""
-    symmetric = (inertia + inertia.mT) / 2
-    moments = [
-        symmetric[..., i, j, None] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
-    ]
-    parts = [mass[..., None], com, *moments]
-    batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
-    return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1)
-
-
-def unpack_inertial(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass `[*]`, centre of mass `[*, 3]` and inertia about it `[*, 3, 3]` of `[*, 10]`."""
-    mass, _, _, _, xx, yy, zz, xy, xz, yz = value.unbind(-1)
-    rows = [torch.stack(row, -1) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
-    return mass, value[..., 1:4], torch.stack(rows, -2)
 
 
 def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Target:

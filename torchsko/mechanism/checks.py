@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from torchsko.mechanism.description import (
     RobotDescription,
 )
 from torchsko.mechanism.joints.registry import joint_type
+from torchsko.mechanism.names import refuse_duplicates, refuse_unknown_links
 from torchsko.mechanism.physical import unphysical_links
 
 SYMMETRY_SLACK = 1e-6
@@ -49,10 +50,8 @@ def check_description(
         if fault := inertial_fault(link):
             raise MechanismError(f"link {link.name!r}: {fault}")
     faults = _unphysical(robot, strict)
-    known = {link.name for link in robot.links}
-    known_or_reserved = known | set(reserved)
+    refuse_unknown_links(robot.joints, [link.name for link in robot.links], reserved)
     for joint in robot.joints:
-        _check_ends(joint, known, known_or_reserved)
         _check_motion(joint)
         _check_placement(joint)
         _check_limits(joint)
@@ -80,16 +79,6 @@ def _unphysical(robot: RobotDescription, strict: bool) -> tuple[Fault, ...]:
             )
         )
     return tuple(faults)
-
-
-def _check_ends(joint: JointDescription, known: set[str], known_or_reserved: set[str]) -> None:
-    for end, names in ((joint.child, known), (joint.parent, known_or_reserved)):
-        if end not in names:
-            raise MechanismError(
-                f"joint {joint.name!r} names the unknown link {end!r}.\n"
-                "Joints connect links of the same robot.\n"
-                f"Add the link, or use one of: {_some(known)}."
-            )
 
 
 def _check_motion(joint: JointDescription) -> None:
@@ -140,11 +129,6 @@ def _check_limits(joint: JointDescription) -> None:
             )
 
 
-def _some(names: Collection[str]) -> str:
-    """Names, a dozen at most."""
-    return ", ".join(sorted(names)[:12]) + (", ..." if len(names) > 12 else "")
-
-
 def inertial_fault(link: LinkDescription) -> str | None:
     """Why a link's inertial parameters are no numbers of a rigid body; None when they may be."""
     entries = [x for row in link.inertia for x in row]
@@ -187,19 +171,3 @@ def check_gravity(gravity: Sequence[float]) -> None:
             "It is an acceleration in the inertial frame, three finite numbers [m/s^2].\n"
             "Pass gravity=(0, 0, -9.81), say."
         )
-
-
-def refuse_duplicates(kind: str, names: Sequence[str]) -> None:
-    """Refuse names that are given twice.
-
-    Raises:
-        MechanismError: names the first of them.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise MechanismError(
-                f"two {kind}s are named {name!r}.\n"
-                "Names identify them in every call.\nRename one of them."
-            )
-        seen.add(name)

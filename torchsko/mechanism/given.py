@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.state import dtype_advice
+from torchsko.mechanism.state import misfit
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -22,30 +22,15 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
         MechanismError: says which, and what to type.
     """
     shape = tuple(getattr(mech, s) if isinstance(s, str) else s for s in sizes)
-    wanted = f"[*batch, {', '.join(map(str, shape))}]"
     if not isinstance(value, Tensor):
         raise MechanismError(
             f"{name} was given as {type(value).__name__}.\n"
             "Parameters are tensors, so that gradients can reach them.\n"
-            f"Pass torch.as_tensor(value, dtype={mech.dtype}) of shape {wanted}."
+            f"Pass torch.as_tensor(value, dtype={mech.dtype}) of shape "
+            f"[*batch, {', '.join(map(str, shape))}]."
         )
-    if tuple(value.shape[value.ndim - len(shape) :]) != shape or value.ndim < len(shape):
-        raise MechanismError(
-            f"{name} has shape {list(value.shape)}.\n"
-            f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs, {mech.num_q} "
-            f"coordinates.\nPass a tensor of shape {wanted}."
-        )
-    if value.dtype != mech.dtype:
-        raise MechanismError(
-            f"{name} is {value.dtype}, the mechanism {mech.dtype}.\n"
-            f"Nothing is cast in silence.\n{dtype_advice(name, value.dtype, mech.dtype)}"
-        )
-    if value.device != mech.device:
-        raise MechanismError(
-            f"{name} is on {value.device}, the mechanism on {mech.device}.\n"
-            "Nothing is copied between devices in silence.\n"
-            f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(value.device)!r})."
-        )
+    if (why := misfit(mech, name, value, shape)) is not None:
+        raise MechanismError(why)
 
 
 def check_dtype(name: str, dtype: Any) -> None:

@@ -42,28 +42,35 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
             shape: tuple[int, ...] = (mech.num_bodies, 6)
         else:
             shape = (mech.num_q if name in CONFIGURATIONS else mech.num_dof,)
-        if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
-            raise ShapeError(
-                f"{name} has shape {list(x.shape)}.\n"
-                f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs and {mech.num_q} "
-                "coordinates, in the order of mech.joint_names.\n"
-                f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
-            )
-        if x.dtype != mech.dtype:
-            raise ShapeError(
-                f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
-                f"Nothing is cast in silence.\n{dtype_advice(name, x.dtype, mech.dtype)}"
-            )
-        if x.device != mech.device:
-            raise ShapeError(
-                f"{name} is on {x.device}, the mechanism on {mech.device}.\n"
-                "Nothing is copied between devices in silence.\n"
-                f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(x.device)!r})."
-            )
+        if (why := misfit(mech, name, x, shape)) is not None:
+            raise ShapeError(why)
         batches[name] = tuple(x.shape[: x.ndim - len(shape)])
     shapes = list(batches.values())
     if any(shape != shapes[0] for shape in shapes):
         _check_batches(batches)
+
+
+def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> str | None:
+    """Why a tensor does not fit a mechanism where `[*batch, *shape]` is wanted; None where it does."""
+    if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
+        return (
+            f"{name} has shape {list(x.shape)}.\n"
+            f"{mech.name!r} has {mech.num_bodies} bodies, {mech.num_dof} dofs and {mech.num_q} "
+            "coordinates, in the order of mech.joint_names.\n"
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+        )
+    if x.dtype != mech.dtype:
+        return (
+            f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
+            f"Nothing is cast in silence.\n{dtype_advice(name, x.dtype, mech.dtype)}"
+        )
+    if x.device != mech.device:
+        return (
+            f"{name} is on {x.device}, the mechanism on {mech.device}.\n"
+            "Nothing is copied between devices in silence.\n"
+            f"Pass {name}.to({str(mech.device)!r}), or mech.to({str(x.device)!r})."
+        )
+    return None
 
 
 def dtype_advice(name: str, given: torch.dtype, wanted: torch.dtype) -> str:

@@ -51,6 +51,24 @@ def inertial_vector(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*parts), -1)
 
 
+def pack_inertial(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
+    """Mass `[*]`, centre of mass `[*, 3]`, inertia about it `[*, 3, 3]`, to `[*, 10]`."""
+    symmetric = (inertia + inertia.mT) / 2
+    moments = [
+        symmetric[..., i, j, None] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+    ]
+    parts = [mass[..., None], com, *moments]
+    batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1)
+
+
+def unpack_inertial(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mass `[*]`, centre of mass `[*, 3]` and inertia about it `[*, 3, 3]` of `[*, 10]`."""
+    mass, _, _, _, xx, yy, zz, xy, xz, yz = value.unbind(-1)
+    rows = [torch.stack(row, -1) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
+    return mass, value[..., 1:4], torch.stack(rows, -2)
+
+
 def force_regressor(V: Tensor, alpha: Tensor) -> Tensor:
     r"""The matrix that takes a body's `inertial_vector` to the force that moves it so.
 

@@ -1,0 +1,63 @@
+"""How the links and joints of a description find each other: by names, each given once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from torchsko.errors import MechanismError, TorchskoError
+from torchsko.mechanism.description import JointDescription
+
+
+def refuse_duplicates(
+    kind: str, names: Sequence[str], error: type[TorchskoError] = MechanismError
+) -> None:
+    """Refuse names that are given twice.
+
+    Raises:
+        TorchskoError: of the type `error`; names the first of them.
+    """
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise error(
+                f"{count} {kind}s are named {name!r}.\n"
+                "Names are how joints find links, and how users find both.\n"
+                "Give each a name of its own."
+            )
+
+
+def refuse_unknown_links(
+    joints: Sequence[JointDescription],
+    links: Collection[str],
+    reserved: Collection[str] = (),
+    error: type[TorchskoError] = MechanismError,
+) -> None:
+    """Refuse joints that name links which do not exist.
+
+    Args:
+        joints: of the robot.
+        links: names of its links.
+        reserved: names that joints may hang on though no link has them.
+        error: what to raise.
+
+    Raises:
+        TorchskoError: of the type `error`; names the joint and the link.
+    """
+    known = set(links)
+    for joint in joints:
+        for role, name in (("parent", joint.parent), ("child", joint.child)):
+            if name not in known and (role == "child" or name not in reserved):
+                raise error(unknown_link(joint, role, name, links))
+
+
+def unknown_link(joint: JointDescription, role: str, name: str, links: Collection[str]) -> str:
+    """Message for a joint that names a link which does not exist."""
+    import difflib  # only ever needed on the way to an error
+
+    known = list(links)
+    near = difflib.get_close_matches(name, known) or known[:3]
+    return (
+        f"joint {joint.name!r}: its {role} link {name!r} does not exist.\n"
+        f"There are {len(known)} links, such as {', '.join(map(repr, near))}.\n"
+        "Correct the name, or add a link of that name."
+    )
