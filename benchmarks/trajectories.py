@@ -146,7 +146,11 @@ def builds(name: str) -> None:
         environment = os.environ | {"TORCHSKO_CACHE": cache}
         command = [sys.executable, "-c", BUILD % name]
         said = subprocess.run(
-            command, env=environment, cwd=os.path.dirname(__file__), text=True, stdout=subprocess.PIPE
+            command,
+            env=environment,
+            cwd=os.path.dirname(__file__),
+            text=True,
+            stdout=subprocess.PIPE,
         )
     print(f"  build, {name}: {said.stdout.strip()}")
 
