@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
     from torchsko.algorithms.member_length import member_length_operator as member_length_operator
     from torchsko.builder import MechanismBuilder as MechanismBuilder
+    from torchsko.control.inverse_kinematics import Reached as Reached
+    from torchsko.control.inverse_kinematics import inverse_kinematics as inverse_kinematics
     from torchsko.fused.api import fuse as fuse
     from torchsko.fused.call import FusedCall as FusedCall
     from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
@@ -102,6 +104,7 @@ _LATER = {
     "FusedCall": "torchsko.fused.call",
     "FusedMechanism": "torchsko.fused.mechanism",
     "MechanismBuilder": "torchsko.builder",
+    "Reached": "torchsko.control.inverse_kinematics",
     "Slide": "torchsko.mechanism.joints.compound",
     "Turn": "torchsko.mechanism.joints.compound",
     "aggregate": "torchsko.algebra.transforms.transform",
@@ -111,6 +114,7 @@ _LATER = {
     "embed": "torchsko.algebra.transforms.transform",
     "from_mujoco": "torchsko.loading",
     "fuse": "torchsko.fused.api",
+    "inverse_kinematics": "torchsko.control.inverse_kinematics",
     "load": "torchsko.loading",
     "member_length_matrix": "torchsko.algorithms.member_length",
     "member_length_operator": "torchsko.algorithms.member_length",
@@ -118,7 +122,7 @@ _LATER = {
     "register_joint": "torchsko.mechanism.joints.registry",
 }
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
-(files, the builder, kinds of joints), kernels, learning, transforms of models."""
+(files, the builder, kinds of joints), kernels, learning, control, transforms of models."""
 
 _ROOMS = {"learn": "torchsko.learn", "plot": "torchsko.view.plot"}
 """The same, of names that are modules."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.hinges import checked
+from torchsko.control import inverse_kinematics as control
 from torchsko.errors import FusedError
 from torchsko.mechanism import coordinates
 from torchsko.mechanism.joints import configuration
@@ -240,9 +241,10 @@ class Verbs:
         finite.first_nonfinite, refuses={"": "It reads values, and gives a report, no tensor."}
     )
     linearize = method(linearized.linearize, refuses={"": _LINEARIZED})
-    # As they are: without a state is nothing to trace, and a rollout runs the kernels of its steps.
+    # As they are: without a state is nothing to trace, and what takes steps runs the kernels of these.
     inertial_parameters = regressors.inertial_parameters
     rollout = rollouts.rollout
+    inverse_kinematics = control.inverse_kinematics
 
     def mechanism(self) -> Mechanism:
         """The mechanism with the current values."""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import MechanismError
-from torchsko.spatial.rotation import quaternion_to_matrix
+from torchsko.spatial.rotation import matrix_to_quaternion, quaternion_to_matrix
 
 
 class Parametrization(nn.Module):
@@ -138,22 +138,8 @@ class Rotation(Parametrization):
         return quaternion_to_matrix(theta)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """A unit quaternion of the rotation, `[*, 3, 3]` to `[*, 4]`.
-
-        Reference: I. Bar-Itzhack, *New method for extracting the quaternion from a rotation
-        matrix*, Journal of Guidance, Control, and Dynamics 23(6), 2000 (as an eigenvector, no case
-        fails).
-        """
-        off = value + value.mT
-        xx, yy, zz = value.diagonal(dim1=-2, dim2=-1).unbind(-1)
-        x, y, z = (value[..., i, j] - value[..., j, i] for i, j in ((2, 1), (0, 2), (1, 0)))
-        rows = [
-            torch.stack([xx + yy + zz, x, y, z], -1),
-            torch.stack([x, xx - yy - zz, off[..., 0, 1], off[..., 0, 2]], -1),
-            torch.stack([y, off[..., 0, 1], yy - xx - zz, off[..., 1, 2]], -1),
-            torch.stack([z, off[..., 0, 2], off[..., 1, 2], zz - xx - yy], -1),
-        ]
-        return torch.linalg.eigh(torch.stack(rows, -2)).eigenvectors[..., -1]
+        """A unit quaternion of the rotation, `[*, 3, 3]` to `[*, 4]`."""
+        return matrix_to_quaternion(value)
 
 
 def _refuse_extent(moments: Tensor, rounding: Tensor) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import STILL
-from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.lock import followed_by, locked, turned
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.shapes import broadcast_shapes
@@ -37,8 +36,8 @@ def appended(
     _check_types(mech, other)
     _check_names(mech, other, prefix)
     roots = [k for k, p in enumerate(other.parents) if p < 0]
-    floating = [k for k in roots if other.joints.kinds[k].name == Free.name]
-    afloat = len(roots) == 1 and bool(floating)
+    base = other.joints.kinds[roots[0]]
+    afloat = len(roots) == 1 and base.name == "free"
     _check_base(other)
     at, (R, r) = mech.frame_index(frame), _placement(mech, rotation, position)
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
@@ -46,8 +45,8 @@ def appended(
     joined = _joined(mech, other, shapes, mech.frame_body[at], place, prefix)
     if not (weld and afloat):
         return joined
-    base = torch.tensor(Free().neutral(), dtype=mech.dtype, device=mech.device)
-    return locked(joined, {prefix + other.tree_joint_names[roots[0]]: base})
+    neutral = torch.tensor(base.neutral(), dtype=mech.dtype, device=mech.device)
+    return locked(joined, {prefix + other.tree_joint_names[roots[0]]: neutral})
 
 
 def _joined(

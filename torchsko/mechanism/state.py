@@ -12,7 +12,7 @@ from torchsko.errors import ShapeError
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
-CONFIGURATIONS = ("q", "start", "end")
+CONFIGURATIONS = ("q", "start", "end", "q0")
 """Names of arguments that hold configurations."""
 
 

@@ -110,6 +110,38 @@ def quaternion_log(quat: Tensor) -> Tensor:
     return v * torch.where(small, series, 2 * torch.atan2(s, w_safe) / s)
 
 
+def matrix_to_quaternion(R: Tensor) -> Tensor:
+    """Unit quaternion `w x y z` of a rotation matrix, of either sign: `[*, 3, 3]` to `[*, 4]`.
+
+    The matrix 4 q q* is linear in R; its row with the largest diagonal entry is a multiple of q, at
+    least as long as 1. Smooth but for jumps of the sign.
+
+    Reference: S. Shepperd, *Quaternion from rotation matrix*, Journal of Guidance and Control 1(3), 1978.
+    """
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in R.unbind(-2))
+    wx, wy, wz = zy - yz, xz - zx, yx - xy
+    products = torch.stack(
+        [
+            torch.stack([1 + xx + yy + zz, wx, wy, wz], -1),
+            torch.stack([wx, 1 + xx - yy - zz, xy + yx, xz + zx], -1),
+            torch.stack([wy, xy + yx, 1 - xx + yy - zz, yz + zy], -1),
+            torch.stack([wz, xz + zx, yz + zy, 1 - xx - yy + zz], -1),
+        ],
+        -2,
+    )
+    largest = products.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None]
+    row = torch.take_along_dim(products, largest, -2)[..., 0, :]
+    return row / (row * row).sum(-1, keepdim=True).sqrt()
+
+
+def matrix_log(R: Tensor) -> Tensor:
+    """Rotation vector of a rotation matrix, of length at most pi: `[*, 3, 3]` to `[*, 3]` [rad].
+
+    Smooth except at half turns.
+    """
+    return quaternion_log(matrix_to_quaternion(R))
+
+
 def translation_jacobian(rotvec: Tensor) -> Tensor:
     """The matrix V of the SE(3) exponential, exp([w; v]) = (exp w, V(w) v): `[*, 3]` to `[*, 3, 3]`."""
     x2 = (rotvec * rotvec).sum(-1, keepdim=True)[..., None]

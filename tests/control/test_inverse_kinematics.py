@@ -1,0 +1,261 @@
+"""Inverse kinematics: what is found is at its target, and its derivatives are those of the solution."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.func import jacfwd, jacrev, vmap
+
+import torchsko as ts
+from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
+from torchsko.spatial.rotation import quaternion_exp, unit_quaternion_to_matrix
+
+seeds = st.integers(0, 2**31)
+any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=4))
+ARM = ts.load(ts.robots.panda)
+HAND, ELBOW = ARM.frame_names[-1], "link4"
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def near(mech: ts.Mechanism, seed: int, *batch: int, step: float = 0.2) -> tuple[Tensor, Tensor]:
+    """Configurations, and others not far away."""
+    g = generator(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    away = step * torch.randn(*batch, mech.num_dof, generator=g, dtype=q.dtype)
+    return q, ts.integrate(mech, q, away)
+
+
+def turn(w: Tensor) -> Tensor:
+    return unit_quaternion_to_matrix(quaternion_exp(w))
+
+
+@given(any_mechanism, seeds)
+def test_what_converged_is_there_and_nothing_went_further_away(mech, seed):
+    q, start = near(mech, seed, 3)
+    frames = mech.frame_names[-2:]
+    goals = {frame: ts.frame_pose(mech, q, frame) for frame in frames}
+    before = ts.inverse_kinematics(mech, goals, q, max_iterations=1)
+    assert before.converged.all()
+    found = ts.inverse_kinematics(mech, goals, start)
+    for frame in frames:
+        for is_at, goal in zip(ts.frame_pose(mech, found.q, frame), goals[frame], strict=True):
+            off = (is_at - goal).flatten(1).abs().amax(1)
+            assert (off[found.converged] < 1e-7).all()
+    first = ts.inverse_kinematics(mech, goals, start, max_iterations=1).residual
+    assert (found.residual.norm(dim=-1) <= first.norm(dim=-1) * (1 + 1e-12)).all()
+    assert (found.residual.norm(dim=-1)[found.converged] < 1e-7).all()
+
+
+def test_close_by_every_pose_of_an_arm_is_found_to_rounding():
+    q, start = near(ARM, 1, 64)
+    found = ts.inverse_kinematics(ARM, {HAND: ts.frame_pose(ARM, q, HAND)}, start)
+    assert found.converged.all()
+    assert found.residual.abs().max() < 1e-12
+    assert (found.iterations < 15).all()
+
+
+def test_two_frames_at_once_and_parts_of_poses():
+    q, start = near(ARM, 2, 16)
+    hand, elbow = ts.frame_pose(ARM, q, HAND), ts.frame_pose(ARM, q, ELBOW)
+    goals = {HAND: (None, hand.position), ELBOW: (elbow.rotation, None)}
+    found = ts.inverse_kinematics(ARM, goals, start)
+    assert found.converged.all()
+    assert found.residual.shape == (16, 6)
+    agree(ts.frame_pose(ARM, found.q, HAND).position, hand.position, 1e-12)
+    agree(ts.frame_pose(ARM, found.q, ELBOW).rotation, elbow.rotation, 1e-12)
+    same = ts.inverse_kinematics(ARM, {HAND: hand.position, ELBOW: (elbow.rotation, None)}, start)
+    assert torch.equal(found.q, same.q)
+
+
+def test_out_of_reach_a_heavier_weight_brings_nearer():
+    """The base of the arm is 3 m away: it points there, the more so the less its rotation counts."""
+    _, start = near(ARM, 3)
+    at = torch.tensor([2.0, 2.0, 1.0], dtype=start.dtype)
+    goal = (torch.eye(3, dtype=start.dtype), at)
+    off = []
+    for weight in (0.1, 1.0, 10.0):
+        found = ts.inverse_kinematics(
+            ARM, {HAND: goal}, start, weights={HAND: (1.0, weight)}, max_iterations=300
+        )
+        assert not found.converged
+        off.append(float((ts.frame_pose(ARM, found.q, HAND).position - at).norm()))
+    assert off[0] > off[1] > off[2]
+
+
+def test_limits_hold_and_restarts_find_more():
+    g = generator(4)
+    q, start = (ARM.random_state(64, generator=g)[0] for _ in range(2))
+    goals = {HAND: ts.frame_pose(ARM, q, HAND)}
+    once = ts.inverse_kinematics(ARM, goals, start, limits=True)
+    assert ((once.q >= ARM.lower) & (once.q <= ARM.upper)).all()
+    assert not once.converged.all()
+    often = ts.inverse_kinematics(ARM, goals, start, limits=True, restarts=5, generator=g)
+    assert ((often.q >= ARM.lower) & (often.q <= ARM.upper)).all()
+    # What the first try reached is kept.
+    assert torch.equal(often.q[once.converged], once.q[once.converged])
+    assert often.converged.sum() > once.converged.sum()
+    free = ts.inverse_kinematics(ARM, goals, start)
+    assert not ((free.q >= ARM.lower) & (free.q <= ARM.upper)).all()
+
+
+def test_to_stop_early_changes_nothing_that_converged():
+    q, start = near(ARM, 5, 8)
+    goals = {HAND: ts.frame_pose(ARM, q, HAND)}
+    whole = ts.inverse_kinematics(ARM, goals, start)
+    early = ts.inverse_kinematics(ARM, goals, start, stop_early=True)
+    assert early.converged.all()
+    assert torch.equal(early.iterations, whole.iterations)
+    agree(early.q, whole.q, 1e-13)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
+def test_batches_of_targets_starts_and_robots_broadcast(batch):
+    q, start = near(ARM, 6)
+    length = ARM.joint_position * (1 + 0.05 * torch.rand(*batch, 1, 1, dtype=q.dtype))
+    mech = ARM.replace(joint_position=length)
+    goal = ts.frame_pose(mech, q, HAND)
+    found = ts.inverse_kinematics(mech, {HAND: goal}, start)
+    assert found.q.shape == (*batch, 7)
+    assert found.converged.shape == found.iterations.shape == batch
+    assert found.converged.all()
+    flat = zip(
+        *(x.reshape(-1, *x.shape[len(batch) :]) for x in (*goal, length, found.q)), strict=True
+    )
+    for R, r, own, expected in flat:
+        alone = ts.inverse_kinematics(ARM.replace(joint_position=own), {HAND: (R, r)}, start)
+        agree(alone.q[None], expected[None], 1e-9)
+
+
+def test_the_solution_follows_its_targets_by_the_least_step():
+    """J dq = the target's twist, and dq is the smallest such: the pseudo-inverse of J."""
+    q, start = near(ARM, 7)
+    R, r = ts.frame_pose(ARM, q, HAND)
+
+    def solution(twist: Tensor) -> Tensor:
+        goal = (turn(twist[:3]) @ R, r + twist[3:])
+        return ts.inverse_kinematics(ARM, {HAND: goal}, start).q
+
+    at = torch.zeros(6, dtype=q.dtype)
+    inverse = torch.linalg.pinv(ts.frame_jacobian(ARM, solution(at), HAND, "mixed"))
+    for jacobian in (jacrev, jacfwd):
+        agree(jacobian(solution)(at), inverse, 1e-8)
+    agree(vmap(solution)(torch.zeros(2, 6, dtype=q.dtype))[1:], solution(at)[None], 1e-12)
+
+
+# Three joints, a position: as many unknowns as equations, so that finite differences see the solution.
+LIMB = random_mechanism(["revolute", "revolute", "prismatic"], [-1, 0, 1], seed=1, passive=False)
+
+
+def placed(position: Tensor, joint_position: Tensor, frame_position: Tensor) -> Tensor:
+    mech = LIMB.replace(joint_position=joint_position, frame_position=frame_position)
+    start = torch.tensor([0.5, 0.4, 0.3], dtype=position.dtype)
+    return ts.inverse_kinematics(mech, {"body2": position}, start, stop_early=True).q
+
+
+def target(q: list[float]) -> Tensor:
+    return ts.frame_pose(LIMB, torch.tensor(q, dtype=LIMB.dtype), "body2").position
+
+
+def leaves(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(x.clone().requires_grad_() for x in tensors)
+
+
+def test_gradients_to_targets_and_parameters_are_differences_of_solutions():
+    inputs = leaves(target([0.4, 0.3, 0.5]), LIMB.joint_position, LIMB.frame_position)
+    assert gradcheck(placed, inputs, check_forward_ad=True)
+
+
+def test_second_derivatives_are_derivatives_of_the_first():
+    at = target([0.4, 0.3, 0.5])
+
+    def first(x: Tensor) -> Tensor:
+        return jacrev(placed)(x, LIMB.joint_position, LIMB.frame_position)
+
+    assert gradcheck(first, leaves(at), atol=1e-5)
+
+
+def test_out_of_reach_derivatives_are_those_of_the_nearest_point():
+    """About a ball joint a point moves on a sphere; the nearest to x lies on the ray towards x."""
+    mech = random_mechanism(["spherical", "fixed"], [-1, 0], seed=2, passive=False)
+    far = torch.tensor([3.0, -2.0, 1.0], dtype=mech.dtype)
+
+    def nearest(x: Tensor) -> Tensor:
+        found = ts.inverse_kinematics(mech, {"body1": x}, mech.neutral(), max_iterations=100)
+        assert not found.converged
+        return ts.frame_pose(mech, found.q, "body1").position
+
+    center = mech.joint_position[0]
+    radius = mech.frame_position[mech.frame_index("body1")].norm()
+    ray = (far - center) / (far - center).norm()
+    agree((nearest(far) - center)[None], radius * ray[None], 1e-7)
+    across = torch.eye(3, dtype=far.dtype) - torch.outer(ray, ray)
+    agree(jacrev(nearest)(far), radius / (far - center).norm() * across, 1e-7)
+
+
+def test_a_joint_that_a_limit_stops_moves_with_the_limit():
+    at, upper = target([0.4, 0.3, 0.5]), torch.full_like(LIMB.upper, 0.42)
+    stopped = LIMB.replace(upper=upper)
+
+    def solution(position: Tensor, upper: Tensor) -> Tensor:
+        mech = stopped.replace(upper=upper)
+        start = torch.tensor([0.3, 0.2, 0.1], dtype=position.dtype)
+        goal = {"body2": position}
+        return ts.inverse_kinematics(mech, goal, start, limits=True, max_iterations=60).q
+
+    q = solution(at, upper)
+    assert (q == upper).any()
+    assert (q != upper).any()
+    assert gradcheck(solution, leaves(at, upper), atol=1e-5)
+
+
+def test_where_to_start_has_no_gradient():
+    q, start = near(ARM, 8)
+    start = start.requires_grad_()
+    found = ts.inverse_kinematics(ARM, {HAND: ts.frame_pose(ARM, q, HAND)}, start)
+    assert not found.q.requires_grad
+
+
+def test_a_fused_mechanism_runs_its_kernels():
+    fast = ts.fuse(LIMB)
+    at = target([0.4, 0.3, 0.5]).requires_grad_()
+    start = torch.tensor([0.5, 0.4, 0.3], dtype=at.dtype)
+    results = [ts.inverse_kinematics(mech, {"body2": at}, start) for mech in (fast, LIMB)]
+    agree(results[0].q[None], results[1].q[None], 1e-12)
+    slopes = [torch.autograd.grad(found.q.sum(), at)[0] for found in results]
+    agree(slopes[0][None], slopes[1][None], 1e-10)
+
+
+GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
+
+
+@pytest.mark.parametrize(
+    ("targets", "options", "said"),
+    [
+        ({}, {}, "names no frames"),
+        ({"paw": GOAL}, {}, "no frame is named 'paw'"),
+        ({HAND: (None, None)}, {}, "It is a pose"),
+        (
+            {HAND: (GOAL.position, GOAL.rotation)},
+            {},
+            "rotation of the target of 'flange' has shape",
+        ),
+        ({HAND: GOAL.position.float()}, {}, "torch.float32"),
+        ({HAND: GOAL}, {"weights": {"link1": (1.0, 1.0)}}, "no target is named 'link1'"),
+        ({HAND: GOAL}, {"restarts": -1}, "restarts=-1"),
+        ({HAND: GOAL}, {"max_iterations": 0}, "max_iterations=0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(targets, options, said):
+    with pytest.raises(ts.TorchskoError, match=said) as error:
+        ts.inverse_kinematics(ARM, targets, ARM.middle(), **options)
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_a_start_that_does_not_fit_is_named():
+    with pytest.raises(ts.ShapeError, match="q0 has shape"):
+        ts.inverse_kinematics(ARM, {HAND: GOAL}, torch.zeros(6, dtype=ARM.dtype))

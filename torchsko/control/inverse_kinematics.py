@@ -1,0 +1,238 @@
+r"""Inverse kinematics: configurations in which frames are where they shall be, and their derivatives.
+
+The error of a frame with pose (R, r) and target (R*, r*), in the frame's own axes, is
+
+.. math::
+    e = \begin{bmatrix} \log(R^* R^*_{target}) \\ R^* (r_{target} - r) \end{bmatrix}, \qquad
+    \nabla \tfrac12 |W e|^2 = -J^* W^2 e,
+
+with its Jacobian J in body reference: the logarithm's own derivative drops out of the gradient, exactly,
+where W weighs the three components of a rotation alike. A step of Levenberg and Marquardt,
+:math:`(J^* W^2 J + \mu |We|^2)\, \delta = J^* W^2 e`, moves q along the manifold; damping that vanishes
+with the square of the error keeps convergence quadratic where solutions are many.
+
+What is found is a root of the gradient. It has derivatives by the implicit function theorem, through the
+pseudo-inverse of the Hessian: where solutions are many, the smallest change of q that follows the targets.
+
+Reference: N. Yamashita, M. Fukushima, *On the rate of convergence of the Levenberg-Marquardt method*,
+Computing Supplement 15, 2001 (the damping). D. Bertsekas, *Projected Newton methods for optimization problems
+with simple constraints*, SIAM Journal on Control and Optimization 20(2), 1982 (limits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.control.reaching import Reaching, error_at, goals_of, jacobian_at, stopped_dofs
+from torchsko.errors import MechanismError
+from torchsko.implicit.equation import implicit
+from torchsko.mechanism.joints.configuration import integrate
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.precision import in_own_type
+from torchsko.symmetric import spd_solve
+
+Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""The weighted errors `[*batch, m]` and their Jacobian `[*batch, m, num_dof]` at a configuration."""
+
+START, LOWER, HIGHER = 0.1, 0.3, 4.0
+"""Damping at the start, in units of the squared error; its change by a step that helps, and by one not."""
+
+
+class Reached(NamedTuple):
+    """What inverse kinematics found.
+
+    Attributes:
+        q: configurations, `[*batch, num_q]`; differentiable.
+        residual: weighted errors of the targets there, in their order, rotation [rad] before position
+            [m], in the axes of each frame, `[*batch, m]`; differentiable.
+        converged: whether all of them vanish, `[*batch]`.
+        iterations: steps taken until then, int64 `[*batch]`.
+    """
+
+    q: Tensor
+    residual: Tensor
+    converged: Tensor
+    iterations: Tensor
+
+
+@in_own_type
+def inverse_kinematics(
+    mech: MechanismLike,
+    targets: Mapping[Any, Any],
+    q0: Tensor,
+    *,
+    weights: Mapping[Any, tuple[float, float]] | None = None,
+    limits: bool = False,
+    restarts: int = 0,
+    generator: torch.Generator | None = None,
+    max_iterations: int = 50,
+    tolerance: float | None = None,
+    stop_early: bool = False,
+) -> Reached:
+    """Configurations in which frames are at their targets, or as near as there is a way down from q0.
+
+    Every sample takes `max_iterations` steps, of which those after convergence change nothing; nothing
+    waits for the device.
+
+    The derivatives of q to targets and parameters are those of the solution, not of the way there, of any
+    order and in both modes; where more than one configuration fits, those of least norm. None reach q0.
+    They hold where the gradient vanishes: at targets that are reached, and at the nearest point to one that
+    is out of reach once the steps have come there. With `limits`, joints that one stops move with it.
+
+    Args:
+        mech: the mechanism. A fused mechanism runs its kernels.
+        targets: by frame (a name of ``mech.frame_names``) a `Pose`, a pair of rotation `[*batch, 3, 3]`
+            and position `[*batch, 3]` [m] in the inertial frame, either of which may be None, or a position
+            alone.
+        q0: where to start, `[*batch, num_q]`.
+        weights: by frame factors of its errors in rotation [1/rad] and position [1/m]; 1 and 1 for those left
+            out.
+        limits: keep joints between ``mech.lower`` and ``mech.upper``.
+        restarts: how often to try again from random configurations within limits. The first try that
+            reaches the targets counts, else the one that comes nearest. All run side by side.
+        generator: source of these configurations, on the mechanism's device.
+        max_iterations: number of steps.
+        tolerance: norm of the weighted errors below which the targets are reached; the root of the
+            rounding unit when left out.
+        stop_early: end when all samples have converged. After every step the host then waits for the device.
+
+    Returns:
+        q, residual, converged, iterations; see `Reached`.
+
+    Raises:
+        MechanismError: on an unknown frame, no targets, or weights of a frame without a target.
+        ShapeError: when q0 or a target does not fit.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, _ = arm.random_state(generator=torch.Generator().manual_seed(0))
+        >>> hand = arm.frame_names[-1]
+        >>> goal = ts.frame_pose(arm, q, hand)
+        >>> found = ts.inverse_kinematics(arm, {hand: goal}, arm.middle())
+        >>> found.converged
+        tensor(True)
+    """
+    robot = as_mechanism(mech)
+    check_state(robot, q0=q0)
+    goals, tensors = goals_of(robot, targets, weights)
+    _check_counts(restarts, max_iterations)
+    batch = torch.broadcast_shapes(q0.shape[:-1], robot.batch_shape, *goals.batches(tensors))
+    start = q0.expand(*batch, robot.num_q)[None]
+    if restarts:
+        others = robot.random_state(restarts, *batch, generator=generator)[0]
+        start = torch.cat([start, others])
+    still = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
+    given = mech if kernels_of(mech) else still
+    at = [x.detach() for x in tensors]
+
+    def evaluate(q: Tensor) -> tuple[Tensor, Tensor]:
+        return error_at(given, goals, at, q), jacobian_at(given, goals, q)
+
+    way = Way(still, limits, max_iterations, _tolerance(robot, tolerance), stop_early)
+    with torch.no_grad():
+        found = _best(way.down(evaluate, start.detach()))
+    equation = Reaching.of(robot, goals, limits)
+    q = implicit(equation, found.q, *(getattr(robot, name) for name in PARAMETERS), *tensors)
+    residual = error_at(robot, goals, tensors, q)
+    return Reached(q, residual, found.converged, found.iterations)
+
+
+@dataclass(frozen=True)
+class Way:
+    """Steps of Levenberg and Marquardt, every sample for itself.
+
+    Attributes:
+        mech: on whose manifold, and between whose limits, it goes.
+        limits: whether these hold.
+        steps: number of steps.
+        tolerance: norm of the error at which a sample has arrived.
+        stop_early: look after each step whether all have.
+    """
+
+    mech: Mechanism
+    limits: bool
+    steps: int
+    tolerance: float
+    stop_early: bool
+
+    def down(self, evaluate: Evaluate, q: Tensor) -> Reached:
+        """From configurations `[*batch, num_q]` to where the error is least."""
+        q = self._inside(q)
+        e, J = evaluate(q)
+        cost = (e * e).sum(-1)
+        damping = torch.full_like(cost, START)
+        count = torch.zeros(cost.shape, dtype=torch.int64, device=q.device)
+        # Steps go on below the tolerance until one no longer helps: derivatives want errors of rounding.
+        arrived = done = torch.zeros_like(cost, dtype=torch.bool)
+        for _ in range(self.steps):
+            step = self._step(q, e, J, damping * cost)
+            there = self._inside(integrate(self.mech, q, step))
+            e_there, J_there = evaluate(there)
+            cost_there = (e_there * e_there).sum(-1)
+            better = (cost_there < cost) & ~done
+            q = torch.where(better[..., None], there, q)
+            e = torch.where(better[..., None], e_there, e)
+            J = torch.where(better[..., None, None], J_there, J)
+            cost = torch.where(better, cost_there, cost)
+            damping = damping * torch.where(better, LOWER, HIGHER)
+            count = count + (~arrived).to(count.dtype)
+            done = done | (arrived & ~better)
+            arrived = cost <= self.tolerance**2
+            if self.stop_early and bool(done.all()):
+                break
+        return Reached(q, e, arrived, count)
+
+    def _step(self, q: Tensor, e: Tensor, J: Tensor, damping: Tensor) -> Tensor:
+        """The step `[*batch, num_dof]`; the smaller of the two systems that give it is solved."""
+        if self.limits:
+            stopped = stopped_dofs(self.mech, q, (J.mT @ e[..., None])[..., 0])
+            J = torch.where(stopped[..., None, :], 0.0, J)
+        wide = J.shape[-2] <= J.shape[-1]
+        A = J @ J.mT if wide else J.mT @ J
+        size = A.diagonal(dim1=-2, dim2=-1).sum(-1)
+        damping = damping + 8 * torch.finfo(q.dtype).eps * size + torch.finfo(q.dtype).tiny
+        A = A + torch.diag_embed(damping[..., None].expand(A.shape[:-1]))
+        if wide:
+            return (J.mT @ spd_solve(A, e[..., None], scalar=False))[..., 0]
+        return spd_solve(A, J.mT @ e[..., None], scalar=False)[..., 0]
+
+    def _inside(self, q: Tensor) -> Tensor:
+        if not self.limits:
+            return q
+        return torch.minimum(torch.maximum(q, self.mech.lower), self.mech.upper)
+
+
+def _best(tries: Reached) -> Reached:
+    """Of each sample the first try that arrived, else the nearest one; tries along the first dimension."""
+    count = tries.converged.shape[0]
+    place = torch.arange(count, device=tries.q.device, dtype=tries.q.dtype)
+    place = place.reshape(-1, *(1 for _ in tries.converged.shape[1:]))
+    distance = (tries.residual * tries.residual).sum(-1)
+    chosen = torch.where(tries.converged, place - count, distance).argmin(0, keepdim=True)
+
+    def of(x: Tensor) -> Tensor:
+        index = chosen.reshape(*chosen.shape, *(1 for _ in x.shape[chosen.ndim :]))
+        return torch.take_along_dim(x, index, 0)[0]
+
+    return Reached(*map(of, tries))
+
+
+def _tolerance(mech: Mechanism, given: float | None) -> float:
+    return torch.finfo(mech.dtype).eps ** 0.5 if given is None else given
+
+
+def _check_counts(restarts: int, max_iterations: int) -> None:
+    if restarts < 0 or max_iterations < 1:
+        raise MechanismError(
+            f"inverse_kinematics was given restarts={restarts}, max_iterations={max_iterations}.\n"
+            "It goes at least one step, and tries again no less than zero times.\n"
+            "Pass restarts=0 and max_iterations=50, say."
+        )
