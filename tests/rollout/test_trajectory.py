@@ -96,3 +96,13 @@ def test_a_checkpoint_between_thinned_states(robot):
     q, qd, tau = states(robot)
     mine = ts.rollout(robot, q, qd, tau.requires_grad_(), STEPS, every=4, checkpoint=2)
     assert_close(mine, ts.rollout(robot, q, qd, tau, STEPS, every=4), 1e-14)
+
+
+def test_what_is_kept_for_the_backward_pass_are_inputs_and_states(robot, fast):
+    q, qd, tau = (x.requires_grad_() for x in states(robot, 4))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        qs, qds = ts.rollout(fast, q, qd, tau, STEPS)
+    own = {x.untyped_storage().data_ptr() for x in (q, qd, tau, qs, qds, robot.mass, robot.damping)}
+    assert len(kept) >= 5
+    assert all(x.untyped_storage().data_ptr() in own or x.numel() == 1 for x in kept)
