@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from torchsko.mechanism.joints.compound import Slide as Slide
     from torchsko.mechanism.joints.compound import Turn as Turn
     from torchsko.mechanism.joints.registry import register_joint as register_joint
+    from torchsko.saving import save as save
     from torchsko.view import plot as plot
 
     __version__: str
@@ -120,6 +121,7 @@ _LATER = {
     "member_length_operator": "torchsko.algorithms.member_length",
     "partition": "torchsko.algebra.transforms.partition",
     "register_joint": "torchsko.mechanism.joints.registry",
+    "save": "torchsko.saving",
 }
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
 (files, the builder, kinds of joints), kernels, learning, control, transforms of models."""

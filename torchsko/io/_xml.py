@@ -44,12 +44,16 @@ class Element:
         attributes: in file order; line breaks among digits are kept.
         line: line of the start tag, from 1.
         children: in file order; text is not kept.
+        start: byte where its start tag begins, counted from the beginning of the document.
+        stop: byte where its end tag begins, or where it ends, where it is one tag, ``<a/>``.
     """
 
     tag: str
     attributes: dict[str, str]
     line: int
     children: list[Element] = field(default_factory=list, repr=False)
+    start: int = 0
+    stop: int = 0
 
     def walk(self) -> Iterator[Element]:
         """This element and everything below it, in file order."""
@@ -65,15 +69,35 @@ def is_xml_text(source: str | os.PathLike[str]) -> bool:
     return isinstance(source, str) and source.lstrip(_BLANK).startswith("<")
 
 
+@dataclass
+class Document:
+    """What was read: the bytes, and the elements that stand in them.
+
+    Attributes:
+        data: all bytes.
+        before: how many of them stand before the document; places of elements count from there.
+        root: the outermost element.
+    """
+
+    data: bytes
+    before: int
+    root: Element
+
+
 def read_xml(source: str | os.PathLike[str], report: Report | None = None) -> Element:
-    """The root element of a file, or of XML text.
+    """The root element of a file, or of XML text; see `read_document`."""
+    return read_document(source, report).root
+
+
+def read_document(source: str | os.PathLike[str], report: Report | None = None) -> Document:
+    """A file, or XML text, with its elements.
 
     Args:
         source: a path, or text whose first character after white space is ``<``.
         report: takes note of white space before the XML declaration of a file, or refuses it.
 
     Returns:
-        The root element.
+        The bytes and the root element.
 
     Raises:
         RobotFileError: the file cannot be read, is too large or too deep, is malformed, or
@@ -82,7 +106,7 @@ def read_xml(source: str | os.PathLike[str], report: Report | None = None) -> El
     reader = _reader_of(source, Report() if report is None else report)
     with _saying_where():
         reader.parser.Parse(reader.data, True)
-    return reader.document.children[0]
+    return Document(reader.before + reader.data, len(reader.before), reader.document.children[0])
 
 
 def root_tag(source: str | os.PathLike[str]) -> str:
@@ -107,13 +131,15 @@ def _reader_of(source: str | os.PathLike[str], report: Report) -> _Reader:
         start = len(text) - len(text.lstrip(_BLANK))
         # Surrogates cannot be encoded; expat names the line where they stand.
         data = text[start:].encode("utf-8", "surrogatepass")
-        return _Reader(data, "utf-8", text.count("\n", 0, start))
+        before = text[:start].encode("utf-8", "surrogatepass")
+        return _Reader(data, "utf-8", text.count("\n", 0, start), before)
     data = _read_bytes(source)
     early = _BEFORE_DECLARATION.match(data)
     if early is None or report.strict:  # then expat refuses it
         return _Reader(data)
     report.fault("<?xml ...?>", "white space stands before it: skipped", "")
-    return _Reader(data[early.end() :], lines_before=early[0].count(b"\n"))
+    lines = early[0].count(b"\n")
+    return _Reader(data[early.end() :], lines_before=lines, before=early[0])
 
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -154,14 +180,20 @@ def _saying_where() -> Iterator[None]:
 class _Reader:
     """Expat callbacks that build elements and refuse declarations."""
 
-    def __init__(self, data: bytes, encoding: str | None = None, lines_before: int = 0):
+    def __init__(
+        self,
+        data: bytes,
+        encoding: str | None = None,
+        lines_before: int = 0,
+        before: bytes = b"",
+    ):
         if len(data) > MAX_BYTES:
             raise RobotFileError(
                 f"the robot file is larger than {MAX_BYTES // 2**20} MiB.\n"
                 "It is text of at most a few MiB; meshes live in files of their own.\n"
                 "Check that this is the right file."
             )
-        self.data = data
+        self.data, self.before = data, before
         self.lines_before = lines_before
         self.may_break = bool(_BROKEN.search(data))  # as in few files
         self.document = Element("", {}, 0)
@@ -186,7 +218,7 @@ class _Reader:
             )
         if self.may_break:
             attributes = attributes | self.broken_numbers(attributes)
-        element = Element(tag, attributes, line)
+        element = Element(tag, attributes, line, start=self.parser.CurrentByteIndex)
         self.open[-1].children.append(element)
         self.open.append(element)
 
@@ -208,7 +240,7 @@ class _Reader:
         }
 
     def end(self, tag: str) -> None:
-        self.open.pop()
+        self.open.pop().stop = self.parser.CurrentByteIndex
 
     def refuse_entity(self, name: str, *_: object) -> None:
         raise RobotFileError(

@@ -94,14 +94,15 @@ def _model_name(model: Any) -> str:
     return bytes(model.names).split(b"\0", 1)[0].decode() or "robot"
 
 
-def _body_name(model: Any, b: int) -> str:
+def body_name(model: Any, b: int) -> str:
+    """Name of a body, made up where the file has none."""
     return WORLD if b == 0 else model.body(b).name or f"body{b}"
 
 
 def joint_names(model: Any, b: int) -> list[str]:
     """Names of the joints of a body, made up where the file has none."""
     first, count = int(model.body_jntadr[b]), int(model.body_jntnum[b])
-    body = _body_name(model, b)
+    body = body_name(model, b)
     return [
         model.joint(j).name or f"{body}_joint" + (f"{j - first}" if count > 1 else "")
         for j in range(first, first + count)
@@ -110,7 +111,7 @@ def joint_names(model: Any, b: int) -> list[str]:
 
 def _link(model: Any, b: int) -> LinkDescription:
     return LinkDescription(
-        name=_body_name(model, b),
+        name=body_name(model, b),
         mass=float(model.body_mass[b]),
         com=_vector(model.body_ipos[b]),
         inertia=_matrix(np.diag(model.body_inertia[b])),
@@ -120,7 +121,7 @@ def _link(model: Any, b: int) -> LinkDescription:
 
 def _joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDescription]]:
     """The joints from a body's parent to it, and the massless links between them."""
-    body, parent = _body_name(model, b), _body_name(model, int(model.body_parentid[b]))
+    body, parent = body_name(model, b), body_name(model, int(model.body_parentid[b]))
     first, names = int(model.body_jntadr[b]), joint_names(model, b)
     R, r = _turn(model.body_quat[b]), np.array(model.body_pos[b])
     steps: list[tuple[str, str, np.ndarray, np.ndarray, dict]] = []  # name, kind, placement, data
@@ -207,7 +208,7 @@ def _sites(model: Any, taken: set[str]) -> list[tuple[LinkDescription, JointDesc
             joint = JointDescription(
                 f"{name}_fixed",
                 FIXED,
-                _body_name(model, int(body[i])),
+                body_name(model, int(body[i])),
                 name,
                 _matrix(_turn(turn[i])),
                 _vector(position[i]),

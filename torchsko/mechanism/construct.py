@@ -175,7 +175,7 @@ def _welded(frames: dict[str, Frame]) -> dict[str | None, list[str]]:
     return found
 
 
-def _lump(
+def lump(
     welded: list[str], frames: dict[str, Frame], links: dict[str, LinkDescription]
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """Mass, centre of mass and inertia about it, of a body: of all links welded to its carrier."""
@@ -208,7 +208,7 @@ def _tensors(
     placed = [_compose(frames[joint.parent], joint) for joint in hinges]
     links = {link.name: link for link in robot.links}
     welded = _welded(frames)
-    lumps = [_lump(welded[joint.child], frames, links) for joint in hinges]
+    lumps = [lump(welded[joint.child], frames, links) for joint in hinges]
     kinds = tuple(joint_type(joint.kind).specialised(joint.name, joint.data) for joint in hinges)
     parents = [-1 if frame.carrier is None else number[frame.carrier] for frame in placed]
     q_sizes, dof_sizes = [kind.num_q for kind in kinds], [kind.num_dof for kind in kinds]

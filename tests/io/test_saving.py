@@ -1,0 +1,355 @@
+"""Robots written: into their own files with other numbers, and into new ones."""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchsko as ts
+from tests.io.urdf_texts import robot
+from tests.oracles.pinocchio_bridge import Robot, mass_matrix, robot_files, worst_error
+from tests.oracles.test_mjcf import STACKED, gymnasium_models
+from tests.strategies import agree, random_mechanism
+from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
+
+pin = pytest.importorskip("pinocchio")
+mujoco = pytest.importorskip("mujoco")
+
+WRITTEN = ("mass", "com", "inertia", "joint_rotation", "joint_position", "damping", "friction")
+BODIES = ("mass", "com", "inertia")
+OF_DOFS = ("damping", "friction", "armature", "stiffness")
+# A dozen of all sizes, of all authors: welded links, files of Windows, mimics, no name, dummy inertias.
+DOZEN = (
+    "double_pendulum_description/urdf/double_pendulum.urdf",
+    "panda_description/urdf/panda.urdf",
+    "ur_description/urdf/ur5_gripper.urdf",
+    "so_arm_description/urdf/so100.urdf",
+    "go2_description/urdf/go2.urdf",
+    "anymal_c_simple_description/urdf/anymal.urdf",
+    "b1_description/urdf/b1-z1.urdf",
+    "g1_description/urdf/g1_29dof_with_hand_rev_1_0.urdf",
+    "icub_description/robots/icub.urdf",
+    "romeo_description/urdf/romeo_small.urdf",
+    "talos_data/robots/talos_reduced.urdf",
+    "tiago_description/robots/tiago_dual.urdf",
+)
+# Pinocchio's reader stops at a mimic of an unknown joint; so does ours.
+NO_MIMIC = "alex_description/urdf/alex_psyonic_hands.urdf"
+# At load entries of rotations within 1e-14 of 0 and +-1 become these.
+SNAPPED = 1e-14
+# Of a body of many welded links, whose inertia is a sum about its centre of mass.
+WELDED = 1e-14
+
+
+def quiet(file: Path | str, **options) -> ts.Mechanism:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ts.RobotFileWarning)
+        return ts.load(file, **options)
+
+
+def scaled(mech: ts.Mechanism, names: tuple[str, ...], seed: int = 0) -> ts.Mechanism:
+    """Every number between half and twice itself, rotations turned by some degrees."""
+    g = torch.Generator().manual_seed(seed)
+
+    def factor(*size: int) -> Tensor:
+        return 0.5 + 1.5 * torch.rand(*size, generator=g, dtype=mech.dtype)
+
+    kinds, own = mech.joints.kinds, {}
+    per_joint = torch.cat([factor(1).expand(kind.num_dof) for kind in kinds])
+    file = torch.cat([torch.full((k.num_dof,), n != "root_joint")
+                      for k, n in zip(kinds, mech.tree_joint_names, strict=True)])  # fmt: skip
+    turning = torch.tensor([[n != "root_joint"] for n in mech.tree_joint_names])
+    turn = 0.3 * torch.randn(mech.num_bodies, 3, generator=g, dtype=mech.dtype) * turning
+    for name in names:
+        x = getattr(mech, name)
+        if name == "joint_rotation":
+            own[name] = x @ quaternion_to_matrix(quaternion_exp(turn))
+        elif name == "inertia":
+            own[name] = x * factor(len(x), 1, 1)
+        elif name in OF_DOFS:
+            own[name] = (x + 0.01) * per_joint * file
+        else:
+            own[name] = x * factor(*x.shape)
+    return mech.replace(**own)
+
+
+def off(mech: ts.Mechanism, other: ts.Mechanism, name: str) -> float:
+    """How far a parameter is off, relative to the largest of it; of inertias to the body's largest."""
+    x, y = getattr(mech, name), getattr(other, name)
+    if not x.numel():
+        return 0.0
+    scale = x.abs().amax((1, 2), keepdim=True) if name == "inertia" else x.abs().max()
+    error = (x - y).abs()
+    return float(torch.where(error == 0, error, error / scale).max())
+
+
+def goes_and_comes_back(file: Path, folder: Path, floating: bool, mimic: str = "couple") -> None:
+    mech = quiet(file, floating_base=floating, mimic=mimic)
+    same, new = folder / "same.urdf", folder / "new.urdf"
+    ts.save(mech, same, like=file)
+    assert same.read_bytes() == file.read_bytes()
+    other = scaled(mech, WRITTEN)
+    ts.save(other, new, like=file)
+    back = quiet(new, floating_base=floating, mimic=mimic)
+    errors = {name: off(other, back, name) for name in WRITTEN}
+    assert errors.pop("joint_rotation") < SNAPPED
+    # Exact for a body of one link; the sums over welded links round.
+    assert max(errors.values()) < WELDED, errors
+    alone = [mech.frame_body.count(k) == 1 for k in range(mech.num_bodies)]
+    for name in BODIES:
+        assert torch.equal(getattr(other, name)[alone], getattr(back, name)[alone]), name
+
+
+def test_only_the_numbers_that_change_are_other_bytes(tmp_path):
+    arm, new = ts.load(ts.robots.panda), tmp_path / "new.urdf"
+    ts.save(arm.replace(mass=2 * arm.mass), new, like=ts.robots.panda)
+    old, mass = ts.robots.panda.read_bytes(), re.compile(rb'<mass value="([^"]*)"/>')
+    pairs = zip(mass.findall(old), mass.findall(new.read_bytes()), strict=True)
+    assert sum(float(theirs) == 2 * float(mine) for mine, theirs in pairs) == arm.num_bodies
+    assert mass.sub(b"", new.read_bytes()) == mass.sub(b"", old)
+
+
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("name", DOZEN)
+def test_a_robot_comes_back_from_its_file_with_the_numbers_it_was_given(name, floating, tmp_path):
+    goes_and_comes_back(robot_files()[name], tmp_path, floating)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("name", robot_files())
+def test_every_robot_comes_back_from_its_file(name, floating, tmp_path):
+    file = robot_files()[name]
+    if "hector" in name or "iris_simple" in name:
+        floating = True  # nothing else moves
+    mimic = "independent" if name == NO_MIMIC else "couple"
+    goes_and_comes_back(file, tmp_path, floating, mimic)
+
+
+@pytest.mark.parametrize("name", [DOZEN[1], DOZEN[5], DOZEN[10]])
+def test_pinocchio_reads_what_was_written_as_we_do(name, tmp_path):
+    mech = scaled(quiet(robot_files()[name]), ("mass", "com", "inertia"))
+    ts.save(mech, tmp_path / "new.urdf", like=robot_files()[name])
+    both = Robot.load(tmp_path / "new.urdf", False)
+    none = torch.zeros_like(mech.damping)
+    mech = mech.tree.replace(damping=none, friction=none)
+    q, qd, *_ = both.states(8)
+    assert worst_error(ts.mass_matrix(mech, q), both.map(mass_matrix, q, axes=2)) < 1e-12
+    bias = both.map(pin.nonLinearEffects, q, qd)
+    assert worst_error(ts.bias_force(mech, q, qd), bias) < 1e-12
+
+
+# MJCF.
+
+
+def beside(source: Path | str, folder: Path) -> Path | str:
+    """The file, with what it refers to in a folder where it is to be written."""
+    if isinstance(source, Path):
+        for part in source.parent.rglob("*"):
+            if part.is_file() and part.suffix != ".xml":
+                link = folder / part.relative_to(source.parent)
+                link.parent.mkdir(exist_ok=True, parents=True)
+                link.symlink_to(part)
+    return source
+
+
+@pytest.mark.parametrize("name", ["stacked", *gymnasium_models()])
+def test_a_model_comes_back_from_its_mjcf_with_the_numbers_it_was_given(name, tmp_path):
+    """Whether its inertias were written there, or inferred from geoms, or scaled to a total mass."""
+    source = STACKED if name == "stacked" else beside(gymnasium_models()[name], tmp_path)
+    mech = ts.load(source)
+    text = source if isinstance(source, str) else source.read_text()
+    ts.save(mech, tmp_path / "same.xml", like=source)
+    assert (tmp_path / "same.xml").read_bytes() == text.encode()
+    other = scaled(mech, BODIES)
+    kinds = mech.joints.kinds
+    single = torch.cat([torch.full((k.num_dof,), k.vector) for k in kinds])
+    new = {
+        n: torch.where(single, getattr(scaled(mech, (n,)), n), getattr(mech, n)) for n in OF_DOFS
+    }
+    other = other.replace(**new)
+    ts.save(other, tmp_path / "new.xml", like=source)
+    back = ts.load(tmp_path / "new.xml")
+    errors = {field: off(other, back, field) for field in (*BODIES, *OF_DOFS)}
+    assert max(errors.values()) < 2e-15, errors  # principal axes as quaternions round once more
+
+
+# New files.
+
+
+def same_dynamics(mech: ts.Mechanism, other: ts.Mechanism) -> None:
+    q, qd = mech.random_state(5, generator=torch.Generator().manual_seed(0))
+    agree(ts.mass_matrix(other, q), ts.mass_matrix(mech, q), 1e-12)
+    agree(ts.bias_force(other, q, qd), ts.bias_force(mech, q, qd), 1e-12)
+
+
+KINDS = ("revolute", "prismatic", "spherical", "revolute", "planar", "prismatic")
+
+
+@pytest.mark.parametrize("suffix", [".urdf", ".xml"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_new_file_is_the_robot(suffix, seed, tmp_path):
+    mech = random_mechanism(list(KINDS), [-1, 0, 0, 2, 3, -1], seed, passive=suffix == ".xml")
+    x = torch.tensor([1.0, 0.2, 0.1], dtype=mech.dtype)
+    axis = mech.axis.clone()
+    axis[4] = torch.tensor([0.0, 0.0, 1.0])
+    along = {"joint_parameters": (x * torch.tensor([1, 0, 0])).to(mech.dtype)}
+    mech = mech.replace(axis=axis, **along)
+    if suffix == ".xml":
+        free = torch.cat([torch.full((k.num_dof,), not k.vector) for k in mech.joints.kinds])
+        mech = mech.replace(friction=torch.where(free, 0.3, mech.friction))
+    ts.save(mech, tmp_path / f"new{suffix}")
+    other = quiet(tmp_path / f"new{suffix}")
+    same_dynamics(mech, other)
+    assert set(mech.frame_names) <= set(other.frame_names)
+
+
+def hand() -> ts.MechanismBuilder:
+    builder = ts.MechanismBuilder("a hand & more")
+    I = ((0.02, 0.001, 0), (0.001, 0.03, 0.002), (0, 0.002, 0.025))
+    for name in ("palm", "left", "right", "tip"):
+        builder.link(name, mass=0.5, com=(0.01, 0.02, -0.03), inertia=I)
+    limits = {"lower": -0.5, "upper": 1.0, "effort": 3.0, "velocity": 2.0}
+    builder.joint(
+        "wrist", "revolute", child="palm", axis=(1, 0, 1), damping=0.1, friction=0.2, **limits
+    )
+    builder.joint(
+        "l", "prismatic", parent="palm", child="left", axis=(0, 1, 0), position=(0, 0, 0.1)
+    )
+    builder.joint("r", "prismatic", parent="palm", child="right", axis=(0, 1, 0), **limits)
+    turn = ((0, -1, 0), (1, 0, 0), (0, 0, 1))
+    builder.joint("glue", "fixed", parent="right", child="tip", position=(0, 0, 0.2), rotation=turn)
+    return builder
+
+
+def test_one_robot_in_both_formats_and_through_mujocos_own_import_of_urdf(tmp_path):
+    mech = hand().build()
+    ts.save(mech, tmp_path / "hand.urdf")
+    ts.save(mech, tmp_path / "hand.xml")
+    text = (tmp_path / "hand.urdf").read_text()
+    robots = [ts.load(tmp_path / "hand.urdf"), ts.load(tmp_path / "hand.xml"),
+              ts.from_mujoco(mujoco.MjModel.from_xml_string(text), gravity=(0, 0, -9.81))]  # fmt: skip
+    for other in robots:
+        assert other.joint_names == ("wrist", "l", "r")
+        same_dynamics(mech, other)
+    q, _ = mech.random_state(3)
+    for other in robots[:2]:
+        for field in ("lower", "upper", "effort_limit", "damping", "friction"):
+            assert torch.equal(getattr(other, field)[:1], getattr(mech, field)[:1]), field
+        agree(
+            ts.frame_pose(other, q, "tip").rotation, ts.frame_pose(mech, q, "tip").rotation, 1e-14
+        )
+    assert robots[0].lower[1] == -torch.inf
+    model = pin.buildModelFromUrdf(str(tmp_path / "hand.urdf"))
+    there = ts.conventions("pinocchio", mech, list(model.names)[1:])
+    M = mass_matrix(model, model.createData(), there.q_to(q[0]).numpy())
+    agree(there.mass_matrix_to(q[0], ts.mass_matrix(mech, q[0])), torch.from_numpy(M), 1e-12)
+
+
+@pytest.mark.parametrize("suffix", [".urdf", ".xml"])
+def test_joints_that_follow_others_and_floating_bases_are_written(suffix, tmp_path):
+    mech = hand().couple("r", {"l": -0.5}, offset=0.02).build(floating_base=False)
+    ts.save(mech, tmp_path / f"hand{suffix}")
+    other = ts.load(tmp_path / f"hand{suffix}")
+    assert other.dependent_joint_names == ("r",)
+    same_dynamics(mech, other)
+    I = ((0.3, 0, 0), (0, 0.4, 0), (0, 0, 0.5))
+    builder = hand().link("base", mass=2.0, inertia=I).joint("wrist2", "free", child="base")
+    mech = builder.build()
+    ts.save(mech, tmp_path / f"two{suffix}")
+    same_dynamics(mech, ts.load(tmp_path / f"two{suffix}"))
+
+
+# What is put where, and what is refused.
+
+TWO = robot(
+    '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint>',
+    more='<link name="tool"><inertial><mass value="3"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" '
+    'izz="1"/></inertial></link><joint name="g" type="fixed"><parent link="b"/><child link="tool"/>'
+    '<origin xyz="0 0 1"/></joint>',
+)
+
+
+def test_a_change_of_a_body_goes_to_its_heaviest_link_and_to_all_where_nothing_is_left_of_it(
+    tmp_path,
+):
+    mech, new = ts.load(TWO), tmp_path / "new.urdf"
+    ts.save(mech.replace(mass=mech.mass + 1), new, like=TWO)
+    assert '<mass value="2"/>' in new.read_text() and '<mass value="4.0"/>' in new.read_text()
+    ts.save(mech.replace(mass=mech.mass * 0.2), new, like=TWO, overwrite=True)
+    text = new.read_text()
+    assert [float(x) for x in re.findall('mass value="([^"]*)"', text)] == pytest.approx([0.4, 0.6])
+    agree(ts.load(new).mass[None], mech.mass[None] * 0.2, 1e-15)
+
+
+def test_elements_that_are_missing_are_put_in_and_the_rest_stays(tmp_path):
+    text = """<?xml version='1.0'?>
+<robot name="r"><!-- a comment > with "signs" -->
+  <link name="a"/>
+  <link name='b'/>
+\t<joint name="j" type="revolute" ><parent link="a"/><child link="b"/>
+\t  <limit lower="-1" upper="2.50" effort = '3' velocity="4"/></joint>
+</robot>"""
+    mech = quiet(text)
+    new = mech.replace(
+        mass=mech.mass + 2, com=mech.com + 0.1, damping=mech.damping + 0.5,
+        inertia=torch.eye(3, dtype=mech.dtype)[None], joint_position=mech.joint_position + 1.5,
+    )  # fmt: skip
+    ts.save(new, tmp_path / "new.urdf", like=text)
+    written = (tmp_path / "new.urdf").read_text()
+    back = ts.load(tmp_path / "new.urdf")
+    for name in WRITTEN:
+        assert torch.equal(getattr(back, name), getattr(new, name)), name
+    assert (back.lower, back.upper) == (-1, 2.5)
+    for line in text.splitlines()[:3] + [text.splitlines()[5][:-8]]:
+        assert line in written
+    again = tmp_path / "again.urdf"
+    ts.save(back, again, like=tmp_path / "new.urdf")
+    assert again.read_text() == written
+
+
+def test_what_cannot_be_said_is_refused_by_name_and_leaves_nothing_behind(tmp_path):
+    arm, file = ts.load(ts.robots.panda), tmp_path / "arm.urdf"
+    file.write_text("mine")
+    ones, own = torch.ones_like(arm.damping), ts.robots.panda
+    other = random_mechanism(["helical", "revolute"], [-1, 0], seed=0)
+    refused = [
+        (ts.RobotFileError, "there is such a file already", lambda p: ts.save(arm, file)),
+        (ts.RobotFileError, "the name says no format", lambda p: ts.save(arm, tmp_path / "a.txt")),
+        (ts.RobotFileError, "cannot be written", lambda p: ts.save(arm, tmp_path / "no" / "a.urdf")),
+        (ts.MechanismError, "armature[0]", lambda p: ts.save(arm.replace(armature=ones), p, like=own)),
+        (ts.MechanismError, "has armature", lambda p: ts.save(arm.replace(armature=ones), p)),
+        (ts.MechanismError, "lower[0]", lambda p: ts.save(arm.replace(lower=ones), p, like=own)),
+        (ts.MechanismError, "is not the robot of", lambda p: ts.save(other, p, like=own)),
+        (ts.MechanismError, "not a batch", lambda p: ts.save(arm.replace(mass=arm.mass.expand(2, -1)), p)),
+        (ts.MechanismError, "is helical", lambda p: ts.save(other, p)),
+        (ts.MechanismError, "is helical", lambda p: ts.save(other, p.with_suffix(".xml"))),
+    ]  # fmt: skip
+    for kind, said, call in refused:
+        with pytest.raises(kind, match=re.escape(said)):
+            call(tmp_path / "new.urdf")
+    assert [p.name for p in tmp_path.iterdir()] == ["arm.urdf"] and file.read_text() == "mine"
+    ts.save(arm, file, like=ts.robots.panda, overwrite=True)
+    assert file.read_bytes() == ts.robots.panda.read_bytes()
+
+
+def test_a_file_that_would_be_read_otherwise_is_not_written(tmp_path):
+    """A least mass that the file asks for."""
+    text = STACKED.replace('angle="radian"', 'angle="radian" boundmass="0.3"')
+    mech = ts.load(text)
+    with pytest.raises(ts.MechanismError, match="mass of 'stacked' would be read otherwise"):
+        ts.save(mech.replace(mass=0.5 * mech.mass), tmp_path / "new.xml", like=text)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_another_encoding_is_copied_or_refused(tmp_path):
+    file = tmp_path / "wide.urdf"
+    file.write_bytes(('<?xml version="1.0" encoding="utf-16"?>' + TWO).encode("utf-16"))
+    mech = ts.load(file)
+    ts.save(mech, tmp_path / "same.urdf", like=file)
+    assert (tmp_path / "same.urdf").read_bytes() == file.read_bytes()
+    with pytest.raises(ts.RobotFileError, match="UTF-8"):
+        ts.save(mech.replace(mass=2 * mech.mass), tmp_path / "new.urdf", like=file)

@@ -1,0 +1,211 @@
+"""Numbers of an MJCF file replaced in its text.
+
+MuJoCo works numbers out: from geoms, from a total mass that the file asks for, from the defaults of a class.
+So a body whose numbers change gets an <inertial> of its own, and so does every other one whose numbers would
+change when such a setting is turned off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from torchsko.errors import MechanismError, RobotFileError
+from torchsko.io._edits import Edits, words
+from torchsko.io._fit import changed, one_of
+from torchsko.io._xml import Document, Element
+from torchsko.io.mujoco_model import body_name, joint_names
+from torchsko.mechanism.description import LinkDescription, RobotDescription
+from torchsko.mechanism.mechanism import Mechanism
+
+TURNS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
+"""Attributes that turn a frame."""
+
+UNSETTLED = ("include", "replicate", "attach", "composite", "flexcomp")
+"""Elements for which other bodies stand in the model than in the text."""
+
+OF_DOFS = {"damping": "damping", "friction": "frictionloss", "armature": "armature",
+           "stiffness": "stiffness"}  # fmt: skip
+"""Attributes of a <joint> by the parameter that they give."""
+
+
+def edited_mjcf(
+    document: Document,
+    model: Any,
+    old: RobotDescription,
+    new: RobotDescription,
+    mech: Mechanism,
+    file: Mechanism,
+) -> bytes:
+    """The file with the inertias of another description, and the joints' numbers of a mechanism.
+
+    Args:
+        document: the file.
+        model: ``mujoco.MjModel``, as compiled from it.
+        old: what it says.
+        new: what its bodies are to say.
+        mech: what its joints are to say.
+        file: the mechanism of the file.
+
+    Raises:
+        RobotFileError: when the text has no element of a body that changes, as where it is in another file.
+        MechanismError: on a number that the format has no place for.
+    """
+    edits, bodies = Edits(document), _bodies(document.root, model)
+    links = dict(
+        zip([link.name for link in new.links], zip(old.links, new.links, strict=True), strict=True)
+    )
+    told = {name for name, (was, now) in links.items() if was != now}
+    if told:
+        told |= _unsettled_bodies(edits, document.root, model, bodies)
+    for b in range(1, model.nbody):
+        if body_name(model, b) in told:
+            _write_inertial(edits, _found(bodies, model, b), *links[body_name(model, b)])
+    _write_joints(edits, bodies, model, mech, file)
+    return edits.result()
+
+
+def _bodies(root: Element, model: Any) -> Mapping[int, Element]:
+    """The elements of bodies, by their numbers: in the order of the file, or else by name."""
+    inside = [e for part in root.children if part.tag == "worldbody" for e in part.walk()]
+    found = [e for e in inside if e.tag == "body"]
+    if len(found) == model.nbody - 1 and not any(e.tag in UNSETTLED for e in inside):
+        return dict(enumerate(found, start=1))
+    named = {e.attributes["name"]: e for e in found if "name" in e.attributes}
+    copied = {e.attributes.get("name") for c in inside if c.tag == "replicate" for e in c.walk()}
+    names = {b: model.body(b).name for b in range(1, model.nbody)}
+    return {b: named[name] for b, name in names.items() if name in named and name not in copied}
+
+
+def _found(bodies: Mapping[int, Element], model: Any, b: int) -> Element:
+    if b not in bodies:
+        raise RobotFileError(
+            f"body {body_name(model, b)!r} has no element of its own in the file, and its numbers changed.\n"
+            "It stands in an included file, is one of several copies, or has no name.\n"
+            "Write it into this file, with a name."
+        )
+    return bodies[b]
+
+
+def _unsettled_bodies(
+    edits: Edits, root: Element, model: Any, bodies: Mapping[int, Element]
+) -> set[str]:
+    """Turn off what overrides or rescales <inertial>; the bodies that this would change."""
+    told: set[str] = set()
+    for compiler in (e for e in root.children if e.tag == "compiler"):
+        if compiler.attributes.get("inertiafromgeom") == "true":
+            edits.set(compiler, {"inertiafromgeom": "auto"})
+            told |= {
+                body_name(model, b)
+                for b, element in bodies.items()
+                if any(child.tag == "inertial" for child in element.children)
+            }
+        if "settotalmass" in compiler.attributes:
+            edits.set(compiler, {"settotalmass": "-1"})
+            told |= {body_name(model, b) for b in range(1, model.nbody) if model.body_mass[b]}
+    return told
+
+
+def _write_inertial(
+    edits: Edits, body: Element, was: LinkDescription, now: LinkDescription
+) -> None:
+    """The <inertial> of a body: what changed of it, or all of it where there is none."""
+    moments, quaternion = _principal(now)
+    values = {"mass": words([now.mass]), "pos": words(now.com)}
+    turned = {"quat": words(quaternion), "diaginertia": words(moments)}
+    inertial = next((child for child in body.children if child.tag == "inertial"), None)
+    if inertial is None:
+        attributes = "".join(f' {key}="{value}"' for key, value in (values | turned).items())
+        edits.insert(body, f"<inertial{attributes}/>")
+        return
+    same = {"mass": was.mass == now.mass, "pos": was.com == now.com}
+    if was == now:  # what is written there did not count so far
+        same = dict.fromkeys(same, False)
+    kept = (was.inertia, was.inertia_rotation) == (now.inertia, now.inertia_rotation)
+    new = {key: value for key, value in values.items() if not same[key]}
+    if not kept or was == now:
+        edits.drop(inertial, [*(TURNS[1:]), "fullinertia"])
+        new |= turned
+    edits.set(inertial, new)
+
+
+def _principal(link: LinkDescription) -> tuple[np.ndarray, np.ndarray]:
+    """Principal moments, and the quaternion w x y z of their axes in the body."""
+    inertia, axes = np.array(link.inertia), np.array(link.inertia_rotation)
+    if np.any(inertia != np.diag(np.diag(inertia))):
+        moments, own = np.linalg.eigh(inertia)
+        axes = axes @ (own * np.sign(np.linalg.det(own)))
+    else:
+        moments = np.diag(inertia)
+    return moments, quaternion_from_matrix(axes)
+
+
+def quaternion_from_matrix(R: np.ndarray) -> np.ndarray:
+    """Unit quaternion w x y z of a rotation matrix, by the largest of its four squares.
+
+    Reference: Shepperd 1978, Quaternion from rotation matrix, J. Guidance and Control 1(3).
+    """
+    t = np.array([np.trace(R), *np.diag(R)])
+    i = int(t.argmax())
+    skew = np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
+    if i == 0:
+        quat = np.array([1 + t[0], *skew])
+    else:
+        row = R[i - 1] + R[:, i - 1]
+        row[i - 1] = 1 + 2 * R[i - 1, i - 1] - t[0]
+        quat = np.array([skew[i - 1], *row])
+    return quat / np.linalg.norm(quat)
+
+
+def _write_joints(
+    edits: Edits,
+    bodies: Mapping[int, Element],
+    model: Any,
+    mech: Mechanism,
+    file: Mechanism,
+) -> None:
+    new = {field: set(changed(mech, file, field)) for field in OF_DOFS}
+    for b in range(1, model.nbody):
+        first, names = int(model.body_jntadr[b]), joint_names(model, b)
+        for i, name in enumerate(names):
+            start = int(model.jnt_dofadr[first + i])
+            stop = start + (6, 3, 1, 1)[int(model.jnt_type[first + i])]
+            told = [field for field in OF_DOFS if not new[field].isdisjoint(range(start, stop))]
+            if told:
+                element = _joint_element(_found(bodies, model, b), i, name)
+                values = {f: getattr(mech, f)[..., start:stop] for f in told}
+                edits.set(element, _joint_values(model, values, name, start, first + i))
+
+
+def _joint_element(body: Element, i: int, name: str) -> Element:
+    joints = [e for e in body.walk() if e.tag in ("joint", "freejoint")]
+    own = [e for e in joints if not any(e in list(c.walk()) for c in _bodies_below(body))]
+    if i >= len(own) or own[i].tag == "freejoint":
+        raise MechanismError(
+            f"joint {name!r} is a <freejoint>, or not in the file; its numbers changed.\n"
+            "A <freejoint> has neither damping, friction nor armature.\n"
+            'Write <joint type="free"/> into the file instead.'
+        )
+    return own[i]
+
+
+def _bodies_below(body: Element) -> list[Element]:
+    return [e for e in body.walk() if e.tag == "body" and e is not body]
+
+
+def _joint_values(
+    model: Any, values: Mapping[str, Tensor], name: str, dof: int, joint: int
+) -> dict[str, str]:
+    """Attributes of a joint; coefficients of higher order, where a version has them, stay."""
+    written = {}
+    for field, x in values.items():
+        numbers = [one_of(x, field, name)]
+        kept = {"damping": ("dof_dampingpoly", dof), "stiffness": ("jnt_stiffnesspoly", joint)}
+        if field in kept and hasattr(model, kept[field][0]):
+            higher = np.asarray(getattr(model, kept[field][0]))[kept[field][1]].tolist()
+            numbers += higher if any(higher) else []
+        written[OF_DOFS[field]] = words(numbers)
+    return written

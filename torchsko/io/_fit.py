@@ -1,0 +1,249 @@
+"""A mechanism's numbers back in the description that it came from.
+
+A description says more than a mechanism: links that fixed joints weld together are one body. What changed of
+a body goes to the heaviest of its links, so that all of them together are the body. Where nothing would be
+left of its mass, all links first take part in the change of mass, each by the same factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.construct import WORLD, Frame, lump
+from torchsko.mechanism.description import (
+    FIXED,
+    IDENTITY,
+    JointDescription,
+    LinkDescription,
+    Matrix,
+    RobotDescription,
+    Vector,
+)
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+
+INERTIAL = ("mass", "com", "inertia")
+PLACEMENT = ("joint_rotation", "joint_position")
+
+REFINEMENTS = 3
+"""Rounds in which the rounding of a difference of bodies is put right."""
+
+
+def check_same(mech: Mechanism, file: Mechanism, name: str) -> None:
+    """Refuse a mechanism that is not the robot of a file, whatever its numbers are.
+
+    Raises:
+        MechanismError: names what the other has not; or it is a batch.
+    """
+    for field in ("tree_joint_names", "body_names", "frame_names", "dependent_joint_names"):
+        mine, theirs = getattr(mech, field), getattr(file, field)
+        if mine != theirs:
+            other = sorted(set(mine) ^ set(theirs))
+            raise MechanismError(
+                f"{mech.name!r} is not the robot of {name}: their {field} differ"
+                + (f", as in {other[0]!r}.\n" if other else ", by order.\n")
+                + "Numbers are put back into the file that they came from.\n"
+                "Pass that file as like=..., or leave it out for a new one."
+            )
+    check_one(mech)
+
+
+def check_one(mech: Mechanism) -> None:
+    """Refuse a batch.
+
+    Raises:
+        MechanismError: names the parameter.
+    """
+    for field, sizes in PARAMETERS.items():
+        if getattr(mech, field).ndim > len(sizes):
+            raise MechanismError(
+                f"{field} of {mech.name!r} has the shape {list(getattr(mech, field).shape)}.\n"
+                "A file is one robot, not a batch of them.\n"
+                "Pick one sample: mech.replace(...) with its numbers."
+            )
+
+
+def changed(mech: Mechanism, file: Mechanism, field: str) -> list[int]:
+    """The rows of a parameter that differ."""
+    mine, theirs = getattr(mech, field).detach().cpu(), getattr(file.to(mech.dtype), field)
+    if not theirs.numel():
+        return []
+    return (mine != theirs).reshape(len(theirs), -1).any(-1).nonzero().flatten().tolist()
+
+
+def refuse_changes(mech: Mechanism, file: Mechanism, fields: Iterable[str], format: str) -> None:
+    """Refuse changes of what is not written.
+
+    Raises:
+        MechanismError: names the field and its first entry that differs.
+    """
+    for field in fields:
+        if rows := changed(mech, file, field):
+            raise MechanismError(
+                f"{field}[{rows[0]}] of {mech.name!r} is not that of the file.\n"
+                f"Into {format} are written: what is said in torchsko.save; other numbers have no place "
+                "there, or another meaning.\n"
+                f"Pass mech.replace({field}=...) with the file's numbers."
+            )
+
+
+def fitted(robot: RobotDescription, mech: Mechanism, file: Mechanism) -> RobotDescription:
+    """The description with the inertias of a mechanism.
+
+    Args:
+        robot: of the file.
+        mech: with the numbers wanted.
+        file: the mechanism of the description.
+    """
+    links = {link.name: link for link in robot.links}
+    bodies = sorted({k for field in INERTIAL for k in changed(mech, file, field)})
+    for k in bodies:
+        frames = {
+            name: _frame(file, i)
+            for i, name in enumerate(file.frame_names)
+            if file.frame_body[i] == k and name in links
+        }
+        which = [field for field in INERTIAL if k in changed(mech, file, field)]
+        links |= _fitted_body(links, frames, mech, k, which)
+    return replace(robot, links=tuple(links.values()))
+
+
+def _frame(mech: Mechanism, i: int) -> Frame:
+    R, p = mech.frame_rotation[i], mech.frame_position[i]
+    return Frame(None, R.double().numpy(), p.double().numpy())
+
+
+def _fitted_body(
+    links: Mapping[str, LinkDescription],
+    frames: dict[str, Frame],
+    mech: Mechanism,
+    k: int,
+    which: list[str],
+) -> dict[str, LinkDescription]:
+    """The links of one body that change."""
+    names = list(frames)
+    mass, com, inertia = (_numbers(getattr(mech, field)[k]) for field in INERTIAL)
+    if len(names) == 1:
+        link = links[names[0]]
+        new = {"mass": float(mass), "com": _vector(com), "inertia": _matrix(inertia)}
+        kept = {field: new[field] for field in which}
+        turn = {"inertia_rotation": IDENTITY} if "inertia" in which else {}
+        return {link.name: replace(link, **kept, **turn)}
+    own = max(names, key=lambda name: links[name].mass)  # the first of equals
+    members = {name: links[name] for name in names}
+    total = sum(link.mass for link in members.values())
+    if total and float(mass) <= total - members[own].mass:
+        share = float(mass) / total
+        members = {
+            name: replace(
+                link,
+                mass=share * link.mass,
+                inertia=_matrix(share * np.array(link.inertia)),
+            )
+            for name, link in members.items()
+        }
+    turn = frames[own].rotation
+    axes = np.array(members[own].inertia_rotation)
+    I = axes @ np.array(members[own].inertia) @ axes.T
+    members[own] = replace(members[own], inertia=_matrix(I), inertia_rotation=IDENTITY)
+    for _ in range(REFINEMENTS):
+        link = members[own]
+        m = link.mass + (mass - lump(names, frames, members)[0])
+        link = members[own] = replace(link, mass=float(m))
+        arm = com - lump(names, frames, members)[1]
+        lever = mass / m if m else 1.0
+        link = members[own] = replace(
+            link, com=_vector(np.array(link.com) + lever * (turn.T @ arm))
+        )
+        rest = inertia - lump(names, frames, members)[2]
+        members[own] = replace(link, inertia=_matrix(np.array(link.inertia) + turn.T @ rest @ turn))
+    return members
+
+
+def fitted_joints(
+    robot: RobotDescription, mech: Mechanism, file: Mechanism
+) -> tuple[JointDescription, ...]:
+    """The joints of the description with the mechanism's placements, damping and friction.
+
+    Raises:
+        MechanismError: when a joint that the file does not hold has changed, or damping differs among the
+            dofs of one joint.
+    """
+    frames = {name: _frame(file, i) for i, name in enumerate(file.frame_names)}
+    frames[WORLD] = Frame(None, np.eye(3), np.zeros(3))
+    placed = {k for field in PLACEMENT for k in changed(mech, file, field)}
+    lossy = {i for field in ("damping", "friction") for i in changed(mech, file, field)}
+    by_name = {joint.name: joint for joint in robot.joints if joint.kind != FIXED}
+    for k, name in enumerate(mech.tree_joint_names):
+        dofs = mech.tree_dof_slice(name)
+        loses = not lossy.isdisjoint(range(dofs.start, dofs.stop))
+        if not loses and k not in placed:
+            continue
+        if name not in by_name:
+            raise MechanismError(
+                f"joint {name!r} is not in the file, and its numbers are not those that it got at load.\n"
+                "The file has no place for them.\nLeave placement and losses of that joint as they were."
+            )
+        joint = by_name[name]
+        if k in placed:
+            parent = frames[joint.parent]
+            R, p = (_numbers(getattr(mech, field)[k]) for field in PLACEMENT)
+            joint = replace(
+                joint,
+                rotation=_matrix(parent.rotation.T @ R),
+                position=_vector(parent.rotation.T @ (p - parent.position)),
+            )
+        if loses:
+            values = {f: one_of(getattr(mech, f)[dofs], f, name) for f in ("damping", "friction")}
+            joint = replace(joint, **values)
+        by_name[name] = joint
+    return tuple(by_name.get(joint.name, joint) for joint in robot.joints)
+
+
+def one_of(values: Tensor, field: str, joint: str) -> float:
+    """The number that all dofs of a joint share.
+
+    Raises:
+        MechanismError: when they differ.
+    """
+    first, *others = values.detach().tolist()
+    if any(x != first for x in others):
+        raise MechanismError(
+            f"{field} of joint {joint!r} differs among its dofs: {[first, *others]}.\n"
+            "A file has one number for all dofs of a joint.\nGive all of them the same."
+        )
+    return first
+
+
+def agrees(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> str | None:
+    """The first parameter that a file just written gives otherwise, by more than rounding; None for none."""
+    close = 1e-12 if mech.dtype == torch.float64 else 1e-5
+    for field in fields:
+        mine, theirs = getattr(mech, field).detach().cpu(), getattr(written.to(mech.dtype), field)
+        if mine.shape != theirs.shape:
+            return field
+        usual = torch.where(mine.isfinite(), mine, 0.0)
+        scale = usual.abs().max() if mine.numel() else 1.0
+        same = (mine == theirs) | ((mine - theirs).abs() <= close * scale)
+        if not bool(same.all()):
+            return field
+    return None
+
+
+def _numbers(x: Tensor) -> np.ndarray:
+    return x.detach().cpu().double().numpy()
+
+
+def _vector(x: np.ndarray) -> Vector:
+    a, b, c = map(float, x)
+    return a, b, c
+
+
+def _matrix(x: np.ndarray) -> Matrix:
+    a, b, c = (_vector(row) for row in x)
+    return a, b, c

@@ -1,0 +1,184 @@
+"""A mechanism as a new MJCF file."""
+
+from __future__ import annotations
+
+import math
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError
+from torchsko.io._edit_mjcf import quaternion_from_matrix
+from torchsko.io._edits import words
+from torchsko.io._fit import check_one
+from torchsko.io._new_urdf import followed
+from torchsko.mechanism.mechanism import Mechanism
+
+ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
+"""MuJoCo's types of joints by ours."""
+
+Stacked = tuple[str, list[float], list[float]]
+"""Type, axis and point of a joint."""
+
+
+def new_mjcf(mech: Mechanism) -> str:
+    """The bodies and joints of a mechanism, its frames as sites, joints that follow others as equalities.
+
+    A joint of several dofs is a stack of hinges and slides, each named after the joint and its rate.
+
+    Raises:
+        MechanismError: on a batch, or what MJCF cannot say: a free joint elsewhere than at the world's own
+            frame, a helical one, a joint that follows several others.
+    """
+    check_one(mech)
+    gravity = words(mech.gravity.tolist())
+    lines = [
+        f"<mujoco model={quoteattr(mech.name)}>",
+        '  <compiler angle="radian" autolimits="true"/>',
+        f'  <option gravity="{gravity}"/>',
+        "  <worldbody>",
+        *_sites(mech, -1, 4),
+    ]
+    open_: list[int] = []
+    for k in range(mech.num_bodies):
+        while open_ and open_[-1] != mech.parents[k]:
+            lines.append("  " * (len(open_) + 1) + "</body>")
+            open_.pop()
+        lines += _body(mech, k, 2 * len(open_) + 4)
+        open_.append(k)
+    lines += ["  " * (depth + 1) + "</body>" for depth in range(len(open_), 0, -1)]
+    return "\n".join([*lines, "  </worldbody>", *_equalities(mech), "</mujoco>", ""])
+
+
+def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
+    R, p = mech.joint_rotation[k], mech.joint_position[k]
+    free = mech.joints.kinds[k].name == "free"
+    if free and (mech.parents[k] >= 0 or bool((R != torch.eye(3).to(R)).any()) or bool(p.any())):
+        raise MechanismError(
+            f"joint {mech.tree_joint_names[k]!r} is free, and not from the world's own frame.\n"
+            "In MJCF only bodies of the world float, and their coordinates are those of the world.\n"
+            "Place that joint at the origin, unturned."
+        )
+    place = "" if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
+    moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
+    turn = words(quaternion_from_matrix(axes * np.sign(np.linalg.det(axes))))
+    own = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
+    space = " " * indent
+    return [
+        f"{space}<body name={quoteattr(mech.body_names[k])}{place}>",
+        f'{space}  <inertial pos="{_words(mech.com[k])}" quat="{turn}" {own}/>',
+        *(f"{space}  {line}" for line in _joints(mech, k)),
+        *_sites(mech, k, indent + 2),
+    ]
+
+
+def _joints(mech: Mechanism, k: int) -> list[str]:
+    name, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
+    dofs, q = mech.tree_dof_slice(name), mech.tree_q_slice(name)
+    stack = _stack(mech, k)
+    lines = []
+    for i, (type_, axis, point) in enumerate(stack):
+        label = name if len(stack) == 1 else f"{name}_{kind.rates[i]}"
+        dof = dofs.start + i
+        values = {"type": type_, "pos": words(point)}
+        if type_ in ("hinge", "slide"):
+            values["axis"] = words(axis)
+            values |= _bounds(mech, k, i)
+        for field, attribute in (("damping", "damping"), ("friction", "frictionloss"),
+                                 ("armature", "armature"), ("stiffness", "stiffness")):  # fmt: skip
+            x = getattr(mech, field)[dof : dof + (dofs.stop - dofs.start if len(stack) == 1 else 1)]
+            if bool((x != x[0]).any()):
+                raise MechanismError(
+                    f"{field} of joint {name!r} differs among its dofs: {x.tolist()}.\n"
+                    "A ball or free joint has one number for all.\nGive all of them the same."
+                )
+            if bool(x[0]):
+                values[attribute] = _words(x[:1])
+        if kind.vector and bool(mech.spring_reference[q.start + i]):
+            values["springref"] = _words(mech.spring_reference[q.start + i, None])
+        text = " ".join(f'{key}="{value}"' for key, value in values.items())
+        lines.append(f"<joint name={quoteattr(label)} {text}/>")
+    return lines
+
+
+def _bounds(mech: Mechanism, k: int, i: int) -> dict[str, str]:
+    """Limits of position and force of one dof of an independent joint."""
+    name = mech.tree_joint_names[k]
+    if k not in mech.independent_joints:
+        return {}
+    q, dof = mech.q_slice(name).start + i, mech.dof_slice(name).start + i
+    found = {}
+    low, high = float(mech.lower[q]), float(mech.upper[q])
+    if math.isfinite(low) and math.isfinite(high):
+        found["range"] = words([low, high])
+    effort = float(mech.effort_limit[dof])
+    if math.isfinite(effort) and effort > 0:
+        found["actuatorfrcrange"] = words([-effort, effort])
+    return found
+
+
+def _stack(mech: Mechanism, k: int) -> list[Stacked]:
+    """The joints of MuJoCo that are one of ours."""
+    name, kind = mech.tree_joint_names[k], mech.joints.kinds[k].name
+    axis, origin = mech.axis[k].tolist(), [0.0] * 3
+
+    def own(what: str) -> Tensor:
+        return mech.joint_parameters[mech.parameter_slice(name, what)].reshape(-1, 3)
+
+    if kind in ONE:
+        return [(ONE[kind], axis, origin)]
+    if kind == "cylindrical":
+        return [("hinge", axis, origin), ("slide", axis, origin)]
+    if kind == "translation":
+        return [("slide", row, origin) for row in torch.eye(3).tolist()]
+    if kind == "universal":
+        return [("hinge", axis, origin), ("hinge", own("second_axis")[0].tolist(), origin)]
+    if kind == "planar":
+        (x,) = own("direction")
+        y = torch.linalg.cross(mech.axis[k], x)
+        return [
+            ("slide", x.tolist(), origin),
+            ("slide", y.tolist(), origin),
+            ("hinge", axis, origin),
+        ]
+    if kind == "compound":
+        turns = [rate.startswith("turn") for rate in mech.joints.kinds[k].coordinates]
+        rows = zip(turns, own("axes").tolist(), own("points").tolist(), strict=True)
+        return [("hinge" if turn else "slide", e, point) for turn, e, point in rows]
+    raise MechanismError(
+        f"joint {name!r} is {kind}.\nMJCF has hinges, slides, balls and free joints, and stacks of them.\n"
+        "Write it as several joints, coupled where one motion makes another."
+    )
+
+
+def _sites(mech: Mechanism, body: int, indent: int) -> list[str]:
+    """The frames of a body that are no bodies, as sites."""
+    return [
+        f"{' ' * indent}<site name={quoteattr(name)} "
+        f'pos="{_words(mech.frame_position[i])}" quat="{_quaternion(mech.frame_rotation[i])}"/>'
+        for i, name in enumerate(mech.frame_names)
+        if mech.frame_body[i] == body and name not in mech.body_names
+    ]
+
+
+def _equalities(mech: Mechanism) -> list[str]:
+    rows = followed(mech)
+    if not rows:
+        return []
+    names = mech.tree_joint_names
+    lines = [
+        f"    <joint joint1={quoteattr(names[k])} joint2={quoteattr(names[j])} "
+        f'polycoef="{words([offset, c, 0, 0, 0])}"/>'
+        for k, (j, c, offset) in rows.items()
+    ]
+    return ["  <equality>", *lines, "  </equality>"]
+
+
+def _words(x: Tensor) -> str:
+    return words(x.detach().tolist())
+
+
+def _quaternion(R: Tensor) -> str:
+    return words(quaternion_from_matrix(R.detach().cpu().double().numpy()))

@@ -1,0 +1,199 @@
+"""How a robot goes out: into the file that it came from, with its numbers, or into a new one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torchsko.errors import MechanismError, RobotFileError
+from torchsko.io._edit_mjcf import edited_mjcf
+from torchsko.io._edit_urdf import edited_urdf
+from torchsko.io._fit import (
+    INERTIAL,
+    agrees,
+    check_one,
+    check_same,
+    fitted,
+    fitted_joints,
+    refuse_changes,
+)
+from torchsko.io._new_mjcf import new_mjcf
+from torchsko.io._new_urdf import new_urdf
+from torchsko.io._xml import Document, read_document
+from torchsko.io.mjcf import read_mjcf
+from torchsko.io.mujoco_model import describe
+from torchsko.io.urdf import read_urdf
+from torchsko.loading import build_mechanism, from_mujoco
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+
+NOT_URDF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "armature", "stiffness",
+            "spring_reference", "lower", "upper", "velocity_limit", "effort_limit",
+            "frame_rotation", "frame_position")  # fmt: skip
+"""Parameters that are not written into a URDF file that there is."""
+
+NOT_MJCF = ("axis", "joint_rotation", "joint_position", "joint_parameters", "coupling_ratio",
+            "coupling_offset", "spring_reference", "gravity", "lower", "upper", "velocity_limit",
+            "effort_limit", "frame_rotation", "frame_position")  # fmt: skip
+"""Parameters that are not written into an MJCF file that there is."""
+
+
+def save(
+    mech: MechanismLike,
+    path: str | os.PathLike[str],
+    *,
+    like: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a robot into a file: URDF, or MJCF.
+
+    With `like`, the file is that one with its numbers replaced, and every other byte as it was; where no
+    number changed, it is a copy. Written are, of URDF, the mass, centre of mass and inertia of links, the
+    placement (<origin>), damping and friction of joints; of MJCF mass, centre of mass and inertia of bodies
+    (<inertial>, which is put in where MuJoCo inferred it from geoms), and damping, dry friction, armature and
+    stiffness of joints. Other changes are refused by name. URDF has no gravity: it is left out.
+
+    Links that fixed joints weld together are one body of the mechanism. A change of it goes to the heaviest
+    of them, so that together they are the body; where nothing would be left of its mass, the masses of all
+    change in the same ratio first.
+
+    Without `like` the file is new, and holds the dynamics and names only: no shapes, no actuators.
+
+    Whatever is written is read again before it takes its name, and refused where it is not this robot. The
+    name appears at once, with all of the file.
+
+    Args:
+        mech: one robot, no batch.
+        path: of the file to write; ``.urdf``, or ``.xml`` or ``.mjcf`` for MJCF. With `like` the format is
+            that file's.
+        like: the file that the robot was loaded from, or its text.
+        overwrite: whether a file of that name may be replaced.
+
+    Raises:
+        MechanismError: on a batch, a robot that is not that of `like`, or what the format cannot say; names
+            it.
+        RobotFileError: when there is such a file already, or it cannot be written.
+
+    Example:
+        >>> import torchsko as ts, tempfile, pathlib
+        >>> arm = ts.load(ts.robots.panda)
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "arm.urdf"
+        >>> ts.save(arm.replace(mass=1.1 * arm.mass), path, like=ts.robots.panda)
+        >>> bool((ts.load(path).mass == 1.1 * arm.mass).all())
+        True
+    """
+    mech, path = as_mechanism(mech), Path(path)
+    if path.exists() and not overwrite:
+        raise RobotFileError(
+            f"{path}: there is such a file already.\n"
+            "Nothing is overwritten unasked.\nPass overwrite=True, or another name."
+        )
+    if like is None:
+        data, read = _new(mech, path)
+        fields = OF_NEW
+    else:
+        document = read_document(like)
+        write = _like_mjcf if document.root.tag == "mujoco" else _like_urdf
+        data, read = write(mech, like, document)
+        fields = tuple(PARAMETERS)
+    _put(path, data, lambda file: _check(mech, read(file), fields))
+
+
+OF_NEW = (
+    *INERTIAL,
+    "joint_rotation",
+    "joint_position",
+    "damping",
+    "friction",
+    "armature",
+    "stiffness",
+)
+"""Parameters by which a new file is compared: a stack of joints may be read as one of another kind."""
+
+Read = Callable[[str], Mechanism]
+"""From a path the mechanism in the file there, loaded as the one that is saved was."""
+
+
+def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, Read]:
+    def read(source: Any) -> tuple[Any, Mechanism]:
+        robot = read_urdf(source, mimic="couple" if mech.coupling is not None else "independent")
+        moving = {joint.name for joint in robot.joints}
+        floating = any(name not in moving for name in mech.tree_joint_names)
+        gravity = mech.gravity.detach().tolist()
+        return robot, build_mechanism(robot, floating_base=floating, gravity=gravity, strict=False)
+
+    check_one(mech)
+    robot, file = read(like)
+    check_same(mech, file, _name(like))
+    refuse_changes(mech, file, NOT_URDF, "URDF")
+    new = fitted(robot, mech, file)
+    joints = fitted_joints(robot, mech, file)
+    data = edited_urdf(document, robot, type(robot)(robot.name, new.links, joints))
+    return data, lambda path: read(path)[1]
+
+
+def _like_mjcf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, Read]:
+    model = read_mjcf(like)
+    file = from_mujoco(model)
+    check_same(mech, file, _name(like))
+    refuse_changes(mech, file, NOT_MJCF, "MJCF")
+    robot = describe(model).robot
+    data = edited_mjcf(document, model, robot, fitted(robot, mech, file), mech, file)
+    return data, lambda path: from_mujoco(read_mjcf(path))
+
+
+def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:
+    formats: dict[str, tuple[Callable[[Mechanism], str], Read]] = {
+        ".urdf": (new_urdf, lambda file: _loaded_urdf(mech, file)),
+        ".xml": (new_mjcf, lambda file: from_mujoco(read_mjcf(file))),
+        ".mjcf": (new_mjcf, lambda file: from_mujoco(read_mjcf(file))),
+    }
+    if path.suffix not in formats:
+        raise RobotFileError(
+            f"{path}: the name says no format.\n"
+            "A new file is URDF (.urdf) or MJCF (.xml, .mjcf).\nGive it one of these endings."
+        )
+    check_one(mech)
+    write, read = formats[path.suffix]
+    return write(mech).encode(), read
+
+
+def _loaded_urdf(mech: Mechanism, file: str) -> Mechanism:
+    return build_mechanism(read_urdf(file), gravity=mech.gravity.detach().tolist(), strict=False)
+
+
+def _check(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> None:
+    """Refuse a file that is not the robot."""
+    if (field := agrees(mech, written, fields)) is not None:
+        raise MechanismError(
+            f"{field} of {mech.name!r} would be read otherwise than it is.\n"
+            "Another setting of the file changes it, such as a least mass, or the format cannot say it.\n"
+            "Take that setting out of the file, or save to the other format."
+        )
+
+
+def _name(source: Any) -> str:
+    text = os.fspath(source)
+    return "the text given" if text.lstrip().startswith("<") else text
+
+
+def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
+    """Write a file under another name, check it, and rename it."""
+    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        try:
+            with part.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            check(str(part))
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise RobotFileError(
+            f"{path} cannot be written: {error.strerror or error}.\n"
+            "Its folder must be there, and open to you.\nCheck the path."
+        ) from error
