@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from torchsko import algorithms as algorithms
 from torchsko import robots as robots
+from torchsko.actuation.actuators import Actuators as Actuators
+from torchsko.actuation.actuators import actuate as actuate
+from torchsko.actuation.control import ActuatedControl as ActuatedControl
+from torchsko.actuation.description import Actuator as Actuator
+from torchsko.actuation.mjcf import actuators_of as actuators_of
 from torchsko.algebra.operators.model import SKOModel as SKOModel
 from torchsko.algebra.recursions.factorisation import innovations as innovations
 from torchsko.algebra.recursions.innovations import Innovations as Innovations
