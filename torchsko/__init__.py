@@ -8,11 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchsko import algorithms as algorithms
 from torchsko import robots as robots
-from torchsko.actuation.actuators import Actuators as Actuators
-from torchsko.actuation.actuators import actuate as actuate
-from torchsko.actuation.control import ActuatedControl as ActuatedControl
-from torchsko.actuation.description import Actuator as Actuator
-from torchsko.actuation.mjcf import actuators_of as actuators_of
 from torchsko.algebra.operators.model import SKOModel as SKOModel
 from torchsko.algebra.recursions.factorisation import innovations as innovations
 from torchsko.algebra.recursions.innovations import Innovations as Innovations
@@ -78,6 +73,11 @@ from torchsko.verbs.regressors import torque_regressor as torque_regressor
 
 if TYPE_CHECKING:
     from torchsko import learn as learn
+    from torchsko.actuation.actuators import Actuators as Actuators
+    from torchsko.actuation.actuators import actuate as actuate
+    from torchsko.actuation.control import ActuatedControl as ActuatedControl
+    from torchsko.actuation.description import Actuator as Actuator
+    from torchsko.actuation.mjcf import actuators_of as actuators_of
     from torchsko.algebra.transforms.partition import partition as partition
     from torchsko.algebra.transforms.transform import aggregate as aggregate
     from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
@@ -105,6 +105,9 @@ if TYPE_CHECKING:
     __version__: str
 
 _LATER = {
+    "ActuatedControl": "torchsko.actuation.control",
+    "Actuator": "torchsko.actuation.description",
+    "Actuators": "torchsko.actuation.actuators",
     "Conventions": "torchsko.io.conventions",
     "Dynamics": "torchsko.learn.module",
     "FusedCall": "torchsko.fused.call",
@@ -113,6 +116,8 @@ _LATER = {
     "Reached": "torchsko.control.inverse_kinematics",
     "Slide": "torchsko.mechanism.joints.compound",
     "Turn": "torchsko.mechanism.joints.compound",
+    "actuate": "torchsko.actuation.actuators",
+    "actuators_of": "torchsko.actuation.mjcf",
     "aggregate": "torchsko.algebra.transforms.transform",
     "aggregate_segments": "torchsko.algebra.transforms.transform",
     "build_mechanism": "torchsko.loading",
