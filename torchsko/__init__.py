@@ -74,6 +74,11 @@ from torchsko.verbs.regressors import torque_regressor as torque_regressor
 
 if TYPE_CHECKING:
     from torchsko import learn as learn
+    from torchsko.actuation.actuators import Actuators as Actuators
+    from torchsko.actuation.actuators import actuate as actuate
+    from torchsko.actuation.control import ActuatedControl as ActuatedControl
+    from torchsko.actuation.description import Actuator as Actuator
+    from torchsko.actuation.mjcf import actuators_of as actuators_of
     from torchsko.algebra.transforms.partition import partition as partition
     from torchsko.algebra.transforms.transform import aggregate as aggregate
     from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
@@ -95,11 +100,15 @@ if TYPE_CHECKING:
     from torchsko.mechanism.joints.compound import Slide as Slide
     from torchsko.mechanism.joints.compound import Turn as Turn
     from torchsko.mechanism.joints.registry import register_joint as register_joint
+    from torchsko.saving import save as save
     from torchsko.view import plot as plot
 
     __version__: str
 
 _LATER = {
+    "ActuatedControl": "torchsko.actuation.control",
+    "Actuator": "torchsko.actuation.description",
+    "Actuators": "torchsko.actuation.actuators",
     "Conventions": "torchsko.io.conventions",
     "Dynamics": "torchsko.learn.module",
     "FusedCall": "torchsko.fused.call",
@@ -108,6 +117,8 @@ _LATER = {
     "Reached": "torchsko.control.inverse_kinematics",
     "Slide": "torchsko.mechanism.joints.compound",
     "Turn": "torchsko.mechanism.joints.compound",
+    "actuate": "torchsko.actuation.actuators",
+    "actuators_of": "torchsko.actuation.mjcf",
     "aggregate": "torchsko.algebra.transforms.transform",
     "aggregate_segments": "torchsko.algebra.transforms.transform",
     "build_mechanism": "torchsko.loading",
@@ -121,6 +132,7 @@ _LATER = {
     "member_length_operator": "torchsko.algorithms.member_length",
     "partition": "torchsko.algebra.transforms.partition",
     "register_joint": "torchsko.mechanism.joints.registry",
+    "save": "torchsko.saving",
 }
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
 (files, the builder, kinds of joints), kernels, learning, control, transforms of models."""

@@ -218,7 +218,7 @@ def conventions(
         raise MechanismError(unknown_name("library", library, tuple(LIBRARIES)))
     theirs = LIBRARIES[library]
     names = _named(mech, joint_names)
-    places = [_place(mech, name) for name in names]
+    places = [joint_place(mech, name) for name in names]
     _check_kinds(mech, library, {k for k, _ in places})
     _check_all_there(mech, names, places)
     return _built(mech, theirs, names, places, tuple(cos_sin))
@@ -331,8 +331,12 @@ def _named(mech: Mechanism, joint_names: Sequence[str] | None) -> tuple[str, ...
     return (*floating, *names) if len(floating) == 1 and floating[0] not in names else names
 
 
-def _place(mech: Mechanism, name: str) -> Place:
-    """The joint of a name, or the coordinate of a compound joint whose parts have names."""
+def joint_place(mech: Mechanism, name: str) -> Place:
+    """The joint of a name, or the coordinate of a compound joint whose parts have names.
+
+    Raises:
+        MechanismError: when there is none.
+    """
     if name in mech.tree_joint_names:
         return mech.tree_joint_names.index(name), None
     for k, joint in enumerate(mech.tree_joint_names):

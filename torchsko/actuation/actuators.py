@@ -1,0 +1,292 @@
+"""Actuators of a mechanism as tensors, and what they do: forces on joints, and rates of activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.actuation.description import ANY, Actuator, Range
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.io.conventions import joint_place
+from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
+from torchsko.mechanism.description import Unused
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+
+
+@dataclass(frozen=True, eq=False)
+class Actuators:
+    """The actuators of a mechanism: frozen tensors and names, as in `Mechanism`.
+
+    Every number may carry leading batch dimensions, which broadcast with those of the state: other gains for
+    every sample. n is the number of actuators, m that of activations.
+
+    Attributes:
+        names: of the actuators, in the order of controls.
+        activation_names: of those with an activation, in the order of activations.
+        transmission: rates of lengths over rates of all joints, `[n, num_tree_dof]`.
+        gain: `[n, 3]`: constant, per length, per rate of length.
+        bias: likewise [N or N m].
+        time_constant: of activations that are filters, `[m]` [s].
+        activation_range: `[m, 2]`, infinite where there is none.
+        control_range: `[n, 2]`.
+        force_range: `[n, 2]` [N or N m].
+        joint_range: of all actuators' force on each dof of the tree, `[num_tree_dof, 2]` [N m or N].
+        q_of_dof: for each dof of the tree the coordinate that it is the rate of, int64.
+        states: which actuators have an activation, int64 `[m]`.
+        inputs: for each actuator its place among controls and then activations, int64 `[n]`.
+        filtered: whether an activation follows its control, or integrates it, bool `[m]`.
+        exact: whether a time step of it is that of the exponential, bool `[m]`.
+        early: whether the force comes from the activation after the step, bool `[m]`.
+        any_early: whether any does.
+        unused: what a file says of actuators and is not honoured.
+    """
+
+    names: tuple[str, ...]
+    activation_names: tuple[str, ...]
+    transmission: Tensor
+    gain: Tensor
+    bias: Tensor
+    time_constant: Tensor
+    activation_range: Tensor
+    control_range: Tensor
+    force_range: Tensor
+    joint_range: Tensor
+    q_of_dof: Tensor
+    states: Tensor
+    inputs: Tensor
+    filtered: Tensor
+    exact: Tensor
+    early: Tensor
+    any_early: bool
+    unused: tuple[Unused, ...] = ()
+
+    @staticmethod
+    def of(
+        mech: MechanismLike,
+        actuators: Sequence[Actuator],
+        *,
+        joint_range: Mapping[str, Range] | None = None,
+        unused: Sequence[Unused] = (),
+    ) -> Actuators:
+        """The actuators of a mechanism.
+
+        Args:
+            mech: the mechanism.
+            actuators: in the order of controls.
+            joint_range: least and largest force of all actuators on a joint, by its name [N m or N].
+            unused: see the class.
+
+        Raises:
+            MechanismError: on an unknown joint, one whose coordinate is no number, or a name given twice.
+
+        Example:
+            >>> import torchsko as ts, torch
+            >>> arm = ts.load(ts.robots.panda)
+            >>> servos = [ts.Actuator.position(f"servo_{j}", j, kp=100.0, kv=10.0) for j in arm.joint_names]
+            >>> drive = ts.Actuators.of(arm, servos)
+            >>> q = arm.middle()
+            >>> tau, _ = ts.actuate(arm, drive, q, 0 * q, ctrl=q + 0.1)
+            >>> [round(x, 6) for x in tau[:2].tolist()]
+            [10.0, 10.0]
+        """
+        mech = as_mechanism(mech)
+        names = tuple(actuator.name for actuator in actuators)
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise MechanismError(
+                f"two actuators are named {repeated[0]!r}.\n"
+                "Names are how controls are found.\nGive each a name of its own."
+            )
+        rows = [[0.0] * mech.num_tree_dof for _ in actuators]
+        for row, actuator in zip(rows, actuators, strict=True):
+            for joint, gear in actuator.transmission.items():
+                row[_dof(mech, joint, actuator.name)] += gear
+        ranges = [list(ANY) for _ in range(mech.num_tree_dof)]
+        for joint, limits in (joint_range or {}).items():
+            ranges[_dof(mech, joint, "joint_range")] = list(limits)
+        lively = [i for i, actuator in enumerate(actuators) if actuator.activation != "none"]
+        some = [actuators[i] for i in lively]
+        inputs = list(range(len(names)))
+        for place, i in enumerate(lively):
+            inputs[i] = len(names) + place
+
+        def numbers(values: Sequence[Any], *shape: int) -> Tensor:
+            x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
+            return x.reshape(len(values), *shape)
+
+        def flags(values: Sequence[bool]) -> Tensor:
+            return torch.tensor(values, dtype=torch.bool, device=mech.device)
+
+        def places(values: Sequence[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int64, device=mech.device)
+
+        return Actuators(
+            names=names,
+            activation_names=tuple(actuator.name for actuator in some),
+            transmission=numbers(rows, mech.num_tree_dof),
+            gain=numbers([a.gain for a in actuators], 3),
+            bias=numbers([a.bias for a in actuators], 3),
+            time_constant=numbers([a.time_constant for a in some]),
+            activation_range=numbers([a.activation_range for a in some], 2),
+            control_range=numbers([a.control_range for a in actuators], 2),
+            force_range=numbers([a.force_range for a in actuators], 2),
+            joint_range=numbers(ranges, 2),
+            q_of_dof=places(_q_of_dof(mech)),
+            states=places(lively),
+            inputs=places(inputs),
+            filtered=flags([a.activation != "integrator" for a in some]),
+            exact=flags([a.activation == "filterexact" for a in some]),
+            early=flags([a.early for a in some]),
+            any_early=any(a.early for a in some),
+            unused=tuple(unused),
+        )
+
+    def replace(self, **changes: Tensor) -> Actuators:
+        """The same with some tensors changed, with any leading batch dimensions.
+
+        Raises:
+            ShapeError: when the last dimensions of one are others than before.
+        """
+        known = {f.name for f in fields(self)}
+        for name, value in changes.items():
+            old = getattr(self, name) if name in known else None
+            if not isinstance(old, Tensor) or value.shape[value.ndim - old.ndim :] != old.shape:
+                raise ShapeError(
+                    f"{name} of the actuators cannot be of shape {list(value.shape)}.\n"
+                    "It keeps its last dimensions; batch dimensions stand before them.\n"
+                    f"Pass one of the tensors {', '.join(PARAMETERS)} in its own shape."
+                )
+        return replace(self, **changes)
+
+    def next_activation(
+        self, activation: Tensor, activation_rate: Tensor, dt: float | Tensor
+    ) -> Tensor:
+        """Activations after a time step, `[*batch, m]`: exact for exact filters, Euler's for others.
+
+        Args:
+            activation: `[*batch, m]`.
+            activation_rate: from `actuate`, `[*batch, m]`.
+            dt: time step [s].
+        """
+        T = self.time_constant
+        span = torch.where(self.exact, -T * torch.expm1(-dt / T), dt)
+        return _saturated(activation + span * activation_rate, self.activation_range)
+
+
+PARAMETERS = ("transmission", "gain", "bias", "time_constant", "activation_range", "control_range",
+              "force_range", "joint_range")  # fmt: skip
+"""The tensors of actuators that are numbers."""
+
+
+def actuate(
+    mech: MechanismLike,
+    actuators: Actuators,
+    q: Tensor,
+    qd: Tensor,
+    activation: Tensor | None = None,
+    *,
+    ctrl: Tensor,
+    dt: float | Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What actuators do at a state: joint forces, and the rates of their activations.
+
+    Differentiable in everything; where a control or force saturates, its derivative is zero.
+
+    Args:
+        mech: the mechanism.
+        actuators: of it.
+        q: `[*batch, num_q]`.
+        qd: `[*batch, num_dof]`.
+        activation: `[*batch, m]`; may be left out where there is none.
+        ctrl: controls, `[*batch, n]`.
+        dt: time step [s], needed where the force comes from the activation after it (`early`).
+
+    Returns:
+        tau `[*batch, num_dof]` [N m or N], and rates `[*batch, m]` [1/s].
+
+    Raises:
+        ShapeError: when a shape does not fit.
+        MechanismError: when `dt` is needed and was left out.
+
+    Reference: MuJoCo documentation, "Computation", Actuation model.
+    """
+    mech = as_mechanism(mech)
+    check_state(mech, q=q, qd=qd)
+    activation = ctrl[..., :0] if activation is None else activation
+    _check("ctrl", ctrl, len(actuators.names))
+    _check("activation", activation, len(actuators.activation_names))
+    control = _saturated(ctrl, actuators.control_range)
+    rate = _activation_rate(actuators, activation, control.index_select(-1, actuators.states))
+    acting = activation
+    if dt is not None:
+        after = actuators.next_activation(activation, rate, dt)
+        acting = torch.where(actuators.early, after, activation)
+    elif actuators.any_early:
+        raise MechanismError(
+            "an actuator acts by its activation after the time step, and no dt was given.\n"
+            "Its force depends on the length of the step.\nPass dt=..., in seconds."
+        )
+    u = _side_by_side(control, acting).index_select(-1, actuators.inputs)
+    B = actuators.transmission
+    coordinates = all_q(mech, q).index_select(-1, actuators.q_of_dof)
+    length, speed = ((B @ x[..., None])[..., 0] for x in (coordinates, all_rates(mech, qd)))
+    force = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
+    force = _saturated(force, actuators.force_range)
+    joint_force = (B.mT @ force[..., None])[..., 0]
+    return own_forces(mech, _saturated(joint_force, actuators.joint_range)), rate
+
+
+def _activation_rate(actuators: Actuators, activation: Tensor, control: Tensor) -> Tensor:
+    follows = (control - activation) / actuators.time_constant
+    return torch.where(actuators.filtered, follows, control)
+
+
+def _affine(coefficients: Tensor, length: Tensor, speed: Tensor) -> Tensor:
+    constant, slope, damping = coefficients.unbind(-1)
+    return constant + slope * length + damping * speed
+
+
+def _saturated(x: Tensor, limits: Tensor) -> Tensor:
+    return torch.clamp(x, limits[..., 0], limits[..., 1])
+
+
+def _side_by_side(a: Tensor, b: Tensor) -> Tensor:
+    batch = torch.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+    return torch.cat([a.expand(*batch, -1), b.expand(*batch, -1)], -1)
+
+
+def _check(name: str, x: Tensor, size: int) -> None:
+    if not isinstance(x, Tensor) or x.shape[-1:] != (size,):
+        shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ShapeError(
+            f"{name} of the actuators has shape {shape}.\n"
+            "It has a number for each of actuators.names, or of actuators.activation_names.\n"
+            f"Pass a tensor of shape [*batch, {size}]."
+        )
+
+
+def _dof(mech: Mechanism, joint: str, of: str) -> int:
+    """The dof of a joint, or of a motion of a compound joint, whose coordinate is a number."""
+    k, part = joint_place(mech, joint)
+    kind, dofs = mech.joints.kinds[k], mech.tree_dof_slice(mech.tree_joint_names[k])
+    if not kind.vector or (part is None and kind.num_dof > 1):
+        raise MechanismError(
+            f"{of!r} acts on joint {joint!r}, which is {kind.name}.\n"
+            "A transmission has a length: a joint with one coordinate, or one motion of a compound joint.\n"
+            "Name such a joint, or apply forces as tau."
+        )
+    return dofs.start + (part or 0)
+
+
+def _q_of_dof(mech: Mechanism) -> list[int]:
+    """For each dof of the tree its coordinate; of joints without such, the joint's first."""
+    found = []
+    for name, kind in zip(mech.tree_joint_names, mech.joints.kinds, strict=True):
+        start = mech.tree_q_slice(name).start
+        found += [start + (i if kind.vector else 0) for i in range(kind.num_dof)]
+    return found

@@ -1,0 +1,184 @@
+"""The actuators of a compiled MuJoCo model.
+
+Read are those whose transmission is a joint of one dof or a tendon of such joints, with gains and biases that
+are constant or affine, and activations that integrate or filter. All others are left out, by name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from torchsko.actuation.actuators import Actuators
+from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range
+from torchsko.io.mjcf import read_mjcf
+from torchsko.io.mujoco_model import HINGE, SLIDE, joint_names
+from torchsko.mechanism.description import Unused
+from torchsko.mechanism.verb import MechanismLike
+
+JOINT, JOINT_IN_PARENT, TENDON = 0, 1, 3
+"""MuJoCo's types of transmissions (mjtTrn)."""
+
+TRANSMISSIONS = ("joint", "joint in parent", "slider-crank", "tendon", "site", "body", "ball joint")
+
+FIXED, AFFINE = 0, 1
+"""MuJoCo's types of gains, and of biases, where fixed is none (mjtGain, mjtBias)."""
+
+NO_CLAMP = 1 << 8
+"""MuJoCo's flag that lets controls pass unclamped (mjtDisableBit)."""
+
+SMALLEST = 1e-15
+"""MuJoCo's least time constant [s] (mjMINVAL)."""
+
+
+def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
+    """The actuators of an MJCF file, or of a compiled model.
+
+    Args:
+        source: path of a file, its text, or ``mujoco.MjModel``.
+        mech: the mechanism loaded from the same.
+
+    Returns:
+        The actuators, in the order of the file; its ``unused`` names those that are left out, and why:
+        muscles, spatial tendons, sites, slider-cranks, bodies, motors with electrical dynamics, delays.
+
+    Raises:
+        RobotFileError: when the file is not readable; see `torchsko.load`.
+        MechanismError: when the mechanism has not the joints of the file.
+
+    Example:
+        >>> import torchsko as ts
+        >>> text = '''<mujoco><worldbody><body><joint name="hinge"/><geom size="0.1"/></body></worldbody>
+        ...   <actuator><position name="servo" joint="hinge" kp="20"/></actuator></mujoco>'''
+        >>> ts.actuators_of(text, ts.load(text)).names
+        ('servo',)
+    """
+    model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
+    names = {
+        int(model.body_jntadr[b]) + i: name
+        for b in range(1, model.nbody)
+        for i, name in enumerate(joint_names(model, b))
+    }
+    read, unused = [], []
+    for i in range(len(model.actuator_trntype)):
+        name = model.actuator(i).name or f"actuator{i}"
+        why = _unfit(model, i, names)
+        if why:
+            unused.append(Unused(f"actuator {name!r}", why))
+        else:
+            read.append(_actuator(model, i, name, names))
+    unused += _besides(model, names)
+    return Actuators.of(mech, read, joint_range=_joint_ranges(model, names), unused=unused)
+
+
+def _unfit(model: Any, i: int, names: Mapping[int, str]) -> str:
+    """Why an actuator is not read; empty where it is."""
+    kind = int(model.actuator_trntype[i])
+    if kind not in (JOINT, JOINT_IN_PARENT, TENDON):
+        known = kind < len(TRANSMISSIONS)
+        return f"its transmission is a {TRANSMISSIONS[kind] if known else kind}: not modelled"
+    joints = _transmission(model, i, names)
+    if joints is None:
+        return "its transmission is a spatial tendon, a ball joint or a free joint: not modelled"
+    for what, last in (
+        ("gaintype", AFFINE),
+        ("biastype", AFFINE),
+        ("dyntype", len(ACTIVATIONS) - 1),
+    ):
+        if int(getattr(model, f"actuator_{what}")[i]) > last:
+            return f"its {what} is that of a muscle, an electrical motor or a user: not modelled"
+    if int(model.actuator_plugin[i]) >= 0:
+        return "it is a plugin"
+    if hasattr(model, "actuator_delay") and model.actuator_delay[i]:
+        return "its control is delayed: not modelled"
+    return ""
+
+
+def _transmission(model: Any, i: int, names: Mapping[int, str]) -> dict[str, float] | None:
+    """Gear ratios by joint; None for what is no sum of coordinates."""
+    gear = float(model.actuator_gear[_first(model, "outadr", i)][0])
+    at = int(model.actuator_trnid[i][0])
+    if int(model.actuator_trntype[i]) != TENDON:
+        return {names[at]: gear} if int(model.jnt_type[at]) in (SLIDE, HINGE) else None
+    first, count = int(model.tendon_adr[at]), int(model.tendon_num[at])
+    found: dict[str, float] = {}
+    for w in range(first, first + count):
+        if int(model.wrap_type[w]) != 1:  # mjWRAP_JOINT
+            return None
+        name = names[int(model.wrap_objid[w])]
+        found[name] = found.get(name, 0.0) + gear * float(model.wrap_prm[w])
+    return found
+
+
+def _first(model: Any, field: str, i: int) -> int:
+    """Where an actuator's first control or output is, in versions where there may be several."""
+    return int(getattr(model, f"actuator_{field}")[i]) if hasattr(model, f"actuator_{field}") else i
+
+
+def _actuator(model: Any, i: int, name: str, names: Mapping[int, str]) -> Actuator:
+    ctrl = _first(model, "ctrladr", i)
+    clamped = model.actuator_ctrllimited[ctrl] and not model.opt.disableflags & NO_CLAMP
+    idle = model.opt.disableactuator >> int(model.actuator_group[i]) & 1
+    affine = int(model.actuator_gaintype[i]) == AFFINE
+    gain = (
+        _three(model.actuator_gainprm[i])
+        if affine
+        else (float(model.actuator_gainprm[i][0]), 0.0, 0.0)
+    )
+    bias = _three(model.actuator_biasprm[i]) if int(model.actuator_biastype[i]) == AFFINE else None
+    kind = ACTIVATIONS[int(model.actuator_dyntype[i])]
+    return Actuator(
+        name=name,
+        transmission=_transmission(model, i, names) or {},
+        gain=(0.0, 0.0, 0.0) if idle else gain,
+        bias=(0.0, 0.0, 0.0) if idle or bias is None else bias,
+        activation=kind,  # type: ignore[arg-type]
+        time_constant=max(SMALLEST, float(model.actuator_dynprm[i][0])),
+        activation_range=_range(model, "act", i),
+        early=bool(model.actuator_actearly[i]),
+        control_range=_two(model.actuator_ctrlrange[ctrl]) if clamped else ANY,
+        force_range=_range(model, "force", i),
+    )
+
+
+def _range(model: Any, what: str, i: int) -> Range:
+    limited = getattr(model, f"actuator_{what}limited")[i]
+    return _two(getattr(model, f"actuator_{what}range")[i]) if limited else ANY
+
+
+def _joint_ranges(model: Any, names: Mapping[int, str]) -> dict[str, Range]:
+    return {
+        name: _two(model.jnt_actfrcrange[j])
+        for j, name in names.items()
+        if model.jnt_actfrclimited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE)
+    }
+
+
+def _besides(model: Any, names: Mapping[int, str]) -> list[Unused]:
+    """What else of a model has to do with actuators and is not honoured."""
+    found = [
+        Unused(f"actuatorgravcomp of joint {name!r}", "gravcomp is not honoured")
+        for j, name in names.items()
+        if model.jnt_actgravcomp[j]
+    ]
+    for field in ("damping", "armature"):
+        values = getattr(model, f"actuator_{field}", ())
+        found += [
+            Unused(f"{field} of actuator {model.actuator(i).name or i!r}", "not honoured")
+            for i, x in enumerate(values)
+            if x
+        ]
+    if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
+        found.append(Unused("ranges of actuators' force on tendons", "not honoured"))
+    return found
+
+
+def _two(x: Any) -> Range:
+    low, high = map(float, x)
+    return low, high
+
+
+def _three(x: Any) -> Affine:
+    a, b, c = map(float, x[:3])
+    return a, b, c
