@@ -37,7 +37,6 @@ from torchsko.mechanism.mechanism import Mechanism as Mechanism
 from torchsko.rollout.finite import first_nonfinite as first_nonfinite
 from torchsko.rollout.linearize import linearize as linearize
 from torchsko.rollout.rollout import rollout as rollout
-from torchsko.saving import save as save
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics

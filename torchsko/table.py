@@ -15,6 +15,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch import Tensor
 
+from torchsko import saving
+from torchsko.actuation import actuators
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.hinges import checked
@@ -241,10 +243,13 @@ class Verbs:
         finite.first_nonfinite, refuses={"": "It reads values, and gives a report, no tensor."}
     )
     linearize = method(linearized.linearize, refuses={"": _LINEARIZED})
-    # As they are: without a state is nothing to trace, and what takes steps runs the kernels of these.
+    # As they are: without a state is nothing to trace, what takes steps runs the kernels of these, and what
+    # actuators are is no tensor.
     inertial_parameters = regressors.inertial_parameters
     rollout = rollouts.rollout
     inverse_kinematics = control.inverse_kinematics
+    actuate = actuators.actuate
+    save = saving.save
 
     def mechanism(self) -> Mechanism:
         """The mechanism with the current values."""

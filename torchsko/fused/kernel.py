@@ -136,6 +136,10 @@ def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
     return cached_library(key) or compile_library(key, [native("runtime.cpp")], toolchain)
 
 
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
 class Compiled:
     """A library of a kernel, and how to run it.
 
@@ -154,7 +158,7 @@ class Compiled:
         self._library = library  # keeps the code loaded
         self._toolchain = toolchain
         self._runtime = runtime = _runtime(toolchain)
-        self.kernel = ctypes.cast(getattr(library, ENTRY), ctypes.c_void_p).value
+        self.kernel = _address(library, ENTRY)
         self.width, self.cost, self.scratch_bytes = (
             ctypes.c_longlong.in_dll(library, f"torchsko_{name}").value
             for name in ("width", "cost", "scratch_bytes")
@@ -186,7 +190,7 @@ class Compiled:
         library = quick_library(key_of(self._toolchain, native(SOURCE)), self._toolchain)
         if library is None:
             return None
-        launch = ctypes.cast(self._runtime["torchsko_launch"], ctypes.c_void_p).value
+        launch = _address(self._runtime, "torchsko_launch")
         return quick_call(library, [launch, self.kernel, self.scratch_bytes, *words], ports)
 
 
