@@ -78,6 +78,7 @@ from torchsko.verbs.relative import relative_pose as relative_pose
 from torchsko.verbs.relative import relative_velocity as relative_velocity
 
 if TYPE_CHECKING:
+    from torchsko import control as control
     from torchsko import learn as learn
     from torchsko.algebra.transforms.partition import partition as partition
     from torchsko.algebra.transforms.transform import aggregate as aggregate
@@ -130,7 +131,7 @@ _LATER = {
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
 (files, the builder, kinds of joints), kernels, learning, control, transforms of models."""
 
-_ROOMS = {"learn": "torchsko.learn", "plot": "torchsko.view.plot"}
+_ROOMS = {"control": "torchsko.control", "learn": "torchsko.learn", "plot": "torchsko.view.plot"}
 """The same, of names that are modules."""
 
 

@@ -87,7 +87,7 @@ def _reachable(mech: ts.Mechanism) -> list[str]:
 
 OPTIONS: dict[str, Callable[[ts.Mechanism], object]] = {
     "frames": _frames,
-    "relative_to": lambda mech: _frames(mech)[1],
+    "relative_to": lambda mech: _frames(mech)[0],
     "prescribed": lambda mech: as_mechanism(mech).joint_names[::2],
 }
 """What the tests give for arguments that are no tensors and have to be given."""

@@ -78,7 +78,7 @@ def goals_of(
             raise MechanismError(unknown_name("target", name, tuple(map(str, frames))))
     parts, tensors, factors = [], [], []
     for frame in frames:
-        pair = _pair(frame, targets[frame])
+        pair = pair_of(frame, targets[frame])
         parts.append((pair[0] is not None, pair[1] is not None))
         for x, shape, what, weight in zip(
             pair,
@@ -95,8 +95,12 @@ def goals_of(
     return mech, Goals(names, tuple(parts), tuple(factors)), tensors
 
 
-def _pair(frame: Any, target: Any) -> tuple[Any, Any]:
-    """Rotation and position of a target; None for what does not count."""
+def pair_of(frame: Any, target: Any) -> tuple[Any, Any]:
+    """Rotation and position of a frame's target; None for what does not count.
+
+    Raises:
+        ShapeError: when it is neither a pair nor a tensor.
+    """
     pair = (None, target) if isinstance(target, Tensor) else target
     if not isinstance(pair, Sequence) or len(pair) != 2 or all(x is None for x in pair):
         raise ShapeError(
