@@ -37,6 +37,8 @@ from torchsko.mechanism.mechanism import Mechanism as Mechanism
 from torchsko.rollout.finite import first_nonfinite as first_nonfinite
 from torchsko.rollout.linearize import linearize as linearize
 from torchsko.rollout.rollout import rollout as rollout
+from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
+from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
@@ -44,6 +46,7 @@ from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.verbs.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.verbs.dynamics import mass_matrix as mass_matrix
 from torchsko.verbs.dynamics import passive_force as passive_force
+from torchsko.verbs.frame import Frame as Frame
 from torchsko.verbs.frames import frame_acceleration as frame_acceleration
 from torchsko.verbs.frames import frame_jacobian as frame_jacobian
 from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
@@ -70,8 +73,12 @@ from torchsko.verbs.operational_space import (
 from torchsko.verbs.operational_space import operational_space_inertia as operational_space_inertia
 from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
 from torchsko.verbs.regressors import torque_regressor as torque_regressor
+from torchsko.verbs.relative import relative_jacobian as relative_jacobian
+from torchsko.verbs.relative import relative_pose as relative_pose
+from torchsko.verbs.relative import relative_velocity as relative_velocity
 
 if TYPE_CHECKING:
+    from torchsko import control as control
     from torchsko import learn as learn
     from torchsko.actuation.actuators import Actuators as Actuators
     from torchsko.actuation.actuators import actuate as actuate
@@ -136,7 +143,7 @@ _LATER = {
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
 (files, the builder, kinds of joints), kernels, learning, control, transforms of models."""
 
-_ROOMS = {"learn": "torchsko.learn", "plot": "torchsko.view.plot"}
+_ROOMS = {"control": "torchsko.control", "learn": "torchsko.learn", "plot": "torchsko.view.plot"}
 """The same, of names that are modules."""
 
 

@@ -30,13 +30,16 @@ from torchsko.rollout import finite
 from torchsko.rollout import linearize as linearized
 from torchsko.rollout import rollout as rollouts
 from torchsko.verbs import (
+    analytic,
     coriolis,
     dynamics,
+    frame,
     frames,
     kinematics,
     momenta,
     operational_space,
     regressors,
+    relative,
 )
 
 P = ParamSpec("P")
@@ -114,11 +117,11 @@ class Row:
             FusedError: an option that is a tensor.
         """
         names, chosen = tuple(names), dict(options)
-        if lost := [name for name, value in options if isinstance(value, Tensor)]:
+        if lost := [name for name, value in options if _of_tensors(value)]:
             raise FusedError(
-                f"{', '.join(lost)} of {self.name} was given as a tensor.\n"
+                f"{', '.join(lost)} of {self.name} was given as a tensor, or a Frame, which holds some.\n"
                 "It is a constant of a kernel, and a tensor's values may differ from call to call.\n"
-                "Pass a number or names."
+                f"Pass a number or names, or call ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
             )
         for name, default in self.unless_given.items():
             chosen[name] = default(like, chosen) if chosen[name] is None else chosen[name]
@@ -159,6 +162,11 @@ def row_of(
 _TENSOR = ("Tensor", "Tensor | None")
 
 
+def _of_tensors(value: Any) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)
+    return any(isinstance(part, Tensor | frame.Frame) for part in parts)
+
+
 def _constant(value: Any) -> Any:
     """An option's value as a part of a key: sequences of names become tuples."""
     if value is None or isinstance(value, (str, tuple, Tensor)) or not isinstance(value, Iterable):
@@ -195,8 +203,8 @@ _SINGULAR = {
 
 
 def _rank_tolerance(mech: Mechanism, options: Mapping[str, Any]) -> float:
-    frames = options["frames"]
-    return rounding_of_rank(6 * (1 if isinstance(frames, str) else len(frames)), mech.dtype)
+    chosen = options["frames"]
+    return rounding_of_rank(6 * (1 if isinstance(chosen, str) else len(chosen)), mech.dtype)
 
 
 _INVERTS = {"refuses": {"singular": _SINGULAR}, "unless_given": {"rank_tolerance": _rank_tolerance}}
@@ -219,6 +227,11 @@ class Verbs:
     frame_velocity = method(frames.frame_velocity)
     frame_acceleration = method(frames.frame_acceleration)
     frame_jacobian_rate = method(frames.frame_jacobian_rate)
+    frame_coordinates = method(analytic.frame_coordinates)
+    analytic_jacobian = method(analytic.analytic_jacobian)
+    relative_pose = method(relative.relative_pose, pack=kinematics.Pose)
+    relative_velocity = method(relative.relative_velocity)
+    relative_jacobian = method(relative.relative_jacobian)
     center_of_mass = method(momenta.center_of_mass)
     com_velocity = method(momenta.com_velocity)
     com_acceleration = method(momenta.com_acceleration)

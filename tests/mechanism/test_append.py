@@ -174,8 +174,16 @@ def test_mass_that_the_other_left_out_is_asked_for():
         (FIXED, {}, 'Pass prefix="random_"'),
         (FIXED, {"prefix": "b_", "frame": "body7"}, "no frame is named 'body7'"),
         (FIXED.float(), {"prefix": "b_"}, "Append other.to"),
-        (FIXED, {"prefix": "b_", "position": torch.zeros(2, dtype=FIXED.dtype)}, "position has"),
-        (FIXED, {"prefix": "b_", "rotation": torch.eye(3)}, "rotation has"),
+        (
+            FIXED,
+            {"prefix": "b_", "position": torch.zeros(2, dtype=FIXED.dtype)},
+            "position of the one appended has shape",
+        ),
+        (
+            FIXED,
+            {"prefix": "b_", "rotation": torch.eye(3)},
+            "rotation of the one appended is torch.float32",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(other, options, said):

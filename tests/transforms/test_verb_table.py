@@ -82,6 +82,7 @@ def check_three(name, mech, *, with_gradients, **options):
 
 def options_of(name, mech):
     given = {"frames": mech.frame_names[-1:], "prescribed": mech.joint_names[:1]}
+    given |= {"relative_to": mech.frame_names[0]}
     return {n: x for n, x in given.items() if n in ROWS[name].options}
 
 

@@ -87,6 +87,7 @@ def _reachable(mech: ts.Mechanism) -> list[str]:
 
 OPTIONS: dict[str, Callable[[ts.Mechanism], object]] = {
     "frames": _frames,
+    "relative_to": lambda mech: _frames(mech)[0],
     "prescribed": lambda mech: as_mechanism(mech).joint_names[::2],
 }
 """What the tests give for arguments that are no tensors and have to be given."""
@@ -128,6 +129,11 @@ PARAMETERS = {
     "frame_velocity": (*KINEMATIC, *FRAMES),
     "frame_acceleration": (*KINEMATIC, *FRAMES),
     "frame_jacobian_rate": (*KINEMATIC, *FRAMES),
+    "frame_coordinates": (*KINEMATIC, *FRAMES),
+    "analytic_jacobian": (*KINEMATIC, *FRAMES),
+    "relative_pose": (*KINEMATIC, *FRAMES),
+    "relative_velocity": (*KINEMATIC, *FRAMES),
+    "relative_jacobian": (*KINEMATIC, *FRAMES),
     "center_of_mass": (*KINEMATIC, "mass", "com"),
     "com_velocity": (*KINEMATIC, "mass", "com"),
     "com_acceleration": (*KINEMATIC, "mass", "com"),
@@ -144,6 +150,9 @@ CHOSEN = {
     "frame_velocity": {"reference": "world"},
     "frame_acceleration": {"reference": "mixed", "classical": True},
     "frame_jacobian_rate": {"reference": "world"},
+    "analytic_jacobian": {"rotation": "rpy"},
+    "relative_velocity": {"reference": "world"},
+    "relative_jacobian": {"reference": "mixed"},
     "operational_space_compliance": {"frames": lambda mech: _frames(mech)[-2:]},
     "operational_space_inertia": {"frames": _reachable},
     "consistent_jacobian_inverse": {"frames": _reachable},

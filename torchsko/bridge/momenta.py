@@ -9,7 +9,7 @@ from torchsko.algebra.operators.sweeps import gather
 from torchsko.algebra.recursions.lyapunov import forward_diag
 from torchsko.algebra.topology.gathering import join
 from torchsko.bridge.kinematics import body_rates, edge_weights, joint_maps, tree_accels
-from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import spatial_inertia
 from torchsko.spatial.motion import cross_force
@@ -58,3 +58,11 @@ def joint_forces(
     if f_ext is not None:
         f = f - mech.layout.breadth_first(f_ext, -2)[..., None]
     return gather(mech.layout, A, f)
+
+
+def joint_forces_of(mech: Mechanism, q: Tensor, f: Tensor) -> Tensor:
+    """J* f: joint forces `[*batch, num_dof]` of forces on all bodies, `[*batch, n, 6, 1]`, breadth first."""
+    q, tree = all_q(mech, q), uncoupled(mech)
+    through = gather(tree.layout, edge_weights(tree, q), f)
+    along = joint_maps(tree, q) @ through
+    return own_forces(mech, tree.layout.dofs.unpack(along)[..., 0])

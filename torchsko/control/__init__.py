@@ -1,1 +1,8 @@
 """Where a robot shall be, and the forces that bring it there: inverse kinematics and laws of control."""
+
+from torchsko.control.adaptive import Adapted as Adapted
+from torchsko.control.adaptive import adaptive_control as adaptive_control
+from torchsko.control.impedance import Task as Task
+from torchsko.control.impedance import impedance as impedance
+from torchsko.control.tracking import computed_torque as computed_torque
+from torchsko.control.tracking import pd_with_gravity as pd_with_gravity

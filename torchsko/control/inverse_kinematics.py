@@ -88,9 +88,9 @@ def inverse_kinematics(
 
     Args:
         mech: the mechanism. A fused mechanism runs its kernels.
-        targets: by frame (a name of ``mech.frame_names``) a `Pose`, a pair of rotation `[*batch, 3, 3]`
-            and position `[*batch, 3]` [m] in the inertial frame, either of which may be None, or a position
-            alone.
+        targets: by frame (a name of ``mech.frame_names``, or a `Frame`) a `Pose`, a pair of rotation
+            `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial frame, either of which may be
+            None, or a position alone.
         q0: where to start, `[*batch, num_q]`.
         weights: by frame factors of its errors in rotation [1/rad] and position [1/m]; 1 and 1 for those left
             out.
@@ -122,7 +122,7 @@ def inverse_kinematics(
     """
     robot = as_mechanism(mech)
     check_state(robot, q0=q0)
-    goals, tensors = goals_of(robot, targets, weights)
+    given, (robot, goals, tensors) = robot, goals_of(robot, targets, weights)
     _check_counts(restarts, max_iterations)
     batch = torch.broadcast_shapes(q0.shape[:-1], robot.batch_shape, *goals.batches(tensors))
     start = q0.expand(*batch, robot.num_q)[None]
@@ -130,11 +130,12 @@ def inverse_kinematics(
         others = robot.random_state(restarts, *batch, generator=generator)[0]
         start = torch.cat([start, others])
     still = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
-    given = mech if kernels_of(mech) else still
+    # Kernels know no frames on the go.
+    fast = mech if kernels_of(mech) and robot is given else still
     at = [x.detach() for x in tensors]
 
     def evaluate(q: Tensor) -> tuple[Tensor, Tensor]:
-        return error_at(given, goals, at, q), jacobian_at(given, goals, q)
+        return error_at(fast, goals, at, q), jacobian_at(fast, goals, q)
 
     way = Way(still, limits, max_iterations, _tolerance(robot, tolerance), stop_early)
     with torch.no_grad():

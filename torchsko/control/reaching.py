@@ -14,12 +14,13 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.implicit.products import tangents_along
+from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-from torchsko.mechanism.state import dtype_advice
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.spatial.rotation import matrix_log
-from torchsko.verbs.frames import frame_jacobian, frame_numbers, frame_pose
+from torchsko.verbs.frame import with_frames
+from torchsko.verbs.frames import frame_jacobian, frame_pose
 
 _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
 
@@ -34,7 +35,7 @@ class Goals:
         weights: of every component of the error, m numbers.
     """
 
-    frames: tuple[Any, ...]
+    frames: tuple[str, ...]
     parts: tuple[tuple[bool, bool], ...]
     weights: tuple[float, ...]
 
@@ -63,21 +64,21 @@ class Goals:
 
 def goals_of(
     mech: Mechanism, targets: Mapping[Any, Any], weights: Mapping[Any, tuple[float, float]] | None
-) -> tuple[Goals, list[Tensor]]:
-    """Targets as users write them, taken apart.
+) -> tuple[Mechanism, Goals, list[Tensor]]:
+    """Targets as users write them, taken apart; and the mechanism with frames on the go among its own.
 
     Raises:
         MechanismError: on an unknown frame, no targets, or weights of a frame without a target.
         ShapeError: when a target does not fit.
     """
     frames, weights = tuple(targets), weights or {}
-    frame_numbers(mech, frames)
+    mech, numbers = with_frames(mech, frames)
     for name in weights:
         if name not in targets:
             raise MechanismError(unknown_name("target", name, tuple(map(str, frames))))
     parts, tensors, factors = [], [], []
     for frame in frames:
-        pair = _pair(frame, targets[frame])
+        pair = pair_of(frame, targets[frame])
         parts.append((pair[0] is not None, pair[1] is not None))
         for x, shape, what, weight in zip(
             pair,
@@ -87,14 +88,19 @@ def goals_of(
             strict=True,
         ):
             if x is not None:
-                _check_target(mech, f"the {what} of the target of {frame!r}", x, shape)
+                check_placement(mech, f"{what} of the target of {frame!r}", x, shape)
                 tensors.append(x)
                 factors += [float(weight)] * 3
-    return Goals(frames, tuple(parts), tuple(factors)), tensors
+    names = tuple(mech.frame_names[k] for k in numbers)
+    return mech, Goals(names, tuple(parts), tuple(factors)), tensors
 
 
-def _pair(frame: Any, target: Any) -> tuple[Any, Any]:
-    """Rotation and position of a target; None for what does not count."""
+def pair_of(frame: Any, target: Any) -> tuple[Any, Any]:
+    """Rotation and position of a frame's target; None for what does not count.
+
+    Raises:
+        ShapeError: when it is neither a pair nor a tensor.
+    """
     pair = (None, target) if isinstance(target, Tensor) else target
     if not isinstance(pair, Sequence) or len(pair) != 2 or all(x is None for x in pair):
         raise ShapeError(
@@ -103,22 +109,6 @@ def _pair(frame: Any, target: Any) -> tuple[Any, Any]:
             "Pass (rotation, position), (None, position), or a position, as tensors."
         )
     return pair[0], pair[1]
-
-
-def _check_target(mech: Mechanism, what: str, x: Any, shape: tuple[int, ...]) -> None:
-    wanted = f"[*batch, {', '.join(map(str, shape))}]"
-    if not isinstance(x, Tensor) or tuple(x.shape[x.ndim - len(shape) :]) != shape:
-        given = f"shape {list(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
-        raise ShapeError(
-            f"{what} has {given}.\n"
-            "It is where the frame shall be in the inertial frame.\n"
-            f"Pass a tensor of shape {wanted}."
-        )
-    if x.dtype != mech.dtype or x.device != mech.device:
-        raise ShapeError(
-            f"{what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.\n"
-            f"Nothing is cast or copied in silence.\n{dtype_advice('target', x.dtype, mech.dtype)}"
-        )
 
 
 def error_at(mech: MechanismLike, goals: Goals, targets: Sequence[Tensor], q: Tensor) -> Tensor:

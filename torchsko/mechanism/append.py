@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchsko.errors import MechanismError, ShapeError
+from torchsko.errors import MechanismError
 from torchsko.mechanism.description import STILL
+from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.lock import followed_by, locked, turned
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.shapes import broadcast_shapes
@@ -136,13 +137,7 @@ def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
             found.append(default)
             continue
         x = value if isinstance(value, Tensor) else torch.as_tensor(value, **like)
-        if tuple(x.shape[-len(shape) :]) != shape or x.dtype != mech.dtype:
-            wanted = ", ".join(map(str, shape))
-            raise ShapeError(
-                f"{name} has shape {list(x.shape)} and type {x.dtype}.\n"
-                f"It places one frame in another, of a mechanism in {mech.dtype}.\n"
-                f"Pass a tensor of shape [*batch, {wanted}] and that type."
-            )
+        check_placement(mech, f"{name} of the one appended", x, shape)
         found.append(x)
     return found[0], found[1]
 

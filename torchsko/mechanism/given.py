@@ -33,6 +33,28 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
         raise MechanismError(why)
 
 
+def check_placement(mech: Mechanism, what: str, x: Any, shape: tuple[int, ...]) -> None:
+    """Refuse what is no tensor `[*batch, *shape]` of the mechanism's type and device; None stands for none.
+
+    Raises:
+        ShapeError: says what to type.
+    """
+    if x is None:
+        return
+    if not isinstance(x, Tensor) or tuple(x.shape[max(x.ndim - len(shape), 0) :]) != shape:
+        given = f"shape {list(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
+        raise ShapeError(
+            f"the {what} has {given}.\n"
+            f"A {'rotation is a matrix' if len(shape) == 2 else 'position is a vector'} in space.\n"
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+        )
+    if x.dtype != mech.dtype or x.device != mech.device:
+        raise ShapeError(
+            f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.\n"
+            f"Nothing is cast or copied in silence.\n{dtype_advice('x', x.dtype, mech.dtype)}"
+        )
+
+
 def check_dtype(name: str, dtype: Any) -> None:
     """Refuse what is not torch.float32 or torch.float64.
 

@@ -69,6 +69,17 @@ def unpack_inertial(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mass, value[..., 1:4], torch.stack(rows, -2)
 
 
+def inertia_of_vector(vector: Tensor) -> Tensor:
+    """Spatial inertia about the body origin of the numbers of `inertial_vector`, `[*, 10]` to `[*, 6, 6]`."""
+    mass, first, moments = vector.split((1, 3, 6), -1)
+    xx, xy, yy, xz, yz, zz = moments.unbind(-1)
+    rows = [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]
+    I_o = torch.stack([torch.stack(row, -1) for row in rows], -2)
+    h = skew(first)
+    m = mass[..., None] * torch.eye(3, dtype=vector.dtype, device=vector.device)
+    return torch.cat([torch.cat([I_o, h], -1), torch.cat([h.mT, m], -1)], -2)
+
+
 def force_regressor(V: Tensor, alpha: Tensor) -> Tensor:
     r"""The matrix that takes a body's `inertial_vector` to the force that moves it so.
 

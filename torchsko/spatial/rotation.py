@@ -129,8 +129,11 @@ def matrix_to_quaternion(R: Tensor) -> Tensor:
         ],
         -2,
     )
-    largest = products.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None]
-    row = torch.take_along_dim(products, largest, -2)[..., 0, :]
+    row, size = products[..., 0, :], products[..., 0, 0]
+    for k in range(1, 4):
+        larger = products[..., k, k] > size
+        row = torch.where(larger[..., None], products[..., k, :], row)
+        size = torch.where(larger, products[..., k, k], size)
     return row / (row * row).sum(-1, keepdim=True).sqrt()
 
 
@@ -140,6 +143,22 @@ def matrix_log(R: Tensor) -> Tensor:
     Smooth except at half turns.
     """
     return quaternion_log(matrix_to_quaternion(R))
+
+
+def matrix_to_rpy(R: Tensor) -> Tensor:
+    """Roll, pitch and yaw about fixed axes, R = Rz(yaw) Ry(pitch) Rx(roll), as URDF has it.
+
+    Pitch lies within a quarter turn. Where it is one, roll and yaw turn about one axis: singular.
+
+    Args:
+        R: `[*, 3, 3]`.
+
+    Returns:
+        `[*, 3]` [rad].
+    """
+    across = (R[..., 0, 0] ** 2 + R[..., 1, 0] ** 2).sqrt()
+    roll, yaw = torch.atan2(R[..., 2, 1], R[..., 2, 2]), torch.atan2(R[..., 1, 0], R[..., 0, 0])
+    return torch.stack([roll, torch.atan2(-R[..., 2, 0], across), yaw], -1)
 
 
 def translation_jacobian(rotvec: Tensor) -> Tensor:

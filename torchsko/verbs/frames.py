@@ -43,6 +43,7 @@ from torchsko.mechanism.verb import verb
 from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix, rotate_vector, translate_motion
+from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.kinematics import Pose, forward_kinematics
 
 REFERENCES = ("body", "world", "mixed")
@@ -50,13 +51,13 @@ REFERENCES = ("body", "world", "mixed")
 
 
 @verb
-def frame_pose(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Pose:
+def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
     """Pose of named frames (any link of the robot file, merged ones included) in the inertial frame.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, or one name.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
 
     Returns:
         Rotations `[*batch, len(frames), 3, 3]` and positions `[*batch, len(frames), 3]` [m]; of one
@@ -66,7 +67,7 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Pose:
         MechanismError: on an unknown frame, or none.
         ShapeError: when q does not fit the mechanism.
     """
-    numbers = frame_numbers(mech, frames)
+    mech, numbers = with_frames(mech, frames)
     bodies = forward_kinematics(mech, q)
     batch = torch.broadcast_shapes(
         bodies.rotation.shape[:-3], mech.frame_rotation.shape[:-3], mech.frame_position.shape[:-2]
@@ -79,7 +80,7 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Pose:
             R, r = R_body @ R, r_body + (R_body @ r[..., None])[..., 0]
         rotations.append(R.expand(*batch, 3, 3))
         positions.append(r.expand(*batch, 3))
-    if isinstance(frames, str):
+    if isinstance(frames, str | Frame):
         return Pose(rotations[0], positions[0])
     return Pose(torch.stack(rotations, -3), torch.stack(positions, -2))
 
@@ -89,7 +90,7 @@ def frame_velocity(
     mech: Mechanism,
     q: Tensor,
     qd: Tensor,
-    frames: str | Sequence[str],
+    frames: Frames,
     reference: str = "body",
 ) -> Tensor:
     """Spatial velocity of named frames, O(N): no Jacobian is formed.
@@ -98,7 +99,7 @@ def frame_velocity(
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        frames: names from ``mech.frame_names``, or one name.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         reference: "body", the frame's own axes at its origin; "world", the inertial frame's axes at the
             inertial origin; or "mixed", the inertial frame's axes at the frame's origin.
 
@@ -120,10 +121,10 @@ def frame_velocity(
         torch.Size([5, 6])
     """
     check_state(mech, q=q, qd=qd)
-    numbers = frame_numbers(mech, frames)
+    mech, numbers = with_frames(mech, frames)
     V = _at_frames(mech, body_rates(mech, q, qd), numbers)
     told = _told(mech, q, numbers, V, reference)[..., 0]
-    return told[..., 0, :] if isinstance(frames, str) else told
+    return told[..., 0, :] if isinstance(frames, str | Frame) else told
 
 
 @verb
@@ -132,7 +133,7 @@ def frame_acceleration(
     q: Tensor,
     qd: Tensor,
     qdd: Tensor,
-    frames: str | Sequence[str],
+    frames: Frames,
     reference: str = "body",
     classical: bool = False,
 ) -> Tensor:
@@ -149,7 +150,7 @@ def frame_acceleration(
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
-        frames: names from ``mech.frame_names``, or one name.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         reference: as in `frame_velocity`. In "world" the point is that of the frame's body which passes
             the inertial origin.
         classical: add omega x v to the linear part.
@@ -165,26 +166,24 @@ def frame_acceleration(
     Reference: Featherstone 2008, section 2.11.
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
-    numbers = frame_numbers(mech, frames)
+    mech, numbers = with_frames(mech, frames)
     motion = torch.cat(torch.broadcast_tensors(*body_accels(mech, q, qd, qdd, gravity=False)), -1)
     told = _told(mech, q, numbers, _at_frames(mech, motion, numbers), reference)
     V, a = told.unbind(-1)
     if classical:
         swing = cross(V[..., :3], V[..., 3:])
         a = torch.cat([a[..., :3], a[..., 3:] + swing], -1)
-    return a[..., 0, :] if isinstance(frames, str) else a
+    return a[..., 0, :] if isinstance(frames, str | Frame) else a
 
 
 @verb
-def frame_jacobian(
-    mech: Mechanism, q: Tensor, frames: str | Sequence[str], reference: str = "body"
-) -> Tensor:
+def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = "body") -> Tensor:
     """Jacobian of named frames: the matrix that takes qd to `frame_velocity`.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, or one name.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         reference: as in `frame_velocity`.
 
     Returns:
@@ -196,10 +195,10 @@ def frame_jacobian(
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    numbers = frame_numbers(mech, frames)
+    mech, numbers = with_frames(mech, frames)
     J = _at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
     told = _told(mech, q, numbers, J, reference)
-    return told[..., 0, :, :] if isinstance(frames, str) else told
+    return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
 
 
 @verb
@@ -207,7 +206,7 @@ def frame_jacobian_rate(
     mech: Mechanism,
     q: Tensor,
     qd: Tensor,
-    frames: str | Sequence[str],
+    frames: Frames,
     reference: str = "body",
 ) -> Tensor:
     """Time derivative of `frame_jacobian`, of every entry, along qd.
@@ -218,7 +217,7 @@ def frame_jacobian_rate(
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        frames: names from ``mech.frame_names``, or one name.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         reference: as in `frame_velocity`.
 
     Returns:
@@ -230,7 +229,7 @@ def frame_jacobian_rate(
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, q=q, qd=qd)
-    numbers = frame_numbers(mech, frames)
+    mech, numbers = with_frames(mech, frames)
     both = body_jacobian_rates(mech, q, qd, _identity(mech))
     J, rate = (_at_frames(mech, x, numbers) for x in both)
     if reference != "body":
@@ -239,7 +238,7 @@ def frame_jacobian_rate(
             V = torch.cat([V[..., :3, :], torch.zeros_like(V[..., 3:, :])], -2)
         rate = rate + motion_matrix(V) @ J
     told = _told(mech, q, numbers, rate, reference)
-    return told[..., 0, :, :] if isinstance(frames, str) else told
+    return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
 
 
 def _identity(mech: Mechanism) -> Tensor:
@@ -262,30 +261,26 @@ def _at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
 
 def _told(mech: Mechanism, q: Tensor, numbers: Sequence[int], x: Tensor, reference: str) -> Tensor:
     """Motion columns of frames in their own axes, in a reference."""
-    if reference not in REFERENCES:
-        raise MechanismError(unknown_name("reference", reference, REFERENCES))
     if reference == "body":
         return x
+    check_reference(reference)
     pose = frame_pose(mech, q, tuple(mech.frame_names[k] for k in numbers))
+    return told_in(pose, x, reference)
+
+
+def told_in(pose: Pose, x: Tensor, reference: str) -> Tensor:
+    """Motion columns `[*, F, 6, r]` of frames in their own axes, in a reference, from their poses."""
+    if reference == "body":
+        return x
     x = rotate_vector(pose.rotation, x)
     return x if reference == "mixed" else translate_motion(-pose.position, x)
 
 
-def frame_numbers(mech: Mechanism, frames: str | Sequence[str]) -> tuple[int, ...]:
-    """Numbers of named frames, one at least.
-
-    Args:
-        mech: the mechanism.
-        frames: names from ``mech.frame_names``, or one name.
+def check_reference(reference: str) -> None:
+    """Refuse what is none of `REFERENCES`.
 
     Raises:
-        MechanismError: on an unknown frame, or none.
+        MechanismError: names them.
     """
-    names = (frames,) if isinstance(frames, str) else tuple(frames)
-    if not names:
-        raise MechanismError(
-            f"frames={frames!r} names no frames.\n"
-            "There is nothing to compute.\n"
-            f"Pass {mech.frame_names[-1]!r}, or a list of such names."
-        )
-    return tuple(mech.frame_index(name) for name in names)
+    if reference not in REFERENCES:
+        raise MechanismError(unknown_name("reference", reference, REFERENCES))

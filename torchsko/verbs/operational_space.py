@@ -13,8 +13,6 @@ Dynamics 26(3), 2011, section 6.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from torchsko.algorithms import innovations
@@ -29,17 +27,18 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.verbs.dynamics import refuse_singular
+from torchsko.verbs.frame import Frame, Frames
 from torchsko.verbs.frames import frame_jacobian
 
 
 @verb
-def operational_space_compliance(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Tensor:
+def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:
     """Accelerations of frames per unit forces on them, J M^-1 J*.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
 
     Returns:
         `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear]; positive semi-definite, of full rank
@@ -59,7 +58,7 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: str | Seque
 def operational_space_inertia(
     mech: Mechanism,
     q: Tensor,
-    frames: str | Sequence[str],
+    frames: Frames,
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
 ) -> Tensor:
@@ -68,7 +67,7 @@ def operational_space_inertia(
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         singular: what a configuration gives in which the rows of J depend on one another: "nan" (the
             default), "raise", "pinv" or ("damped", d). Other samples of the batch never notice. See
             `torchsko.algorithms.invert_compliance`.
@@ -101,7 +100,7 @@ def operational_space_inertia(
 def consistent_jacobian_inverse(
     mech: Mechanism,
     q: Tensor,
-    frames: str | Sequence[str],
+    frames: Frames,
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
 ) -> Tensor:
@@ -112,7 +111,7 @@ def consistent_jacobian_inverse(
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
-        frames: names from ``mech.frame_names``, one or several; one may stand by itself.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
         singular: as in `operational_space_inertia`.
         rank_tolerance: as in `operational_space_inertia`.
 
@@ -134,16 +133,16 @@ def consistent_jacobian_inverse(
     return fac.solve(J.mT, columns=True) @ inertia
 
 
-def _jacobian(mech: Mechanism, q: Tensor, frames: str | Sequence[str]) -> Tensor:
+def _jacobian(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:
     """Rows of all frames, `[*batch, 6 F, num_dof]`."""
     check_state(mech, q=q)
     refuse_singular(mech)
-    several = [frames] if isinstance(frames, str) else frames
+    several = [frames] if isinstance(frames, str | Frame) else frames
     return frame_jacobian(mech, q, several).flatten(-3, -2)
 
 
-def _refuse_too_many_rows(mech: Mechanism, frames: str | Sequence[str], singular: Singular) -> None:
-    count = 1 if isinstance(frames, str) else len(frames)
+def _refuse_too_many_rows(mech: Mechanism, frames: Frames, singular: Singular) -> None:
+    count = 1 if isinstance(frames, str | Frame) else len(frames)
     if 6 * count > mech.num_dof and singular in ("nan", "raise"):
         raise ShapeError(
             f"{count} frames have {6 * count} rows, {mech.name!r} has {mech.num_dof} dofs.\n"

@@ -1,0 +1,246 @@
+"""Laws of control do what the equations of the closed loop say, on random robots."""
+
+from itertools import product
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+from torch.func import jvp
+
+import torchsko as ts
+from tests.newton import unskew
+from tests.strategies import ALL_KINDS, agree, coupled_mechanisms, mechanisms, random_mechanism
+from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
+
+seeds = st.integers(0, 2**31)
+any_mechanism = st.one_of(mechanisms(max_bodies=4), coupled_mechanisms(max_bodies=4))
+VECTORS = tuple(kind for kind in ALL_KINDS if kind not in ("spherical", "free"))
+vector_mechanisms = mechanisms(max_bodies=4, kinds=VECTORS)
+ARM = ts.load(ts.robots.panda)
+HAND = ARM.frame_names[-1]
+control = ts.control
+
+
+def state(mech: ts.Mechanism, seed: int, *batch: int) -> tuple[Tensor, ...]:
+    """q, and four random vectors of the size of qd."""
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    return q, *torch.randn(4, *batch, mech.num_dof, generator=g, dtype=q.dtype)
+
+
+def slope(f, mech: ts.Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, *rates) -> Tensor:
+    """d/dt f(q, qd, ...) where q moves with qd, qd with qdd, and others with their rates."""
+    t = torch.zeros((), dtype=q.dtype)
+
+    def at(t: Tensor):
+        others = [x + t * rate for x, rate in rates]
+        return f(ts.integrate(mech, q, qd * t), qd + t * qdd, *others)
+
+    return jvp(at, (t,), (torch.ones_like(t),))[1]
+
+
+@given(any_mechanism, seeds)
+def test_computed_torque_gives_the_acceleration_that_it_asks_for(mech, seed):
+    q, qd, wanted, rate, step = state(mech, seed)
+    target = ts.integrate(mech, q, 0.3 * step)
+    tau = control.computed_torque(mech, q, qd, target, rate, wanted, stiffness=30.0, damping=7.0)
+    asked = wanted + 30 * ts.difference(mech, q, target) + 7 * (rate - qd)
+    agree(ts.forward_dynamics(mech, q, qd, tau)[None], asked[None], 1e-8)
+
+
+@given(mechanisms(max_bodies=4, kinds=(*VECTORS, "spherical")), seeds)
+def test_feedback_with_gravity_compensated_loses_energy_as_dampers_do(mech, seed):
+    """d/dt (kinetic energy + springs' energy, those to the target among them) = -losses."""
+    q, qd, *_, step = state(mech, seed)
+    mech = mech.replace(friction=torch.zeros_like(mech.friction))
+    target = ts.integrate(mech, q, 0.3 * step)
+    floating = mech.replace(gravity=torch.zeros_like(mech.gravity))
+
+    def energy(q: Tensor, qd: Tensor) -> Tensor:
+        e = ts.difference(mech, q, target)
+        own = ts.kinetic_energy(mech, q, qd) + ts.potential_energy(floating, q)
+        return own + 20.0 * (e * e).sum(-1) / 2
+
+    tau = control.pd_with_gravity(mech, q, qd, target, stiffness=20.0, damping=3.0)
+    qdd = ts.forward_dynamics(mech, q, qd, tau)
+    lost = ((3.0 + mech.damping) * qd * qd).sum(-1)
+    agree(slope(energy, mech, q, qd, qdd)[None, None], -lost[None, None], 1e-9)
+
+
+def test_it_holds_a_robot_still_at_its_target():
+    q, *_ = state(ARM, 1, 5)
+    tau = control.pd_with_gravity(ARM, q, 0 * q, q, stiffness=20.0, damping=3.0)
+    agree(ts.forward_dynamics(ARM, q, 0 * q, tau), 0 * q, 1e-9)
+
+
+# Operational space.
+
+
+def near(pose: ts.Pose, seed: int) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    turn, way = 0.3 * torch.randn(2, 3, generator=g, dtype=pose.position.dtype)
+    return quaternion_to_matrix(quaternion_exp(turn)) @ pose.rotation, pose.position + way
+
+
+def test_the_first_task_is_a_spring_and_a_damper_on_the_inertia_felt_there():
+    """Lambda (a - a_target) = K e + D de/dt + F: the pushed frame obeys its own equation of motion."""
+    q, qd, *_ = state(ARM, 2, 3)
+    g = torch.Generator().manual_seed(3)
+    velocity, acceleration, push = torch.randn(3, 6, generator=g, dtype=q.dtype)
+    R, r = near(ts.Pose(*(x[0] for x in ts.frame_pose(ARM, q, HAND))), 4)
+    first = control.Task(HAND, (R, r), (90.0, 800.0), (15.0, 50.0), velocity, acceleration)
+    second = control.Task("link4", ts.frame_pose(ARM, q, "link3").position)
+    tau = control.impedance(ARM, q, qd, [first, second], posture=-5 * qd)
+    J = ts.frame_jacobian(ARM, q, HAND, "mixed")
+    pushed = tau + (J.mT @ push[:, None])[..., 0]
+    qdd = ts.forward_dynamics(ARM, q, qd, pushed)
+    a = ts.frame_acceleration(ARM, q, qd, qdd, HAND, "mixed", classical=True)
+    pose = ts.frame_pose(ARM, q, HAND)
+    off = velocity - ts.frame_velocity(ARM, q, qd, HAND, "mixed")
+    e = torch.cat([rotation_vector(R @ pose.rotation.mT), r - pose.position], -1)
+    stiff = torch.tensor([90.0] * 3 + [800.0] * 3, dtype=q.dtype)
+    damp = torch.tensor([15.0] * 3 + [50.0] * 3, dtype=q.dtype)
+    felt = torch.linalg.inv(J @ torch.linalg.solve(ts.mass_matrix(ARM, q), J.mT))
+    left = (felt @ (a - acceleration)[..., None])[..., 0]
+    agree(left, stiff * e + damp * off + push, 1e-8)
+
+
+def rotation_vector(R: Tensor) -> Tensor:
+    """By the angle and the skew part; away from zero and half turns."""
+    angle = ((R.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2).acos()[..., None]
+    return unskew((R - R.mT) / 2) * angle / angle.sin()
+
+
+def test_a_lower_task_and_the_posture_move_no_higher_one():
+    q, qd, *_, posture = state(ARM, 5, 4)
+    first = control.Task(HAND, (None, ts.frame_pose(ARM, q, "link6").position))
+    second = control.Task("link4", (None, ts.frame_pose(ARM, q, "link2").position))
+    alone = control.impedance(ARM, q, qd, [first])
+    J = ts.frame_jacobian(ARM, q, HAND, "mixed")[..., 3:, :]
+    for tau in (
+        control.impedance(ARM, q, qd, [first, second]),
+        control.impedance(ARM, q, qd, [first], posture=posture),
+        control.impedance(ARM, q, qd, [first, second], posture=posture),
+    ):
+        change = ts.forward_dynamics(ARM, q, qd, tau) - ts.forward_dynamics(ARM, q, qd, alone)
+        assert change.abs().amax(-1).min() > 1e-2
+        agree(J @ change[..., None], 0 * J[..., :1], 1e-8)
+
+
+def test_two_tasks_that_fit_are_both_done():
+    """A position, and a rotation that only brakes: each accelerates as its spring or damper asks."""
+    q, qd, *_ = state(ARM, 6)
+    R, r = ts.frame_pose(ARM, q, HAND)
+    tasks = [
+        control.Task(HAND, (None, r + 0.1), (0.0, 500.0), (0.0, 0.0)),
+        control.Task(HAND, (R, None), (0.0, 0.0), (4.0, 0.0)),
+    ]
+    qdd = ts.forward_dynamics(ARM, q, qd, control.impedance(ARM, q, qd, tasks))
+    M, J = ts.mass_matrix(ARM, q), ts.frame_jacobian(ARM, q, HAND, "mixed")
+    a = ts.frame_acceleration(ARM, q, qd, qdd, HAND, "mixed", classical=True)
+    linear, turning = J[3:], J[:3] @ consistent(M, J[3:])
+    springs = torch.full((3,), 50.0, dtype=q.dtype)
+    felt = linear @ torch.linalg.solve(M, linear.mT)
+    agree(a[None, 3:], (felt @ springs)[None], 1e-8)
+    felt = turning @ torch.linalg.solve(M, turning.mT)
+    agree(a[None, :3], (felt @ (-4.0 * J[:3] @ qd))[None], 1e-8)
+
+
+def consistent(M: Tensor, J: Tensor) -> Tensor:
+    """The projector 1 - Jbar J."""
+    back = torch.linalg.solve(M, J.mT)
+    return torch.eye(len(M), dtype=M.dtype) - back @ torch.linalg.solve(J @ back, J)
+
+
+# Adaptive control.
+
+
+def adaptive(mech: ts.Mechanism, parameters: Tensor, seed: int):
+    q, qd, q_target, qd_target, qdd_target = state(mech, seed)
+    q_target = q + 0.3 * q_target if q.shape == qd.shape else q
+    given = (q, qd, q_target, qd_target, qdd_target)
+    done = control.adaptive_control(mech, parameters, *given, slope=2.0, gain=5.0, adaptation=0.7)
+    return given, done
+
+
+@given(st.one_of(vector_mechanisms, coupled_mechanisms(max_bodies=4)), seeds)
+def test_the_energy_of_the_adaptive_loop_falls_whatever_the_parameters(mech, seed):
+    kinds = {mech.joints.kinds[k].vector for k in mech.independent_joints}
+    if kinds != {True}:
+        with pytest.raises(ts.MechanismError, match="no vector"):
+            adaptive(mech, ts.inertial_parameters(mech), seed)
+        return
+    g = torch.Generator().manual_seed(seed)
+    true = ts.inertial_parameters(mech)
+    thought = true + torch.randn(true.shape, generator=g, dtype=true.dtype)
+    (q, qd, q_target, qd_target, qdd_target), done = adaptive(mech, thought, seed)
+    qdd = ts.forward_dynamics(mech, q, qd, done.tau)
+
+    def energy(q, qd, parameters, q_target, qd_target) -> Tensor:
+        s = qd - qd_target - 2.0 * (q_target - q)
+        off = parameters - true
+        return (s @ ts.mass_matrix(mech, q) @ s + (off * off).sum() / 0.7) / 2
+
+    rates = [(thought, done.rate), (q_target, qd_target), (qd_target, qdd_target)]
+    s = qd - qd_target - 2.0 * (q_target - q)
+    fell = slope(energy, mech, q, qd, qdd, *rates)
+    agree(fell[None, None], -5.0 * (s * s).sum()[None, None], 1e-8)
+
+
+@given(vector_mechanisms, seeds)
+def test_its_recursion_is_the_regressor_transposed(mech, seed):
+    """Where v = qd, Y is the torque regressor: what the law says of s = 0 plus a small step."""
+    thought = torch.zeros_like(ts.inertial_parameters(mech))
+    q, qd, a, s, _ = state(mech, seed)
+    Y = ts.torque_regressor(mech, q, qd, a)
+    eps = 1e-6
+    done = control.adaptive_control(
+        mech, thought, q, qd, q, qd - eps * s, a, slope=0.0, gain=0.0, adaptation=1.0
+    )
+    expected = -(Y * s[:, None, None]).sum(0)
+    agree(done.rate / eps, expected, 1e-4)
+
+
+@given(vector_mechanisms, seeds)
+def test_with_the_right_parameters_it_is_computed_torque_where_s_vanishes(mech, seed):
+    q, qd, qdd, *_ = state(mech, seed)
+    done = control.adaptive_control(
+        mech, ts.inertial_parameters(mech), q, qd, q, qd, qdd, slope=1.0, gain=1.0, adaptation=1.0
+    )
+    agree(done.tau[None], ts.inverse_dynamics(mech, q, qd, qdd)[None], 1e-11)
+    assert done.rate.abs().max() == 0
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
+def test_batches_are_their_samples(batch):
+    mech = random_mechanism(["revolute", "prismatic", "revolute"], [-1, 0, 0], seed=8)
+    q, qd, a, step, _ = state(mech, 9, *batch)
+    goal = near(ts.Pose(*ts.frame_pose(mech, 0 * q[(0,) * len(batch)], "body2")), 1)
+    start = ts.inertial_parameters(mech)
+
+    def laws(q, qd, a, step):
+        adapted = control.adaptive_control(
+            mech, start, q, qd, q + step, qd, a, slope=1.0, gain=2.0, adaptation=0.5
+        )
+        return (
+            control.computed_torque(mech, q, qd, q + step, stiffness=9.0, damping=6.0),
+            control.pd_with_gravity(mech, q, qd, q + step, stiffness=9.0, damping=6.0),
+            control.impedance(mech, q, qd, [control.Task("body2", goal)]),
+            *adapted,
+        )
+
+    together = laws(q, qd, a, step)
+    for place in product(*map(range, batch)):
+        alone = laws(*(x[place] for x in (q, qd, a, step)))
+        for x, y in zip(together, alone, strict=True):
+            torch.testing.assert_close(x[place], y)
+
+
+def test_parameters_that_do_not_fit_are_refused():
+    q, qd, *_ = state(ARM, 0)
+    with pytest.raises(ts.ShapeError, match="ten numbers each"):
+        control.adaptive_control(
+            ARM, torch.zeros(7, 9, dtype=q.dtype), q, qd, q, qd, qd, slope=1, gain=1, adaptation=1
+        )

@@ -1,0 +1,134 @@
+r"""Passivity-based adaptive control: a robot learns its inertial parameters while it tracks.
+
+With the error e = q_target - q, the reference :math:`v = \dot q_{target} + S e`, its rate a, and
+:math:`s = \dot q - v`,
+
+.. math::
+    \tau = \hat M a + \hat C v + \hat g + \text{passive} - K s, \qquad
+    \dot{\hat\phi} = -\Gamma\, Y^*(q, \dot q, v, a)\, s,
+
+the energy :math:`\tfrac12 s^* M s + \tfrac12 (\hat\phi - \phi)^* \Gamma^{-1} (\hat\phi - \phi)` falls at the
+rate :math:`s^* K s`, whatever the parameters are. The regressor Y is not formed: with the velocity V of a
+body, its velocity W under v, the rate A of W less gravity, and its velocity S under s,
+
+.. math::
+    f = \hat I A + W \times_f \hat I V, \qquad
+    \frac{\partial (S^* f)}{\partial I} = S A^* - (W \times_m S) V^*,
+
+one sweep outward and one inward. The map that takes W to :math:`W \times_f I V` is skew-symmetric, which
+makes dM/dt - 2 C so.
+
+References: J.-J. Slotine, W. Li, *On the adaptive control of robot manipulators*, International Journal of
+Robotics Research 6(3), 1987; G. Niemeyer, J.-J. Slotine, *Performance in adaptive manipulator control*,
+International Journal of Robotics Research 10(2), 1991 (the recursion).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.kinematics import body_accels, body_jacobian_rates, body_jacobians, body_rates
+from torchsko.bridge.momenta import joint_forces_of
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.coordinates import all_rates, own_forces
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.spatial.inertia import inertia_of_vector
+from torchsko.spatial.motion import cross_force, cross_motion
+from torchsko.verbs.dynamics import passive_force
+
+
+class Adapted(NamedTuple):
+    """What an adaptive controller does.
+
+    Attributes:
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        rate: of its parameters, `[*batch, num_bodies, 10]`, per second.
+    """
+
+    tau: Tensor
+    rate: Tensor
+
+
+def adaptive_control(
+    mech: MechanismLike,
+    parameters: Tensor,
+    q: Tensor,
+    qd: Tensor,
+    q_target: Tensor,
+    qd_target: Tensor,
+    qdd_target: Tensor,
+    *,
+    slope: float | Tensor,
+    gain: float | Tensor,
+    adaptation: float | Tensor,
+) -> Adapted:
+    """The law of Slotine and Li: joint forces, and how the parameters they come from change.
+
+    Armature and passive forces are the mechanism's own, taken as known; its inertial parameters are not read.
+    The caller adds ``dt * rate`` to the parameters.
+
+    Args:
+        mech: the mechanism; all coordinates are vectors.
+        parameters: what is thought of `torchsko.inertial_parameters`, `[*batch, num_bodies, 10]`.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        q_target: where to be, `[*batch, num_q]`.
+        qd_target: how fast, `[*batch, num_dof]`.
+        qdd_target: with what acceleration, `[*batch, num_dof]`.
+        slope: S, at which errors die out once s is zero, a number or `[*batch, num_dof]` [1/s].
+        gain: K, a number or `[*batch, num_dof]` [N m s/rad or N s/m].
+        adaptation: Gamma, a number, or one for each parameter, `[*batch, num_bodies, 10]`.
+
+    Raises:
+        MechanismError: when a joint's coordinates are no vector; names it.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    robot = as_mechanism(mech)
+    check_state(robot, q=q, qd=qd)
+    _check(robot, parameters)
+    e, rate = q_target - q, qd_target - qd
+    v, a = qd_target + slope * e, qdd_target + slope * rate
+    s = qd - v
+    V, W, A = _motions(robot, q, qd, v, a)
+    S = body_jacobians(robot, q, s[..., None])
+    layout = robot.layout
+    I = layout.breadth_first(inertia_of_vector(parameters), -3)
+    f = I @ A + cross_force(W, I @ V)
+    own = own_forces(robot, robot.armature * all_rates(robot, a)) + passive_force(mech, q, qd)
+    tau = joint_forces_of(robot, q, f) + own - gain * s
+    unit = torch.eye(10, dtype=q.dtype, device=q.device)
+    slope_to_I = layout.tree_order(S @ A.mT - cross_motion(W, S) @ V.mT, -3)
+    to_each = slope_to_I.flatten(-2) @ inertia_of_vector(unit).flatten(-2).mT
+    return Adapted(tau, -adaptation * to_each)
+
+
+def _motions(
+    mech: Mechanism, q: Tensor, qd: Tensor, v: Tensor, a: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """V, W and A of every body, `[*batch, n, 6, 1]`, breadth first."""
+    W, turned = body_jacobian_rates(mech, q, qd, v[..., None])
+    still = torch.zeros_like(qd)
+    gravity = body_accels(mech, q, still, still)[1]
+    return body_rates(mech, q, qd), W, body_jacobians(mech, q, a[..., None]) + turned + gravity
+
+
+def _check(mech: Mechanism, parameters: Tensor) -> None:
+    for k in mech.independent_joints:
+        if not mech.joints.kinds[k].vector:
+            raise MechanismError(
+                f"joint {mech.tree_joint_names[k]!r} is {mech.joints.kinds[k].name}: its coordinates are no "
+                "vector.\n"
+                "The law of Slotine and Li differentiates the error, which here has no plain rate.\n"
+                f"Hold it, mech.lock({{{mech.tree_joint_names[k]!r}: ...}}), or use computed_torque."
+            )
+    if tuple(parameters.shape[-2:]) != (mech.num_bodies, 10) or parameters.dtype != mech.dtype:
+        raise ShapeError(
+            f"parameters has shape {list(parameters.shape)} and type {parameters.dtype}.\n"
+            f"{mech.name!r} has {mech.num_bodies} bodies, ten numbers each, in {mech.dtype}.\n"
+            "Start from torchsko.inertial_parameters(mech), or from zeros of its shape."
+        )

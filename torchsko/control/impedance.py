@@ -1,0 +1,138 @@
+r"""Impedance in operational space: frames on springs and dampers, several tasks in priority.
+
+A task asks its rows J of a frame's motion for the acceleration of a spring and a damper on the inertia that
+is felt there, Lambda; each task moves only what those before it leave free. With N the projector onto that,
+and J_N = J N,
+
+.. math::
+    \Lambda = (J_N M^{-1} J_N^*)^{-1}, \quad \bar J = M^{-1} J_N^* \Lambda, \quad
+    a = \ddot x_{target} + \Lambda^{-1} (K e + D \dot e), \\
+    \ddot q \leftarrow \ddot q + \bar J (a - \dot J \dot q - J \ddot q), \qquad
+    N \leftarrow N (1 - \bar J J_N),
+
+from N = 1, and zero. At last what is free takes the acceleration of the posture. Under
+:math:`\tau = ID(q, \dot q, \ddot q)` the first task then obeys
+
+.. math:: \Lambda (\ddot x - \ddot x_{target}) = K e + D \dot e + F_{ext}.
+
+References: O. Khatib, *A unified approach for motion and force control of robot manipulators*, IEEE Journal
+of Robotics and Automation 3(1), 1987; L. Sentis, O. Khatib, *Synthesis of whole-body behaviors through
+hierarchical control of behavioral primitives*, International Journal of Humanoid Robotics 2(4), 2005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.algorithms.operational_space import Singular, invert_compliance
+from torchsko.control.reaching import pair_of
+from torchsko.mechanism.given import check_placement
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.spatial.rotation import matrix_log
+from torchsko.symmetric import spd_solve
+from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
+from torchsko.verbs.frame import Frame
+from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose, frame_velocity
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Where a frame shall be, and how stiffly it is held there.
+
+    Attributes:
+        frame: a name of ``mech.frame_names``, or a `Frame`.
+        target: a `Pose`, a pair of rotation `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial
+            frame, either of which may be None, or a position alone. What is None is left free.
+        stiffness: of rotation [N m/rad] and position [N/m].
+        damping: of rotation [N m s/rad] and position [N s/m].
+        velocity: [omega; v] of the target in inertial axes, `[*batch, 6]`; at rest when left out.
+        acceleration: its rate, `[*batch, 6]`; zero when left out.
+    """
+
+    frame: str | Frame
+    target: Any
+    stiffness: tuple[float, float] = (100.0, 1000.0)
+    damping: tuple[float, float] = (20.0, 60.0)
+    velocity: Tensor | None = None
+    acceleration: Tensor | None = None
+
+
+def impedance(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    tasks: Sequence[Task],
+    *,
+    posture: Tensor | None = None,
+    singular: Singular = "pinv",
+) -> Tensor:
+    """Joint forces that hold frames on springs and dampers, the first task before the second, and so on.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tasks: from the most important one on; one at least.
+        posture: acceleration asked of what no task uses, `[*batch, num_dof]` [rad/s^2 or m/s^2], say
+            ``-10 * qd``; zero when left out.
+        singular: what is done where a task has no freedom left in some direction; see
+            `torchsko.operational_space_inertia`. "pinv" leaves that direction alone.
+
+    Returns:
+        tau, `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        MechanismError: on an unknown frame.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    robot = as_mechanism(mech)
+    M = mass_matrix(mech, q)
+    free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
+    qdd = torch.zeros_like(qd)
+    for task in tasks:
+        J, bias, pull, asked = _rows(robot, task, q, qd)
+        J_free = J @ free
+        back = spd_solve(M, J_free.mT, scalar=robot.scalar)
+        compliance = J_free @ back
+        inverse = back @ invert_compliance(compliance, singular, scalar=robot.scalar)
+        # Where nothing moves the task any more, its compliance vanishes, and its pull with it.
+        wanted = asked + compliance @ pull - bias - J @ qdd[..., None]
+        qdd = qdd + (inverse @ wanted)[..., 0]
+        free = free - free @ inverse @ J_free
+    if posture is not None:
+        qdd = qdd + (free @ (posture - qdd)[..., None])[..., 0]
+    return inverse_dynamics(mech, q, qd, qdd)
+
+
+def _rows(
+    mech: Mechanism, task: Task, q: Tensor, qd: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """J, dJ/dt qd, the force of spring and damper, and the target's acceleration: columns of its rows."""
+    R_target, r_target = pair_of(task.frame, task.target)
+    check_placement(mech, f"rotation of the target of {task.frame!r}", R_target, (3, 3))
+    check_placement(mech, f"position of the target of {task.frame!r}", r_target, (3,))
+    pose = frame_pose(mech, q, task.frame)
+    V = frame_velocity(mech, q, qd, task.frame, "mixed")
+    off = -V if task.velocity is None else task.velocity - V
+    zero = torch.zeros_like(qd)
+    bias = frame_acceleration(mech, q, qd, zero, task.frame, "mixed", classical=True)
+    asked = torch.zeros_like(V) if task.acceleration is None else task.acceleration
+    pulls, used = [], []
+    if R_target is not None:
+        turn = (pose.rotation @ matrix_log(pose.rotation.mT @ R_target)[..., None])[..., 0]
+        pulls.append(task.stiffness[0] * turn + task.damping[0] * off[..., :3])
+        used += [0, 1, 2]
+    if r_target is not None:
+        way = r_target - pose.position
+        pulls.append(task.stiffness[1] * way + task.damping[1] * off[..., 3:])
+        used += [3, 4, 5]
+    J = frame_jacobian(mech, q, task.frame, "mixed")
+    part = slice(used[0], used[-1] + 1)
+    pull = torch.cat(torch.broadcast_tensors(*pulls), -1)
+    return J[..., part, :], bias[..., part, None], pull[..., None], asked[..., part, None]

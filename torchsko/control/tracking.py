@@ -1,0 +1,103 @@
+r"""Laws of control in joint space: computed torque, and feedback with gravity compensated.
+
+With the error :math:`e = q_{target} \ominus q` along the manifold (`torchsko.difference`),
+
+.. math::
+    \tau = ID(q, \dot q, \ddot q_{target} + K_p e + K_d (\dot q_{target} - \dot q)), \qquad
+    \tau = K_p e - K_d \dot q + g(q).
+
+Under the first every joint whose coordinates are a vector obeys :math:`\ddot e + K_d \dot e + K_p e = 0`.
+Under the second the energy :math:`T + \tfrac12 e^* K_p e` (and that of springs) falls at the rate
+:math:`\dot q^* K_d \dot q`, and that of losses.
+
+References: B. Siciliano, L. Sciavicco, L. Villani, G. Oriolo, *Robotics*, Springer 2009, sections 8.5.1 and
+8.5.2; M. Takegaki, S. Arimoto, *A new feedback method for dynamic control of manipulators*, Journal of
+Dynamic Systems, Measurement, and Control 103(2), 1981.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.verbs.dynamics import inverse_dynamics
+from torchsko.verbs.momenta import gravity_force
+
+
+def computed_torque(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    q_target: Tensor,
+    qd_target: Tensor | None = None,
+    qdd_target: Tensor | None = None,
+    *,
+    stiffness: float | Tensor,
+    damping: float | Tensor,
+) -> Tensor:
+    """Joint forces under which errors die out as those of springs and dampers on unit masses do.
+
+    What losses, springs and Coriolis forces do is in them: the mechanism is the model.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        q_target: where to be, `[*batch, num_q]`.
+        qd_target: how fast, `[*batch, num_dof]`; at rest when left out.
+        qdd_target: with what acceleration, `[*batch, num_dof]`; zero when left out.
+        stiffness: K_p, a number or `[*batch, num_dof]` [1/s^2].
+        damping: K_d, a number or `[*batch, num_dof]` [1/s].
+
+    Returns:
+        tau, `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> tau = ts.control.computed_torque(arm, q, qd, arm.middle(), stiffness=100.0, damping=20.0)
+        >>> asked = 100 * ts.difference(arm, q, arm.middle()) - 20 * qd
+        >>> torch.allclose(ts.forward_dynamics(arm, q, qd, tau), asked)
+        True
+    """
+    e = difference(as_mechanism(mech), q, q_target)
+    rate = -qd if qd_target is None else qd_target - qd
+    asked = stiffness * e + damping * rate
+    asked = asked if qdd_target is None else asked + qdd_target
+    return inverse_dynamics(mech, q, qd, asked)
+
+
+def pd_with_gravity(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    q_target: Tensor,
+    *,
+    stiffness: float | Tensor,
+    damping: float | Tensor,
+) -> Tensor:
+    """Joint forces of springs to a target and of dampers, and those that hold gravity.
+
+    Stable at the target however wrong the masses are, but for those in the gravity term.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        q_target: where to come to rest, `[*batch, num_q]`.
+        stiffness: K_p, a number or `[*batch, num_dof]` [N m/rad or N/m].
+        damping: K_d, a number or `[*batch, num_dof]` [N m s/rad or N s/m].
+
+    Returns:
+        tau, `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    pull = stiffness * difference(as_mechanism(mech), q, q_target) - damping * qd
+    return pull + gravity_force(mech, q)

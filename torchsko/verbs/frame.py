@@ -1,0 +1,95 @@
+"""Which frames are meant: by name, or placed on a named one on the go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError
+from torchsko.mechanism.given import check_placement
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes import broadcast_shapes
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A frame on the go, placed on a named one: a tool, a sensor. Derivatives reach the placement.
+
+    Attributes:
+        body: name from ``mech.frame_names``.
+        rotation: this frame's to that one's coordinates, `[*batch, 3, 3]`; None for the identity.
+        position: its origin in that one, `[*batch, 3]` [m]; None for zero.
+    """
+
+    body: str
+    rotation: Tensor | None = None
+    position: Tensor | None = None
+
+
+Frames = str | Frame | Sequence[str | Frame]
+"""Names from ``mech.frame_names``, or `Frame` of one's own; one of them, or several."""
+
+
+def with_frames(mech: Mechanism, frames: Frames) -> tuple[Mechanism, tuple[int, ...]]:
+    """The mechanism with frames on the go among its own, and the numbers of those asked for.
+
+    Args:
+        mech: the mechanism.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these; one at least.
+
+    Raises:
+        MechanismError: on an unknown frame, or none.
+        ShapeError: when a placement does not fit.
+    """
+    several = (frames,) if isinstance(frames, str | Frame) else tuple(frames)
+    if not several:
+        raise MechanismError(
+            f"frames={frames!r} names no frames.\n"
+            "There is nothing to compute.\n"
+            f"Pass {mech.frame_names[-1]!r}, or a list of such names."
+        )
+    own = [frame for frame in several if isinstance(frame, Frame)]
+    numbers, count = [], mech.num_frames
+    for frame in several:
+        if isinstance(frame, Frame):
+            numbers.append(count)
+            count += 1
+        else:
+            numbers.append(mech.frame_index(frame))
+    return (_joined(mech, own) if own else mech), tuple(numbers)
+
+
+def _joined(mech: Mechanism, own: Sequence[Frame]) -> Mechanism:
+    """The mechanism with more frames."""
+    turns, shifts, bodies = [], [], []
+    for frame in own:
+        k = mech.frame_index(frame.body)
+        R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
+        for name, shape in (("rotation", (3, 3)), ("position", (3,))):
+            check_placement(
+                mech, f"{name} of a frame on {frame.body!r}", getattr(frame, name), shape
+            )
+        if frame.position is not None:
+            r = r + (R @ frame.position[..., None])[..., 0]
+        R = R if frame.rotation is None else R @ frame.rotation
+        turns.append(R[..., None, :, :])
+        shifts.append(r[..., None, :])
+        bodies.append(mech.frame_body[k])
+    changes: dict[str, Any] = {
+        "frame_rotation": _cat([mech.frame_rotation, *turns], 2),
+        "frame_position": _cat([mech.frame_position, *shifts], 1),
+        "frame_names": mech.frame_names + tuple(f"<frame {i}>" for i in range(len(own))),
+        "frame_body": mech.frame_body + tuple(bodies),
+    }
+    names = (field.name for field in fields(mech))
+    return Mechanism(**{name: changes.get(name, getattr(mech, name)) for name in names})
+
+
+def _cat(parts: Sequence[Tensor], event: int) -> Tensor:
+    """Tensors `[*, n, ...]` with `event` dimensions after n, one after the other."""
+    batch = broadcast_shapes(*(x.shape[: -event - 1] for x in parts))
+    return torch.cat([x.expand(*batch, *x.shape[-event - 1 :]) for x in parts], -event - 1)

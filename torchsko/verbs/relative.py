@@ -1,0 +1,154 @@
+r"""One frame as another sees it: poses, velocities and Jacobians relative to a frame that moves itself.
+
+What `torchsko.verbs.frames` says of the inertial frame holds here of the frame b, `relative_to`: "world" is
+in its axes at its origin, "mixed" in its axes at the origin of the frame a. With the pose of a in b,
+
+.. math::
+    R = R_b^* R_a, \quad r = R_b^* (r_a - r_b), \qquad
+    J_{ab} = J_a - X^*(R, r) J_b
+
+in a's own axes; X carries forces from a to b.
+
+Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, section 2.8.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import verb
+from torchsko.spatial.transform import force_matrix
+from torchsko.verbs.frame import Frame, Frames, with_frames
+from torchsko.verbs.frames import (
+    check_reference,
+    frame_jacobian,
+    frame_pose,
+    frame_velocity,
+    told_in,
+)
+from torchsko.verbs.kinematics import Pose
+
+
+@verb
+def relative_pose(mech: Mechanism, q: Tensor, frames: Frames, relative_to: str | Frame) -> Pose:
+    """Pose of frames in another frame.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        relative_to: name of the other frame, or a `Frame`.
+
+    Returns:
+        Rotations `[*batch, len(frames), 3, 3]`, to the other frame's coordinates, and positions
+        `[*batch, len(frames), 3]` [m]; of one frame without the dimension of frames.
+
+    Raises:
+        MechanismError: on an unknown frame, or none.
+        ShapeError: when q does not fit the mechanism.
+    """
+    mech, names, base = _named(mech, frames, relative_to)
+    R, r = _pose(mech, q, names, base)
+    return Pose(R[..., 0, :, :], r[..., 0, :]) if isinstance(frames, str | Frame) else Pose(R, r)
+
+
+@verb
+def relative_velocity(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    frames: Frames,
+    relative_to: str | Frame,
+    reference: str = "body",
+) -> Tensor:
+    """Spatial velocity of frames relative to another frame, as that one sees it.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        relative_to: name of the other frame, or a `Frame`.
+        reference: "body", the frame's own axes at its origin; "world", the other frame's axes at its origin;
+            or "mixed", the other frame's axes at the frame's origin.
+
+    Returns:
+        [omega; v], `[*batch, len(frames), 6]` [rad/s, m/s]; of one frame `[*batch, 6]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    mech, names, base = _named(mech, frames, relative_to)
+    V = frame_velocity(mech, q, qd, (*names, base))[..., None]
+    told = _told(mech, q, names, base, V, reference)[..., 0]
+    return told[..., 0, :] if isinstance(frames, str | Frame) else told
+
+
+@verb
+def relative_jacobian(
+    mech: Mechanism,
+    q: Tensor,
+    frames: Frames,
+    relative_to: str | Frame,
+    reference: str = "body",
+) -> Tensor:
+    """Jacobian of frames relative to another: the matrix that takes qd to `relative_velocity`.
+
+    Columns of joints that move both frames alike are zero.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        relative_to: name of the other frame, or a `Frame`.
+        reference: as in `relative_velocity`.
+
+    Returns:
+        `[*batch, len(frames), 6, num_dof]`, rows [omega; v]; of one frame `[*batch, 6, num_dof]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when q does not fit the mechanism.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, _ = arm.random_state()
+        >>> ts.relative_jacobian(arm, q, "link6", "link2")[:, :2].abs().max() < 1e-12
+        tensor(True)
+    """
+    mech, names, base = _named(mech, frames, relative_to)
+    J = frame_jacobian(mech, q, (*names, base))
+    told = _told(mech, q, names, base, J, reference)
+    return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
+
+
+def _named(
+    mech: Mechanism, frames: Frames, relative_to: str | Frame
+) -> tuple[Mechanism, tuple[str, ...], str]:
+    """The mechanism with frames on the go among its own, and the names of all."""
+    several = (frames,) if isinstance(frames, str | Frame) else tuple(frames)
+    with_frames(mech, several)  # refuses none
+    mech, numbers = with_frames(mech, (*several, relative_to))
+    *names, base = (mech.frame_names[k] for k in numbers)
+    return mech, tuple(names), base
+
+
+def _pose(mech: Mechanism, q: Tensor, names: tuple[str, ...], base: str) -> Pose:
+    """Pose of frames in a frame, one at least."""
+    pose = frame_pose(mech, q, (*names, base))
+    turn = pose.rotation[..., -1:, :, :].mT
+    shift = pose.position[..., :-1, :] - pose.position[..., -1:, :]
+    return Pose(turn @ pose.rotation[..., :-1, :, :], (turn @ shift[..., None])[..., 0])
+
+
+def _told(
+    mech: Mechanism, q: Tensor, names: tuple[str, ...], base: str, x: Tensor, reference: str
+) -> Tensor:
+    """Motion columns of frames, less those of the last, all in their own axes, in a reference."""
+    check_reference(reference)
+    pose = _pose(mech, q, names, base)
+    own = x[..., :-1, :, :] - force_matrix(*pose).mT @ x[..., -1:, :, :]
+    return told_in(pose, own, reference)
