@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.state import misfit
+from torchsko.mechanism.state import dtype_advice, misfit
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
