@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from cases import Robot, floating_humanoid, panda
@@ -26,6 +25,7 @@ from torch import Tensor
 import torchsko as ts
 
 DT = 1e-3
+ROBOTS = {"panda": panda, "humanoid": floating_humanoid}
 SIZES = ((1024, 1000), (1, 10_000))
 
 
@@ -108,59 +108,51 @@ def beside_at(
     print(f"  {batch} x {steps}: {found}  ({mine:.3g} against {theirs:.3g} us a step)")
 
 
-def gradients(robot: Robot, batch: int, steps: int) -> None:
-    """Print the time and the memory of a gradient, and how far it is from the eager one."""
-    fast = ts.fuse(robot.mech)
+ALONE = """
+import resource, time, torch, torchsko as ts
+from trajectories import DT, ROBOTS, states
+robot = ROBOTS[%r]()
+torch.set_num_threads(%d)
+fast = ts.fuse(robot.mech)
+
+def pulled(mech, batch, steps):
     q, qd = states(robot, batch)
     tau = torch.zeros(batch, steps, robot.mech.num_dof, dtype=q.dtype)
+    leaves = [x.requires_grad_() for x in (q, qd, tau)]
+    qs, qds = ts.rollout(mech, *leaves, steps, DT, check=False)
+    return torch.autograd.grad(qs.square().sum() + qds.square().sum(), leaves)
 
-    def pulled(mech: object, *given: Tensor) -> tuple[Tensor, ...]:
-        leaves = [x.clone().requires_grad_() for x in given]
-        qs, qds = ts.rollout(mech, *leaves, leaves[-1].shape[-2], DT, check=False)
-        return torch.autograd.grad(qs.square().sum() + qds.square().sum(), leaves)
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-    few = q[:2], qd[:2], tau[:2, :50]
-    both = [pulled(mech, *few) for mech in (fast, robot.mech)]
-    error = max(((x - y).abs().max() / y.abs().max()).item() for x, y in zip(*both, strict=True))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pulled(fast, q, qd, tau)
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    start = time.perf_counter()
-    pulled(fast, q, qd, tau)
-    took = f"{time.perf_counter() - start:.3g} s, {peak:.0f} MB"
-    print(
-        f"  gradient of {steps} steps, batch {batch}: {took}, equal to the eager one to {error:.1g}"
-    )
-
-
-BUILD = """
-import time, torch, torchsko as ts
-from cases import panda, floating_humanoid
-robot = {"panda": panda, "humanoid": floating_humanoid}[%r]()
-q, qd = robot.mech.random_state(2)
-tau = torch.zeros(2, 1000, robot.mech.num_dof, dtype=q.dtype)
-fast = ts.fuse(robot.mech)
-t = time.perf_counter(); ts.rollout(fast, q, qd, tau, 1000, 1e-4, check=False)
-print(f"{time.perf_counter() - t:.3g} s forward,", end=" ")
-tau.requires_grad_()
-t = time.perf_counter(); ts.rollout(fast, q, qd, tau, 1000, 1e-4, check=False)[0].sum().backward()
-print(f"{time.perf_counter() - t:.3g} s its gradient")
+start = time.perf_counter()
+with torch.no_grad():
+    ts.rollout(fast, *states(robot, 2), None, 10, DT)
+forward = time.perf_counter() - start
+start = time.perf_counter()
+mine = pulled(fast, 2, 50)
+print(f"  build: {forward:.3g} s, its gradient {time.perf_counter() - start:.3g} s more")
+before = peak()
+pulled(fast, 512, 1000)
+memory = peak() - before
+start = time.perf_counter()
+pulled(fast, 512, 1000)
+took = f"{time.perf_counter() - start:.3g} s, {memory:.0f} MB"
+theirs = pulled(robot.mech, 2, 50)
+error = max(((x - y).abs().max() / y.abs().max()).item() for x, y in zip(mine, theirs))
+print(f"  gradient of 1000 steps, batch 512: {took}, equal to the eager one to {error:.1g}")
 """
 
 
-def builds(name: str) -> None:
-    """Print how long the first call takes, and the first gradient."""
+def alone(name: str, threads: int) -> None:
+    """Print how long builds take, and what a gradient does, of a process with an empty cache."""
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {"TORCHSKO_CACHE": cache}
-        command = [sys.executable, "-c", BUILD % name]
+        command = [sys.executable, "-c", ALONE % (name, threads)]
         said = subprocess.run(
-            command,
-            env=environment,
-            cwd=os.path.dirname(__file__),
-            text=True,
-            stdout=subprocess.PIPE,
+            command, env=environment, cwd=Path(__file__).parent, text=True, stdout=subprocess.PIPE
         )
-    print(f"  build, {name}: {said.stdout.strip()}")
+    print(said.stdout, end="")
 
 
 def main() -> None:
@@ -168,15 +160,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--robots", nargs="+", default=["panda", "humanoid"])
+    parser.add_argument("--robots", nargs="+", default=[*ROBOTS])
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     print(f"torchsko {ts.__version__}, torch {torch.__version__}, {given.threads} threads, float64")
     for name in given.robots:
-        robot = {"panda": panda, "humanoid": floating_humanoid}[name]()
-        beside_mujoco(robot, given.threads, given.passes)
-        gradients(robot, 512, 1000)
-        builds(name)
+        beside_mujoco(ROBOTS[name](), given.threads, given.passes)
+        alone(name, given.threads)
 
 
 if __name__ == "__main__":
