@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 import torchsko as ts
+from tests.fused import carts
+from tests.fused.carts import driven, four_states
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused import kernel
 
@@ -17,20 +19,12 @@ GLOBAL_GAIN = torch.tensor(1.5, dtype=torch.float64)
 
 @pytest.fixture(scope="module")
 def slider():
-    """Two dofs: kernels of it are built in no time."""
-    return (
-        ts.MechanismBuilder("slider")
-        .link("cart", mass=1.0, inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
-        .joint("rail", "prismatic", child="cart", axis=[1, 0, 0])
-        .link("pole", mass=0.5, com=[0, 0, 0.4], inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
-        .joint("hinge", "revolute", child="pole", parent="cart", axis=[0, 1, 0])
-        .build()
-    )
+    return carts.slider()
 
 
 @pytest.fixture
-def states(slider):
-    return slider.random_state(4, generator=torch.Generator().manual_seed(0))
+def states():
+    return four_states()
 
 
 def mlp(seed=0, *activations):
@@ -44,14 +38,19 @@ def mlp(seed=0, *activations):
     return net
 
 
-def driven(policy):
-    """One step under a policy, as users write it."""
+class Step(nn.Module):
+    """A module that fuses a method of its own, which reads a policy that it owns."""
 
-    def step(mech, q, qd):
-        tau = policy(torch.cat([q, qd], -1))
-        return qd + 0.01 * ts.forward_dynamics(mech, q, qd, tau)
+    def __init__(self, mech):
+        super().__init__()
+        self.policy = mlp()
+        self.fast = ts.fuse(self.one, mech)
 
-    return step
+    def one(self, mech, q, qd):
+        return driven(self.policy)(mech, q, qd)
+
+    def forward(self, q, qd):
+        return self.fast(q, qd)
 
 
 def gradients(fn, states, policy):
@@ -89,19 +88,7 @@ def test_a_policys_weights_have_gradients_and_are_read_anew(slider, states):
 def test_functional_calls_and_ensembles_reach_the_weights(slider, states):
     """A module is called with other weights, and with several at once."""
 
-    class Step(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.policy = mlp()
-            self.fast = ts.fuse(self.one, slider)
-
-        def one(self, mech, q, qd):
-            return driven(self.policy)(mech, q, qd)
-
-        def forward(self, q, qd):
-            return self.fast(q, qd)
-
-    step = Step()
+    step = Step(slider)
     several = [dict(mlp(seed).named_parameters(prefix="policy")) for seed in (5, 6)]
     stacked = {name: torch.stack([w[name] for w in several]).detach() for name in several[0]}
 
@@ -432,16 +419,7 @@ def test_wider_types_are_refused_and_narrower_ones_widened(slider, states):
 
 
 def test_copies_of_a_module_read_their_own_weights(slider, states):
-    class Step(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.policy = mlp()
-            self.fast = ts.fuse(self.one, slider)
-
-        def one(self, mech, q, qd):
-            return driven(self.policy)(mech, q, qd)
-
-    step = Step()
+    step = Step(slider)
     twin = copy.deepcopy(step)
     torch.testing.assert_close(twin.fast(*states), step.fast(*states))
     twin.policy.load_state_dict(mlp(8).state_dict())

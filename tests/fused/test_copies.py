@@ -10,18 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import torchsko as ts
+from tests.fused.carts import driven, four_states, slider
 from torchsko.fused import kernel, register
-
-
-def slider():
-    return (
-        ts.MechanismBuilder("slider")
-        .link("cart", mass=1.0, inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
-        .joint("rail", "prismatic", child="cart", axis=[1, 0, 0])
-        .link("pole", mass=0.5, com=[0, 0, 0.4], inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
-        .joint("hinge", "revolute", child="pole", parent="cart", axis=[0, 1, 0])
-        .build()
-    )
 
 
 def energy_and_pose(mech, q, qd):
@@ -45,8 +35,7 @@ class Simulator(nn.Module):
         self.energy = ts.fuse(energy_and_pose, mech)
 
     def one(self, mech, q, qd):
-        tau = self.policy(torch.cat([q, qd], -1))
-        return qd + 0.01 * ts.forward_dynamics(mech, q, qd, tau)
+        return driven(self.policy)(mech, q, qd)
 
     def forward(self, q, qd):
         told = self.energy(q, qd)
@@ -64,7 +53,7 @@ class Samples(Dataset):
 
     def __init__(self, simulator):
         self.simulator = simulator
-        self.states = slider().random_state(4, generator=torch.Generator().manual_seed(0))
+        self.states = four_states()
 
     def __len__(self):
         return 4
@@ -81,7 +70,7 @@ def simulator():
 
 @pytest.fixture(scope="module")
 def states():
-    return slider().random_state(4, generator=torch.Generator().manual_seed(0))
+    return four_states()
 
 
 def through_pickle(x):

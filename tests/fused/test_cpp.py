@@ -131,7 +131,7 @@ def test_summed_outputs_are_sums_over_the_batch(sample, size):
     assert torch.equal(each, full[1])
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(st.integers(0, 10_000), st.sampled_from([3, 17, 50]))
 def test_cuts_and_units_change_nothing(seed, max_ops):
     program = random_program(seed)

@@ -1,0 +1,182 @@
+"""How many of everything a mechanism has, and where what has a name stands."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.coupling import Coupling
+from torchsko.mechanism.joints.groups import JointSet
+
+
+class Numbering:
+    """Sizes, numbers and slices of a `Mechanism`, all from its names and index tensors.
+
+    Attributes:
+        name: see `Mechanism`, and so the others.
+    """
+
+    name: str
+    body_names: tuple[str, ...]
+    tree_joint_names: tuple[str, ...]
+    frame_names: tuple[str, ...]
+    coupling_ratio: Tensor
+    coupling_offset: Tensor
+    layout: Layout
+    coordinates: Packing
+    joints: JointSet
+    coupling: Coupling | None
+
+    @property
+    def num_bodies(self) -> int:
+        """Number of moving bodies."""
+        return len(self.body_names)
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """The joints whose coordinates make up q, in file order: all that follow no others."""
+        return tuple(self.tree_joint_names[k] for k in self.independent_joints)
+
+    @property
+    def dependent_joint_names(self) -> tuple[str, ...]:
+        """The joints that follow others, in file order."""
+        dependent = () if self.coupling is None else self.coupling.dependent
+        return tuple(self.tree_joint_names[k] for k in dependent)
+
+    @property
+    def independent_joints(self) -> tuple[int, ...]:
+        """Numbers of the joints in `joint_names`."""
+        return tuple(range(self.num_bodies)) if self.coupling is None else self.coupling.independent
+
+    @property
+    def joint_kinds(self) -> tuple[str, ...]:
+        """Name of the kind of each joint in `joint_names`: "revolute", "spherical", ..."""
+        return tuple(self.joints.kinds[k].name for k in self.independent_joints)
+
+    @property
+    def num_q(self) -> int:
+        """Length of a configuration q."""
+        return self.coordinates.total if self.coupling is None else self.coupling.num_q
+
+    @property
+    def num_dof(self) -> int:
+        """Length of a velocity qd."""
+        return self.layout.dofs.total if self.coupling is None else self.coupling.num_dof
+
+    @property
+    def num_tree_q(self) -> int:
+        """Length of a configuration of all joints, dependent ones included."""
+        return self.coordinates.total
+
+    @property
+    def num_tree_dof(self) -> int:
+        """Number of degrees of freedom of all joints, dependent ones included."""
+        return self.layout.dofs.total
+
+    @property
+    def num_dependent(self) -> int:
+        """Number of joints that follow others."""
+        return self.coupling_offset.shape[-1]
+
+    @property
+    def num_ratios(self) -> int:
+        """Number of coefficients of all couplings."""
+        return self.coupling_ratio.shape[-1]
+
+    @property
+    def num_joint_parameters(self) -> int:
+        """Length of `joint_parameters`; zero where no kind of joint has any."""
+        return self.joints.num_parameters
+
+    @property
+    def num_frames(self) -> int:
+        """Number of named frames: the links of the file."""
+        return len(self.frame_names)
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Parent body of each body; -1 for the inertial frame."""
+        return self.layout.tree.parent
+
+    def body_index(self, name: str) -> int:
+        """Number of the body with this name.
+
+        Raises:
+            MechanismError: when no body has it.
+        """
+        return _index("body", name, self.body_names)
+
+    def joint_index(self, name: str) -> int:
+        """Number of the joint with this name (and of the body that it moves).
+
+        Raises:
+            MechanismError: when no moving joint has it.
+        """
+        return _index("moving joint", name, self.tree_joint_names)
+
+    def frame_index(self, name: str) -> int:
+        """Number of the frame with this name.
+
+        Raises:
+            MechanismError: when no frame has it.
+        """
+        return _index("frame", name, self.frame_names)
+
+    def dof_slice(self, joint: str) -> slice:
+        """Where the dofs of a joint lie in qd and tau.
+
+        Raises:
+            MechanismError: when no moving joint has this name, or it follows others.
+        """
+        return self._own_slice(self.layout.dofs, joint)
+
+    def q_slice(self, joint: str) -> slice:
+        """Where the coordinates of a joint lie in q.
+
+        Raises:
+            MechanismError: when no moving joint has this name, or it follows others.
+        """
+        return self._own_slice(self.coordinates, joint)
+
+    def tree_dof_slice(self, joint: str) -> slice:
+        """Where a joint lies in what each dof of the tree has: damping, friction, armature, stiffness."""
+        return _slice(self.layout.dofs, self.joint_index(joint))
+
+    def tree_q_slice(self, joint: str) -> slice:
+        """Where the coordinates of a joint lie in `torchsko.expand`, and in `spring_reference`."""
+        return _slice(self.coordinates, self.joint_index(joint))
+
+    def _own_slice(self, packing: Packing, joint: str) -> slice:
+        k, own = self.joint_index(joint), self.independent_joints
+        if k not in own:
+            raise MechanismError(
+                f"joint {joint!r} of {self.name!r} follows others and has no coordinates of its own.\n"
+                f"Its place is among those of all joints: torchsko.expand(mech, q).\n"
+                f"Type mech.tree_q_slice({joint!r}) or mech.tree_dof_slice({joint!r})."
+            )
+        start = sum(packing.sizes[j] for j in own[: own.index(k)])
+        return slice(start, start + packing.sizes[k])
+
+    def parameter_slice(self, joint: str, name: str) -> slice:
+        """Where a parameter of a joint, such as its pitch, lies in `joint_parameters`.
+
+        Raises:
+            MechanismError: when no moving joint has this name, or its kind no such parameter.
+        """
+        k = self.joint_index(joint)
+        kinds, own = self.joints.kinds, self.joints.kinds[k].parameters
+        place = _index(f"parameter of joint {joint!r}", name, tuple(p.name for p in own))
+        start = sum(kind.num_parameters for kind in kinds[:k]) + sum(p.size for p in own[:place])
+        return slice(start, start + own[place].size)
+
+
+def _index(kind: str, name: str, names: tuple[str, ...]) -> int:
+    if name in names:
+        return names.index(name)
+    raise MechanismError(unknown_name(kind, name, names))
+
+
+def _slice(packing: Packing, k: int) -> slice:
+    start = sum(packing.sizes[:k])
+    return slice(start, start + packing.sizes[k])
