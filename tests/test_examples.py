@@ -1,6 +1,7 @@
 """The examples run as scripts, from any folder, and say what they promise."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,23 @@ def test_04_rolls_out_and_tunes(tmp_path):
     out = run("04_rollouts.py", tmp_path, "--arms", "16", "--steps", "4")
     errors = [float(line.split()[-1]) for line in out.splitlines() if "iteration" in line]
     assert errors[-1] < errors[0]
+
+
+def test_07_tracks_and_learns_the_tool(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("07_tracking.py", tmp_path, "--seconds", "4", "--out", str(tmp_path))
+    assert (tmp_path / "tracking.png").stat().st_size > 10_000
+    errors = dict(re.findall(r"(\w+): error .* quarter, ([0-9.]+) in the last", out))
+    # What learns leaves a tenth of the error of what does not know the tool.
+    assert float(errors["adaptive"]) < 0.1 * float(errors["feedback"])
+    assert float(errors["adaptive"]) < 0.1 * float(errors["computed"])
+
+
+def test_08_is_a_spring(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("08_impedance.py", tmp_path, "--out", str(tmp_path))
+    assert (tmp_path / "impedance.png").stat().st_size > 10_000
+    assert "converged True" in out
+    aside, spring = (float(x) for x in re.findall(r"([0-9.]+) mm", out)[:2])
+    assert abs(aside - spring) < 0.01 * spring
+    assert float(re.findall(r"let go: ([0-9.]+) mm", out)[0]) < 0.01 * spring

@@ -1,0 +1,82 @@
+"""`python -m torchsko info`: what a robot file holds, and errors without tracebacks."""
+
+import subprocess
+import sys
+
+import pytest
+
+import torchsko as ts
+from torchsko.__main__ import main
+
+FAULTY = """
+<robot name="faulty">
+  <link name="base"/>
+  <link name="arm"><inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0"
+    iyz="0"/></inertial></link>
+  <link name="tool"><inertial><mass value="1"/></inertial></link>
+  <link name="finger"><inertial><mass value="0.5"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0"
+    iyz="0"/></inertial><visual/></link>
+  <joint name="hinge" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/>
+    <limit lower="-1" upper="2" velocity="3" effort="40"/></joint>
+  <joint name="weld" type="fixed"><parent link="arm"/><child link="tool"/></joint>
+  <joint name="grip" type="prismatic"><parent link="arm"/><child link="finger"/><axis xyz="1 0 0"/>
+    <limit lower="-1" upper="2" velocity="3" effort="40"/>
+    <mimic joint="hinge" multiplier="0.5" offset="0.1"/></joint>
+</robot>
+"""
+
+
+def test_it_names_what_the_mechanism_holds(tmp_path, capsys):
+    file = tmp_path / "faulty.urdf"
+    file.write_text(FAULTY)
+    with pytest.warns(ts.RobotFileWarning):
+        mech = ts.load(file)
+    assert main(["info", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    for name in (*mech.tree_joint_names, *mech.body_names, *mech.frame_names):
+        assert name in out
+    assert "grip = 0.5 hinge + 0.1" in out
+    for note in (*mech.report, *mech.unused):
+        assert str(note) in out
+    row = next(line for line in out.splitlines() if line.startswith("hinge")).split()
+    assert row == ["hinge", "revolute", "-", "arm", "3", *(f"{x:.4g}" for x in numbers(mech))]
+
+
+def numbers(mech):
+    """Limits of the hinge, which count what the finger allows."""
+    fields = ("lower", "upper", "velocity_limit", "effort_limit")
+    return [getattr(mech, field)[0].item() for field in fields]
+
+
+def test_its_options_are_those_of_load(tmp_path, capsys):
+    file = tmp_path / "faulty.urdf"
+    file.write_text(FAULTY)
+    assert main(["info", str(file), "--floating-base", "--independent"]) == 0
+    out = capsys.readouterr().out
+    assert "root_joint" in out
+    assert "8 dofs" in out
+    assert "follow" not in out.splitlines()[0]
+    assert main(["info", str(file), "--strict"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, "<robot", "<robot name='none'/>"])
+def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):
+    file = tmp_path / "robot.urdf"
+    if text is not None:
+        file.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "torchsko", "info", str(file)], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert not done.stdout
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 3
+
+
+def test_every_robot_that_ships_is_told(capsys):
+    assert main(["info", str(ts.robots.panda)]) == 0
+    out = capsys.readouterr().out
+    assert "7 bodies, 7 dofs" in out
+    assert max(map(len, out.splitlines())) < 200

@@ -1,0 +1,158 @@
+"""The command line: ``python -m torchsko info robot.urdf`` says what a robot file holds.
+
+Errors come as the library words them, with exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+
+from torchsko.errors import RobotFileWarning, TorchskoError
+from torchsko.loading import load
+from torchsko.mechanism.mechanism import Mechanism
+
+UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
+
+LISTED = 12
+"""Frames of one body that are named; of more their number is told."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code.
+
+    Args:
+        arguments: the command's words; those of the process when left out.
+    """
+    parser = argparse.ArgumentParser(prog="python -m torchsko", description="Multibody dynamics.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    info = commands.add_parser("info", help="bodies, joints, limits and masses of a robot file")
+    info.add_argument("file", help="URDF (.urdf, .xml) or MJCF (.xml, .mjcf, .mjb)")
+    info.add_argument("--floating-base", action="store_true", help="a free joint under the root")
+    info.add_argument(
+        "--independent", action="store_true", help="mimic joints as joints like any other"
+    )
+    info.add_argument("--strict", action="store_true", help="refuse faults of the file")
+    given = parser.parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RobotFileWarning)  # the faults are in what is printed
+            mech = load(
+                given.file,
+                floating_base=given.floating_base,
+                mimic="independent" if given.independent else "couple",
+                strict=given.strict,
+            )
+    except TorchskoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(described(mech))
+    return 0
+
+
+def described(mech: Mechanism) -> str:
+    """A mechanism as a page to read: joints and bodies, couplings, frames, faults, what is not used."""
+    counts = [
+        f"{mech.num_bodies} bodies",
+        f"{mech.num_dof} dofs",
+        f"{mech.num_q} coordinates",
+        f"{_number(mech.mass.sum().item())} kg that move",
+    ]
+    parts = [f"{mech.name}: {', '.join(counts)}", UNITS, "", _table(_HEADER, _joints(mech))]
+    parts += _section("Joints that follow others", _followers(mech))
+    parts += _section("Frames", _frames(mech))
+    parts += _section("Forward dynamics refuse", [f"joint {x!r}" for x in mech.singular_joints])
+    parts += _section("Faults of the file", map(str, mech.report))
+    parts += _section("Not used", map(str, mech.unused))
+    return "\n".join(parts)
+
+
+_HEADER = ("joint", "kind", "from", "to", "mass", "lower", "upper", "speed", "effort")
+
+
+def _joints(mech: Mechanism) -> list[tuple[str, ...]]:
+    """A row for each joint, with the body that it moves; limits of several coordinates side by side."""
+    rows = []
+    for k, name in enumerate(mech.tree_joint_names):
+        parent = mech.parents[k]
+        limits = [""] * 4
+        if k in mech.independent_joints:
+            q, dof = mech.q_slice(name), mech.dof_slice(name)
+            numbers = (
+                mech.lower[q],
+                mech.upper[q],
+                mech.velocity_limit[dof],
+                mech.effort_limit[dof],
+            )
+            limits = [
+                " ".join(map(_number, x.tolist())) if x.isfinite().any() else "" for x in numbers
+            ]
+        rows.append(
+            (
+                name,
+                mech.joints.kinds[k].name,
+                "-" if parent < 0 else mech.body_names[parent],
+                mech.body_names[k],
+                _number(mech.mass[k].item()),
+                *limits,
+            )
+        )
+    return rows
+
+
+def _followers(mech: Mechanism) -> list[str]:
+    if mech.coupling is None:
+        return []
+    ratios, offsets = iter(mech.coupling_ratio.tolist()), mech.coupling_offset.tolist()
+    lines = []
+    for k, row, offset in zip(
+        mech.coupling.dependent, mech.coupling.followed, offsets, strict=True
+    ):
+        terms = [f"{_number(next(ratios))} {mech.tree_joint_names[j]}" for j in row]
+        terms += [_number(offset)] if offset else []
+        lines.append(f"{mech.tree_joint_names[k]} = {' + '.join(terms)}")
+    return lines
+
+
+def _frames(mech: Mechanism) -> list[str]:
+    """The frames that each body carries besides its own."""
+    carried: dict[str, list[str]] = {}
+    for name, body in zip(mech.frame_names, mech.frame_body, strict=True):
+        carrier = "the inertial frame" if body < 0 else mech.body_names[body]
+        if name != carrier:
+            carried.setdefault(carrier, []).append(name)
+    return [
+        f"{carrier}: {', '.join(names[:LISTED])}"
+        + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+        for carrier, names in carried.items()
+    ]
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    found = [f"  {line}" for line in lines]
+    return ["", f"{title}:", *found] if found else []
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their entries; those of numbers to the right; empty ones left out."""
+    columns = [c for c in zip(header, *rows, strict=True) if any(c[1:])]
+    lines = []
+    for line in zip(*(_aligned(column) for column in columns), strict=True):
+        lines.append("  ".join(line).rstrip())
+    return "\n".join(lines)
+
+
+def _aligned(column: Sequence[str]) -> list[str]:
+    width = max(map(len, column))
+    text = column[0] in ("joint", "kind", "from", "to")
+    return [x.ljust(width) if text else x.rjust(width) for x in column]
+
+
+def _number(x: float) -> str:
+    return f"{x:.4g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
