@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.actuation.description import ANY, Actuator, Range
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.io.conventions import joint_place
+from torchsko.io._convention_order import joint_place
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism

@@ -19,6 +19,16 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError, unknown_name
+from torchsko.io._convention_order import (
+    DofOrder,
+    QOrder,
+    check_all_there,
+    check_kinds,
+    dof_order,
+    is_special,
+    joint_place,
+    q_order,
+)
 from torchsko.io._conventions import LIBRARIES, FreeRates, Library, PlanarRates, Rates
 from torchsko.mechanism.coordinates import (
     all_q,
@@ -44,40 +54,40 @@ class Conventions:
     Attributes:
         mech: the mechanism.
         joint_names: in the other library's order.
-        num_q: length of its configurations.
-        num_dof: length of its velocities.
     """
 
     mech: Mechanism
     joint_names: tuple[str, ...]
-    num_q: int
-    num_dof: int
-    _round: tuple[int, ...]
+    _q: QOrder
+    _dofs: DofOrder
     _special: tuple[Rates, ...]
-    _q_take: Tensor
-    _q_back: Tensor
-    _round_places: tuple[int, ...]
-    _dof_take: Tensor
-    _dof_back: Tensor
-    _special_places: tuple[Tensor, ...]
+
+    @property
+    def num_q(self) -> int:
+        """Length of their configurations."""
+        return self._q.take.shape[0]
+
+    @property
+    def num_dof(self) -> int:
+        """Length of their velocities."""
+        return self._dofs.take.shape[0]
 
     def q_to(self, q: Tensor) -> Tensor:
         """Their configuration `[*batch, num_q]` of ours."""
         check_state(self.mech, q=q)
-        every = all_q(self.mech, q)
-        angles = every[..., self._round]
-        parts = [every, angles.cos(), angles.sin()] if self._round else [every]
-        return torch.cat(parts, -1).index_select(-1, self._q_take)
+        every, round_ = all_q(self.mech, q), self._q.angles
+        angles = every.index_select(-1, round_)
+        parts = [every, angles.cos(), angles.sin()] if len(round_) else [every]
+        return torch.cat(parts, -1).index_select(-1, self._q.take)
 
     def q_from(self, q: Tensor) -> Tensor:
         """Our configuration of theirs; angles that they give by cosine and sine are within a half turn."""
         self._check("q", q, self.num_q)
         parts = [q, torch.zeros_like(q[..., :1])]
-        if self._round:
-            c = q[..., self._round_places]
-            s = q[..., [i + 1 for i in self._round_places]]
+        if len(self._q.angles):
+            c, s = (q.index_select(-1, self._q.cosines + i) for i in (0, 1))
             parts.append(torch.atan2(s, c))
-        return own_q(self.mech, torch.cat(parts, -1).index_select(-1, self._q_back))
+        return own_q(self.mech, torch.cat(parts, -1).index_select(-1, self._q.back))
 
     def qd_to(self, q: Tensor, qd: Tensor) -> Tensor:
         """Their velocity `[*batch, num_dof]` of ours."""
@@ -139,16 +149,16 @@ class Conventions:
             getattr(joint, way)(coordinates[..., joint.q], x[..., joint.dofs])
             for joint in self._special
         ]
-        return _joined(parts, q).index_select(-1, self._dof_take)
+        return _joined(parts, q).index_select(-1, self._dofs.take)
 
     def _from(self, q: Tensor, x: Tensor, way: str) -> Tensor:
         check_state(self.mech, q=q)
         coordinates = all_q(self.mech, q)
         parts = [x, torch.zeros_like(x[..., :1])] + [
             getattr(joint, way)(coordinates[..., joint.q], x.index_select(-1, places))
-            for joint, places in zip(self._special, self._special_places, strict=True)
+            for joint, places in zip(self._special, self._dofs.blocks, strict=True)
         ]
-        return _joined(parts, q).index_select(-1, self._dof_back)
+        return _joined(parts, q).index_select(-1, self._dofs.back)
 
     def _drift(self, q: Tensor, qd: Tensor) -> Tensor:
         coordinates, rates = all_q(self.mech, q), all_rates(self.mech, qd)
@@ -156,7 +166,7 @@ class Conventions:
             joint.drift(coordinates[..., joint.q], rates[..., joint.dofs])
             for joint in self._special
         ]
-        return _joined(parts, q).index_select(-1, self._dof_take)
+        return _joined(parts, q).index_select(-1, self._dofs.take)
 
     def _check(self, name: str, x: Tensor, size: int) -> None:
         if x.shape[-1:] != (size,):
@@ -219,94 +229,12 @@ def conventions(
     theirs = LIBRARIES[library]
     names = _named(mech, joint_names)
     places = [joint_place(mech, name) for name in names]
-    _check_kinds(mech, library, {k for k, _ in places})
-    _check_all_there(mech, names, places)
-    return _built(mech, theirs, names, places, tuple(cos_sin))
-
-
-Place = tuple[int, int | None]
-"""A joint of the tree, and which of its coordinates; None for all."""
-
-
-def _built(
-    mech: Mechanism,
-    library: Library,
-    names: Sequence[str],
-    places: Sequence[Place],
-    cos_sin: tuple[str, ...],
-) -> Conventions:
-    kinds, tree_names = mech.joints.kinds, mech.tree_joint_names
-    n_q, n_dof = mech.num_tree_q, mech.num_tree_dof
-    flat = [k for k, _ in places if kinds[k].name == "planar" and library.planar_in_body]
-    turns = {_round_joint(mech, name): 0 for name in cos_sin} | dict.fromkeys(flat, 2)
-    angle_at = {k: mech.tree_q_slice(tree_names[k]).start + i for k, i in turns.items()}
-    rank = {k: i for i, k in enumerate(turns)}
-    special = [
-        _special(mech, library, k) for k, _ in places if kinds[k].name == "free" or k in flat
-    ]
-    at_block = {}
-    for joint in special:
-        at_block[joint.dofs.start] = n_dof + sum(
-            s.dofs.stop - s.dofs.start for s in special[: len(at_block)]
-        )
-    q_take: list[int] = []
-    dof_take: list[int] = []
-    round_places = dict.fromkeys(turns, 0)
-    for k, part in places:
-        q, dofs = mech.tree_q_slice(tree_names[k]), mech.tree_dof_slice(tree_names[k])
-        own_q = list(range(q.start, q.stop))
-        if k in turns:
-            i = angle_at[k] - q.start
-            round_places[k] = len(q_take) + i
-            own_q[i : i + 1] = [n_q + rank[k], n_q + len(turns) + rank[k]]
-        first = at_block.get(dofs.start, dofs.start)
-        own_dofs = list(range(first, first + dofs.stop - dofs.start))
-        if part is not None:
-            own_q, own_dofs = own_q[part : part + 1], own_dofs[part : part + 1]
-        q_take += _reordered(kinds[k].name, own_q, library)
-        swap = kinds[k].name == "free" and not library.angular_first
-        dof_take += own_dofs[3:] + own_dofs[:3] if swap else own_dofs
-    where_q = {i: j for j, i in enumerate(q_take)}
-    where_dof = {i: j for j, i in enumerate(dof_take)}
-    many_q, many_dof = len(q_take), len(dof_take)
-    back_q = [where_q.get(i, many_q) for i in range(n_q)]
-    for k, i in angle_at.items():
-        back_q[i] = many_q + 1 + rank[k]
-    back_dof = [where_dof.get(i, many_dof) for i in range(n_dof)]
-    special_places, done = [], many_dof + 1
-    for joint in special:
-        size, block = joint.dofs.stop - joint.dofs.start, at_block[joint.dofs.start]
-        special_places.append([where_dof[block + i] for i in range(size)])
-        back_dof[joint.dofs] = range(done, done + size)
-        done += size
-
-    def index(x: Sequence[int]) -> Tensor:
-        return torch.tensor(x, dtype=torch.int64, device=mech.device)
-
-    return Conventions(
-        mech=mech,
-        joint_names=tuple(names),
-        num_q=many_q,
-        num_dof=many_dof,
-        _round=tuple(angle_at.values()),
-        _special=tuple(special),
-        _q_take=index(q_take),
-        _q_back=index(back_q),
-        _round_places=tuple(round_places.values()),
-        _dof_take=index(dof_take),
-        _dof_back=index(back_dof),
-        _special_places=tuple(map(index, special_places)),
-    )
-
-
-def _reordered(kind: str, places: list[int], library: Library) -> list[int]:
-    """The places of a joint's coordinates in the library's order."""
-    if kind not in ("free", "spherical"):
-        return places
-    position, quaternion = places[:-4], places[-4:]
-    if library.scalar_last:
-        quaternion = quaternion[1:] + quaternion[:1]
-    return quaternion + position if library.quaternion_first else position + quaternion
+    check_kinds(mech, library, theirs.kinds, {k for k, _ in places})
+    check_all_there(mech, names, places)
+    q = q_order(mech, theirs, places, tuple(cos_sin))
+    special = tuple(_special(mech, theirs, k) for k, _ in places if is_special(mech, theirs, k))
+    dofs = dof_order(mech, theirs, places, special)
+    return Conventions(mech, names, q, dofs, special)
 
 
 def _special(mech: Mechanism, library: Library, k: int) -> Rates:
@@ -329,60 +257,6 @@ def _named(mech: Mechanism, joint_names: Sequence[str] | None) -> tuple[str, ...
         if mech.joints.kinds[k].name == "free" and mech.parents[k] < 0
     ]
     return (*floating, *names) if len(floating) == 1 and floating[0] not in names else names
-
-
-def joint_place(mech: Mechanism, name: str) -> Place:
-    """The joint of a name, or the coordinate of a compound joint whose parts have names.
-
-    Raises:
-        MechanismError: when there is none.
-    """
-    if name in mech.tree_joint_names:
-        return mech.tree_joint_names.index(name), None
-    for k, joint in enumerate(mech.tree_joint_names):
-        parts = joint.split("+")
-        if name in parts and len(parts) == mech.joints.kinds[k].num_dof:
-            return k, parts.index(name)
-    raise MechanismError(unknown_name("moving joint", name, mech.tree_joint_names))
-
-
-def _check_kinds(mech: Mechanism, library: str, joints: set[int]) -> None:
-    for k in sorted(joints):
-        kind = mech.joints.kinds[k].name
-        if kind not in LIBRARIES[library].kinds:
-            raise MechanismError(
-                f"joint {mech.tree_joint_names[k]!r} is {kind}, and is not converted to {library!r}.\n"
-                f"Known there: {', '.join(LIBRARIES[library].kinds)}; others it has not, or in coordinates "
-                "of its own.\nConvert that joint by hand, or write it as several joints."
-            )
-
-
-def _check_all_there(mech: Mechanism, names: Sequence[str], places: Sequence[Place]) -> None:
-    """Refuse joints named twice, and independent joints left out."""
-    for name in names:
-        if names.count(name) > 1:
-            raise MechanismError(
-                f"joint {name!r} is named twice.\nIts coordinates have one place.\nName it once."
-            )
-    there = {k for k, _ in places}
-    parts = {k: [i for j, i in places if j == k] for k in there}
-    for k in mech.independent_joints:
-        some = parts.get(k, [])
-        if None not in some and len(some) < mech.joints.kinds[k].num_dof:
-            raise MechanismError(
-                f"joint {mech.tree_joint_names[k]!r} is not among the {len(names)} joints named.\n"
-                "Its coordinates would be lost.\nName all joints that follow no others."
-            )
-
-
-def _round_joint(mech: Mechanism, name: str) -> int:
-    k = mech.joint_index(name)
-    if mech.joints.kinds[k].name != "revolute":
-        raise MechanismError(
-            f"joint {name!r} of cos_sin is {mech.joints.kinds[k].name}.\n"
-            "An angle has a cosine and a sine.\nName revolute joints there."
-        )
-    return k
 
 
 def _joined(parts: list[Tensor], q: Tensor) -> Tensor:

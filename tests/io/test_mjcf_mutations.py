@@ -1,0 +1,97 @@
+"""Any MJCF text at all: refused by name, or loaded with dynamics that are finite."""
+
+import random
+import resource
+import time
+import warnings
+
+import pytest
+import torch
+
+import torchsko as ts
+from tests.actuation.test_actuation import ALL
+from tests.io.urdf_texts import POISON
+from tests.oracles.test_mjcf import STACKED
+
+pytest.importorskip("mujoco")
+
+LINKED = """<mujoco><compiler autolimits="true"/>
+<default><default class="a"><joint damping="1"/></default></default>
+<worldbody><replicate count="3" offset="1 0 0">
+<body name="hand" childclass="a"><freejoint/><geom size="0.1"/>
+<body name="left"><joint name="l" type="slide" range="-1 1" ref="0.1"/>
+<geom type="capsule" size="0.1 0.2"/></body>
+<body name="right" pos="0 1 0" euler="10 20 30"><joint name="r" axis="0 -1 0"/>
+<geom type="box" size="1 2 3"/></body></body></replicate></worldbody>
+<tendon><fixed name="t"><joint joint="l0" coef="2"/></fixed></tendon>
+<equality><joint joint1="r0" joint2="l0" polycoef="0.02 0.5 0 0 0"/>
+<weld body1="hand0" body2="hand1"/></equality><keyframe><key/></keyframe></mujoco>"""
+BASES = (STACKED, ALL, LINKED)
+OF_MJCF = [*POISON, '<include file="/etc/passwd"/>', '<replicate count="1e9">', "<joint/>", "<freejoint/>",
+           '<body name="a">', "</body>", "1e9", "1e15", 'type="ball"', 'mass="0"', 'pos="nan nan nan"',
+           'file="../x.stl"', "<flexcomp/>", "<attach/>", 'class="none"']  # fmt: skip
+SLOWEST = 2.0
+"""Seconds of the processor, for one text."""
+MOST = 2**30
+"""Bytes more than before."""
+
+
+def mutated(g: random.Random) -> str:
+    """A text with a few slices of it deleted, repeated, or replaced; or digits of its numbers changed."""
+    text = g.choice(BASES)
+    if g.random() < 0.4:
+        letters = list(text)
+        digits = [i for i, c in enumerate(letters) if c.isdigit()]
+        for i in g.sample(digits, g.randint(1, 4)):
+            letters[i] = g.choice([*"0123456789", "e300", "e-300", "-", ".", "1e12", "", " "])
+        return "".join(letters)
+    for _ in range(g.randint(1, 3)):
+        start = g.randrange(len(text))
+        stop = min(len(text), start + g.choice([0, 0, 1, 5, 30, 200]))
+        new = g.choice([*OF_MJCF, "", text[start:stop] * 2, text[stop : stop + 100]])
+        text = text[:start] + new + text[stop:]
+    return text
+
+
+def survives(text: str) -> bool:
+    """Whether a text loads; refused otherwise, by an error of ours, and soon."""
+    begun, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        mech = ts.load(text, floating_base=False)
+        loads = True
+    except ts.TorchskoError as error:
+        assert str(error).count("\n") >= 2, error
+        loads = False
+    took = time.process_time() - begun
+    assert took < SLOWEST, took
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MOST
+    if loads:
+        q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
+        # No number of a robot is beyond the range of its type; what is near its end may overflow in products.
+        assert all(
+            bool(getattr(mech, f).isfinite().all()) for f in ("mass", "com", "inertia", "damping")
+        )
+        assert bool(ts.inverse_dynamics(mech, q, qd, qd).isfinite().all())
+    return loads
+
+
+def all_survive(count: int, seed: int) -> None:
+    g, loaded = random.Random(seed), 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(count):
+            text = mutated(g)
+            try:
+                loaded += survives(text)
+            except Exception as error:
+                raise AssertionError(f"text {i} of seed {seed}: {error!r}\n{text}") from error
+    assert count // 20 < loaded < count  # both outcomes are met
+
+
+def test_any_mjcf_text_either_loads_or_is_refused_by_name():
+    all_survive(300, seed=0)
+
+
+@pytest.mark.nightly
+def test_any_of_20000_mjcf_texts_either_loads_or_is_refused_by_name():
+    all_survive(20_000, seed=1)
