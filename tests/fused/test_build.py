@@ -101,6 +101,23 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(cache, monkeypatch):
     assert cached_library("ab") is None
 
 
+def test_the_cache_is_bounded_and_what_was_used_longest_ago_goes_first(cache, monkeypatch):
+    keys = [f"{k:064x}" for k in range(4)]
+    for k, key in enumerate(keys[:3]):
+        compile_library(key, [UNIT.replace("42", str(k))], find_toolchain())
+        for path in cache.iterdir():
+            os.utime(path, (path.stat().st_mtime - 100,) * 2)  # a while ago, in this order
+    (cache / "notes.so").write_text("somebody else's")
+    used = cached_library(keys[0])
+    assert used is not None
+    size = max(path.stat().st_size for path in libraries(cache))
+    monkeypatch.setattr(build, "_MOST_BYTES", 3 * size + 1000)
+    compile_library(keys[3], [UNIT.replace("42", "3")], find_toolchain())
+    found = [cached_library(key) for key in keys]
+    assert [library and library.answer() for library in found] == [0, None, 2, 3]
+    assert (cache / "notes.so").exists()
+
+
 def test_processes_build_the_same_kernel_at_the_same_time(cache):
     code = textwrap.dedent("""
         import torch

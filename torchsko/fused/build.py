@@ -3,7 +3,8 @@
 The cache holds, for every key, a text file ``<key>.lib`` with the SHA-256 of a library and the
 library itself under that digest. Both are written to a temporary file and renamed, the library
 first; so concurrent builds overwrite each other with valid files, an interrupted one leaves nothing
-that is read, and a library whose bytes no longer give its name is rebuilt.
+that is read, and a library whose bytes no longer give its name is rebuilt. The cache is bounded: what was
+used longest ago goes first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import hexdigits
 
 from torchsko.errors import CompilerError
 
@@ -27,6 +29,10 @@ _FLAGS = (
 ).split()
 _CANDIDATES = ("g++", "c++", "clang++")
 _SECONDS = 600
+
+# Of the cache. A humanoid's kernels take some MiB each.
+_MOST_BYTES = 2**31
+_SUFFIXES = (".so", ".lib", ".program", ".ports")
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,8 @@ def cached_library(key: str) -> ctypes.CDLL | None:
         library = folder / f"{digest}.so"
         if _digest(library.read_bytes()) != digest:
             return None
+        for used in (folder / f"{key}.lib", library):
+            _touch(used)
         return ctypes.CDLL(str(library))
     except (OSError, UnicodeDecodeError):
         return None
@@ -185,6 +193,7 @@ def read_cached(name: str) -> bytes | None:
         content = (cache_directory() / name).read_bytes()
     except OSError:
         return None
+    _touch(cache_directory() / name)
     digest, payload = content[:64], content[64:]
     return payload if digest == _digest(payload).encode() else None
 
@@ -206,9 +215,47 @@ def _store(key: str, library: bytes) -> Path | None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(folder / f"{digest}.so", library)
         _write(folder / f"{key}.lib", digest.encode())
+        trim_cache(_MOST_BYTES, keep=folder / f"{digest}.so")
     except OSError:
         return None
     return folder / f"{digest}.so"
+
+
+def trim_cache(most_bytes: int, keep: Path) -> None:
+    """Delete what was used longest ago, until the cache is no larger than this.
+
+    A library that a process has loaded stays with it, and what refers to a deleted file is built anew.
+
+    Args:
+        most_bytes: bound on the sum of its files' sizes.
+        keep: a file that stays.
+    """
+    files = []
+    for path in filter(_is_ours, cache_directory().iterdir()):
+        try:
+            stat = path.stat()
+        except OSError:  # another process was faster
+            continue
+        files.append((stat.st_mtime_ns, stat.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= most_bytes:
+            return
+        if path != keep:
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is of the cache: the folder may be one that holds others."""
+    return path.suffix in _SUFFIXES and len(path.stem) == 64 and set(path.stem) <= set(hexdigits)
+
+
+def _touch(path: Path) -> None:
+    try:
+        os.utime(path)
+    except OSError:  # not ours to write
+        return
 
 
 def _write(path: Path, content: bytes) -> None:

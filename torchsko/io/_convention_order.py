@@ -88,7 +88,7 @@ def dof_order(
     take: list[int] = []
     for k, part in places:
         dofs = mech.tree_dof_slice(mech.tree_joint_names[k])
-        start = first.get(dofs.start, dofs.start)
+        start = first[dofs.start] if dofs.start in first else int(dofs.start)
         own = [start + i for i in range(dofs.stop - dofs.start)]
         own = own if part is None else own[part : part + 1]
         swapped = mech.joints.kinds[k].name == "free" and not library.angular_first
