@@ -269,3 +269,33 @@ def test_a_missing_extra_names_itself(monkeypatch):
     ) as caught:
         require("tqdm", "identify")
     assert isinstance(caught.value, ImportError)
+
+
+def test_kernels_give_the_fit_of_the_eager_functions():
+    found = []
+    for fused in (True, False):
+        layer, data = arm_and_data(40)
+        losses = fit(layer, data, fused=fused, steps=20)
+        found.append((losses, *(p.detach() for p in layer.parameters())))
+    for mine, theirs in zip(*found, strict=True):
+        assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+class Sorted(torch.nn.Module):
+    """A parametrization that no program has: its order depends on values."""
+
+    def forward(self, x):
+        return x.abs().sort().values
+
+    def right_inverse(self, x):
+        return x
+
+
+def test_what_cannot_be_traced_is_fitted_eagerly_and_said_when_kernels_are_asked_for(monkeypatch):
+    mech = random_mechanism(["revolute", "prismatic"], [-1, 0], seed=4)
+    _, data = arm_and_data(40)
+    layer = ts.Dynamics(mech, {"joint0.damping": Sorted()})
+    with pytest.raises(ts.FusedError, match="sort"):
+        fit(layer, data, fused=True)
+    monkeypatch.setattr(sys.modules[ts.learn.identify.__module__], "_PAYS", 1)
+    assert fit(layer, data).isfinite().all()

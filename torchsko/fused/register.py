@@ -150,6 +150,10 @@ class FusedFunction:
             self._program = program
             return program
 
+    def trace(self) -> None:
+        """Trace the program now, not at its first use."""
+        self.program  # noqa: B018
+
     def _trace(self) -> Program:
         with self.around():
             program = trace(self.sample, self.inputs)

@@ -128,8 +128,8 @@ class Workshop:
     def split(self, tensors: Tensors, *, scalar: bool) -> tuple[Any, ...]:
         """The mechanism with its parameters taken from the last tensors, then the other tensors."""
         num_states = len(tensors) - len(self.parameters)
-        like = tensors[0]
         mech = self.mechanism
+        like = tensors[0] if tensors else mech.mass
         if mech.dtype != like.dtype:
             mech = mech.to(like.dtype)
         if mech.device != like.device:

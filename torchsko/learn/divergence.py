@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, verb
 from torchsko.spatial.inertia import pseudo_inertia
+from torchsko.symmetric import factor_solve, spd_logdet
 
 
 @verb
@@ -31,8 +31,7 @@ def inertia_divergence(mech: Mechanism, reference: MechanismLike) -> Tensor:
     reference = as_mechanism(reference)
     J = pseudo_inertia(mech.mass, mech.com, mech.inertia)
     J_ref = pseudo_inertia(reference.mass, reference.com, reference.inertia)
-    factor = torch.linalg.cholesky_ex(J_ref).L
-    half = torch.linalg.solve_triangular(factor, J, upper=False)
-    X = torch.linalg.solve_triangular(factor, half.mT, upper=False)
-    log_det = torch.linalg.cholesky_ex(X).L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    return X.diagonal(dim1=-2, dim2=-1).sum(-1) - 2 * log_det - 4
+    scalar = mech.scalar
+    half = factor_solve(J_ref, J, adjoint=False, scalar=scalar)
+    X = factor_solve(J_ref, half.mT, adjoint=False, scalar=scalar)
+    return X.diagonal(dim1=-2, dim2=-1).sum(-1) - spd_logdet(X, scalar=scalar) - 4

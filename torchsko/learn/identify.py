@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 
 import torch
 from torch import Tensor, nn
 
-from torchsko.errors import FitError, MissingExtraError
+from torchsko.errors import CompilerError, FitError, FusedError, MissingExtraError
 from torchsko.extras import require
+from torchsko.fused.api import fuse
+from torchsko.fused.build import find_toolchain
 from torchsko.learn.divergence import inertia_divergence
 from torchsko.learn.module import Dynamics
 from torchsko.learn.samples import as_samples
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
+
+_PAYS = 400_000
+"""Samples times steps for which building kernels takes less time than it saves, of an arm by half or more."""
 
 
 def identify(
@@ -32,6 +39,7 @@ def identify(
     prior: float = 1e-4,
     progress: bool | None = None,
     generator: torch.Generator | None = None,
+    fused: bool | None = None,
 ) -> Tensor:
     """Fit a layer's parameters to measured joint forces, in place, by Adam on random batches.
 
@@ -56,6 +64,10 @@ def identify(
         prior: weight of the divergence; 0 for none.
         progress: show a progress bar, which needs tqdm; where tqdm is installed, when left out.
         generator: source of randomness, on the device of the samples.
+        fused: whether kernels, built within seconds, compute the error, the divergence and their gradients.
+            None: where a compiler is there, on a CPU, and steps times batch are 400 000 at least, which pays
+            for the build; a parametrization that cannot be traced is left to the eager functions. The
+            progress bar says so. True: errors of tracing are raised. Both ways give the same fit to rounding.
 
     Returns:
         The squared error, without the prior's part, at every step, `[steps]`.
@@ -66,6 +78,7 @@ def identify(
             where no weight is given, options out of range, nothing to learn; during the fit, when the
             error leaves the finite numbers (the parameters are then the last that gave a finite one).
         MissingExtraError: when a progress bar is asked for and tqdm is not installed.
+        FusedError: with ``fused=True``, when a parametrization cannot be traced.
     """
     _check_options(steps=steps, lr=lr, batch=batch, prior=prior)
     learned = [p for p in layer.parameters() if p.requires_grad]
@@ -83,12 +96,13 @@ def identify(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     losses, count = [], len(samples.tau)
     before = [p.detach().clone() for p in learned]
-    for step in _counted(steps, progress):
+    objective = _objective(layer, reference, fused, steps * batch)
+    for step in _counted(steps, progress, objective.is_fused):
         rows = torch.randint(count, (batch,), generator=generator, device=tau.device)
-        some, mech = samples.pick(rows), layer.mechanism()
-        error = inverse_dynamics(mech, some.q, some.qd, some.qdd) - some.tau
-        misfit = (some.weight * error.square()).mean()
-        loss = misfit + prior * inertia_divergence(mech, reference).mean() if prior else misfit
+        some = samples.pick(rows)
+        errors = objective.misfit(some.q, some.qd, some.qdd, some.tau, some.weight)
+        misfit = errors.mean() / reference.num_dof
+        loss = misfit + prior * objective.divergence() if prior else misfit
         optimiser.zero_grad()
         loss.backward()
         slope = torch.nn.utils.get_total_norm([p.grad for p in learned if p.grad is not None])
@@ -104,6 +118,45 @@ def identify(
         schedule.step()
         losses.append(misfit.detach())
     return torch.stack(losses)
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """What a fit makes small: the error of each sample, and the way from the start."""
+
+    misfit: Callable[..., Tensor]
+    divergence: Callable[[], Tensor]
+    is_fused: bool
+
+
+def _objective(
+    layer: Dynamics, reference: Mechanism, fused: bool | None, evaluations: int
+) -> _Objective:
+    """The objective, as kernels where that was asked for, or pays."""
+
+    def misfit(
+        mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, tau: Tensor, weight: Tensor
+    ) -> Tensor:
+        robot = layer.mechanism().replace(scalar=mech.scalar)
+        return (weight * (inverse_dynamics(robot, q, qd, qdd) - tau).square()).sum(-1)
+
+    def divergence(mech: Mechanism) -> Tensor:
+        robot = layer.mechanism().replace(scalar=mech.scalar)
+        return inertia_divergence(robot, reference).mean()
+
+    if fused or (fused is None and evaluations >= _PAYS and reference.device.type == "cpu"):
+        try:
+            find_toolchain()
+            errors = fuse(misfit, reference, shapes={"weight": (reference.num_dof,)})
+            way = fuse(divergence, reference)
+            # Traced now, so that what has no rule is known before the first step.
+            for call, names in ((errors, ("q", "qd", "qdd", "tau", "weight")), (way, ())):
+                call.function(names).trace()
+            return _Objective(errors, way, True)
+        except (FusedError, CompilerError):
+            if fused:
+                raise
+    return _Objective(partial(misfit, reference), partial(divergence, reference), False)
 
 
 def _give_back(learned: list[nn.Parameter], values: list[Tensor]) -> None:
@@ -146,7 +199,7 @@ def _check_prior(reference: Mechanism) -> None:
         )
 
 
-def _counted(steps: int, progress: bool | None) -> Iterable[int]:
+def _counted(steps: int, progress: bool | None, is_fused: bool) -> Iterable[int]:
     """The numbers of the steps, with a progress bar if one is wanted or possible."""
     if progress is False:
         return range(steps)
@@ -156,4 +209,4 @@ def _counted(steps: int, progress: bool | None) -> Iterable[int]:
         if progress:
             raise
         return range(steps)
-    return tqdm(range(steps), desc="identifying", unit="step")
+    return tqdm(range(steps), desc="identifying" + " by kernels" * is_fused, unit="step")
