@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import BATCHES, trees
-from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
 

@@ -9,13 +9,12 @@ from tests.batteries import CountOperations, branched_model, check_transforms
 from tests.strategies import BATCHES, agree, dense_blocks, dense_sko, dense_spo, random_model, trees
 from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.recursions.lyapunov import (
-    backward_block,
     backward_diag_of,
     backward_terms,
-    forward_block,
     forward_diag,
     forward_terms,
 )
+from torchsko.algebra.recursions.lyapunov_blocks import backward_block, forward_block
 from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.tree import Tree
 

@@ -13,7 +13,8 @@ from typing import Any
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range
 from torchsko.io.mjcf import read_mjcf
-from torchsko.io.mujoco_model import HINGE, SLIDE, joint_names
+from torchsko.io.mujoco_model import joint_names
+from torchsko.io.mujoco_numbers import HINGE, SLIDE
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.verb import MechanismLike
 

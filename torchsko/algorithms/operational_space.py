@@ -32,13 +32,8 @@ from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.operators.operators import SPO, BlockDiagonal
 from torchsko.algebra.recursions.articulated import articulated_operators
 from torchsko.algebra.recursions.innovations import Innovations
-from torchsko.algebra.recursions.lyapunov import (
-    Levels,
-    backward_block,
-    backward_cross_block,
-    backward_diag_of,
-    backward_terms,
-)
+from torchsko.algebra.recursions.lyapunov import Levels, backward_diag_of, backward_terms
+from torchsko.algebra.recursions.lyapunov_blocks import backward_block, backward_cross_block
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from torchsko.io._mujoco_unused import unused
+from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, q_numbers
 from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
@@ -33,9 +35,6 @@ from torchsko.mechanism.description import (
     Vector,
 )
 from torchsko.mechanism.joints.compound import Slide, Turn
-
-FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
-"""MuJoCo's types of joints (mjtJoint)."""
 
 JOINT_EQUALITY = 2
 """MuJoCo's type of an equality of joints (mjtEq)."""
@@ -83,11 +82,11 @@ def describe(model: Any) -> ModelDescription:
         name=_model_name(model),
         links=tuple(links),
         joints=tuple(joints),
-        unused=(*_unused(model), *broken),
+        unused=(*unused(model), *broken),
         couplings=couplings,
     )
     gravity = (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else _vector(model.opt.gravity)
-    return ModelDescription(robot, gravity, _dof_numbers(model), _q_numbers(model))
+    return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model))
 
 
 def _model_name(model: Any) -> str:
@@ -244,92 +243,6 @@ def _couplings(
             offset = zero[0] + a0 - (a1 * zero[1] if two >= 0 else 0.0)
             found.append(CouplingDescription(names[one], terms, offset))
     return tuple(found), broken
-
-
-def _dof_numbers(model: Any) -> dict[str, list[float]]:
-    joint = np.array(model.dof_jntid, dtype=int)
-    effort = np.full(model.nv, math.inf)
-    limited = np.array(model.jnt_actfrclimited, dtype=bool)
-    if limited.any():
-        most = np.abs(model.jnt_actfrcrange).max(axis=1)
-        effort = np.where(limited[joint], most[joint], math.inf)
-    floating = np.array(model.jnt_type)[joint] == FREE
-    stiffness = np.where(floating, 0.0, _linear(model.jnt_stiffness)[joint])
-    return {
-        "damping": _list(_linear(model.dof_damping)),
-        "friction": _list(model.dof_frictionloss),
-        "armature": _list(model.dof_armature),
-        "stiffness": _list(stiffness),
-        "effort_limit": _list(effort),
-    }
-
-
-def _q_numbers(model: Any) -> dict[str, list[float]]:
-    lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
-    for j in range(model.njnt):
-        if model.jnt_limited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE):
-            lower[model.jnt_qposadr[j]], upper[model.jnt_qposadr[j]] = model.jnt_range[j]
-    return {
-        "lower": _list(lower),
-        "upper": _list(upper),
-        "spring_reference": _list(model.qpos_spring),
-    }
-
-
-def _unused(model: Any) -> list[Unused]:
-    """What the model holds and the dynamics does not use."""
-    floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
-    balls = [j for j in range(model.njnt) if int(model.jnt_type[j]) == BALL]
-    counted = (
-        (model.ngeom, "geoms", "shapes act by contact only, which is not there yet"),
-        (model.nu, "actuators", "joint forces are given as they act on the joints"),
-        (
-            model.ntendon,
-            "tendons",
-            "their springs, dampers, limits and equalities are not honoured",
-        ),
-        (model.nsensor, "sensors", "they do not act"),
-        (model.nkey, "keyframes", "states are not kept"),
-        (getattr(model, "nflex", 0), "flexible bodies", "they are not rigid"),
-        (sum(1 for x in model.body_gravcomp if x), "bodies with gravcomp", "it is not honoured"),
-        (
-            sum(1 for x in model.body_mocapid if x >= 0),
-            "mocap bodies",
-            "held where the file puts them",
-        ),
-        (
-            sum(1 for j in floating if _some(model.jnt_stiffness[j])),
-            "springs of free joints",
-            "not honoured",
-        ),
-        (sum(1 for j in balls if model.jnt_limited[j]), "limits of ball joints", "not read"),
-        (
-            int(_some(model.opt.density) or _some(model.opt.viscosity)),
-            "fluid",
-            "its forces are not there",
-        ),
-        (int(_higher(model, "dof_damping")), "damping of higher order", "the linear part acts"),
-        (int(_higher(model, "jnt_stiffness")), "stiffness of higher order", "the linear part acts"),
-    )
-    return [Unused(f"{count} {what}", why) for count, what, why in counted if count]
-
-
-def _higher(model: Any, field: str) -> bool:
-    return hasattr(model, f"{field}poly") and _some(getattr(model, f"{field}poly"))
-
-
-def _linear(x: Any) -> np.ndarray:
-    """The linear coefficients, where a version of MuJoCo keeps higher ones beside them."""
-    x = np.asarray(x, dtype=np.float64)
-    return x if x.ndim == 1 else x[:, 0]
-
-
-def _some(x: Any) -> bool:
-    return bool(np.any(np.asarray(x)))
-
-
-def _list(x: Any) -> list[float]:
-    return np.asarray(x, dtype=np.float64).tolist()
 
 
 def _vector(x: Any) -> Vector:

@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torchsko.algebra.topology.embedding_plan import EmbeddingPlan, embedding_plan
-from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
 from torchsko.shapes import broadcast_shapes
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.append import appended
 from torchsko.mechanism.coordinates import uncoupled

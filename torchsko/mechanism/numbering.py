@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.joints.groups import JointSet

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.tree import Tree
 from torchsko.mechanism.coupling import Coupling, Row
 from torchsko.mechanism.joints.groups import JointSet

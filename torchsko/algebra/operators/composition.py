@@ -17,7 +17,8 @@ from typing import Literal, final, overload
 import torch
 from torch import Tensor
 
-from torchsko.algebra.topology.layout import Layout, Packing
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import ShapeError
 from torchsko.shapes import broadcast_shapes
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from torchsko.algebra.topology.layout import Packing
+from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.subgraph import coarse_tree, segment_groups
 from torchsko.algebra.topology.tree import Tree
 

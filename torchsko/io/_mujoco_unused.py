@@ -1,0 +1,56 @@
+"""What a compiled MuJoCo model holds and the dynamics does not use, each with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from torchsko.io.mujoco_numbers import BALL, FREE
+from torchsko.mechanism.description import Unused
+
+
+def unused(model: Any) -> list[Unused]:
+    """What the model holds and the dynamics does not use."""
+    floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
+    balls = [j for j in range(model.njnt) if int(model.jnt_type[j]) == BALL]
+    counted = (
+        (model.ngeom, "geoms", "shapes act by contact only, which is not there yet"),
+        (model.nu, "actuators", "joint forces are given as they act on the joints"),
+        (
+            model.ntendon,
+            "tendons",
+            "their springs, dampers, limits and equalities are not honoured",
+        ),
+        (model.nsensor, "sensors", "they do not act"),
+        (model.nkey, "keyframes", "states are not kept"),
+        (getattr(model, "nflex", 0), "flexible bodies", "they are not rigid"),
+        (sum(1 for x in model.body_gravcomp if x), "bodies with gravcomp", "it is not honoured"),
+        (
+            sum(1 for x in model.body_mocapid if x >= 0),
+            "mocap bodies",
+            "held where the file puts them",
+        ),
+        (
+            sum(1 for j in floating if _some(model.jnt_stiffness[j])),
+            "springs of free joints",
+            "not honoured",
+        ),
+        (sum(1 for j in balls if model.jnt_limited[j]), "limits of ball joints", "not read"),
+        (
+            int(_some(model.opt.density) or _some(model.opt.viscosity)),
+            "fluid",
+            "its forces are not there",
+        ),
+        (int(_higher(model, "dof_damping")), "damping of higher order", "the linear part acts"),
+        (int(_higher(model, "jnt_stiffness")), "stiffness of higher order", "the linear part acts"),
+    )
+    return [Unused(f"{count} {what}", why) for count, what, why in counted if count]
+
+
+def _higher(model: Any, field: str) -> bool:
+    return hasattr(model, f"{field}poly") and _some(getattr(model, f"{field}poly"))
+
+
+def _some(x: Any) -> bool:
+    return bool(np.any(np.asarray(x)))

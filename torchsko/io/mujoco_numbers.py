@@ -1,0 +1,53 @@
+"""What each dof and each coordinate of a compiled MuJoCo model has of its own, in MuJoCo's order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
+"""MuJoCo's types of joints (mjtJoint)."""
+
+
+def dof_numbers(model: Any) -> dict[str, list[float]]:
+    """Losses, armature, stiffness and limits of effort of each dof."""
+    joint = np.array(model.dof_jntid, dtype=int)
+    effort = np.full(model.nv, math.inf)
+    limited = np.array(model.jnt_actfrclimited, dtype=bool)
+    if limited.any():
+        most = np.abs(model.jnt_actfrcrange).max(axis=1)
+        effort = np.where(limited[joint], most[joint], math.inf)
+    floating = np.array(model.jnt_type)[joint] == FREE
+    stiffness = np.where(floating, 0.0, _linear(model.jnt_stiffness)[joint])
+    return {
+        "damping": _list(_linear(model.dof_damping)),
+        "friction": _list(model.dof_frictionloss),
+        "armature": _list(model.dof_armature),
+        "stiffness": _list(stiffness),
+        "effort_limit": _list(effort),
+    }
+
+
+def q_numbers(model: Any) -> dict[str, list[float]]:
+    """Limits of each coordinate, and where springs are relaxed."""
+    lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
+    for j in range(model.njnt):
+        if model.jnt_limited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE):
+            lower[model.jnt_qposadr[j]], upper[model.jnt_qposadr[j]] = model.jnt_range[j]
+    return {
+        "lower": _list(lower),
+        "upper": _list(upper),
+        "spring_reference": _list(model.qpos_spring),
+    }
+
+
+def _linear(x: Any) -> np.ndarray:
+    """The linear coefficients, where a version of MuJoCo keeps higher ones beside them."""
+    x = np.asarray(x, dtype=np.float64)
+    return x if x.ndim == 1 else x[:, 0]
+
+
+def _list(x: Any) -> list[float]:
+    return np.asarray(x, dtype=np.float64).tolist()
