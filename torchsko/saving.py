@@ -192,6 +192,13 @@ def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
+    except RobotFileError as error:
+        why = str(error).split("\n")[0].replace(str(part), str(path))
+        raise RobotFileError(
+            f"what would be written cannot be read again. {why}\n"
+            "Meshes and included files are looked for beside the new file.\n"
+            "Save into the folder of the old one, or copy them first."
+        ) from error
     except OSError as error:
         raise RobotFileError(
             f"{path} cannot be written: {error.strerror or error}.\n"

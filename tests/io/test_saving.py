@@ -345,6 +345,21 @@ def test_a_file_that_would_be_read_otherwise_is_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_whose_parts_are_not_beside_the_new_one_is_not_written(tmp_path):
+    old, other = tmp_path / "old", tmp_path / "other"
+    old.mkdir()
+    other.mkdir()
+    part = STACKED.replace("<worldbody>", '<include file="part.xml"/><worldbody>')
+    (old / "robot.xml").write_text(part)
+    (old / "part.xml").write_text("<mujocoinclude><worldbody><site/></worldbody></mujocoinclude>")
+    mech = ts.load(old / "robot.xml")
+    with pytest.raises(ts.RobotFileError, match=r"cannot be read again.*\n.*beside the new file"):
+        ts.save(mech, other / "robot.xml", like=old / "robot.xml")
+    assert not list(other.iterdir())
+    ts.save(mech, old / "new.xml", like=old / "robot.xml")
+    assert (old / "new.xml").read_text() == part
+
+
 def test_a_file_in_another_encoding_is_copied_or_refused(tmp_path):
     file = tmp_path / "wide.urdf"
     file.write_bytes(('<?xml version="1.0" encoding="utf-16"?>' + TWO).encode("utf-16"))

@@ -16,7 +16,7 @@ def unused(model: Any) -> list[Unused]:
     balls = [j for j in range(model.njnt) if int(model.jnt_type[j]) == BALL]
     counted = (
         (model.ngeom, "geoms", "shapes act by contact only, which is not there yet"),
-        (model.nu, "actuators", "joint forces are given as they act on the joints"),
+        (model.nu, "actuators", "they act through torchsko.actuate only, see actuators_of"),
         (
             model.ntendon,
             "tendons",
