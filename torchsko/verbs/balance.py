@@ -111,7 +111,7 @@ def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> T
     M, V = body_inertias(mech), body_rates(mech, q, qd)
     momenta = M @ J
     turned = M @ rate - motion_matrix(V).mT @ momenta
-    both = torch.cat([momenta, turned], -1)
+    both = torch.cat(torch.broadcast_tensors(momenta, turned), -1)
     A, change = about_centre(mech, q, mech.layout.tree_order(both, -3)).sum(-3).chunk(2, -1)
     swung = skew(com_velocity(mech, q, qd)) @ A[..., 3:, :]
     return torch.cat([change[..., :3, :] - swung, change[..., 3:, :]], -2)
