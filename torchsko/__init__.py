@@ -39,6 +39,13 @@ from torchsko.rollout.linearize import linearize as linearize
 from torchsko.rollout.rollout import rollout as rollout
 from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
 from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
+from torchsko.verbs.balance import (
+    centroidal_momentum_matrix_rate as centroidal_momentum_matrix_rate,
+)
+from torchsko.verbs.balance import centroidal_momentum_rate as centroidal_momentum_rate
+from torchsko.verbs.balance import subtree_centers as subtree_centers
+from torchsko.verbs.balance import subtree_masses as subtree_masses
+from torchsko.verbs.balance import zero_moment_point as zero_moment_point
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
@@ -67,11 +74,15 @@ from torchsko.verbs.momenta import potential_energy as potential_energy
 from torchsko.verbs.operational_space import (
     consistent_jacobian_inverse as consistent_jacobian_inverse,
 )
+from torchsko.verbs.operational_space import manipulability as manipulability
 from torchsko.verbs.operational_space import (
     operational_space_compliance as operational_space_compliance,
 )
 from torchsko.verbs.operational_space import operational_space_inertia as operational_space_inertia
 from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
+from torchsko.verbs.regressors import kinetic_energy_regressor as kinetic_energy_regressor
+from torchsko.verbs.regressors import momentum_regressor as momentum_regressor
+from torchsko.verbs.regressors import potential_energy_regressor as potential_energy_regressor
 from torchsko.verbs.regressors import torque_regressor as torque_regressor
 from torchsko.verbs.relative import relative_jacobian as relative_jacobian
 from torchsko.verbs.relative import relative_pose as relative_pose

@@ -31,6 +31,7 @@ from torchsko.rollout import linearize as linearized
 from torchsko.rollout import rollout as rollouts
 from torchsko.verbs import (
     analytic,
+    balance,
     coriolis,
     dynamics,
     frame,
@@ -190,6 +191,7 @@ def method(
 
 
 _LINEARIZED = "It takes derivatives by torch.func, inside of which no kernel is made."
+_SINGULAR_VALUES = "It takes singular values, which no fixed sequence of operations gives."
 _SCAN = (
     "The scan does more operations so that fewer wait for one another; a kernel has none that wait."
 )
@@ -221,6 +223,9 @@ class Verbs:
     passive_force = method(dynamics.passive_force)
     coriolis_matrix = method(coriolis.coriolis_matrix)
     torque_regressor = method(regressors.torque_regressor)
+    momentum_regressor = method(regressors.momentum_regressor)
+    kinetic_energy_regressor = method(regressors.kinetic_energy_regressor)
+    potential_energy_regressor = method(regressors.potential_energy_regressor)
     forward_kinematics = method(kinematics.forward_kinematics, pack=kinematics.Pose)
     frame_pose = method(frames.frame_pose, pack=kinematics.Pose)
     frame_jacobian = method(frames.frame_jacobian)
@@ -240,6 +245,10 @@ class Verbs:
     potential_energy = method(momenta.potential_energy)
     centroidal_momentum = method(momenta.centroidal_momentum)
     centroidal_momentum_matrix = method(momenta.centroidal_momentum_matrix)
+    subtree_centers = method(balance.subtree_centers)
+    centroidal_momentum_rate = method(balance.centroidal_momentum_rate)
+    centroidal_momentum_matrix_rate = method(balance.centroidal_momentum_matrix_rate)
+    zero_moment_point = method(balance.zero_moment_point)
     gravity_force = method(momenta.gravity_force)
     joint_wrenches = method(momenta.joint_wrenches)
     operational_space_compliance = method(operational_space.operational_space_compliance)
@@ -255,10 +264,12 @@ class Verbs:
     first_nonfinite = method(
         finite.first_nonfinite, refuses={"": "It reads values, and gives a report, no tensor."}
     )
+    manipulability = method(operational_space.manipulability, refuses={"": _SINGULAR_VALUES})
     linearize = method(linearized.linearize, refuses={"": _LINEARIZED})
     # As they are: without a state is nothing to trace, what takes steps runs the kernels of these, and what
     # actuators are is no tensor.
     inertial_parameters = regressors.inertial_parameters
+    subtree_masses = balance.subtree_masses
     rollout = rollouts.rollout
     inverse_kinematics = control.inverse_kinematics
     actuate = actuators.actuate

@@ -109,6 +109,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
         "inverse_kinematics",
         "rollout",
         "save",
+        "subtree_masses",
     }
 
 

@@ -45,7 +45,7 @@ def center_of_mass(mech: Mechanism, q: Tensor) -> Tensor:
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    return _mean(mech, _centres(mech, forward_kinematics(mech, q)))
+    return _mean(mech, body_centres(mech, forward_kinematics(mech, q)))
 
 
 @verb
@@ -159,7 +159,7 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    moment = (mech.mass[..., None] * _centres(mech, forward_kinematics(mech, q))).sum(-2)
+    moment = (mech.mass[..., None] * body_centres(mech, forward_kinematics(mech, q))).sum(-2)
     stretch = apart(uncoupled(mech), mech.spring_reference, all_q(mech, q))
     return (mech.stiffness * stretch.square()).sum(-1) / 2 - (mech.gravity * moment).sum(-1)
 
@@ -183,7 +183,7 @@ def centroidal_momentum(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """
     check_state(mech, q=q, qd=qd)
     momenta = mech.layout.tree_order(body_momenta(mech, q, qd)[1], -3)
-    return _about_centre(mech, q, momenta).sum(-3)[..., 0]
+    return about_centre(mech, q, momenta).sum(-3)[..., 0]
 
 
 @verb
@@ -204,7 +204,7 @@ def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     columns = mech.layout.tree_order(composite_momenta(mech, q), -3)
-    return _of_dofs(mech, _about_centre(mech, q, columns))
+    return _of_dofs(mech, about_centre(mech, q, columns))
 
 
 @verb
@@ -257,7 +257,7 @@ def joint_wrenches(
     return mech.layout.tree_order(joint_forces(mech, q, qd, qdd, f_ext), -3)[..., 0]
 
 
-def _centres(mech: Mechanism, pose: Pose) -> Tensor:
+def body_centres(mech: Mechanism, pose: Pose) -> Tensor:
     """Centres of mass of all bodies in the inertial frame, `[*batch, n, 3]`."""
     return pose.position + _turned(pose, mech.com)
 
@@ -272,10 +272,10 @@ def _mean(mech: Mechanism, x: Tensor) -> Tensor:
     return (mech.mass[..., None] * x).sum(-2) / mech.mass.sum(-1, keepdim=True)
 
 
-def _about_centre(mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
+def about_centre(mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
     """Force columns of all bodies in inertial axes at the centre of mass, `[*batch, n, 6, r]`."""
     pose = forward_kinematics(mech, q)
-    centre = _mean(mech, _centres(mech, pose))
+    centre = _mean(mech, body_centres(mech, pose))
     return translate_force(pose.position - centre[..., None, :], rotate_vector(pose.rotation, y))
 
 

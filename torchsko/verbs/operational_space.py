@@ -13,6 +13,7 @@ Dynamics 26(3), 2011, section 6.2.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchsko.algorithms import innovations
@@ -22,7 +23,7 @@ from torchsko.algorithms.operational_space import (
     reflected_compliance,
 )
 from torchsko.bridge.assemble import model_at
-from torchsko.errors import ShapeError
+from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
@@ -131,6 +132,40 @@ def consistent_jacobian_inverse(
     compliance = reflected_compliance(fac, J)
     inertia = invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
     return fac.solve(J.mT, columns=True) @ inertia
+
+
+@verb
+def manipulability(
+    mech: Mechanism, q: Tensor, frames: Frames, reference: str = "mixed", part: str = "whole"
+) -> Tensor:
+    """Yoshikawa's measure of how freely frames move: the product of the singular values of J.
+
+    Where J has no more rows than columns it is the root of det(J J*), and vanishes where the frames cannot
+    move in some direction. It mixes metres and radians, unless a part is chosen.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        reference: as in `torchsko.frame_velocity`; the measure is the same in "body" and "mixed".
+        part: "whole", "rotation" or "position".
+
+    Returns:
+        `[*batch]`, of all frames together.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, an unknown reference or part.
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: T. Yoshikawa, *Manipulability of robotic mechanisms*, International Journal of Robotics
+    Research 4(2), 1985.
+    """
+    rows = {"whole": slice(0, 6), "rotation": slice(0, 3), "position": slice(3, 6)}
+    if part not in rows:
+        raise MechanismError(unknown_name("part of a Jacobian", part, tuple(rows)))
+    several = [frames] if isinstance(frames, str | Frame) else frames
+    J = frame_jacobian(mech, q, several, reference)[..., rows[part], :].flatten(-3, -2)
+    return torch.linalg.svdvals(J).prod(-1)
 
 
 def _jacobian(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import body_accels, body_jacobians
+from torchsko.bridge.kinematics import body_accels, body_jacobians, body_rates
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
-from torchsko.spatial.inertia import force_regressor, inertial_vector
+from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
+from torchsko.verbs.kinematics import forward_kinematics
 
 
 @verb
@@ -79,3 +80,79 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     identity = torch.eye(mech.num_dof, max(mech.num_dof, 12), dtype=q.dtype, device=q.device)
     J = layout.tree_order(body_jacobians(mech, q, identity)[..., : mech.num_dof], -3)
     return (J.mT @ Y).movedim(-3, -2)
+
+
+@verb
+def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """The matrix that takes `inertial_parameters` to the generalised momentum M qd, less armature's.
+
+    What its rate says of torques needs no acceleration: for identification and for observers.
+
+    Args:
+        mech: the mechanism; its inertial parameters do not matter.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        `[*batch, num_dof, num_bodies, 10]`; zero where a joint does not carry a body.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    layout = mech.layout
+    V = layout.tree_order(body_rates(mech, q, qd), -3)
+    each = (_units(mech) @ V[..., None, :, :])[..., 0].mT
+    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    J = layout.tree_order(body_jacobians(mech, q, identity), -3)
+    return (J.mT @ each).movedim(-3, -2)
+
+
+@verb
+def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """What takes `inertial_parameters` to the kinetic energy, less armature's.
+
+    Args:
+        mech: the mechanism; its inertial parameters do not matter.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        `[*batch, num_bodies, 10]`; times the parameters, summed, it is the energy [J].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    V = mech.layout.tree_order(body_rates(mech, q, qd), -3)[..., None, :, :]
+    return (V.mT @ _units(mech) @ V)[..., 0, 0] / 2
+
+
+@verb
+def potential_energy_regressor(mech: Mechanism, q: Tensor) -> Tensor:
+    """What takes `inertial_parameters` to the potential energy of gravity, without springs.
+
+    Args:
+        mech: the mechanism; its inertial parameters do not matter.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_bodies, 10]`; times the parameters, summed, it is the energy [J].
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+    """
+    pose = forward_kinematics(mech, q)
+    g = mech.gravity[..., None, :]
+    of_mass = -(g * pose.position).sum(-1, keepdim=True)
+    of_moment = -(g[..., None, :] @ pose.rotation)[..., 0, :]
+    of_mass, of_moment = (
+        x.expand(*torch.broadcast_shapes(of_mass.shape[:-1], of_moment.shape[:-1]), x.shape[-1])
+        for x in (of_mass, of_moment)
+    )
+    return torch.cat([of_mass, of_moment, of_moment.new_zeros(*of_moment.shape[:-1], 6)], -1)
+
+
+def _units(mech: Mechanism) -> Tensor:
+    """The spatial inertia of each of the ten numbers, `[10, 6, 6]`."""
+    return inertia_of_vector(torch.eye(10, dtype=mech.dtype, device=mech.device))

@@ -1,0 +1,159 @@
+r"""Balance of the whole robot: subtrees, the rate of centroidal momentum, the zero-moment point.
+
+With X(k) the transform of forces from body k to inertial axes at the centre of mass c, the linear momentum
+p and its columns :math:`A_p`,
+
+.. math::
+    A_G = \sum_k X M J, \qquad
+    \dot A_G = \sum_k X\,(M \dot J + V \times_f M J) - [\dot c \times A_p;\, 0],
+
+and of :math:`\dot h_G = A_G \ddot q + \dot A_G \dot q` the last term vanishes: p is parallel to c's rate.
+
+References: D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid robot*, Autonomous Robots
+35(2-3), 2013; M. Vukobratovic, B. Borovac, *Zero-moment point*, International Journal of Humanoid Robotics
+1(1), 2004.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.kinematics import body_accels, body_jacobian_rates, body_rates
+from torchsko.bridge.momenta import body_inertias
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.spatial.motion import cross_force, motion_matrix
+from torchsko.spatial.rotation import cross, skew
+from torchsko.verbs.kinematics import forward_kinematics
+from torchsko.verbs.momenta import about_centre, body_centres, center_of_mass, com_velocity
+
+
+@verb
+def subtree_masses(mech: Mechanism) -> Tensor:
+    """Mass of every body with all outboard of it.
+
+    Args:
+        mech: the mechanism.
+
+    Returns:
+        `[*batch, num_bodies]` [kg], in the order of ``mech.body_names``.
+    """
+    return _outboard_sums(mech, mech.mass[..., None])[..., 0]
+
+
+@verb
+def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
+    """Centre of mass of every body with all outboard of it.
+
+    Args:
+        mech: the mechanism; what has no mass has no centre (nan).
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        In the inertial frame, `[*batch, num_bodies, 3]` [m].
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+    """
+    check_state(mech, q=q)
+    moments = mech.mass[..., None] * body_centres(mech, forward_kinematics(mech, q))
+    return _outboard_sums(mech, moments) / subtree_masses(mech)[..., None]
+
+
+@verb
+def centroidal_momentum_rate(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    """Rate of `centroidal_momentum`, O(N); with qdd = 0 its bias, dA_G/dt qd.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+    Returns:
+        [angular; linear] in inertial axes at the centre of mass, `[*batch, 6]` [N m, N]: the sum of all
+        external forces, weight included.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013.
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    V, alpha = body_accels(mech, q, qd, qdd, gravity=False)
+    M = body_inertias(mech)
+    forces = mech.layout.tree_order(M @ alpha + cross_force(V, M @ V), -3)
+    return about_centre(mech, q, forces).sum(-3)[..., 0]
+
+
+@verb
+def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Time derivative of `centroidal_momentum_matrix`, of every entry, along qd.
+
+    Its product with qd alone is cheaper by `centroidal_momentum_rate` at qdd = 0.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    identity = torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device)
+    J, rate = body_jacobian_rates(mech, q, qd, identity)
+    M, V = body_inertias(mech), body_rates(mech, q, qd)
+    momenta = M @ J
+    turned = M @ rate - motion_matrix(V).mT @ momenta
+    both = torch.cat(torch.broadcast_tensors(momenta, turned), -1)
+    A, change = about_centre(mech, q, mech.layout.tree_order(both, -3)).sum(-3).chunk(2, -1)
+    swung = skew(com_velocity(mech, q, qd)) @ A[..., 3:, :]
+    return torch.cat([change[..., :3, :] - swung, change[..., 3:, :]], -2)
+
+
+@verb
+def zero_moment_point(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, height: float = 0.0
+) -> Tensor:
+    """The point of the ground about which the forces of the ground have no tipping moment.
+
+    The ground is level, at a right angle to gravity. Of a robot at rest it is the point below the centre of
+    mass. What carries the robot are forces of the ground alone, wherever they act.
+
+    Args:
+        mech: the mechanism, under gravity.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        height: of the ground above the inertial frame's origin, against gravity [m].
+
+    Returns:
+        In the inertial frame, `[*batch, 3]` [m]; not finite where the robot falls freely.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Vukobratovic, Borovac 2004.
+    """
+    rate = centroidal_momentum_rate(mech, q, qd, qdd)
+    force = rate[..., 3:] - mech.mass.sum(-1, keepdim=True) * mech.gravity
+    c = center_of_mass(mech, q)
+    moment = rate[..., :3] + cross(c, force)
+    up = -mech.gravity / mech.gravity.square().sum(-1, keepdim=True).sqrt()
+    lifted = (up * force).sum(-1, keepdim=True)
+    return (cross(up, moment) + height * force) / lifted
+
+
+def _outboard_sums(mech: Mechanism, x: Tensor) -> Tensor:
+    """Sums over every body and all outboard of it, of numbers `[*batch, num_bodies, r]`."""
+    layout = mech.layout
+    levels = list(layout.split(layout.breadth_first(x, -2)[..., None]))
+    for depth in reversed(range(1, len(levels))):
+        levels[depth - 1] = levels[depth - 1] + layout.links[depth].sum_to_parents(levels[depth])
+    return layout.tree_order(torch.cat(levels, -3), -3)[..., 0]
