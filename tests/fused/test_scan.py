@@ -136,3 +136,15 @@ def test_single_precision_rounds_and_does_no_more(scan):
     exact = scan.over(12)(*given)
     for x, y in zip(scan.over(12)(*(x.float() for x in given)), exact, strict=True):
         torch.testing.assert_close(x.double(), y, rtol=2e-5, atol=2e-5)
+
+
+def test_threads_change_nothing(scan):
+    given = [x.detach() for x in inputs(40, [(257,)] * 4 + [()])]
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(scan.over(40)(*given))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(x, y) for x, y in zip(*found, strict=True))

@@ -7,8 +7,7 @@
 // Inputs are the state, what comes anew with each step, and what stays; outputs are the next state, what
 // is stacked step by step, and what is summed over the steps.
 
-// Rows of samples are `stride` scalars apart (0: one row for all, or an output that is summed over each
-// block), those of steps `step` (0: the same at each).
+// Rows of samples are `stride` scalars apart (0: one row for all), those of steps `step` (0: the same at each).
 struct ScanPort {
   T* data;
   long long stride, step;
@@ -46,14 +45,14 @@ static void load_port(ScanPort port, long long sample, long long first, int size
 TELL torchsko_width = W;
 TELL torchsko_cost = COST;
 TELL torchsko_scratch_bytes =
-    (NUM_IN + NUM_OUT + 2 * SUMMED + W * (CARRY + STREAM + STACKED) + NUM_SLOTS) * sizeof(V);
+    (NUM_IN + NUM_OUT + SUMMED + W * (CARRY + STREAM + STACKED) + NUM_SLOTS) * sizeof(V);
 
 // The samples of blocks first to last - 1. Steps are read and written W at a time, which makes whole vectors
 // of any rows.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const ScanCall* call, void* scratch, long long first, long long last) {
-  V *in = (V*)scratch, *out = in + NUM_IN, *sums = out + NUM_OUT, *totals = sums + SUMMED;
-  V *states = totals + SUMMED, *streams = states + W * CARRY, *stacked = streams + W * STREAM;
+  V *in = (V*)scratch, *out = in + NUM_IN, *sums = out + NUM_OUT;
+  V *states = sums + SUMMED, *streams = states + W * CARRY, *stacked = streams + W * STREAM;
   V* slots = stacked + W * STACKED;
   const ScanPort* inputs = call->ports;
   const ScanPort *carried = inputs + NUM_IN_PORTS, *stacks = carried + CARRY_PORTS;
@@ -61,7 +60,6 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   const long long steps = call->steps, every = call->every;
   for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
   for (long long block = first; block < last; ++block) {
-    for (int k = 0; k < SUMMED; ++k) totals[k] = V{};
     const long long begin = block * call->block_rows, next = begin + call->block_rows;
     const long long end = next < call->batch ? next : call->batch;
     for (long long sample = begin; sample < end; sample += W) {
@@ -136,24 +134,12 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
         for (int p = 0; p < CARRY_PORTS; from += IN_SIZE[p++])
           store_apart(carried[p].data + sample * carried[p].stride, carried[p].stride, IN_SIZE[p],
                       rows, from);
-      M live;
-      LANES live[lane] = lane < rows ? -1 : 0;
-      int k = 0;
+      from = sums;
       for (int p = 0; p < SUMMED_PORTS; ++p) {
         const int size = OUT_SIZE[CARRY_PORTS + STACKED_PORTS + p];
-        if (summed[p].stride != 0)
-          store_apart(summed[p].data + sample * summed[p].stride, summed[p].stride, size, rows, sums + k);
-        else
-          for (int j = k; j < k + size; ++j) totals[j] += select(live, sums[j], V{});
-        k += size;
+        store_apart(summed[p].data + sample * summed[p].stride, summed[p].stride, size, rows, from);
+        from += size;
       }
-    }
-    int k = 0;
-    for (int p = 0; p < SUMMED_PORTS; ++p) {
-      const int size = OUT_SIZE[CARRY_PORTS + STACKED_PORTS + p];
-      if (summed[p].stride == 0)
-        for (int j = 0; j < size; ++j) summed[p].data[block * size + j] = lane_sum(totals[k + j]);
-      k += size;
     }
   }
 }
