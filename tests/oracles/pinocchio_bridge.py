@@ -93,6 +93,11 @@ class Robot:
             mech = mech.replace(damping=none, friction=none)
         base = (pin.JointModelFreeFlyer(),) if floating_base else ()
         model = pin.buildModelFromUrdf(str(file), *base, mimic=coupled)
+        return Robot.of(mech, model)
+
+    @staticmethod
+    def of(mech: ts.Mechanism, model: pin.Model) -> Robot:
+        """Of two models whose joints have the same names."""
         joints = [pair for pair in zip(model.names, model.joints, strict=True) if pair[1].nv][1:]
         names = [name for name, _ in joints]
         round_ = [name for name, joint in joints if (joint.nq, joint.nv) == (2, 1)]

@@ -10,7 +10,6 @@ import torch
 import torchsko as ts
 from tests.oracles.pinocchio_bridge import (
     Robot,
-    _dof_places,
     mass_matrix,
     robot_files,
     worst_error,
@@ -49,7 +48,7 @@ def test_locked_joints_are_those_of_the_reduced_model(name, floating):
     model = pin.buildReducedModel(whole.model, ids, whole.q_to_pin(q)[0])
     names = [whole.model.names[i] for i in ids]
     mech = whole.mech.lock({name: q[0, whole.mech.q_slice(name)] for name in names})
-    both = Robot(mech, model, _dof_places(mech, model))
+    both = Robot.of(mech, model)
     agree_on_dynamics(both)
     data, x = model.createData(), both.states(1)[0]
     pin.framesForwardKinematics(model, data, both.q_to_pin(x)[0])
@@ -82,4 +81,4 @@ def test_an_appended_arm_is_that_of_pinocchio(name, floating):
     none = torch.zeros_like(other.damping)
     other = other.replace(damping=none, friction=none)
     mech = first.mech.append(other, frame, turn.tolist(), shift.tolist(), prefix="tool_")
-    agree_on_dynamics(Robot(mech, model, _dof_places(mech, model)))
+    agree_on_dynamics(Robot.of(mech, model))
