@@ -16,7 +16,6 @@ from torch import Tensor
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.append import appended
 from torchsko.mechanism.coordinates import uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, Unused
@@ -26,7 +25,6 @@ from torchsko.mechanism.joints.configuration import (
     random_configuration,
 )
 from torchsko.mechanism.joints.groups import JointSet
-from torchsko.mechanism.lock import locked
 from torchsko.mechanism.numbering import Numbering
 from torchsko.shapes import broadcast_shapes
 
@@ -248,6 +246,8 @@ class Mechanism(Numbering):
             >>> ts.load(ts.robots.panda).lock({"joint7": 0.5})
             Mechanism('panda': 6 bodies, 6 dofs, 6 revolute; torch.float64, cpu)
         """
+        from torchsko.mechanism.lock import locked  # few robots are ever locked: not at each start
+
         return locked(self, values)
 
     def append(
@@ -287,6 +287,8 @@ class Mechanism(Numbering):
             >>> arm.append(tool, arm.frame_names[-1], position=(0.0, 0.0, 0.1), prefix="upper_")
             Mechanism('panda': 14 bodies, 14 dofs, 14 revolute; torch.float64, cpu)
         """
+        from torchsko.mechanism.append import appended  # as in `lock`
+
         return appended(self, other, PARAMETERS, frame, rotation, position, prefix, weld)
 
     def to(self, target: torch.device | torch.dtype | str) -> Mechanism:
