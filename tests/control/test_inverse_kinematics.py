@@ -220,6 +220,17 @@ def test_where_to_start_has_no_gradient():
     assert not found.q.requires_grad
 
 
+def test_a_compiler_is_told_that_it_would_lose_the_derivatives():
+    def solution(position: Tensor) -> Tensor:
+        start = torch.zeros(3, dtype=position.dtype)
+        return ts.inverse_kinematics(LIMB, {"body2": position}, start).q
+
+    whole = torch.compile(solution, backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match="inverse_kinematics was met by"):
+        whole(target([0.4, 0.3, 0.5]))
+    torch.compiler.reset()
+
+
 def test_a_fused_mechanism_runs_its_kernels():
     fast = ts.fuse(LIMB)
     at = target([0.4, 0.3, 0.5]).requires_grad_()

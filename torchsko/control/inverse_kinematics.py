@@ -107,7 +107,8 @@ def inverse_kinematics(
         q, residual, converged, iterations; see `Reached`.
 
     Raises:
-        MechanismError: on an unknown frame, no targets, or weights of a frame without a target.
+        MechanismError: on an unknown frame, no targets, weights of a frame without a target, or inside
+            of torch.compile.
         ShapeError: when q0 or a target does not fit.
 
     Example:
@@ -120,6 +121,12 @@ def inverse_kinematics(
         >>> found.converged
         tensor(True)
     """
+    if torch.compiler.is_compiling():
+        raise MechanismError(
+            "inverse_kinematics was met by torch.compile.\n"
+            "Its derivatives are those of the solution; what a compiler traces would have none.\n"
+            "Call it outside of the compiled function, or mark that part torch.compiler.disable."
+        )
     robot = as_mechanism(mech)
     check_state(robot, q0=q0)
     given, (robot, goals, tensors) = robot, goals_of(robot, targets, weights)
