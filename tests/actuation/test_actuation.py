@@ -255,3 +255,22 @@ def test_what_does_not_fit_is_refused_by_name():
     for call, said in refused:
         with pytest.raises(ts.TorchskoError, match=re.escape(said)):
             call()
+
+
+def test_a_rollout_through_actuators_is_one_kernel():
+    builder = ts.MechanismBuilder()
+    for name, parent in (("a", None), ("b", "a")):
+        builder.link(name, mass=1.0, com=(0, 0, -0.5), inertia=np.diag([0.1, 0.1, 0.1]).tolist())
+        builder.joint(f"{name}_joint", "revolute", child=name, parent=parent, axis=(0, 1, 0),
+                      position=(0, 0, -1 if parent else 0))  # fmt: skip
+    mech = builder.build()
+    servo = ts.Actuator.position(
+        "servo", "a_joint", kp=20.0, kv=1.0, time_constant=0.1, force_range=(-5, 5)
+    )
+    drive = ts.Actuators.of(mech, [servo, ts.Actuator.motor("motor", "b_joint")])
+    control = ts.ActuatedControl(mech, drive, torch.tensor([0.5, 0.1], dtype=mech.dtype))
+    q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
+    eager = ts.rollout(mech, q, qd, steps=20, dt=1e-2, control=control)
+    fused = ts.rollout(ts.fuse(mech), q, qd, steps=20, dt=1e-2, control=control, fused=True)
+    for a, b in zip(eager, fused, strict=True):
+        agree(b, a, 1e-13)
