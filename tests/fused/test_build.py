@@ -14,9 +14,10 @@ import torch
 
 from tests.fused.programs import random_program
 from torchsko.errors import CompilerError
-from torchsko.fused import build, kernel
+from torchsko.fused import build, compiled
 from torchsko.fused.build import cached_library, compile_library, find_toolchain
-from torchsko.fused.kernel import build_kernel, program_digest
+from torchsko.fused.compiled import program_digest
+from torchsko.fused.kernel import build_kernel
 
 UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
 
@@ -71,7 +72,7 @@ def test_a_damaged_kernel_is_rebuilt(cache):
 def test_a_kernel_from_the_cache_needs_no_compiler_run_and_little_time(cache, monkeypatch):
     program = random_program(2, num_ops=300)
     build_kernel(program, torch.float64)
-    monkeypatch.setattr(kernel, "compile_library", None)
+    monkeypatch.setattr(compiled, "compile_library", None)
     start = time.perf_counter()
     build_kernel(program, torch.float64)
     assert time.perf_counter() - start < 1.0  # 0.02 s where nothing else runs

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
-import os
 import struct
-from array import array
 from collections.abc import Sequence
-from importlib.resources import files
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import FusedError, ShapeError
-from torchsko.fused.build import (
-    Toolchain,
-    cached_library,
-    compile_library,
-    find_toolchain,
-    name_again,
+from torchsko.errors import ShapeError
+from torchsko.fused.build import Toolchain, find_toolchain
+from torchsko.fused.compiled import (
+    BITS,
+    BLOCK_COST,
+    FRESH_BYTES,
+    THREADED_COST,
+    Compiled,
+    build_library,
+    load_library,
 )
-from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Port, Program
-from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
+from torchsko.fused.quick import Quick
 
-BITS = {torch.float32: 32, torch.float64: 64}
-_NATIVE = tuple(f"native/{name}" for name in "vector.hpp rows.hpp driver.hpp runtime.cpp".split())
-_GENERATOR = ("cpp.py", "schedule.py", *_NATIVE)
-
-# A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,
-# counted in additions of one vector.
-_THREADED_COST = 80_000
-
-# Where the C library begins to map every allocation anew, at the latest.
-_FRESH_BYTES = 2**25
-
-# Bounds of a block, the unit of work of a thread: small enough that a call ends at once for all
-# threads, large enough that drawing one costs nothing.
-_BLOCK_COST = 50_000
+# Tiles of a block at least: drawing one costs nothing then.
 _BLOCKS = 16
-
-
-class _Plan(ctypes.Structure):
-    _fields_ = (
-        ("kernel", ctypes.c_void_p),
-        ("scratch_bytes", ctypes.c_longlong),
-    )
 
 
 def build_kernel(
@@ -70,25 +46,8 @@ def build_kernel(
         CompilerError: no compiler, or it failed.
         FusedError: another dtype, or an instruction without a rule.
     """
-    if dtype not in BITS:
-        raise FusedError(
-            f"no fused kernel for {dtype}: kernels are float32 or float64.\n"
-            "Convert the inputs, or use the eager functions."
-        )
-    toolchain = toolchain or find_toolchain()
-    key = key_of(toolchain, dtype, program_digest(program))
-    library = cached_library(key)
-    if library is None:
-        units = emit_cpp(
-            plan(program),
-            bits=BITS[dtype],
-            vector_bytes=toolchain.vector_bytes,
-            max_units=os.cpu_count() or 1,
-        )
-        library = compile_library(key, units, toolchain)
-    if identity is not None:
-        name_again(key, key_of(toolchain, dtype, identity))
-    return Kernel(program.inputs, program.outputs, dtype, library, toolchain)
+    compiled = build_library(program, dtype, toolchain or find_toolchain(), identity)
+    return Kernel(program.inputs, program.outputs, dtype, compiled)
 
 
 def load_kernel(
@@ -99,99 +58,8 @@ def load_kernel(
     Raises:
         CompilerError: no compiler.
     """
-    toolchain = find_toolchain()
-    library = cached_library(key_of(toolchain, dtype, identity))
-    return library and Kernel(inputs, outputs, dtype, library, toolchain)
-
-
-def program_digest(program: Program) -> str:
-    """SHA-256 of all that a program computes; names of ports do not count."""
-    total = hashlib.sha256()
-    total.update(repr([port.size for port in program.inputs]).encode())
-    total.update(repr([port.size for port in program.outputs]).encode())
-    total.update(array("q", program.results).tobytes())
-    total.update(array("d", program.constants).tobytes())
-    total.update("\n".join([f"{op}{args}" for op, args in program.code]).encode())
-    return total.hexdigest()
-
-
-def key_of(toolchain: Toolchain, *parts: object, sources: Sequence[str] = ()) -> str:
-    """The name in the cache of what these parts say, as this compiler and this package make it.
-
-    Args:
-        toolchain: the compiler.
-        *parts: objects with a faithful ``repr``.
-        sources: files of this room, besides those that every kernel is made of.
-    """
-    total = hashlib.sha256(repr((toolchain.identity, toolchain.flags, parts)).encode())
-    for name in (*_GENERATOR, *sources):
-        source = (files("torchsko.fused") / name).read_bytes()
-        total.update(hashlib.sha256(source).digest())
-    return total.hexdigest()
-
-
-def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
-    """The thread pool, one library for all kernels."""
-    key = key_of(toolchain, "runtime")
-    return cached_library(key) or compile_library(key, [native("runtime.cpp")], toolchain)
-
-
-def _address(library: ctypes.CDLL, name: str) -> int:
-    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
-
-
-class Compiled:
-    """A library of a kernel, and how to run it.
-
-    Attributes:
-        width: lanes of its vectors.
-        cost: time of one vector, in additions.
-        kernel: address of the code.
-        scratch_bytes: what a thread needs.
-        threaded_cost: work that pays for a thread.
-        block_cost: work of a block, the unit of a thread's work, at most.
-    """
-
-    threaded_cost, block_cost = _THREADED_COST, _BLOCK_COST
-
-    def __init__(self, library: ctypes.CDLL, toolchain: Toolchain) -> None:
-        self._library = library  # keeps the code loaded
-        self._toolchain = toolchain
-        self._runtime = runtime = _runtime(toolchain)
-        self.kernel = _address(library, ENTRY)
-        self.width, self.cost, self.scratch_bytes = (
-            ctypes.c_longlong.in_dll(library, f"torchsko_{name}").value
-            for name in ("width", "cost", "scratch_bytes")
-        )
-        self._plan = _Plan(self.kernel, self.scratch_bytes)
-        self._plan_address = ctypes.addressof(self._plan)
-        # A prototype of our own: setting argtypes on the library's function would be shared.
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
-        self._launch = prototype(("torchsko_launch", runtime))
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int)
-        self._provide = prototype(("torchsko_provide", runtime))
-
-    def launch(self, words: bytes, threads: int) -> None:
-        """Run one call, its words as the driver's text says.
-
-        Raises:
-            MemoryError: there was none for scratch.
-        """
-        if self._launch(self._plan_address, words, threads) != 0:
-            raise MemoryError("no memory for the scratch of a fused kernel")
-
-    def provide(self, y: Tensor) -> None:
-        """Have the system provide the memory of a large new tensor."""
-        if y.nbytes >= _FRESH_BYTES:
-            self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
-
-    def quick(self, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
-        """See `torchsko.fused.quick.quick_call`; the words are those behind the kernel's own."""
-        library = quick_library(key_of(self._toolchain, native(SOURCE)), self._toolchain)
-        if library is None:
-            return None
-        launch = _address(self._runtime, "torchsko_launch")
-        return quick_call(library, [launch, self.kernel, self.scratch_bytes, *words], ports)
+    compiled = load_library(identity, dtype, find_toolchain())
+    return compiled and Kernel(inputs, outputs, dtype, compiled)
 
 
 class Kernel:
@@ -208,12 +76,11 @@ class Kernel:
         inputs: Sequence[Port],
         outputs: Sequence[Port],
         dtype: torch.dtype,
-        library: ctypes.CDLL,
-        toolchain: Toolchain,
+        compiled: Compiled,
     ) -> None:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.dtype = dtype
-        self._compiled = compiled = Compiled(library, toolchain)
+        self._compiled = compiled
         num_ports = len(self.inputs) + len(self.outputs)
         self._pack = struct.Struct(f"@{2 + 2 * num_ports}q").pack
         self._shapes = tuple((p.shape, len(p.shape), p.size) for p in self.inputs)
@@ -223,11 +90,11 @@ class Kernel:
             for p in self.outputs
         )
         widest = max([1, *(p.size for p in self.outputs)])
-        self._fresh_batch = _FRESH_BYTES // (widest * BITS[dtype] // 8)
+        self._fresh_batch = FRESH_BYTES // (widest * BITS[dtype] // 8)
         self._width, cost = compiled.width, compiled.cost
-        self._threaded_batch = max(1, _THREADED_COST * self._width // cost)
+        self._threaded_batch = max(1, THREADED_COST * self._width // cost)
         self._rows_of_tiles = self._width * _BLOCKS
-        self._most_tiles = max(1, min(64, _BLOCK_COST // cost))
+        self._most_tiles = max(1, min(64, BLOCK_COST // cost))
 
     def quick(self, one_lead: bool) -> Quick | None:
         """The kernel's call for usual inputs of small batches; see `torchsko.fused.quick`.

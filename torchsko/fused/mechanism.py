@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
@@ -13,17 +12,16 @@ from torch import Tensor
 from torchsko.algorithms import innovations
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.fused.balance import implicit_pullback
 from torchsko.fused.call import FusedCall
 from torchsko.fused.cpp import Roles
-from torchsko.fused.derivatives import Flags, Pullback, Tensors
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
-from torchsko.implicit.equation import implicit_vjp
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.table import ROWS, Options, Row, Verbs, row_of
-from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
+from torchsko.verbs.dynamics import forward_dynamics
 
 
 class Controlled(Protocol):
@@ -286,7 +284,7 @@ class FusedMechanism(Verbs):
             return found
         shapes = {name: cast(tuple, self._workshop.shape(name)) for name in names}
         fn = row.bound(names, options, self._mech)
-        pullback = _identity(self._workshop) if row is _FORWARD else None
+        pullback = implicit_pullback(self._workshop) if row is _FORWARD else None
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
 
 
@@ -327,34 +325,3 @@ def _choices(row: Row) -> list[tuple[str, ...]]:
         return []
     both = [required, row.tensors[: len(required) + 1]]
     return [names for names in dict.fromkeys(both) if names == row.positional[: len(names)]]
-
-
-@dataclass(frozen=True, eq=False)
-class _Balance:
-    """Forward dynamics as an equation, of (q, qd, tau, [f_ext], *parameters); see `torchsko.implicit`."""
-
-    workshop: Workshop
-
-    def solution(self, *inputs: Tensor) -> Tensor:
-        """Qdd."""
-        return forward_dynamics(*self.workshop.split(inputs, scalar=True))
-
-    def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
-        """Inverse dynamics less the joint forces."""
-        mech, q, qd, tau, *f_ext = self.workshop.split(inputs, scalar=True)
-        return inverse_dynamics(mech, q, qd, x, *f_ext) - tau
-
-    def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
-        """M^-1 rhs."""
-        mech, q, *_ = self.workshop.split(inputs, scalar=True)
-        return _solve(mech, q, rhs)
-
-
-def _identity(workshop: Workshop) -> Pullback:
-    """Gradients of forward dynamics by its equation, at the acceleration that is saved."""
-    equation = _Balance(workshop)
-
-    def pullback(needed: Flags, inputs: Tensors, outputs: Tensors, by: Tensors) -> Tensors:
-        return implicit_vjp(equation, needed, inputs, outputs[0], by[0])
-
-    return pullback

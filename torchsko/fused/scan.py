@@ -21,12 +21,12 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.cpp import Roles
-from torchsko.fused.derivatives import Flags, Tensors, gradients_of, tangents_of
+from torchsko.fused.derivatives import Flags, Tensors
 from torchsko.fused.operator import empty_outputs
 from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction, expanded, level_of_caller
-from torchsko.fused.saved import digest
-from torchsko.fused.scan_kernel import ScanKernel, scan_library
+from torchsko.fused.register import FusedFunction, level_of_caller
+from torchsko.fused.scan_derivatives import pulled_step, pushed_step, split_ports
+from torchsko.fused.scan_kernel import ScanKernel, scan_kernels
 
 
 class Scan:
@@ -75,7 +75,7 @@ class Scan:
         with self._lock:
             if dtype not in self._libraries:
                 step = self.step
-                self._libraries[dtype] = scan_library(
+                self._libraries[dtype] = scan_kernels(
                     lambda: step.program, step.identity, self.roles, dtype
                 )
             return self._libraries[dtype]
@@ -90,131 +90,22 @@ class Scan:
         with self._lock:
             key = ("vjp", needed, all_states)
             if key not in self._derivatives:
-                self._derivatives[key] = self._pulled(needed, all_states)
+                step, roles = pulled_step(self.step, self.roles, needed, all_states)
+                self._derivatives[key] = Scan(step, roles, backward=not self.backward)
             return self._derivatives[key]
 
     def pushed(self, given: Flags) -> Scan:
         """The scan of states with their tangents, for the given ones of what comes anew and what stays."""
         with self._lock:
             if ("jvp", given) not in self._derivatives:
-                self._derivatives["jvp", given] = self._pushed(given)
+                step, roles = pushed_step(self.step, self.roles, given)
+                self._derivatives["jvp", given] = Scan(step, roles, backward=self.backward)
             return self._derivatives["jvp", given]
 
     def split(self, inputs: Sequence[Tensor]) -> tuple[Tensors, Tensors, Tensors]:
         """The state, what comes anew and what stays."""
         start, stop = self.roles.carry, self.roles.carry + self.roles.stream
         return tuple(inputs[:start]), tuple(inputs[start:stop]), tuple(inputs[stop:])
-
-    def _pulled(self, needed: Flags, all_states: bool) -> Scan:
-        roles, step = self.roles, self.step
-        count = roles.carry
-        flags = (True,) * count + needed
-        num_inputs, num_outputs = len(step.inputs), step.num_outputs
-        # Ports: cotangent of the state; state, stream, [its states' cotangents], [of what is stacked];
-        # what stays, cotangent of what is summed.
-        order = _Order(
-            state=count, stream=roles.stream, states=count * all_states, stacked=roles.stacked
-        )
-
-        def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-            gradients = gradients_of(fn, flags, num_outputs, False)
-
-            def back(*tensors: Tensor) -> Tensors:
-                by, before, streams, marked, stacked, rest = order.split(tensors)
-                stay = rest[: num_inputs - count - roles.stream]
-                summed = rest[len(stay) :]
-                found = gradients(*before, *streams, *stay, *by, *stacked, *summed)
-                own = [x + y for x, y in zip(found, marked, strict=False)] or found[:count]
-                return (*own, *found[count:])
-
-            return back
-
-        state, streams, stay = _split(step.inputs, roles)
-        _, stacked, summed = _split(step.outputs, Roles(count, roles.stacked, 0, 0))
-        ports = [*state, *state, *streams, *(state if all_states else ()), *stacked, *stay, *summed]
-        wanted = [port for port, flag in zip((*streams, *stay), needed, strict=True) if flag]
-        num_streams = sum(needed[: roles.stream])
-        function = self._derived(made_of, ports, [*state, *wanted], ("vjp", needed, all_states))
-        own = Roles(
-            count,
-            count + roles.stream + count * all_states + roles.stacked,
-            num_streams,
-            len(wanted) - num_streams,
-        )
-        return Scan(function, own, backward=not self.backward)
-
-    def _pushed(self, given: Flags) -> Scan:
-        roles, step = self.roles, self.step
-        count, flags = roles.carry, (True,) * roles.carry + given
-        num_given = sum(given[: roles.stream])
-        num_stay = len(step.inputs) - count - roles.stream
-
-        def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-            tangents = tangents_of(fn, flags)
-
-            def along(*tensors: Tensor) -> Tensors:
-                sizes = (count, count, roles.stream, num_given, num_stay)
-                state, turn, streams, moving, stay, changing = _cut(tensors, sizes)
-                inputs = (*state, *streams, *stay)
-                found = tangents(*inputs, *turn, *moving, *changing)
-                return (*fn(*inputs)[:count], *found)
-
-            return along
-
-        state, streams, stay = _split(step.inputs, roles)
-        moving = [p for p, flag in zip(streams, given, strict=False) if flag]
-        changing = [p for p, flag in zip(stay, given[roles.stream :], strict=True) if flag]
-        ports = [*state, *state, *streams, *moving, *stay, *changing]
-        outputs = [*state, *step.outputs]
-        function = self._derived(made_of, ports, outputs, ("jvp", given))
-        own = Roles(2 * count, roles.stream + len(moving), roles.stacked, roles.summed)
-        return Scan(function, own, backward=self.backward)
-
-    def _derived(
-        self,
-        made_of: Callable[[Callable[..., Tensors]], Callable[..., Tensors]],
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
-        kind: tuple[object, ...],
-    ) -> FusedFunction:
-        step, batched = self.step, made_of(self.step.eager)
-        return FusedFunction(
-            made_of(step.sample),
-            inputs,
-            num_outputs=len(outputs),
-            order=step.order - 1,
-            batched=lambda *tensors: batched(*expanded(inputs, tensors)),
-            outputs=outputs,
-            identity=step.identity and digest(step.identity, "scan", kind, self.roles),
-            around=step.around,
-        )
-
-
-class _Order:
-    """How the inputs of a step's VJP follow each other."""
-
-    def __init__(self, state: int, stream: int, states: int, stacked: int) -> None:
-        self.sizes = (state, state, stream, states, stacked)
-
-    def split(self, tensors: Sequence[Tensor]) -> tuple[Tensors, ...]:
-        """Cotangents, states, streams, cotangents of states, of what is stacked; the rest."""
-        return _cut(tensors, self.sizes)
-
-
-def _cut(tensors: Sequence[Tensor], sizes: Sequence[int]) -> tuple[Tensors, ...]:
-    """Parts of these sizes, and the rest."""
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(tuple(tensors[start : start + size]))
-        start += size
-    return (*parts, tuple(tensors[start:]))
-
-
-def _split(
-    ports: Sequence[Port], roles: Roles
-) -> tuple[Sequence[Port], Sequence[Port], Sequence[Port]]:
-    stop = roles.carry + roles.stream
-    return ports[: roles.carry], ports[roles.carry : stop], ports[stop:]
 
 
 class ScanFunction(FusedFunction):
@@ -233,8 +124,8 @@ class ScanFunction(FusedFunction):
     def __init__(self, scan: Scan, steps: int, every: int) -> None:
         self.scan, self.steps, self.every = scan, steps, every
         step, roles = scan.step, scan.roles
-        state, streams, stay = _split(step.inputs, roles)
-        _, stacked, summed = _split(step.outputs, Roles(roles.carry, roles.stacked, 0, 0))
+        state, streams, stay = split_ports(step.inputs, roles)
+        _, stacked, summed = split_ports(step.outputs, Roles(roles.carry, roles.stacked, 0, 0))
         rows = steps // every + 1 if every else 0
         states = [Port(p.name, (rows, *p.shape)) for p in state] if every else state
         super().__init__(

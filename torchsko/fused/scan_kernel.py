@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,21 +10,20 @@ from math import prod
 import torch
 from torch import Tensor
 
-from torchsko.fused.build import (
-    Toolchain,
-    cached_library,
-    compile_library,
-    find_toolchain,
-    name_again,
+from torchsko.fused.build import find_toolchain
+from torchsko.fused.compiled import (
+    BLOCK_COST,
+    THREADED_COST,
+    Compiled,
+    build_library,
+    load_library,
 )
-from torchsko.fused.cpp import Roles, emit_cpp, plan
-from torchsko.fused.kernel import BITS, Compiled, common_batch, key_of, program_digest, rows
+from torchsko.fused.cpp import Roles
+from torchsko.fused.kernel import common_batch, rows
 from torchsko.fused.program import Port, Program
 
-_SOURCE = "native/scan.hpp"
 
-
-def scan_library(
+def scan_kernels(
     program: Callable[[], Program], identity: str | None, roles: Roles, dtype: torch.dtype
 ) -> Callable[..., ScanKernel]:
     """Compile a step that repeats, or load it from the disk cache; gives what makes kernels of it.
@@ -41,39 +38,9 @@ def scan_library(
         CompilerError: no compiler, or it failed.
     """
     toolchain = find_toolchain()
-    library = _found(toolchain, dtype, identity, roles) or _built(
-        toolchain, dtype, identity, roles, program()
-    )
-    return partial(ScanKernel, Compiled(library, toolchain), roles, dtype)
-
-
-def _found(
-    toolchain: Toolchain, dtype: torch.dtype, identity: str | None, roles: Roles
-) -> ctypes.CDLL | None:
-    return cached_library(_key(toolchain, dtype, identity, roles)) if identity else None
-
-
-def _built(
-    toolchain: Toolchain, dtype: torch.dtype, identity: str | None, roles: Roles, program: Program
-) -> ctypes.CDLL:
-    key = _key(toolchain, dtype, program_digest(program), roles)
-    library = cached_library(key)
-    if library is None:
-        units = emit_cpp(
-            plan(program),
-            bits=BITS[dtype],
-            vector_bytes=toolchain.vector_bytes,
-            max_units=os.cpu_count() or 1,
-            roles=roles,
-        )
-        library = compile_library(key, units, toolchain)
-    if identity is not None:
-        name_again(key, _key(toolchain, dtype, identity, roles))
-    return library
-
-
-def _key(toolchain: Toolchain, *parts: object) -> str:
-    return key_of(toolchain, "scan", *parts, sources=(_SOURCE,))
+    known = identity and load_library(identity, dtype, toolchain, roles)
+    compiled = known or build_library(program(), dtype, toolchain, identity, roles)
+    return partial(ScanKernel, compiled, roles, dtype)
 
 
 class ScanKernel:
@@ -102,8 +69,8 @@ class ScanKernel:
         self._steps = steps
         self._pack = struct.Struct(f"@{5 + 3 * (len(inputs) + len(outputs))}q").pack
         cost = max(1, steps) * compiled.cost
-        self._block_rows = compiled.width * max(1, min(64, compiled.block_cost // cost))
-        self._threaded_batch = max(1, compiled.threaded_cost * compiled.width // cost)
+        self._block_rows = compiled.width * max(1, min(64, BLOCK_COST // cost))
+        self._threaded_batch = max(1, THREADED_COST * compiled.width // cost)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None

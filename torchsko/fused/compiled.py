@@ -1,0 +1,173 @@
+"""Libraries of kernels: made of programs, found again on disk, and run."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from array import array
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FusedError
+from torchsko.fused.build import Toolchain, cached_library, compile_library, name_again
+from torchsko.fused.cpp import ENTRY, Roles, emit_cpp, native, plan
+from torchsko.fused.program import Program
+from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
+
+BITS = {torch.float32: 32, torch.float64: 64}
+_NATIVE = tuple(f"native/{name}" for name in "vector.hpp rows.hpp driver.hpp runtime.cpp".split())
+_GENERATOR = ("cpp.py", "schedule.py", *_NATIVE)
+_OF_STEPS = "native/scan.hpp"
+
+# A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,
+# counted in additions of one vector.
+THREADED_COST = 80_000
+
+# Where the C library begins to map every allocation anew, at the latest.
+FRESH_BYTES = 2**25
+
+# Bound of a block, the unit of work of a thread: small enough that a call ends at once for all threads.
+BLOCK_COST = 50_000
+
+
+def build_library(
+    program: Program,
+    dtype: torch.dtype,
+    toolchain: Toolchain,
+    identity: str | None = None,
+    roles: Roles | None = None,
+) -> Compiled:
+    """Compile a program, or load it from the disk cache.
+
+    Args:
+        program: the program.
+        dtype: float32 or float64.
+        toolchain: the compiler.
+        identity: a hexadecimal digest of all that the program depends on; given, `load_library` finds
+            the library without the program.
+        roles: of its ports, if it is a step to be repeated.
+
+    Raises:
+        CompilerError: the compiler failed.
+        FusedError: another dtype, or an instruction without a rule.
+    """
+    if dtype not in BITS:
+        raise FusedError(
+            f"no fused kernel for {dtype}: kernels are float32 or float64.\n"
+            "Convert the inputs, or use the eager functions."
+        )
+    key = _key_of(toolchain, dtype, program_digest(program), roles)
+    library = cached_library(key)
+    if library is None:
+        units = emit_cpp(
+            plan(program),
+            bits=BITS[dtype],
+            vector_bytes=toolchain.vector_bytes,
+            max_units=os.cpu_count() or 1,
+            roles=roles,
+        )
+        library = compile_library(key, units, toolchain)
+    if identity is not None:
+        name_again(key, _key_of(toolchain, dtype, identity, roles))
+    return Compiled(library, toolchain)
+
+
+def load_library(
+    identity: str, dtype: torch.dtype, toolchain: Toolchain, roles: Roles | None = None
+) -> Compiled | None:
+    """The library that `build_library` stored under an identity, or None."""
+    library = cached_library(_key_of(toolchain, dtype, identity, roles))
+    return library and Compiled(library, toolchain)
+
+
+def program_digest(program: Program) -> str:
+    """SHA-256 of all that a program computes; names of ports do not count."""
+    total = hashlib.sha256()
+    total.update(repr([port.size for port in program.inputs]).encode())
+    total.update(repr([port.size for port in program.outputs]).encode())
+    total.update(array("q", program.results).tobytes())
+    total.update(array("d", program.constants).tobytes())
+    total.update("\n".join([f"{op}{args}" for op, args in program.code]).encode())
+    return total.hexdigest()
+
+
+def _key_of(toolchain: Toolchain, *parts: object) -> str:
+    """The name in the cache of what these parts say, as this compiler and this package make it."""
+    total = hashlib.sha256(repr((toolchain.identity, toolchain.flags, parts)).encode())
+    steps = (_OF_STEPS,) if any(isinstance(part, Roles) for part in parts) else ()
+    for name in (*_GENERATOR, *steps):
+        source = (files("torchsko.fused") / name).read_bytes()
+        total.update(hashlib.sha256(source).digest())
+    return total.hexdigest()
+
+
+def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
+    """The thread pool, one library for all kernels."""
+    key = _key_of(toolchain, "runtime")
+    return cached_library(key) or compile_library(key, [native("runtime.cpp")], toolchain)
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
+class _Plan(ctypes.Structure):
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_longlong),
+    )
+
+
+class Compiled:
+    """A library of a kernel, and how to run it.
+
+    Attributes:
+        width: lanes of its vectors.
+        cost: time of one vector, in additions.
+        kernel: address of the code.
+        scratch_bytes: what a thread needs.
+    """
+
+    def __init__(self, library: ctypes.CDLL, toolchain: Toolchain) -> None:
+        self._library = library  # keeps the code loaded
+        self._toolchain = toolchain
+        self._runtime = runtime = _runtime(toolchain)
+        self.kernel = _address(library, ENTRY)
+        self.width, self.cost, self.scratch_bytes = (
+            ctypes.c_longlong.in_dll(library, f"torchsko_{name}").value
+            for name in ("width", "cost", "scratch_bytes")
+        )
+        self._plan = _Plan(self.kernel, self.scratch_bytes)
+        self._plan_address = ctypes.addressof(self._plan)
+        # A prototype of our own: setting argtypes on the library's function would be shared.
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
+        self._launch = prototype(("torchsko_launch", runtime))
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int)
+        self._provide = prototype(("torchsko_provide", runtime))
+
+    def launch(self, words: bytes, threads: int) -> None:
+        """Run one call, its words as the driver's text says.
+
+        Raises:
+            MemoryError: there was none for scratch.
+        """
+        if self._launch(self._plan_address, words, threads) != 0:
+            raise MemoryError("no memory for the scratch of a fused kernel")
+
+    def provide(self, y: Tensor) -> None:
+        """Have the system provide the memory of a large new tensor."""
+        if y.nbytes >= FRESH_BYTES:
+            self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
+
+    def quick(self, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
+        """See `torchsko.fused.quick.quick_call`; the words are those behind the kernel's own."""
+        library = quick_library(_key_of(self._toolchain, native(SOURCE)), self._toolchain)
+        if library is None:
+            return None
+        launch = _address(self._runtime, "torchsko_launch")
+        return quick_call(library, [launch, self.kernel, self.scratch_bytes, *words], ports)
