@@ -1,0 +1,216 @@
+"""How a rollout steps: by tensors one step at a time, by kernels of steps, or by one kernel of them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint as recompute
+
+from torchsko.errors import FusedError, TorchskoError
+from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.rollout.control import Controller, Effort, Forces, Policy
+from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.step import Step
+from torchsko.verbs.dynamics import forward_dynamics
+
+SAMPLED_ONCE = ("semi_implicit_euler", "implicit")
+"""Methods that ask for the forces once, at the start of the step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What one rollout steps: the mechanism, and the kernels given for it (or itself), forces, method."""
+
+    given: MechanismLike
+    robot: Mechanism
+    forces: Forces
+    dt: float
+    method: str | Step
+    step: Step
+    limits: LimitSprings | None
+    every: int = 1
+
+    def run(
+        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """All states, joined only once: what is joined exists twice while it is."""
+        qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
+        stride = checkpoint or 1
+        for first in range(0, steps, stride):
+            span = (first, min(first + stride, steps), q, qd, memory)
+            run = self.segment if checkpoint is None else self.segment_without_tape
+            q, qd, memory, *states = run(*span)
+            qs.append(states[0])
+            qds.append(states[1])
+        joined = torch.cat(qs, -2)
+        qs.clear()
+        return joined, torch.cat(qds, -2)
+
+    def has_a_kernel(self, steps: int) -> bool:
+        """Whether all steps are one kernel by themselves: what no function decides on."""
+        known = isinstance(self.method, str) and self.limits is None and steps > 1
+        given = known and isinstance(self.forces.source, Tensor)
+        return (
+            given and "trajectory" in kernels_of(self.given) and not torch.compiler.is_compiling()
+        )
+
+    def run_at_once(
+        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """All states, from one kernel."""
+        forces, given = self.forces, cast(Any, self.given)
+        series = forces.series(steps)
+        if series is not None and isinstance(self.method, str) and self.limits is None:
+            return given.trajectory(q, qd, series, self.dt, method=self.method, every=self.every)
+        if isinstance(forces.source, Tensor):  # limits, or a step of the user's own
+            raise FusedError(_NOT_GIVEN)
+        step = ControlledStep(
+            forces.source, forces.effort, self.dt, self.method, self.step, self.limits
+        )
+        return given.driven(step, q, qd, forces.memory(q, qd), steps, self.every)
+
+    def segment(
+        self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor, ...]:
+        """State and memory after some steps, and the states `[*batch, last - first, ...]` on the way.
+
+        The state comes apart from the others, since the next segment keeps what it starts from: as a view
+        it would keep all of this one's. The others come as one tensor: many small ones that stay are
+        strewn over the heap, where the large ones that come and go then find no room.
+        """
+        qs, qds = [], []
+        for k in range(first, last):
+            control, memory = self.forces.over(k, q, qd, memory)
+            q, qd = self.advance(k * self.dt, q, qd, control)
+            if (k + 1) % self.every:
+                continue
+            # At once, not when all are joined: gradients add up in the order of these views, step by step.
+            qs.append(q[..., None, :])
+            qds.append(qd[..., None, :])
+        return q, qd, memory, _joined(qs, q), _joined(qds, qd)
+
+    def segment_without_tape(self, *span: Any) -> tuple[Tensor, ...]:
+        """A segment that is computed again in the backward pass, to its end.
+
+        By default torch leaves it early, by an exception out of the last function that saves anything.
+        Functions with a forward derivative, as forward dynamics is, then hold their own output: a cycle of
+        references, which kept the tape of every segment until the garbage collector ran.
+        """
+        if torch.compiler.is_compiling() or self.robot.scalar:  # a trace keeps no tape
+            return recompute(self.segment, *span, use_reentrant=False)
+        try:
+            after = recompute(self.segment, *span, use_reentrant=False, early_stop=False)
+        except RuntimeError as error:
+            if "saved tensor hooks" in str(error):
+                raise TorchskoError(_NOT_AGAIN) from error
+            raise
+        if torch.is_grad_enabled() and _is_mapped(after[0]):
+            raise TorchskoError(_NOT_AGAIN)
+        return after
+
+    def advance(
+        self, t: float, q: Tensor, qd: Tensor, control: Tensor | Policy
+    ) -> tuple[Tensor, Tensor]:
+        """The state one step later."""
+        given, robot, push = self._limited(q, qd)
+        held = isinstance(control, Tensor) or self.method in SAMPLED_ONCE
+        if held and isinstance(self.method, str) and "step" in kernels_of(given):
+            tau = _sampled(control, t, q, qd, push)
+            return cast(Any, given).step(q, qd, tau, self.dt, method=self.method)
+
+        def accelerate(
+            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        ) -> Tensor:
+            tau = _sampled(control, t, q, qd, push, force)
+            # A step may ask for another mechanism, of which there are no kernels.
+            return forward_dynamics(given if mech is robot else mech, q, qd, tau)
+
+        return self.step(robot, accelerate, t, q, qd, self.dt)
+
+    def _limited(self, q: Tensor, qd: Tensor) -> tuple[MechanismLike, Mechanism, Tensor | None]:
+        """What steps from this state: as given, and its numbers; and the force of the limits."""
+        if self.limits is None:
+            return self.given, self.robot, None
+        damping, push = self.limits.act(self.robot, q, qd, self.dt)
+        given = cast(Any, self.given).replace(
+            damping=self.robot.damping + among_all_dofs(self.robot, damping)
+        )
+        return given, as_mechanism(given), push
+
+
+@dataclass(frozen=True, eq=False)
+class ControlledStep:
+    """A step under a control, of one sample: what a kernel repeats.
+
+    Attributes:
+        source: the control.
+        effort: see `rollout`.
+        dt: time step [s].
+        method: see `rollout`.
+        step: of the method.
+        limits: see `rollout`.
+    """
+
+    source: Policy | Controller
+    effort: Effort
+    dt: float
+    method: str | Step
+    step: Step
+    limits: LimitSprings | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for steps that do the same: those under one control, with the same choices."""
+        return self.source, self.effort, self.dt, self.method, self.limits
+
+    def __call__(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, t: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The next state and memory."""
+        forces = Forces(mech, self.source, torch.Size(), self.dt, self.effort)
+        once = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
+        control, memory = forces.asked(t, q, qd, memory)
+        return *once.advance(cast(float, t), q, qd, control), memory
+
+
+_NOT_GIVEN = (
+    "fused=True was given with forces as a tensor, and limits or a method of your own.\n"
+    "Which kernel that is depends on a function.\n"
+    "Pass the control as a function, such as lambda t, q, qd: tau, or leave fused out."
+)
+
+_NOT_AGAIN = (
+    "checkpoint is given inside of torch.func.grad, vjp, jvp or vmap, or around one in the control.\n"
+    "What is computed there cannot be computed again later, and forward mode saves nothing anyway.\n"
+    "Pass checkpoint=None there, or batch the states and call backward() or torch.autograd.grad."
+)
+
+
+def _is_mapped(x: Tensor) -> bool:
+    """Whether a tensor stands for the samples of a vmap: it has no memory of its own."""
+    try:
+        x.data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _sampled(
+    control: Tensor | Policy, t: float, q: Tensor, qd: Tensor, *others: Tensor | None
+) -> Tensor:
+    """The forces of a control at a state, and others added."""
+    tau = control if isinstance(control, Tensor) else control(t, q, qd)
+    for force in others:
+        tau = tau if force is None else tau + force
+    return tau
+
+
+def _joined(states: list[Tensor], like: Tensor) -> Tensor:
+    if not states:
+        return like[..., None, :][..., :0, :]
+    return states[0] if len(states) == 1 else torch.cat(states, -2)
