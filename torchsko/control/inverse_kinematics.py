@@ -114,10 +114,11 @@ def inverse_kinematics(
     Example:
         >>> import torchsko as ts, torch
         >>> arm = ts.load(ts.robots.panda)
-        >>> q, _ = arm.random_state(generator=torch.Generator().manual_seed(0))
+        >>> g = torch.Generator().manual_seed(0)
+        >>> q, _ = arm.random_state(generator=g)
         >>> hand = arm.frame_names[-1]
         >>> goal = ts.frame_pose(arm, q, hand)
-        >>> found = ts.inverse_kinematics(arm, {hand: goal}, arm.middle())
+        >>> found = ts.inverse_kinematics(arm, {hand: goal}, arm.middle(), restarts=8, generator=g)
         >>> found.converged
         tensor(True)
     """
