@@ -196,8 +196,9 @@ def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
         why = str(error).split("\n")[0].replace(str(part), str(path))
         raise RobotFileError(
             f"what would be written cannot be read again. {why}\n"
-            "Meshes and included files are looked for beside the new file.\n"
-            "Save into the folder of the old one, or copy them first."
+            "Meshes and included files are looked for beside the new file; of links welded together, the "
+            "heaviest takes the change of all, which may be more than a rigid body can.\n"
+            "Save into the folder of the old file, or change mass and inertia of such bodies alike."
         ) from error
     except OSError as error:
         raise RobotFileError(
