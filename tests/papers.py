@@ -13,7 +13,7 @@ The results that a function implements stand at the end of its docstring, severa
 
 tests/test_papers.py holds docstrings, markers and docs/papers.md to one another.
 
-    python -m pytest --collect-only -q -m "" --papers docs/papers.md    # write the table
+    python -m pytest tests --collect-only -q -m "" --papers docs/papers.md    # write the table
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Each row names a result of a paper, a function that implements it, and a test th
 made from markers on the tests, and while such a test runs it is watched: it fails unless the function of
 its row is executed ([how](../tests/papers.py)). Written by
 
-    python -m pytest --collect-only -q -m "" --papers docs/papers.md
+    python -m pytest tests --collect-only -q -m "" --papers docs/papers.md
 """
 _KIND = r"(Lemma|Algorithm|Corollar|Eq|section|Assumption|Fig|Example)"
 _NUMBER = r"(?:\d+(?:\.\d+)*|[IVX]+(?:\.[A-Z])?)"
