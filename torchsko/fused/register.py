@@ -273,17 +273,22 @@ class FusedFunction:
                 "Move the inputs, or use the eager functions."
             )
         try:
-            if device.type == "cuda":
-                return build_cuda_kernel(self.program, dtype, device)
-            known = self.identity and load_kernel(self.identity, self.inputs, self.outputs, dtype)
-            kernel = known or build_kernel(self.program, dtype, identity=self.identity)
-            if isinstance(kernel, Kernel):
-                self._quick = kernel.quick(one_lead=self.like is not None)
-            return kernel
+            cuda = device.type == "cuda"
+            return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype)
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
-            warnings.warn(message, stacklevel=level_of_caller())
+            warnings.warn(message, stacklevel=_level_of_caller())
             return lambda inputs, summed=None: self.eager(*inputs)
+
+    def _cpu_kernel(self, dtype: torch.dtype) -> Callable[..., Tensors]:
+        known = self.identity and load_kernel(self.identity, self.inputs, self.outputs, dtype)
+        kernel = known or build_kernel(self.program, dtype, identity=self.identity)
+        if isinstance(kernel, Kernel):
+            self._quick = kernel.quick(one_lead=self.like is not None)
+        return kernel
+
+    def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
+        return build_cuda_kernel(self.program, dtype, device)
 
     def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
         with self._lock:
@@ -330,7 +335,7 @@ def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
     return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
 
 
-def level_of_caller() -> int:
+def _level_of_caller() -> int:
     """How many frames above the one that asks the code is that called this package, or PyTorch."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):

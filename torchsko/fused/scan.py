@@ -13,19 +13,17 @@ tangents.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import CompilerError, FusedError
+from torchsko.errors import FusedError
 from torchsko.fused.cpp import Roles
 from torchsko.fused.derivatives import Flags, Tensors
-from torchsko.fused.operator import empty_outputs
 from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction, level_of_caller
-from torchsko.fused.scan_derivatives import pulled_step, pushed_step, split_ports
+from torchsko.fused.register import FusedFunction
+from torchsko.fused.scan_derivatives import parted, pulled_step, pushed_step
 from torchsko.fused.scan_kernel import ScanKernel, scan_kernels
 
 
@@ -104,8 +102,8 @@ class Scan:
 
     def split(self, inputs: Sequence[Tensor]) -> tuple[Tensors, Tensors, Tensors]:
         """The state, what comes anew and what stays."""
-        start, stop = self.roles.carry, self.roles.carry + self.roles.stream
-        return tuple(inputs[:start]), tuple(inputs[start:stop]), tuple(inputs[stop:])
+        state, streams, stay = parted(inputs, (self.roles.carry, self.roles.stream))
+        return state, streams, stay
 
 
 class ScanFunction(FusedFunction):
@@ -124,8 +122,8 @@ class ScanFunction(FusedFunction):
     def __init__(self, scan: Scan, steps: int, every: int) -> None:
         self.scan, self.steps, self.every = scan, steps, every
         step, roles = scan.step, scan.roles
-        state, streams, stay = split_ports(step.inputs, roles)
-        _, stacked, summed = split_ports(step.outputs, Roles(roles.carry, roles.stacked, 0, 0))
+        state, streams, stay = parted(step.inputs, (roles.carry, roles.stream))
+        _, stacked, summed = parted(step.outputs, (roles.carry, roles.stacked))
         rows = steps // every + 1 if every else 0
         states = [Port(p.name, (rows, *p.shape)) for p in state] if every else state
         super().__init__(
@@ -269,17 +267,11 @@ class ScanFunction(FusedFunction):
         found = along(*state, *turn, *streams, *moving, *stay, *tangents)
         return tuple(found[count:])
 
-    def _new_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
-        if device.type == "meta":
-            return lambda inputs, summed=None: empty_outputs(self, inputs)
-        if self.order >= 0 and device.type == "cpu":
-            try:
-                return self.scan.kernel(dtype)(
-                    self.inputs, self.outputs, self.steps, self.every, self.scan.backward
-                )
-            except CompilerError as error:
-                message = f"{error}\nThe eager functions run instead."
-                warnings.warn(message, stacklevel=level_of_caller())
+    def _cpu_kernel(self, dtype: torch.dtype) -> Callable[..., Tensors]:
+        made = self.scan.kernel(dtype)
+        return made(self.inputs, self.outputs, self.steps, self.every, self.scan.backward)
+
+    def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
         return lambda inputs, summed=None: self._loop(self.scan.step, inputs)
 
 

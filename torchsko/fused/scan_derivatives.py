@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from torchsko.fused.derivatives import Flags, Tensors, gradients_of, tangents_of
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction, expanded
 from torchsko.fused.saved import digest
+
+T = TypeVar("T")
 
 
 def pulled_step(
@@ -27,17 +30,15 @@ def pulled_step(
     count = roles.carry
     flags = (True,) * count + needed
     num_inputs, num_outputs = len(step.inputs), step.num_outputs
-    # Ports: cotangent of the state; state, stream, [its states' cotangents], [of what is stacked];
-    # what stays, cotangent of what is summed.
-    order = _Order(
-        state=count, stream=roles.stream, states=count * all_states, stacked=roles.stacked
-    )
+    # Cotangent of the state; state, stream, cotangents of all states, of what is stacked; the rest is
+    # what stays, and the cotangent of what is summed.
+    sizes = (count, count, roles.stream, count * all_states, roles.stacked)
 
     def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
         gradients = gradients_of(fn, flags, num_outputs, False)
 
         def back(*tensors: Tensor) -> Tensors:
-            by, before, streams, marked, stacked, rest = order.split(tensors)
+            by, before, streams, marked, stacked, rest = parted(tensors, sizes)
             stay = rest[: num_inputs - count - roles.stream]
             summed = rest[len(stay) :]
             found = gradients(*before, *streams, *stay, *by, *stacked, *summed)
@@ -46,8 +47,8 @@ def pulled_step(
 
         return back
 
-    state, streams, stay = split_ports(step.inputs, roles)
-    _, stacked, summed = split_ports(step.outputs, Roles(count, roles.stacked, 0, 0))
+    state, streams, stay = parted(step.inputs, (count, roles.stream))
+    _, stacked, summed = parted(step.outputs, (count, roles.stacked))
     ports = [*state, *state, *streams, *(state if all_states else ()), *stacked, *stay, *summed]
     wanted = [port for port, flag in zip((*streams, *stay), needed, strict=True) if flag]
     num_streams = sum(needed[: roles.stream])
@@ -78,14 +79,14 @@ def pushed_step(step: FusedFunction, roles: Roles, given: Flags) -> tuple[FusedF
 
         def along(*tensors: Tensor) -> Tensors:
             sizes = (count, count, roles.stream, num_given, num_stay)
-            state, turn, streams, moving, stay, changing = _cut(tensors, sizes)
+            state, turn, streams, moving, stay, changing = parted(tensors, sizes)
             inputs = (*state, *streams, *stay)
             found = tangents(*inputs, *turn, *moving, *changing)
             return (*fn(*inputs)[:count], *found)
 
         return along
 
-    state, streams, stay = split_ports(step.inputs, roles)
+    state, streams, stay = parted(step.inputs, (count, roles.stream))
     moving = [p for p, flag in zip(streams, given, strict=False) if flag]
     changing = [p for p, flag in zip(stay, given[roles.stream :], strict=True) if flag]
     ports = [*state, *state, *streams, *moving, *stay, *changing]
@@ -116,29 +117,10 @@ def _derived(
     )
 
 
-class _Order:
-    """How the inputs of a step's VJP follow each other."""
-
-    def __init__(self, state: int, stream: int, states: int, stacked: int) -> None:
-        self.sizes = (state, state, stream, states, stacked)
-
-    def split(self, tensors: Sequence[Tensor]) -> tuple[Tensors, ...]:
-        """Cotangents, states, streams, cotangents of states, of what is stacked; the rest."""
-        return _cut(tensors, self.sizes)
-
-
-def _cut(tensors: Sequence[Tensor], sizes: Sequence[int]) -> tuple[Tensors, ...]:
+def parted(items: Sequence[T], sizes: Sequence[int]) -> tuple[tuple[T, ...], ...]:
     """Parts of these sizes, and the rest."""
     parts, start = [], 0
     for size in sizes:
-        parts.append(tuple(tensors[start : start + size]))
+        parts.append(tuple(items[start : start + size]))
         start += size
-    return (*parts, tuple(tensors[start:]))
-
-
-def split_ports(
-    ports: Sequence[Port], roles: Roles
-) -> tuple[Sequence[Port], Sequence[Port], Sequence[Port]]:
-    """The ports of the state, of what comes anew, and of what stays."""
-    stop = roles.carry + roles.stream
-    return ports[: roles.carry], ports[roles.carry : stop], ports[stop:]
+    return (*parts, tuple(items[start:]))
