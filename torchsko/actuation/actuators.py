@@ -17,6 +17,7 @@ from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.shapes import entries_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +222,7 @@ def actuate(
     _check("ctrl", ctrl, len(actuators.names))
     _check("activation", activation, len(actuators.activation_names))
     control = _saturated(ctrl, actuators.control_range)
-    rate = _activation_rate(actuators, activation, control.index_select(-1, actuators.states))
+    rate = _activation_rate(actuators, activation, entries_at(control, actuators.states))
     acting = activation
     if dt is not None:
         after = actuators.next_activation(activation, rate, dt)
@@ -231,9 +232,9 @@ def actuate(
             "an actuator acts by its activation after the time step, and no dt was given.\n"
             "Its force depends on the length of the step.\nPass dt=..., in seconds."
         )
-    u = _side_by_side(control, acting).index_select(-1, actuators.inputs)
+    u = entries_at(_side_by_side(control, acting), actuators.inputs)
     B = actuators.transmission
-    coordinates = all_q(mech, q).index_select(-1, actuators.q_of_dof)
+    coordinates = entries_at(all_q(mech, q), actuators.q_of_dof)
     length, speed = ((B @ x[..., None])[..., 0] for x in (coordinates, all_rates(mech, qd)))
     force = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
     force = _saturated(force, actuators.force_range)

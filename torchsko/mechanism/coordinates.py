@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import entries_at
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -107,12 +108,12 @@ def own_rows(mech: Mechanism, rows: Tensor) -> Tensor:
 
 def own_q(mech: Mechanism, q: Tensor) -> Tensor:
     """The robot's own coordinates among those of its tree, `[*batch, num_q]`."""
-    return q if mech.coupling is None else q.index_select(-1, mech.coupling.own_q)
+    return q if mech.coupling is None else entries_at(q, mech.coupling.own_q)
 
 
 def own_rates(mech: Mechanism, qd: Tensor) -> Tensor:
     """The robot's own rates among those of its tree, `[*batch, num_dof]`."""
-    return qd if mech.coupling is None else qd.index_select(-1, mech.coupling.own_dofs)
+    return qd if mech.coupling is None else entries_at(qd, mech.coupling.own_dofs)
 
 
 def among_all_dofs(mech: Mechanism, x: Tensor) -> Tensor:
@@ -126,7 +127,7 @@ def among_all_q(mech: Mechanism, x: Tensor) -> Tensor:
 
 
 def _among(x: Tensor, others: int, place: Tensor) -> Tensor:
-    return torch.nn.functional.pad(x, (0, others)).index_select(-1, place)
+    return entries_at(torch.nn.functional.pad(x, (0, others)), place)
 
 
 def uncoupled(mech: Mechanism) -> Mechanism:

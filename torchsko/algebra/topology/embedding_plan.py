@@ -75,14 +75,10 @@ class EmbeddingPlan:
         """The same plan with its index tensors on a device."""
         names = ("layout", "members", "ratio_rows", "order", "source")
         moved = {name: getattr(self, name).to(device) for name in names}
-        lists = {name: [x.to(device) for x in getattr(self, name)] for name in ("maps", "weights")}
-        stages = [
-            Stage(s.members.to(device), s.weights.to(device), s.parents.to(device))
-            for s in self.stages
-        ]
-        return replace(
-            self, stages=tuple(stages), **moved, **{k: tuple(x) for k, x in lists.items()}
+        stages = tuple(
+            Stage(s.members.to(device), s.weights, s.parents.to(device)) for s in self.stages
         )
+        return replace(self, stages=stages, **moved)
 
 
 def embedding_plan(

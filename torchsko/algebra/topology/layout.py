@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchsko.algebra.topology.gathering import Sums
 from torchsko.algebra.topology.jumps import Jump, Round, ancestor_jumps, peel
 from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.pairs import KEPT, Pairs
@@ -31,16 +32,13 @@ class Link:
         num_parents: number of nodes in the level above.
         one_to_one: every node above has exactly one child here, in order.
         parent: position of each node's parent in the level above, int64.
-        most_children: the largest number of children of a node above.
-        children: positions of the children of each node above, `[parents * most_children]`, int64;
-            a free place points one past the last node.
+        children: positions of the children of each node above.
     """
 
     num_parents: int
     one_to_one: bool
     parent: Tensor
-    most_children: int
-    children: Tensor
+    children: Sums
 
     @staticmethod
     def of(parents: list[int], num_parents: int) -> Link:
@@ -48,14 +46,11 @@ class Link:
         children: list[list[int]] = [[] for _ in range(num_parents)]
         for k, p in enumerate(parents):
             children[p].append(k)
-        most = max([0, *map(len, children)])  # Dynamo knows no max(..., default=0)
-        slots = [k for row in children for k in [*row, *[len(parents)] * (most - len(row))]]
         return Link(
             num_parents,
             parents == list(range(num_parents)),
             torch.tensor(parents, dtype=torch.int64),
-            most,
-            torch.tensor(slots, dtype=torch.int64),
+            Sums.of(children, len(parents)),
         )
 
     def to(self, device: torch.device | str) -> Link:
@@ -72,14 +67,7 @@ class Link:
         """Sum over the children of each parent: `[*, children, r, c]` to `[*, parents, r, c]`."""
         if self.one_to_one:
             return y
-        if self.num_parents == 1:
-            return y.sum(-3, keepdim=True)
-        # A gather with an empty place, not a scatter: the same sum in the same order on any device.
-        padded = torch.nn.functional.pad(y, (0, 0, 0, 0, 0, 1))
-        placed = padded.index_select(-3, self.children)
-        if self.most_children == 1:
-            return placed
-        return placed.unflatten(-3, (self.num_parents, self.most_children)).sum(-3)
+        return self.children.take(y)
 
 
 @dataclass(frozen=True, eq=False)

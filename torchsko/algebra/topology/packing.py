@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
+from torchsko.shapes import entries_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Packing:
         self.refuse(x.shape[-2])
         if not self.trivial:
             x = torch.nn.functional.pad(x, (0, 0, 0, 1)) if self.padded else x
-            x = x.index_select(-2, self.source)
+            x = _rows(x, self.source)
         return x.unflatten(-2, (len(self.sizes), self.width))
 
     def refuse(self, length: int) -> None:
@@ -113,7 +114,7 @@ class Packing:
         What nodes share, all of them hold alike.
         """
         flat = x.flatten(-3, -2)
-        return flat if self.trivial else flat.index_select(-2, self.place)
+        return flat if self.trivial else _rows(flat, self.place)
 
     def collect(self, x: Tensor) -> Tensor:
         """As `unpack`, but what nodes share is the sum of what each of them holds."""
@@ -130,3 +131,10 @@ class Packing:
 
 def _listed(sizes: Sequence[int]) -> str:
     return f"{list(sizes[:12])}"[:-1] + (", ...]" if len(sizes) > 12 else "]")
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """Rows `[*, k, r]` of `[*, n, r]`."""
+    return (
+        entries_at(x[..., 0], index)[..., None] if x.shape[-1] == 1 else x.index_select(-2, index)
+    )

@@ -15,22 +15,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchsko.algebra.topology.gathering import Sums
+
 
 @dataclass(frozen=True, eq=False)
 class Share:
     """Which nodes of a run share a hinge.
 
     Attributes:
-        one: whether all of them do.
-        most: the largest number of nodes of one hinge.
-        together: for each node the nodes of its hinge, int64 `[n * most]`; a free place points one past
-            the last node.
+        sums: for each node the nodes of its hinge.
         first: of every hinge its first node, int64.
     """
 
-    one: bool
-    most: int
-    together: Tensor
+    sums: Sums
     first: Tensor
 
     @staticmethod
@@ -39,28 +36,20 @@ class Share:
         nodes: dict[Hashable, list[int]] = {}
         for k, hinge in enumerate(hinges):
             nodes.setdefault(hinge, []).append(k)
-        most = max(map(len, nodes.values()))
-        if most == 1:
+        if len(nodes) == len(hinges):
             return None
-        slots = [[*nodes[h], *[len(hinges)] * (most - len(nodes[h]))] for h in hinges]
         return Share(
-            len(nodes) == 1,
-            most,
-            torch.tensor(slots, dtype=torch.int64).flatten(),
+            Sums.of([nodes[hinge] for hinge in hinges], len(hinges)),
             torch.tensor([members[0] for members in nodes.values()], dtype=torch.int64),
         )
 
     def to(self, device: torch.device | str) -> Share:
         """The same with its index tensors on a device."""
-        return replace(self, together=self.together.to(device), first=self.first.to(device))
+        return replace(self, sums=self.sums.to(device), first=self.first.to(device))
 
     def total(self, x: Tensor) -> Tensor:
         """The sum over the nodes of each hinge, at each of them: `[*, n, r, c]` to the same."""
-        if self.one:
-            return x.sum(-3, keepdim=True).expand(x.shape)
-        # A gather with an empty place: the same sum in the same order at every member.
-        padded = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 1)).index_select(-3, self.together)
-        return padded.unflatten(-3, (x.shape[-3], self.most)).sum(-3)
+        return self.sums.take(x)
 
     def once(self, x: Tensor) -> Tensor:
         """What belongs to hinges, `[*, n, r, c]` in copies, once for each: `[*, hinges, r, c]`."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import broadcast_shapes, entries_at
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -39,7 +39,7 @@ class JointGroup:
         """What the kind's methods need to know of these joints, by name."""
         constants = {"axis": mech.axis.index_select(-2, self.bodies)}
         if self.kind.parameters:
-            chosen = mech.joint_parameters.index_select(-1, self.parameter_index)
+            chosen = entries_at(mech.joint_parameters, self.parameter_index)
             sizes = [parameter.size for parameter in self.kind.parameters]
             parts = chosen.unflatten(-1, (-1, self.kind.num_parameters)).split(sizes, -1)
             for parameter, part in zip(self.kind.parameters, parts, strict=True):
@@ -49,11 +49,11 @@ class JointGroup:
 
     def coordinates(self, q: Tensor) -> Tensor:
         """The group's coordinates, `[*batch, num_q of the mechanism]` to `[*batch, g, num_q]`."""
-        return q.index_select(-1, self.q_index).unflatten(-1, (-1, self.kind.num_q))
+        return entries_at(q, self.q_index).unflatten(-1, (-1, self.kind.num_q))
 
     def rates(self, qd: Tensor) -> Tensor:
         """The group's rates, `[*batch, num_dof]` to `[*batch, g, d]`."""
-        return qd.index_select(-1, self.dof_index).unflatten(-1, (-1, self.kind.num_dof))
+        return entries_at(qd, self.dof_index).unflatten(-1, (-1, self.kind.num_dof))
 
     def to(self, device: torch.device | str) -> JointGroup:
         """The same group with its index tensors on a device."""
@@ -166,7 +166,7 @@ class JointSet:
         """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
         batch = broadcast_shapes(*(part.shape[:-2] for part in parts))
         flat = torch.cat([part.expand(*batch, -1, -1).flatten(-2) for part in parts], -1)
-        return flat.index_select(-1, place)
+        return entries_at(flat, place)
 
 
 def _places(sizes: list[int], bodies: list[int]) -> Tensor:
