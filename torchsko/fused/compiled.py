@@ -8,6 +8,7 @@ import os
 from array import array
 from collections.abc import Sequence
 from importlib.resources import files
+from math import prod
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from torchsko.fused.program import Program
 from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
 
 BITS = {torch.float32: 32, torch.float64: 64}
-_NATIVE = tuple(f"native/{name}" for name in "vector.hpp rows.hpp driver.hpp runtime.cpp".split())
+_RUNTIME = ("runtime.cpp", "memory.cpp")
+_NATIVE = tuple(f"native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME))
 _GENERATOR = ("cpp.py", "schedule.py", *_NATIVE)
 _OF_STEPS = "native/scan.hpp"
 
@@ -33,6 +35,8 @@ FRESH_BYTES = 2**25
 
 # Bound of a block, the unit of work of a thread: small enough that a call ends at once for all threads.
 BLOCK_COST = 50_000
+
+_CAPSULE = b"dltensor"  # kept: capsules point to their name
 
 
 def build_library(
@@ -107,9 +111,11 @@ def _key_of(toolchain: Toolchain, *parts: object) -> str:
 
 
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
-    """The thread pool, one library for all kernels."""
+    """Threads and memory, one library for all kernels."""
     key = _key_of(toolchain, "runtime")
-    return cached_library(key) or compile_library(key, [native("runtime.cpp")], toolchain)
+    return cached_library(key) or compile_library(
+        key, [native(name) for name in _RUNTIME], toolchain
+    )
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:
@@ -147,8 +153,10 @@ class Compiled:
         # A prototype of our own: setting argtypes on the library's function would be shared.
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
         self._launch = prototype(("torchsko_launch", runtime))
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int)
-        self._provide = prototype(("torchsko_provide", runtime))
+        prototype = ctypes.CFUNCTYPE(
+            ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int
+        )
+        self._result = prototype(("torchsko_result", runtime))
 
     def launch(self, words: bytes, threads: int) -> None:
         """Run one call, its words as the driver's text says.
@@ -159,10 +167,25 @@ class Compiled:
         if self._launch(self._plan_address, words, threads) != 0:
             raise MemoryError("no memory for the scratch of a fused kernel")
 
-    def provide(self, y: Tensor) -> None:
-        """Have the system provide the memory of a large new tensor."""
-        if y.nbytes >= FRESH_BYTES:
-            self._provide(y.data_ptr(), y.nbytes, torch.get_num_threads())
+    def result(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A new tensor, not initialised; a large one in memory that an earlier result has left.
+
+        Raises:
+            MemoryError: there was none.
+        """
+        if prod(shape) * like.element_size() < FRESH_BYTES:
+            return like.new_empty(shape)
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        threads = torch.get_num_threads()
+        made = self._result(len(shape), sizes, 8 * like.element_size(), threads)
+        if made is None:
+            raise MemoryError(f"no memory for a result of shape {list(shape)}")
+        capsule = ctypes.pythonapi["PyCapsule_New"]
+        capsule.restype, capsule.argtypes = (
+            ctypes.py_object,
+            (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
+        )
+        return torch.utils.dlpack.from_dlpack(capsule(made, _CAPSULE, None))
 
     def quick(self, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
         """See `torchsko.fused.quick.quick_call`; the words are those behind the kernel's own."""

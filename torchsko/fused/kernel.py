@@ -144,14 +144,14 @@ class Kernel:
         for k, (shape, size, like) in enumerate(self._sizes):
             if summed is not None and summed[k]:
                 y, stride = inputs[0].new_empty((-(-total // block_rows), *shape)), 0
+            elif total >= self._fresh_batch:
+                y, stride = self._compiled.result(inputs[0], (*batch, *shape)), size
             elif like is not None and not held:
                 y, stride = torch.empty_like(inputs[like]), size  # sooner made than by its shape
             else:
                 y, stride = inputs[0].new_empty((*batch, *shape)), size
             results.append(y)
             words += (y.data_ptr(), stride)
-            if total >= self._fresh_batch:
-                self._compiled.provide(y)
         if total > 0:
             threads = min(torch.get_num_threads(), 1 + total // self._threaded_batch)
             self._compiled.launch(self._pack(*words), threads)

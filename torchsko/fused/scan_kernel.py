@@ -88,10 +88,9 @@ class ScanKernel:
             x, stride, step = self._place(k, x, port, batch)
             held.append(x)
             words += (x.data_ptr(), stride, step)
-        results = [inputs[0].new_empty((*batch, *port.shape)) for port in self.outputs]
+        results = [self._compiled.result(inputs[0], (*batch, *port.shape)) for port in self.outputs]
         for y, port in zip(results, self.outputs, strict=True):
             words += (y.data_ptr(), port.size, 0)
-            self._compiled.provide(y)
         if total > 0:
             threads = min(torch.get_num_threads(), 1 + total // self._threaded_batch)
             self._compiled.launch(self._pack(*words), threads)

@@ -1,0 +1,95 @@
+"""Memory of large results: used again, but never while anything can still read it."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.fused.compiled import FRESH_BYTES
+
+STATES = 70_000
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return ts.load(ts.robots.panda)
+
+
+@pytest.fixture(scope="module")
+def fast(arm):
+    return ts.fuse(arm)
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+
+def some(arm, seed, n=STATES):
+    q = arm.random_state(n, generator=torch.Generator().manual_seed(seed))[0]
+    return q, ts.mass_matrix(arm, q[:100])
+
+
+def test_a_result_that_is_alive_keeps_its_memory(arm, fast):
+    q, expected = some(arm, 0)
+    first = fast.mass_matrix(q)
+    assert first.nbytes > FRESH_BYTES / 2
+    kept = [fast.mass_matrix(some(arm, seed, 90_000)[0])[:100] for seed in (1, 2, 3)]  # views alone
+    for seed, found in zip((1, 2, 3), kept, strict=True):
+        torch.testing.assert_close(found, some(arm, seed, 90_000)[1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(first[:100], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_what_a_result_leaves_is_used_by_the_next(arm, fast):
+    q = some(arm, 0, 90_000)[0]
+    before = fast.mass_matrix(q)
+    assert before.nbytes > FRESH_BYTES
+    place = before.data_ptr()
+    again = fast.mass_matrix(q)
+    assert again.data_ptr() != place
+    del before
+    gc.collect()
+    smaller = fast.mass_matrix(q[:88_000])
+    assert smaller.data_ptr() == place
+    torch.testing.assert_close(smaller, again[:88_000], rtol=0, atol=0)
+
+
+def test_gradients_and_writes_are_those_of_any_tensor(arm, fast):
+    q = some(arm, 5, 90_000)[0].requires_grad_()
+    M = fast.mass_matrix(q)
+    (gradient,) = torch.autograd.grad(M.square().sum(), q)
+    short = q[:50].detach().requires_grad_()
+    (expected,) = torch.autograd.grad(ts.mass_matrix(arm, short).square().sum(), short)
+    torch.testing.assert_close(gradient[:50], expected, rtol=1e-10, atol=1e-10)
+    M = M.detach()
+    M += 1
+    torch.testing.assert_close(M[:50] - 1, ts.mass_matrix(arm, q[:50]), rtol=1e-12, atol=1e-12)
+
+
+def test_threads_share_it(arm, fast):
+    def work(seed):
+        q, expected = some(arm, seed, 90_000)
+        for _ in range(5):
+            torch.testing.assert_close(fast.mass_matrix(q)[:100], expected, rtol=1e-12, atol=1e-12)
+        return True
+
+    with ThreadPoolExecutor(4) as executor:
+        assert all(executor.map(work, range(4)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
+def test_what_is_kept_is_bounded(arm, fast):
+    q = some(arm, 0, 90_000)[0]
+    fast.mass_matrix(q)
+    before = resident()
+    held = [fast.mass_matrix(q) for _ in range(40)]
+    size = held[0].nbytes
+    assert resident() - before > 30 * size
+    del held
+    gc.collect()
+    assert resident() - before < 2**29 + 2 * size
