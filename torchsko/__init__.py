@@ -47,6 +47,12 @@ from torchsko.verbs.balance import subtree_centers as subtree_centers
 from torchsko.verbs.balance import subtree_masses as subtree_masses
 from torchsko.verbs.balance import zero_moment_point as zero_moment_point
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
+from torchsko.verbs.derivatives import (
+    forward_dynamics_derivatives as forward_dynamics_derivatives,
+)
+from torchsko.verbs.derivatives import (
+    inverse_dynamics_derivatives as inverse_dynamics_derivatives,
+)
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
 from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics

@@ -33,6 +33,7 @@ from torchsko.verbs import (
     analytic,
     balance,
     coriolis,
+    derivatives,
     dynamics,
     frame,
     frames,
@@ -221,6 +222,8 @@ class Verbs:
     mass_matrix = method(dynamics.mass_matrix)
     bias_force = method(dynamics.bias_force)
     passive_force = method(dynamics.passive_force)
+    inverse_dynamics_derivatives = method(derivatives.inverse_dynamics_derivatives)
+    forward_dynamics_derivatives = method(derivatives.forward_dynamics_derivatives)
     coriolis_matrix = method(coriolis.coriolis_matrix)
     torque_regressor = method(regressors.torque_regressor)
     momentum_regressor = method(regressors.momentum_regressor)

@@ -54,6 +54,8 @@ VERBS = {
     "inverse_dynamics": (ts.inverse_dynamics, 3),
     "forward_dynamics": (ts.forward_dynamics, 3),
     "mass_matrix": (ts.mass_matrix, 1),
+    "inverse_dynamics_derivatives": (ts.inverse_dynamics_derivatives, 3),
+    "forward_dynamics_derivatives": (ts.forward_dynamics_derivatives, 3),
     "forward_and_pullback": (forward_and_pullback, 4),
 }
 ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
@@ -65,10 +67,14 @@ ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
         ("panda", "inverse_dynamics", 1050),
         ("panda", "forward_dynamics", 1700),
         ("panda", "mass_matrix", 430),
+        ("panda", "inverse_dynamics_derivatives", 3650),
+        ("panda", "forward_dynamics_derivatives", 6450),
         ("panda", "forward_and_pullback", 3750),
         ("humanoid", "inverse_dynamics", 5000),
         ("humanoid", "forward_dynamics", 8500),
         ("humanoid", "mass_matrix", 2500),
+        ("humanoid", "inverse_dynamics_derivatives", 19200),
+        ("humanoid", "forward_dynamics_derivatives", 36000),
         ("humanoid", "forward_and_pullback", 18500),
     ],
 )

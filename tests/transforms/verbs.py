@@ -114,6 +114,8 @@ PARAMETERS = {
     "mass_matrix": SYSTEM,
     "bias_force": (*KINEMATIC, *INERTIAL, *PASSIVE, "gravity"),
     "passive_force": PASSIVE,
+    "inverse_dynamics_derivatives": tuple({*DYNAMIC} - {"friction"}),
+    "forward_dynamics_derivatives": DYNAMIC,
     "coriolis_matrix": (*KINEMATIC, *INERTIAL),
     "torque_regressor": (*KINEMATIC, "gravity"),
     "momentum_regressor": KINEMATIC,

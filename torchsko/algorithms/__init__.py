@@ -25,6 +25,9 @@ from torchsko.algorithms.hybrid_dynamics import hybrid_dynamics as hybrid_dynami
 from torchsko.algorithms.inverse_dynamics import bias_force as bias_force
 from torchsko.algorithms.inverse_dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.algorithms.mass_matrix import mass_matrix as mass_matrix
+from torchsko.algorithms.motion_products import (
+    mass_and_motion_matrices as mass_and_motion_matrices,
+)
 from torchsko.algorithms.operational_space import ExtendedCompliance as ExtendedCompliance
 from torchsko.algorithms.operational_space import (
     compliance_block as compliance_block,

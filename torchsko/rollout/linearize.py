@@ -29,6 +29,7 @@ from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.shapes import broadcast_shapes
+from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
 
 Nearby = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -86,15 +87,13 @@ def linearize(
         to_q, to_qd, to_tau = _jacobians(_step(mech, q, qd, tau, h, method), qd, tau)
         return torch.cat([to_q, to_qd], -1), to_tau
 
-    def turning(step: Tensor, rate: Tensor, _: Tensor) -> Tensor:
-        return rate - bracket(mech, qd, step)
-
-    def pushed(step: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        return forward_dynamics(mech, moved(mech, q, step), rate, force)
-
-    blocks = [_jacobians(f, qd, tau) for f in (turning, pushed)]
-    to_q, to_qd, to_tau = (torch.cat(parts, -2) for parts in zip(*blocks, strict=True))
-    return torch.cat([to_q, to_qd], -1), to_tau
+    # Where axes turn along, a deviation turns against them: the bracket with each unit vector.
+    unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    turning = bracket(mech, qd[..., None, :], unit).mT
+    to_q, to_qd, to_tau = forward_dynamics_derivatives(mech, q, qd, tau)
+    blocks = [[-turning, unit], [to_q, to_qd]]
+    A = [torch.cat([x.expand_as(to_q) for x in row], -1) for row in blocks]
+    return torch.cat(A, -2), torch.cat([torch.zeros_like(to_tau), to_tau], -2)
 
 
 def _step(

@@ -163,3 +163,33 @@ def from_pseudo_inertia(J: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     identity = torch.eye(3, dtype=J.dtype, device=J.device)
     trace = sigma.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     return mass, com, trace * identity - sigma
+
+
+def coriolis_inertia(M: Tensor, V: Tensor) -> Tensor:
+    r"""The rate of an inertia as its body moves, split in two: B with B V = V x_f M V.
+
+    .. math::
+        B = \tfrac12 [(V \times_f) M - M (V \times_m) + (M V) \bar\times_f]
+          = \begin{bmatrix} \tilde\omega (I - \tfrac12 \mathrm{tr}(I)\, 1) - \tilde h \tilde v & 0 \\
+            -\tilde p & 0 \end{bmatrix},
+
+    with the rotational inertia I about the origin, the first moment h and the linear momentum p. A steady
+    translation adds nothing, as for Galilei; B + B* is the rate of M seen from the inertial frame.
+
+    Args:
+        M: spatial inertia of a rigid body, `[*, 6, 6]`.
+        V: its velocity, column `[*, 6, 1]`.
+
+    Returns:
+        `[*, 6, 6]`.
+
+    Reference: S. Echeandia, P. Wensing, *Numerical methods to compute the Coriolis matrix and Christoffel
+    symbols for rigid-body systems*, Journal of Computational and Nonlinear Dynamics 16(9), 2021.
+    """
+    w, v = skew(V[..., :3, 0]), skew(V[..., 3:, 0])
+    p = skew((M[..., 3:, :] @ V)[..., 0])
+    I, h = M[..., :3, :3], M[..., :3, 3:]
+    trace = I.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    half = I - trace * torch.eye(3, dtype=M.dtype, device=M.device) / 2
+    left = torch.cat(torch.broadcast_tensors(w @ half - h @ v, -p), -2)
+    return torch.cat([left, torch.zeros_like(left)], -1)

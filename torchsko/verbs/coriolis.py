@@ -1,12 +1,6 @@
-r"""The Coriolis matrix of a mechanism, in the factorisation that makes dM/dt - 2 C skew-symmetric.
+"""The Coriolis matrix of a mechanism, in the factorisation that makes dM/dt - 2 C skew-symmetric.
 
-Its nodes split the rate of their inertia M, seen from the inertial frame, as
-
-.. math::
-    B = \tfrac12 [(V \times_f) M - M (V \times_m) + (M V) \bar\times_f], \qquad
-    B V = V \times_f M V, \qquad B + B^* = (V \times_f) M - M (V \times_m),
-
-with :math:`h \bar\times_f V = V \times_f h`.
+Its nodes split the rate of their inertia, seen from the inertial frame, by `coriolis_inertia`.
 
 Reference: S. Echeandia, P. Wensing, *Numerical methods to compute the Coriolis matrix and Christoffel
 symbols for rigid-body systems*, Journal of Computational and Nonlinear Dynamics 16(9), 2021.
@@ -23,7 +17,8 @@ from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
-from torchsko.spatial.motion import motion_matrix, swapped_force_matrix
+from torchsko.spatial.inertia import coriolis_inertia
+from torchsko.spatial.motion import motion_matrix
 
 
 @verb
@@ -72,6 +67,5 @@ def mass_and_coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Te
     own = joint_map_rates(mech, q, qd)
     X = H @ across.mT
     X = X if own is None else X + own
-    half = model.inertia @ across
-    B = (swapped_force_matrix(model.inertia @ V) - half - half.mT) / 2
+    B = coriolis_inertia(model.inertia, V)
     return algorithms.mass_and_coriolis_matrix(model, X, B)

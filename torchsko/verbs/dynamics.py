@@ -82,7 +82,7 @@ def inverse_dynamics(
         torch.Size([5, 7])
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
-    passive = _passive_force(mech, q, qd)
+    passive = passive_forces(mech, q, qd)
     if method == "parallel":
         connectivity = _connectivity(mech, parents)
         q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
@@ -153,7 +153,7 @@ def forward_dynamics(
     refuse_singular(mech)
     methods = {"articulated": accelerations, "composite": _composite, "scan": _scan}
     accelerate = _method(methods, method)
-    return accelerate(mech, q, qd, tau - _passive_force(mech, q, qd), f_ext)
+    return accelerate(mech, q, qd, tau - passive_forces(mech, q, qd), f_ext)
 
 
 def _composite(
@@ -216,7 +216,7 @@ def hybrid_dynamics(
     names = tuple(prescribed)
     nodes = tuple(mech.joint_index(name) for name in names)
     refuse_singular(mech, nodes)
-    passive = _passive_force(mech, q, qd)
+    passive = passive_forces(mech, q, qd)
     model = model_at(mech, q, qd, f_ext)
     given = nodes if mech.coupling is None else _marked(mech, names)
     accel, force = algorithms.hybrid_dynamics(model, tau - passive, qdd, given)
@@ -266,7 +266,7 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, q=q, qd=qd, f_ext=f_ext)
-    return algorithms.bias_force(model_at(mech, q, qd, f_ext)) + _passive_force(mech, q, qd)
+    return algorithms.bias_force(model_at(mech, q, qd, f_ext)) + passive_forces(mech, q, qd)
 
 
 @verb
@@ -288,10 +288,11 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     check_state(mech, q=q, qd=qd)
-    return _passive_force(mech, q, qd)
+    return passive_forces(mech, q, qd)
 
 
-def _passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """`passive_force` at a state that is known to fit."""
     q, qd, tree = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
     stretch = apart(tree, mech.spring_reference, q)
     losses = mech.damping * qd + mech.friction * torch.sign(qd)

@@ -1,0 +1,116 @@
+"""Derivatives of dynamics in closed form are those of the dynamics, on every kind of joint."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.func import jacrev, vmap
+
+import torchsko as ts
+from tests.strategies import (
+    BATCHES,
+    agree,
+    coupled_mechanisms,
+    mechanisms,
+    random_mechanism,
+)
+
+robots = mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4)
+PAIRS = [
+    (ts.inverse_dynamics, ts.inverse_dynamics_derivatives),
+    (ts.forward_dynamics, ts.forward_dynamics_derivatives),
+]
+
+
+def state(mech, batch, seed):
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    qd, x = torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
+    f_ext = torch.randn(*batch, mech.num_bodies, 6, generator=g, dtype=q.dtype)
+    return q, qd, x, f_ext
+
+
+def by_reverse_mode(dynamics, mech, q, qd, x, f_ext) -> tuple[Tensor, ...]:
+    """Derivatives of a function of dynamics to tangent steps, rates and its third argument."""
+
+    def stepped(step, qd, x, q, f_ext):
+        return dynamics(mech, ts.integrate(mech, q, step), qd, x, f_ext)
+
+    each = jacrev(stepped, (0, 1, 2))
+    for _ in q.shape[:-1]:
+        each = vmap(each)
+    return each(torch.zeros_like(qd), qd, x, q, f_ext)
+
+
+@pytest.mark.parametrize(("dynamics", "derivatives"), PAIRS)
+@given(robots, st.sampled_from(BATCHES), st.integers(0, 2**31))
+def test_they_are_what_reverse_mode_finds(dynamics, derivatives, mech, batch, seed):
+    at = state(mech, batch, seed)
+    expected = by_reverse_mode(dynamics, mech, *at)
+    for mine, theirs in zip(derivatives(mech, *at), expected, strict=True):
+        agree(mine, theirs, 1e-9)
+
+
+@given(robots, st.integers(0, 2**31))
+def test_those_of_the_one_are_the_inverse_of_those_of_the_other(mech, seed):
+    q, qd, tau, f_ext = state(mech, (2,), seed)
+    qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
+    to_q, to_qd, to_qdd = ts.inverse_dynamics_derivatives(mech, q, qd, qdd, f_ext)
+    of_q, of_qd, of_tau = ts.forward_dynamics_derivatives(mech, q, qd, tau, f_ext)
+    agree(to_qdd @ of_tau, torch.eye(mech.num_dof, dtype=q.dtype).expand_as(of_tau), 1e-9)
+    agree(to_qdd @ of_q, -to_q, 1e-9)
+    agree(to_qdd @ of_qd, -to_qd, 1e-9)
+
+
+@given(mechanisms(max_bodies=4), st.integers(0, 2**31))
+def test_at_rest_they_are_damping_and_a_symmetric_stiffness_where_q_is_a_vector(mech, seed):
+    q, *_ = state(mech, (), seed)
+    still = torch.zeros(mech.num_dof, dtype=q.dtype)
+    to_q, to_qd, _ = ts.inverse_dynamics_derivatives(mech, q, still, still)
+    agree(to_qd, torch.diag_embed(mech.damping), 1e-12)
+    if mech.num_q == mech.num_dof:
+        agree(to_q, to_q.mT, 1e-10)
+
+
+@pytest.mark.parametrize(("dynamics", "derivatives"), PAIRS)
+def test_second_order_products_are_pullbacks_of_the_matrices(dynamics, derivatives):
+    mech = random_mechanism(["free", "universal", "revolute"], [-1, 0, 0], seed=5)
+    q, qd, x, f_ext = state(mech, (), 3)
+    weight = torch.randn(3, mech.num_dof, mech.num_dof, dtype=q.dtype)
+
+    def total(of, step, qd, x):
+        at = ts.integrate(mech, q, step)
+        return sum((w * m).sum() for w, m in zip(weight, of(at, qd, x), strict=True))
+
+    def twice(at, qd, x):
+        return by_reverse_mode(dynamics, mech, at, qd, x, f_ext)
+
+    found, expected = (
+        torch.func.grad(lambda *s: total(of, *s), (0, 1, 2))(torch.zeros_like(qd), qd, x)  # noqa: B023
+        for of in (lambda *s: derivatives(mech, *s, f_ext), twice)
+    )
+    for mine, theirs in zip(found, expected, strict=True):
+        agree(mine, theirs, 1e-9)
+
+
+def test_parameters_get_gradients_through_the_matrices():
+    mech = random_mechanism(["planar", "spherical"], [-1, 0], seed=6)
+    q, qd, tau, _ = state(mech, (), 1)
+    names = ("mass", "com", "inertia", "stiffness", "damping", "joint_position")
+
+    def matrices(*values):
+        robot = mech.replace(**dict(zip(names, values, strict=True)))
+        return ts.forward_dynamics_derivatives(robot, q, qd, tau)
+
+    leaves = [getattr(mech, name).clone().requires_grad_() for name in names]
+    assert gradcheck(matrices, leaves, fast_mode=True)
+
+
+def test_bodies_on_different_branches_do_not_feel_one_another_s_steps():
+    mech = random_mechanism(["revolute"] * 5, [-1, 0, 0, -1, 3], seed=1)
+    to_q, to_qd, _ = ts.inverse_dynamics_derivatives(mech, *state(mech, (), 0)[:3])
+    related = torch.block_diag(torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 1]]), torch.ones(2, 2))
+    for matrix in (to_q, to_qd):
+        assert (matrix[related == 0] == 0).all() and (matrix[0, 1:3] != 0).all()

@@ -1,0 +1,190 @@
+r"""Products of joint motions with the inertias that they move, all with the mass matrix in one sweep.
+
+.. math:: C = H A\,(M A^* X^* + B A^* Z^*) + H \tilde A F + E
+
+With X and Z motions of every node per unit of its dofs, such matrices are the Coriolis matrix and the
+derivatives of inverse dynamics. Both products decompose as in Lemma 3: with R and Y the diagonal blocks of
+A M A* and A B A*, the columns R X* + Y Z*, R H* and Y* H* travel up from every node, and meet H, X and Z of
+each ancestor.
+
+========== ============================================================ ============
+symbol     meaning                                                      code
+========== ============================================================ ============
+X, Z       motions that meet M, and B                                   ``X``, ``Z``
+F          forces that only ancestors feel                              ``above``
+E          what a node's own dofs do to one another                     ``own``
+R, Y       composite-body inertia, and what gathers of B                ``R``, ``Y``
+========== ============================================================ ============
+
+References: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
+Dynamics 26(3), 2011, Lemma 3; S. Echeandia, P. Wensing, *Numerical methods to compute the Coriolis matrix
+and Christoffel symbols for rigid-body systems*, Journal of Computational and Nonlinear Dynamics 16(9),
+2021, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.algebra.operators.hinge import level_maps
+from torchsko.algebra.operators.model import SKOModel
+from torchsko.algebra.recursions.lyapunov import forward_diag
+from torchsko.algebra.topology.gathering import join
+from torchsko.algebra.topology.layout import Layout
+from torchsko.algebra.topology.pairs import Pairs
+from torchsko.algorithms.composite_body import composite_inertia
+from torchsko.algorithms.mass_matrix import ancestors, ancestors_map, assembled, together
+from torchsko.shapes import broadcast_shapes
+from torchsko.symmetric import mirror
+
+
+class Motion(NamedTuple):
+    """The motions of one matrix; rows go with the dofs of each node, zero-padded.
+
+    Attributes:
+        X: what meets M, `[*batch, n, d, m]`.
+        Z: what meets B, `[*batch, n, d, m]`; None for H.
+        above: F, `[*batch, n, m, d]`; None for zero.
+        own: E, `[*batch, n, d, d]`; None for zero.
+    """
+
+    X: Tensor
+    Z: Tensor | None = None
+    above: Tensor | None = None
+    own: Tensor | None = None
+
+
+def mass_and_motion_matrices(
+    model: SKOModel, B: Tensor, motions: Sequence[Motion]
+) -> tuple[Tensor, ...]:
+    """The mass matrix, and the matrix C of every motion, in one sweep, O(N * depth), level by level.
+
+    Args:
+        model: an SKO model; its a and b are not read.
+        B: blocks, `[*batch, n, m, m]`.
+        motions: see `Motion`.
+
+    Returns:
+        MM and a matrix for each motion, each `[*batch, num_dof, num_dof]`.
+
+    Reference: Jain 2011, Part II, Lemma 3; Echeandia and Wensing 2021, Algorithm 1.
+    """
+    layout, pairs = model.layout, model.layout.pairs
+    R = composite_inertia(model)
+    Y = forward_diag(layout, model.edge_weight, B, model.edge_weight)
+    H = level_maps(layout, model.maps)
+    levels = [_levels(layout, H, motion) for motion in motions]
+    edges = model.edge_weight.split(layout.level_sizes)
+    blocks: list[list[Tensor]] = [[] for _ in range(1 + 2 * len(motions))]
+    carried: Tensor | None = None
+    for depth in reversed(range(len(R))):
+        here = [motion[depth] for motion in levels]
+        columns = _columns(H[depth], R[depth], Y[depth], here)
+        met = _own(H[depth], columns, here, scalar=model.scalar)
+        if carried is not None:
+            carried = ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(carried.flatten(-2))
+            carried = carried.unflatten(-1, (2 + len(motions), -1))
+            met = [
+                [a, b] for a, b in zip(met, _met(layout, H, levels, depth, carried), strict=True)
+            ]
+        else:
+            met = [[a] for a in met]
+        blocks = [new + old for new, old in zip(met, blocks, strict=True)]
+        raised = [
+            column if motion.above is None else column + motion.above
+            for column, motion in zip(columns[2:], here, strict=True)
+        ]
+        carried = _appended([*columns[:2], *raised], carried)
+    shapes = [x.shape[:-3] for motion in motions for x in motion if x is not None]
+    batch = broadcast_shapes(model.batch_shape, B.shape[:-3], *shapes)
+    flat = [[x.expand(*batch, *x.shape[-3:]).flatten(-3) for x in row] for row in blocks]
+    MM, *halves = (assembled(layout, pairs, entries) for entries in flat)
+    reads_upper = _reads_upper(layout, pairs)
+    found = [
+        together(layout, torch.where(reads_upper, upper, lower))
+        for upper, lower in zip(halves[::2], halves[1::2], strict=True)
+    ]
+    MM, S = together(layout, MM), model.armature_matrix()
+    return (MM if S is None else MM + S), *found
+
+
+def _levels(layout: Layout, H: Sequence[Tensor], motion: Motion) -> list[Motion]:
+    """A motion level by level, without the dofs that only pad."""
+    X = layout.split_dofs(motion.X, -2)
+    Z = H if motion.Z is None else layout.split_dofs(motion.Z, -2)
+    none = [None] * len(X)
+    F = none if motion.above is None else layout.split_dofs(motion.above, -1)
+    E = none
+    if motion.own is not None:
+        rows = layout.split_dofs(motion.own, -2)
+        E = [rows_l.narrow(-1, 0, rows_l.shape[-2]) for rows_l in rows]
+    return [Motion(*level) for level in zip(X, Z, F, E, strict=True)]
+
+
+def _columns(H: Tensor, R: Tensor, Y: Tensor, motions: Sequence[Motion]) -> list[Tensor]:
+    """R H*, Y* H* and R X* + Y Z* of every node of a level, `[*batch, n, m, d]` each."""
+    moved = [R @ motion.X.mT + Y @ (H if motion.Z is None else motion.Z).mT for motion in motions]
+    return [R @ H.mT, Y.mT @ H.mT, *moved]
+
+
+def _own(
+    H: Tensor, columns: Sequence[Tensor], motions: Sequence[Motion], *, scalar: bool
+) -> list[Tensor]:
+    """What a node's columns do to its own dofs: that of MM, then both halves of each matrix."""
+    met = [mirror(H @ columns[0], scalar=scalar)]
+    for column, motion in zip(columns[2:], motions, strict=True):
+        block = H @ column if motion.own is None else H @ column + motion.own
+        met += [block, block.mT]
+    return met
+
+
+def _met(
+    layout: Layout,
+    H: Sequence[Tensor],
+    levels: Sequence[Sequence[Motion]],
+    depth: int,
+    carried: Tensor,
+) -> list[Tensor]:
+    """What columns from below do to the dofs of their ancestors in a level; as `_own`."""
+    pairs, count = layout.pairs, carried.shape[-4]
+    above = [ancestors_map(layout, pairs, depth, H[depth], count)]
+    momentum, turned, *moved = carried.unbind(-2)
+    met = [above[0] @ momentum]
+    for column, motion in zip(moved, levels, strict=True):
+        X, Z = (
+            ancestors_map(layout, pairs, depth, x, count)
+            for x in (motion[depth].X, _or(motion[depth].Z, H[depth]))
+        )
+        met += [above[0] @ column, X @ momentum + Z @ turned]
+    return met
+
+
+def _or(x: Tensor | None, other: Tensor) -> Tensor:
+    return other if x is None else x
+
+
+def _appended(columns: Sequence[Tensor], carried: Tensor | None) -> Tensor:
+    """A level's own columns, side by side, then those from below; narrower ones padded with zeros."""
+    here = torch.stack(torch.broadcast_tensors(*columns), -2)
+    if carried is None:
+        return here
+    width = max(here.shape[-1], carried.shape[-1])
+    both = [torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in (here, carried)]
+    return join([x.flatten(-2) for x in both]).unflatten(-1, (-1, width))
+
+
+def _reads_upper(layout: Layout, pairs: Pairs) -> Tensor:
+    """Which entries have the ancestor's dof as their row, or lie on or below a node's own diagonal.
+
+    `assembled` reads every block of two nodes with the ancestor's dofs as rows, and one of a single node
+    on and below its diagonal, and mirrors them.
+    """
+    dofs = layout.dofs if layout.apart is None else layout.apart
+    node = torch.div(dofs.place, dofs.width, rounding_mode="floor")
+    above = pairs.below.index_select(0, node).index_select(1, node)
+    same = node[:, None] == node
+    return torch.where(same, dofs.place[:, None] >= dofs.place, above)

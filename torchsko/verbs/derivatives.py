@@ -1,0 +1,118 @@
+r"""Derivatives of inverse and forward dynamics in closed form, in tangent coordinates.
+
+With qdd the acceleration that tau causes, of :math:`\tau = ID(q, \dot q, \ddot q)` follows
+
+.. math::
+    \partial_q \ddot q = -\mathcal{M}^{-1} \partial_q ID, \qquad
+    \partial_{\dot q} \ddot q = -\mathcal{M}^{-1} \partial_{\dot q} ID, \qquad
+    \partial_\tau \ddot q = \mathcal{M}^{-1} = W^* W,
+
+with the whitening W = D^(-1/2) [I - H psi K] of the innovations factorisation, which is zero wherever two
+joints are not on one path.
+
+References: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:
+Science and Systems 2018; S. Singh, R. Russell, P. Wensing, *Efficient analytical derivatives of rigid-body
+dynamics using spatial vector algebra*, IEEE Robotics and Automation Letters 7(2), 2022; A. Jain, *Graph
+Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System Dynamics 26(3), 2011, Lemma 11.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko import algorithms
+from torchsko.bridge.assemble import model_at
+from torchsko.bridge.tangents import tangents
+from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.verbs.dynamics import passive_forces, refuse_singular
+from torchsko.verbs.joint_tangents import joint_bends, stretch_tangent
+
+
+@verb
+def inverse_dynamics_derivatives(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives of `inverse_dynamics` to tangent steps of q, to qd and to qdd, in one sweep.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        f_ext: as in `inverse_dynamics`; held in the bodies' frames.
+
+    Returns:
+        Three matrices `[*batch, num_dof, num_dof]`, a row for each joint force: to steps d of
+        ``integrate(mech, q, d)`` at d = 0, to qd, and to qdd, which is the mass matrix. Dry friction has
+        the derivative zero.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Singh, Russell, Wensing 2022; Carpentier, Mansard 2018.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> to_q, to_qd, M = ts.inverse_dynamics_derivatives(arm, q, qd, torch.zeros_like(qd))
+        >>> torch.allclose(M, ts.mass_matrix(arm, q))
+        True
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
+    return _inverse(mech, q, qd, qdd, f_ext)
+
+
+@verb
+def forward_dynamics_derivatives(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives of `forward_dynamics` to tangent steps of q, to qd and to tau.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        f_ext: as in `inverse_dynamics`; held in the bodies' frames.
+
+    Returns:
+        Three matrices `[*batch, num_dof, num_dof]`, a row for each joint's acceleration: to steps d of
+        ``integrate(mech, q, d)`` at d = 0, to qd, and to tau, which is the inverse of the mass matrix. Dry
+        friction has the derivative zero.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints.
+
+    Reference: Carpentier, Mansard 2018, section IV; Jain 2011, Part II, Lemma 11.
+    """
+    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
+    refuse_singular(mech)
+    factors = algorithms.innovations(model_at(mech, q, qd, f_ext))
+    qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
+    to_q, to_qd, _ = _inverse(mech, q, qd, qdd, f_ext)
+    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    W = factors.whiten(identity, columns=True)
+    return -W.mT @ (W @ to_q), -W.mT @ (W @ to_qd), W.mT @ W
+
+
+def _inverse(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    tree, q = uncoupled(mech), all_q(mech, q)
+    qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
+    model = model_at(tree, q)
+    motion = tangents(tree, model, q, qd, qdd, f_ext, joint_bends(tree, q, qd))
+    M, to_q, to_qd = algorithms.mass_and_motion_matrices(
+        model, motion.inertia_rate, [motion.to_q, motion.to_qd]
+    )
+    to_q = to_q + tree.stiffness[..., None] * stretch_tangent(tree, q)
+    if tree.has_losses:
+        to_qd = to_qd + torch.diag_embed(tree.damping)
+    to_q, to_qd, M = (own_rows(mech, own_rows(mech, x).mT).mT for x in (to_q, to_qd, M))
+    return to_q, to_qd, M

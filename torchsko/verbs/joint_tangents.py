@@ -1,0 +1,113 @@
+"""How what one joint does alone depends on its coordinates: derivatives along tangent steps.
+
+Of joints with a constant H and a configuration that is a vector nothing is to be computed; of others the
+derivatives of their own few numbers are taken by reverse mode, all joints of a kind together.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.tangents import Bend
+from torchsko.implicit.products import tangents_along
+from torchsko.mechanism.joints.groups import JointGroup
+from torchsko.mechanism.mechanism import Mechanism
+
+
+def joint_bends(mech: Mechanism, q: Tensor, qd: Tensor) -> Bend | None:
+    """`Bend` of a mechanism without couplings; None where every H is constant."""
+    if all(group.kind.constant_map for group in mech.joints.groups):
+        return None
+    parts, width = [], mech.layout.dofs.width
+    for group in mech.joints.groups:
+        if group.kind.constant_map:
+            count = group.bodies.shape[0]
+            shapes = ((width, width, 6), (width, 6), (width, 6))
+            parts.append([q.new_zeros(count, *shape) for shape in shapes])
+        else:
+            parts.append(_bend(mech, group, q, qd, width))
+    maps, changes, rates = zip(*parts, strict=True)
+    return Bend(
+        mech.joints.nodes(list(maps), -4),
+        mech.joints.nodes(list(changes), -3),
+        mech.joints.nodes(list(rates), -3),
+    )
+
+
+def _bend(mech: Mechanism, group: JointGroup, q: Tensor, qd: Tensor, width: int) -> list[Tensor]:
+    """The fields of `Bend` for one kind of joint, padded."""
+    kind, constants = group.kind, group.constants(mech)
+    at, u = group.coordinates(q), group.rates(qd)
+    batch = torch.broadcast_shapes(at.shape[:-1], u.shape[:-1], constants["axis"].shape[:-1])
+    at, u = (x.expand(*batch, x.shape[-1]) for x in (at, u))
+
+    def near(step: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+        there = kind.integrate(at, step)
+        H = kind.joint_map_at(constants, there)
+        bias = kind.bias_accel(constants, there, rates)
+        return H.expand(*batch, kind.num_dof, 6), bias.expand(*batch, 6)
+
+    found: list[list[Tensor]] = [[], [], []]
+    zero = torch.zeros_like(u)
+    for e in torch.eye(kind.num_dof, dtype=q.dtype, device=q.device).unbind(0):
+        along = e.expand(u.shape)
+        stepped = tangents_along(near, (zero, u), (along, zero))
+        hastened = tangents_along(near, (zero, u), (zero, along))
+        for row, x in zip(found, (*stepped, hastened[1]), strict=True):
+            row.append(x)
+    H, bias, per_rate = torch.stack(found[0], -3), *(torch.stack(x, -2) for x in found[1:])
+    missing = width - kind.num_dof
+    pad = torch.nn.functional.pad
+    return [
+        pad(H, (0, 0, 0, missing, 0, missing)),
+        pad(bias, (0, 0, 0, missing)),
+        pad(per_rate, (0, 0, 0, missing)),
+    ]
+
+
+def stretch_tangent(mech: Mechanism, q: Tensor) -> Tensor:
+    """Derivative of difference(spring_reference, q) to tangent steps, of a mechanism without couplings.
+
+    Returns:
+        `[*batch, num_dof, num_dof]`, zero between joints.
+    """
+    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    if all(group.kind.vector for group in mech.joints.groups):
+        return identity
+    columns: list[Tensor] = []
+    width = max(group.kind.num_dof for group in mech.joints.groups)
+    for i in range(width):
+        parts = [_stretched(mech, group, q, i) for group in mech.joints.groups]
+        columns.append(mech.joints.vector(parts, mech.joints.dof_place))
+    # Entry (j, k) of the matrix is what the step of k's own number within its joint does to j.
+    place, joint = _numbers(mech, q.device)
+    chosen = torch.stack(columns, -1).index_select(-1, place)
+    return chosen * (joint[:, None] == joint).to(q.dtype)
+
+
+def _stretched(mech: Mechanism, group: JointGroup, q: Tensor, i: int) -> Tensor:
+    """Change of the stretch of a kind's joints by a step along their i-th dof, `[*batch, g, d]`."""
+    kind, at = group.kind, group.coordinates(q)
+    rest = group.coordinates(mech.spring_reference)
+    batch = torch.broadcast_shapes(at.shape[:-1], rest.shape[:-1])
+    at, rest = (x.expand(*batch, x.shape[-1]) for x in (at, rest))
+    zero = at.new_zeros(*batch, kind.num_dof)
+    if i >= kind.num_dof:
+        return zero
+    unit = torch.eye(kind.num_dof, dtype=q.dtype, device=q.device)[i].expand(zero.shape)
+    if kind.vector:
+        return unit
+
+    def stretch(step: Tensor) -> tuple[Tensor]:
+        return (kind.difference(rest, kind.integrate(at, step)),)
+
+    return tangents_along(stretch, (zero,), (unit,))[0]
+
+
+def _numbers(mech: Mechanism, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For each dof its place within its joint, and the number of the joint, int64 `[num_dof]`."""
+    sizes = [kind.num_dof for kind in mech.joints.kinds]
+    places = [i for size in sizes for i in range(size)]
+    joints = [k for k, size in enumerate(sizes) for _ in range(size)]
+    return torch.tensor(places, device=device), torch.tensor(joints, device=device)
