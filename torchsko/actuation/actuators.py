@@ -14,6 +14,7 @@ from torchsko.errors import MechanismError, ShapeError
 from torchsko.io._convention_order import joint_place
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import Unused
+from torchsko.mechanism.kept import Keyframe
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
@@ -162,6 +163,29 @@ class Actuators:
                     f"Pass one of the tensors {', '.join(PARAMETERS)} in its own shape."
                 )
         return replace(self, **changes)
+
+    def held_at(self, key: Keyframe) -> tuple[Tensor, Tensor]:
+        """Activations `[m]` and controls `[n]` of a state that a file names, by the names of actuators.
+
+        Raises:
+            MechanismError: when the file gives an actuator none, or several.
+        """
+        found = []
+        for names, theirs, values in (
+            (self.activation_names, key.activation_names, key.activation),
+            (self.names, key.control_names, key.ctrl),
+        ):
+            unfit = [name for name in names if theirs.count(name) != 1]
+            if unfit:
+                raise MechanismError(
+                    f"the keyframe {key.name!r} has {theirs.count(unfit[0])} numbers for actuator "
+                    f"{unfit[0]!r}.\n"
+                    "An actuator here has one control, and one activation where it has any.\n"
+                    "Take a keyframe and actuators of one file."
+                )
+            places = torch.tensor([theirs.index(name) for name in names], dtype=torch.int64)
+            found.append(values.index_select(-1, places.to(values.device)))
+        return found[0], found[1]
 
     def next_activation(
         self, activation: Tensor, activation_rate: Tensor, dt: float | Tensor

@@ -12,8 +12,8 @@ from typing import Any
 
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range
+from torchsko.io._mujoco_names import all_joint_names
 from torchsko.io.mjcf import read_mjcf
-from torchsko.io.mujoco_model import joint_names
 from torchsko.io.mujoco_numbers import HINGE, SLIDE
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.verb import MechanismLike
@@ -56,11 +56,7 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
         ('servo',)
     """
     model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
-    names = {
-        int(model.body_jntadr[b]) + i: name
-        for b in range(1, model.nbody)
-        for i, name in enumerate(joint_names(model, b))
-    }
+    names = dict(enumerate(all_joint_names(model)))
     read, unused = [], []
     for i in range(len(model.actuator_trntype)):
         name = model.actuator(i).name or f"actuator{i}"
