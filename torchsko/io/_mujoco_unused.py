@@ -20,7 +20,7 @@ def unused(model: Any) -> list[Unused]:
         (
             model.ntendon,
             "tendons",
-            "their springs, dampers, limits and equalities are not honoured",
+            "their springs and dampers act through torchsko.tendons_of only",
         ),
         (model.nsensor, "sensors", "they do not act"),
         (
