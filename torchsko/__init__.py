@@ -97,11 +97,15 @@ from torchsko.verbs.relative import relative_velocity as relative_velocity
 if TYPE_CHECKING:
     from torchsko import control as control
     from torchsko import learn as learn
+    from torchsko.actuation.acting import actuate as actuate
     from torchsko.actuation.actuators import Actuators as Actuators
-    from torchsko.actuation.actuators import actuate as actuate
     from torchsko.actuation.control import ActuatedControl as ActuatedControl
+    from torchsko.actuation.delay import Delay as Delay
     from torchsko.actuation.description import Actuator as Actuator
     from torchsko.actuation.mjcf import actuators_of as actuators_of
+    from torchsko.actuation.mjcf_tendons import tendons_of as tendons_of
+    from torchsko.actuation.tendons import Tendon as Tendon
+    from torchsko.actuation.tendons import Tendons as Tendons
     from torchsko.algebra.transforms.partition import partition as partition
     from torchsko.algebra.transforms.transform import aggregate as aggregate
     from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
@@ -132,6 +136,10 @@ _LATER = {
     "ActuatedControl": "torchsko.actuation.control",
     "Actuator": "torchsko.actuation.description",
     "Actuators": "torchsko.actuation.actuators",
+    "Delay": "torchsko.actuation.delay",
+    "Tendon": "torchsko.actuation.tendons",
+    "Tendons": "torchsko.actuation.tendons",
+    "tendons_of": "torchsko.actuation.mjcf_tendons",
     "Conventions": "torchsko.io.conventions",
     "Dynamics": "torchsko.learn.module",
     "FusedCall": "torchsko.fused.call",
@@ -140,7 +148,7 @@ _LATER = {
     "Reached": "torchsko.control.inverse_kinematics",
     "Slide": "torchsko.mechanism.joints.compound",
     "Turn": "torchsko.mechanism.joints.compound",
-    "actuate": "torchsko.actuation.actuators",
+    "actuate": "torchsko.actuation.acting",
     "actuators_of": "torchsko.actuation.mjcf",
     "aggregate": "torchsko.algebra.transforms.transform",
     "aggregate_segments": "torchsko.algebra.transforms.transform",

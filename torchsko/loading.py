@@ -12,6 +12,7 @@ import torch
 from torchsko.bridge.hinges import checked, undefined
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.mjcf import is_mjcf, read_mjcf
+from torchsko.io.mujoco_kept import kept
 from torchsko.io.mujoco_model import describe
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
@@ -141,7 +142,8 @@ def from_mujoco(
     Configurations are MuJoCo's qpos (where no joint follows another), velocities its qvel, but for free
     joints: ours are [angular; linear] in the body frame. Bodies, named sites and cameras are frames; linear
     equalities of joints are exact couplings; several trees are one mechanism. Forces of contact, tendons,
-    actuators and fluids are not there, and said in ``unused``.
+    actuators and fluids are not there, and said in ``unused``. ``mech.keyframes`` are the states that the
+    model names; ``mech.kept`` holds its closures and contact lists besides, which nothing enforces yet.
 
     Args:
         model: ``mujoco.MjModel``.
@@ -170,7 +172,9 @@ def from_mujoco(
         "has_armature": bool(numbers["armature"].any()),
         "has_losses": bool(numbers["damping"].any() or numbers["friction"].any()),
     }
-    return checked(mech.replace(**numbers, **flags)).to(dtype).to(device)
+    mech = mech.replace(**numbers, **flags)
+    mech = mech.replace(kept=kept(model, read, mech))
+    return checked(mech).to(dtype).to(device)
 
 
 def build_mechanism(

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import Tensor
 
 from torchsko import saving
-from torchsko.actuation import actuators
+from torchsko.actuation import acting
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.hinges import checked
@@ -275,7 +275,7 @@ class Verbs:
     subtree_masses = balance.subtree_masses
     rollout = rollouts.rollout
     inverse_kinematics = control.inverse_kinematics
-    actuate = actuators.actuate
+    actuate = acting.actuate
     save = saving.save
 
     def mechanism(self) -> Mechanism:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.io.mujoco_model import joint_names
+from torchsko.io._mujoco_names import all_joint_names as names_of_joints
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -46,10 +46,6 @@ STACKED = """
   </body>
 </worldbody></mujoco>
 """
-
-
-def names_of_joints(model) -> list[str]:
-    return [name for b in range(1, model.nbody) for name in joint_names(model, b)]
 
 
 def frame_of_site(model, i: int) -> str:

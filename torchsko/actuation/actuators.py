@@ -1,4 +1,4 @@
-"""Actuators of a mechanism as tensors, and what they do: forces on joints, and rates of activations."""
+"""Actuators of a mechanism as tensors; what they do is in `torchsko.actuation.acting`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from torch import Tensor
 from torchsko.actuation.description import ANY, Actuator, Range
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.io._convention_order import joint_place
-from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import Unused
+from torchsko.mechanism.kept import Keyframe
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.shapes import entries_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +36,20 @@ class Actuators:
         control_range: `[n, 2]`.
         force_range: `[n, 2]` [N or N m].
         joint_range: of all actuators' force on each dof of the tree, `[num_tree_dof, 2]` [N m or N].
+        stall: largest force where the transmission stands still, `[n]` [N or N m].
+        droop: what it loses with speed: stall over the speed without load, `[n]` [N s/m or N m s/rad].
+        efficiency: of the gear, `[n]`.
         q_of_dof: for each dof of the tree the coordinate that it is the rate of, int64.
         states: which actuators have an activation, int64 `[m]`.
         inputs: for each actuator its place among controls and then activations, int64 `[n]`.
         filtered: whether an activation follows its control, or integrates it, bool `[m]`.
         exact: whether a time step of it is that of the exponential, bool `[m]`.
         early: whether the force comes from the activation after the step, bool `[m]`.
-        any_early: whether any does.
+        alone: actuators of one joint each, int64.
+        several: actuators of more joints, int64.
+        any_early: whether any acts by its activation after the step.
+        has_curves: whether any has a torque-speed curve.
+        has_gears: whether any gear loses power.
         unused: what a file says of actuators and is not honoured.
     """
 
@@ -58,13 +63,20 @@ class Actuators:
     control_range: Tensor
     force_range: Tensor
     joint_range: Tensor
+    stall: Tensor
+    droop: Tensor
+    efficiency: Tensor
     q_of_dof: Tensor
     states: Tensor
     inputs: Tensor
     filtered: Tensor
     exact: Tensor
     early: Tensor
+    alone: Tensor
+    several: Tensor
     any_early: bool
+    has_curves: bool
+    has_gears: bool
     unused: tuple[Unused, ...] = ()
 
     @staticmethod
@@ -106,10 +118,10 @@ class Actuators:
         rows = [[0.0] * mech.num_tree_dof for _ in actuators]
         for row, actuator in zip(rows, actuators, strict=True):
             for joint, gear in actuator.transmission.items():
-                row[_dof(mech, joint, actuator.name)] += gear
+                row[dof_of(mech, joint, actuator.name)] += gear
         ranges = [list(ANY) for _ in range(mech.num_tree_dof)]
         for joint, limits in (joint_range or {}).items():
-            ranges[_dof(mech, joint, "joint_range")] = list(limits)
+            ranges[dof_of(mech, joint, "joint_range")] = list(limits)
         lively = [i for i, actuator in enumerate(actuators) if actuator.activation != "none"]
         some = [actuators[i] for i in lively]
         inputs = list(range(len(names)))
@@ -137,18 +149,27 @@ class Actuators:
             control_range=numbers([a.control_range for a in actuators], 2),
             force_range=numbers([a.force_range for a in actuators], 2),
             joint_range=numbers(ranges, 2),
-            q_of_dof=places(_q_of_dof(mech)),
+            stall=numbers([a.stall for a in actuators]),
+            droop=numbers([a.stall / a.no_load_speed if a.curved else 0.0 for a in actuators]),
+            efficiency=numbers([a.efficiency for a in actuators]),
+            q_of_dof=places(q_of_dof(mech)),
             states=places(lively),
             inputs=places(inputs),
             filtered=flags([a.activation != "integrator" for a in some]),
             exact=flags([a.activation == "filterexact" for a in some]),
             early=flags([a.early for a in some]),
+            alone=places([i for i, row in enumerate(rows) if sum(map(bool, row)) < 2]),
+            several=places([i for i, row in enumerate(rows) if sum(map(bool, row)) > 1]),
             any_early=any(a.early for a in some),
+            has_curves=any(a.curved for a in actuators),
+            has_gears=any(a.efficiency < 1 for a in actuators),
             unused=tuple(unused),
         )
 
     def replace(self, **changes: Tensor) -> Actuators:
         """The same with some tensors changed, with any leading batch dimensions.
+
+        Transmissions that are changed count as those of several joints each.
 
         Raises:
             ShapeError: when the last dimensions of one are others than before.
@@ -162,7 +183,37 @@ class Actuators:
                     "It keeps its last dimensions; batch dimensions stand before them.\n"
                     f"Pass one of the tensors {', '.join(PARAMETERS)} in its own shape."
                 )
-        return replace(self, **changes)
+        flags: dict[str, Any] = {
+            "has_curves": self.has_curves or "stall" in changes or "droop" in changes,
+            "has_gears": self.has_gears or "efficiency" in changes,
+        }
+        if "transmission" in changes:
+            every = torch.arange(len(self.names), device=self.alone.device)
+            flags |= {"alone": every[:0], "several": every}
+        return replace(self, **changes, **flags)
+
+    def held_at(self, key: Keyframe) -> tuple[Tensor, Tensor]:
+        """Activations `[m]` and controls `[n]` of a state that a file names, by the names of actuators.
+
+        Raises:
+            MechanismError: when the file gives an actuator none, or several.
+        """
+        found = []
+        for names, theirs, values in (
+            (self.activation_names, key.activation_names, key.activation),
+            (self.names, key.control_names, key.ctrl),
+        ):
+            unfit = [name for name in names if theirs.count(name) != 1]
+            if unfit:
+                raise MechanismError(
+                    f"the keyframe {key.name!r} has {theirs.count(unfit[0])} numbers for actuator "
+                    f"{unfit[0]!r}.\n"
+                    "An actuator here has one control, and one activation where it has any.\n"
+                    "Take a keyframe and actuators of one file."
+                )
+            places = torch.tensor([theirs.index(name) for name in names], dtype=torch.int64)
+            found.append(values.index_select(-1, places.to(values.device)))
+        return found[0], found[1]
 
     def next_activation(
         self, activation: Tensor, activation_rate: Tensor, dt: float | Tensor
@@ -176,102 +227,20 @@ class Actuators:
         """
         T = self.time_constant
         span = torch.where(self.exact, -T * torch.expm1(-dt / T), dt)
-        return _saturated(activation + span * activation_rate, self.activation_range)
+        return saturated(activation + span * activation_rate, self.activation_range)
 
 
 PARAMETERS = ("transmission", "gain", "bias", "time_constant", "activation_range", "control_range",
-              "force_range", "joint_range")  # fmt: skip
+              "force_range", "joint_range", "stall", "droop", "efficiency")  # fmt: skip
 """The tensors of actuators that are numbers."""
 
 
-def actuate(
-    mech: MechanismLike,
-    actuators: Actuators,
-    q: Tensor,
-    qd: Tensor,
-    activation: Tensor | None = None,
-    *,
-    ctrl: Tensor,
-    dt: float | Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """What actuators do at a state: joint forces, and the rates of their activations.
-
-    Differentiable in everything; where a control or force saturates, its derivative is zero.
-
-    Args:
-        mech: the mechanism.
-        actuators: of it.
-        q: `[*batch, num_q]`.
-        qd: `[*batch, num_dof]`.
-        activation: `[*batch, m]`; may be left out where there is none.
-        ctrl: controls, `[*batch, n]`.
-        dt: time step [s], needed where the force comes from the activation after it (`early`).
-
-    Returns:
-        tau `[*batch, num_dof]` [N m or N], and rates `[*batch, m]` [1/s].
-
-    Raises:
-        ShapeError: when a shape does not fit.
-        MechanismError: when `dt` is needed and was left out.
-
-    Reference: MuJoCo documentation, "Computation", Actuation model.
-    """
-    mech = as_mechanism(mech)
-    check_state(mech, q=q, qd=qd)
-    activation = ctrl[..., :0] if activation is None else activation
-    _check("ctrl", ctrl, len(actuators.names))
-    _check("activation", activation, len(actuators.activation_names))
-    control = _saturated(ctrl, actuators.control_range)
-    rate = _activation_rate(actuators, activation, entries_at(control, actuators.states))
-    acting = activation
-    if dt is not None:
-        after = actuators.next_activation(activation, rate, dt)
-        acting = torch.where(actuators.early, after, activation)
-    elif actuators.any_early:
-        raise MechanismError(
-            "an actuator acts by its activation after the time step, and no dt was given.\n"
-            "Its force depends on the length of the step.\nPass dt=..., in seconds."
-        )
-    u = entries_at(_side_by_side(control, acting), actuators.inputs)
-    B = actuators.transmission
-    coordinates = entries_at(all_q(mech, q), actuators.q_of_dof)
-    length, speed = ((B @ x[..., None])[..., 0] for x in (coordinates, all_rates(mech, qd)))
-    force = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
-    force = _saturated(force, actuators.force_range)
-    joint_force = (B.mT @ force[..., None])[..., 0]
-    return own_forces(mech, _saturated(joint_force, actuators.joint_range)), rate
-
-
-def _activation_rate(actuators: Actuators, activation: Tensor, control: Tensor) -> Tensor:
-    follows = (control - activation) / actuators.time_constant
-    return torch.where(actuators.filtered, follows, control)
-
-
-def _affine(coefficients: Tensor, length: Tensor, speed: Tensor) -> Tensor:
-    constant, slope, damping = coefficients.unbind(-1)
-    return constant + slope * length + damping * speed
-
-
-def _saturated(x: Tensor, limits: Tensor) -> Tensor:
+def saturated(x: Tensor, limits: Tensor) -> Tensor:
+    """Numbers `[*, n]` held within limits `[*, n, 2]`."""
     return torch.clamp(x, limits[..., 0], limits[..., 1])
 
 
-def _side_by_side(a: Tensor, b: Tensor) -> Tensor:
-    batch = torch.broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    return torch.cat([a.expand(*batch, -1), b.expand(*batch, -1)], -1)
-
-
-def _check(name: str, x: Tensor, size: int) -> None:
-    if not isinstance(x, Tensor) or x.shape[-1:] != (size,):
-        shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ShapeError(
-            f"{name} of the actuators has shape {shape}.\n"
-            "It has a number for each of actuators.names, or of actuators.activation_names.\n"
-            f"Pass a tensor of shape [*batch, {size}]."
-        )
-
-
-def _dof(mech: Mechanism, joint: str, of: str) -> int:
+def dof_of(mech: Mechanism, joint: str, of: str) -> int:
     """The dof of a joint, or of a motion of a compound joint, whose coordinate is a number."""
     k, part = joint_place(mech, joint)
     kind, dofs = mech.joints.kinds[k], mech.tree_dof_slice(mech.tree_joint_names[k])
@@ -284,7 +253,7 @@ def _dof(mech: Mechanism, joint: str, of: str) -> int:
     return dofs.start + (part or 0)
 
 
-def _q_of_dof(mech: Mechanism) -> list[int]:
+def q_of_dof(mech: Mechanism) -> list[int]:
     """For each dof of the tree its coordinate; of joints without such, the joint's first."""
     found = []
     for name, kind in zip(mech.tree_joint_names, mech.joints.kinds, strict=True):

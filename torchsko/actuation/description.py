@@ -48,6 +48,10 @@ class Actuator:
         early: whether the force comes from the activation at the end of the time step.
         control_range: to which the control saturates.
         force_range: to which the force saturates [N or N m].
+        stall: of a torque-speed curve, the largest force at rest [N or N m]. At speed v it is
+            stall (1 - v / no_load_speed) forward, and as much with -v backward.
+        no_load_speed: of the same, rate of the length at which no force is left [m/s or rad/s].
+        efficiency: share of the power that passes the gear, either way, in (0, 1].
     """
 
     name: str
@@ -60,6 +64,14 @@ class Actuator:
     early: bool = False
     control_range: Range = ANY
     force_range: Range = ANY
+    stall: float = math.inf
+    no_load_speed: float = math.inf
+    efficiency: float = 1.0
+
+    @property
+    def curved(self) -> bool:
+        """Whether it has a torque-speed curve."""
+        return math.isfinite(self.stall)
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -71,6 +83,18 @@ class Actuator:
             raise MechanismError(
                 f"actuator {self.name!r} has the time constant {self.time_constant} s.\n"
                 "A filter follows in finite time.\nPass a positive number, or activation='none'."
+            )
+        for what in ("stall", "no_load_speed"):
+            if not getattr(self, what) > 0:
+                raise MechanismError(
+                    f"{what} of actuator {self.name!r} is {getattr(self, what)}.\n"
+                    "A torque-speed curve falls from the torque at rest to none at some speed.\n"
+                    "Pass positive numbers for both, or leave both out."
+                )
+        if not 0 < self.efficiency <= 1:
+            raise MechanismError(
+                f"the efficiency of actuator {self.name!r} is {self.efficiency}.\n"
+                "A gear passes on a part of the power.\nPass a number above 0, at most 1."
             )
         for what in ("control_range", "force_range", "activation_range"):
             low, high = getattr(self, what)
@@ -146,3 +170,50 @@ class Actuator:
         """A pneumatic or hydraulic cylinder: pressure follows the control by a filter."""
         return Actuator(name, {joint: gear}, (area, 0.0, 0.0), bias, "filter", time_constant,
                         control_range=control_range, force_range=force_range)  # fmt: skip
+
+    @staticmethod
+    def dc_motor(
+        name: str, joint: str, *, torque_constant: float, resistance: float, voltage: float,
+        gear: float = 1.0, efficiency: float = 1.0, force_range: Range = ANY,
+    ) -> Actuator:  # fmt: skip
+        r"""A brushed DC motor on a gear, without inductance: the control is its voltage u.
+
+        .. math::
+            f = \frac{k}{R} (u - k \dot l), \qquad |u| \le U,
+
+        so it stalls at k U / R and has no torque left at the speed U / k of the motor, before the gear.
+        Torque constant and back-EMF constant are one number in SI units.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            torque_constant: k [N m/A, V s/rad].
+            resistance: R of the winding [Ohm].
+            voltage: U, that of the supply [V].
+            gear: turns of the motor per turn of the joint.
+            efficiency: of the gear.
+            force_range: of the motor's torque [N m], for a controller that limits the current.
+        """
+        gain = torque_constant / resistance
+        return Actuator(name, {joint: gear}, (gain, 0.0, 0.0), (0.0, 0.0, -gain * torque_constant),
+                        control_range=(-voltage, voltage), force_range=force_range,
+                        efficiency=efficiency)  # fmt: skip
+
+    @staticmethod
+    def torque_source(
+        name: str, joint: str, *, stall: float, no_load_speed: float, gear: float = 1.0,
+        efficiency: float = 1.0, force_range: Range = ANY,
+    ) -> Actuator:  # fmt: skip
+        """A motor whose current is controlled: the control is its torque, as far as its curve lets it.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            stall: torque at rest [N m].
+            no_load_speed: at which no torque is left [rad/s].
+            gear: turns of the motor per turn of the joint.
+            efficiency: of the gear.
+            force_range: of the torque, for a controller that limits the current [N m].
+        """
+        return Actuator(name, {joint: gear}, force_range=force_range, stall=stall,
+                        no_load_speed=no_load_speed, efficiency=efficiency)  # fmt: skip

@@ -12,8 +12,9 @@ from typing import Any
 
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range
+from torchsko.io._mujoco_couplings import tendon_joints
+from torchsko.io._mujoco_names import all_joint_names
 from torchsko.io.mjcf import read_mjcf
-from torchsko.io.mujoco_model import joint_names
 from torchsko.io.mujoco_numbers import HINGE, SLIDE
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.verb import MechanismLike
@@ -56,11 +57,7 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
         ('servo',)
     """
     model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
-    names = {
-        int(model.body_jntadr[b]) + i: name
-        for b in range(1, model.nbody)
-        for i, name in enumerate(joint_names(model, b))
-    }
+    names = dict(enumerate(all_joint_names(model)))
     read, unused = [], []
     for i in range(len(model.actuator_trntype)):
         name = model.actuator(i).name or f"actuator{i}"
@@ -102,14 +99,8 @@ def _transmission(model: Any, i: int, names: Mapping[int, str]) -> dict[str, flo
     at = int(model.actuator_trnid[i][0])
     if int(model.actuator_trntype[i]) != TENDON:
         return {names[at]: gear} if int(model.jnt_type[at]) in (SLIDE, HINGE) else None
-    first, count = int(model.tendon_adr[at]), int(model.tendon_num[at])
-    found: dict[str, float] = {}
-    for w in range(first, first + count):
-        if int(model.wrap_type[w]) != 1:  # mjWRAP_JOINT
-            return None
-        name = names[int(model.wrap_objid[w])]
-        found[name] = found.get(name, 0.0) + gear * float(model.wrap_prm[w])
-    return found
+    joints = tendon_joints(model, at)
+    return None if joints is None else {names[j]: gear * c for j, c in joints.items()}
 
 
 def _first(model: Any, field: str, i: int) -> int:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io._edits import Edits, words
 from torchsko.io._fit import changed, one_of
+from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._xml import Document, Element
-from torchsko.io.mujoco_model import body_name, joint_names
 from torchsko.mechanism.description import LinkDescription, RobotDescription
 from torchsko.mechanism.mechanism import Mechanism
 

@@ -20,10 +20,19 @@ def unused(model: Any) -> list[Unused]:
         (
             model.ntendon,
             "tendons",
-            "their springs, dampers, limits and equalities are not honoured",
+            "their springs and dampers act through torchsko.tendons_of only",
         ),
         (model.nsensor, "sensors", "they do not act"),
-        (model.nkey, "keyframes", "states are not kept"),
+        (
+            sum(1 for k in range(model.nkey) if not finite_state(model, k)),
+            "keyframes",
+            "they hold numbers that are not finite",
+        ),
+        (
+            model.npair + model.nexclude,
+            "contact pairs and excludes",
+            "kept in mech.kept; contact is not there yet",
+        ),
         (getattr(model, "nflex", 0), "flexible bodies", "they are not rigid"),
         (sum(1 for x in model.body_gravcomp if x), "bodies with gravcomp", "it is not honoured"),
         (
@@ -46,6 +55,12 @@ def unused(model: Any) -> list[Unused]:
         (int(_higher(model, "jnt_stiffness")), "stiffness of higher order", "the linear part acts"),
     )
     return [Unused(f"{count} {what}", why) for count, what, why in counted if count]
+
+
+def finite_state(model: Any, k: int) -> bool:
+    """Whether all numbers of a keyframe are finite."""
+    fields = (model.key_qpos, model.key_qvel, model.key_act, model.key_ctrl)
+    return all(bool(np.isfinite(x[k]).all()) for x in fields)
 
 
 def _higher(model: Any, field: str) -> bool:

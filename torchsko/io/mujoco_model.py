@@ -21,23 +21,19 @@ from typing import Any
 
 import numpy as np
 
+from torchsko.io._mujoco_couplings import couplings_of
+from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._mujoco_unused import unused
 from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, q_numbers
-from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
-    CouplingDescription,
     JointDescription,
     LinkDescription,
     Matrix,
     RobotDescription,
-    Unused,
     Vector,
 )
 from torchsko.mechanism.joints.compound import Slide, Turn
-
-JOINT_EQUALITY = 2
-"""MuJoCo's type of an equality of joints (mjtEq)."""
 
 NO_GRAVITY = 1 << 7
 """MuJoCo's flag that turns gravity off (mjtDisableBit)."""
@@ -53,12 +49,14 @@ class ModelDescription:
         dof_numbers: per dof of the tree, in MuJoCo's order: damping, friction, armature, stiffness,
             velocity and effort limits.
         q_numbers: per coordinate: lower and upper limits, positions in which springs are relaxed.
+        site_frames: names of the frames of named sites, by the number of the site.
     """
 
     robot: RobotDescription
     gravity: Vector
     dof_numbers: dict[str, list[float]]
     q_numbers: dict[str, list[float]]
+    site_frames: dict[int, str]
 
 
 def describe(model: Any) -> ModelDescription:
@@ -74,10 +72,11 @@ def describe(model: Any) -> ModelDescription:
         links += more
         joints += chain
     taken = {link.name for link in links}
-    for link, joint in _sites(model, taken):
+    sites = _sites(model, taken)
+    for link, joint in sites.values():
         links.append(link)
         joints.append(joint)
-    couplings, broken = _couplings(model, joints)
+    couplings, broken = couplings_of(model, {joint.name for joint in joints})
     robot = RobotDescription(
         name=_model_name(model),
         links=tuple(links),
@@ -85,36 +84,24 @@ def describe(model: Any) -> ModelDescription:
         unused=(*unused(model), *broken),
         couplings=couplings,
     )
-    gravity = (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else _vector(model.opt.gravity)
-    return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model))
+    gravity = (
+        (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else vector_of(model.opt.gravity)
+    )
+    frames = {i: link.name for (kind, i), (link, _) in sites.items() if kind == "site"}
+    return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model), frames)
 
 
 def _model_name(model: Any) -> str:
     return bytes(model.names).split(b"\0", 1)[0].decode() or "robot"
 
 
-def body_name(model: Any, b: int) -> str:
-    """Name of a body, made up where the file has none."""
-    return WORLD if b == 0 else model.body(b).name or f"body{b}"
-
-
-def joint_names(model: Any, b: int) -> list[str]:
-    """Names of the joints of a body, made up where the file has none."""
-    first, count = int(model.body_jntadr[b]), int(model.body_jntnum[b])
-    body = body_name(model, b)
-    return [
-        model.joint(j).name or f"{body}_joint" + (f"{j - first}" if count > 1 else "")
-        for j in range(first, first + count)
-    ]
-
-
 def _link(model: Any, b: int) -> LinkDescription:
     return LinkDescription(
         name=body_name(model, b),
         mass=float(model.body_mass[b]),
-        com=_vector(model.body_ipos[b]),
+        com=vector_of(model.body_ipos[b]),
         inertia=_matrix(np.diag(model.body_inertia[b])),
-        inertia_rotation=_matrix(_turn(model.body_iquat[b])),
+        inertia_rotation=matrix_of(model.body_iquat[b]),
     )
 
 
@@ -154,8 +141,8 @@ def _joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDescri
             ends[k],
             ends[k + 1],
             _matrix(turn),
-            _vector(shift),
-            _vector(data.pop("axis", (0.0, 0.0, 1.0))),
+            vector_of(shift),
+            vector_of(data.pop("axis", (0.0, 0.0, 1.0))),
             data=data,
         )
         for k, (name, kind, turn, shift, data) in enumerate(steps)
@@ -172,11 +159,11 @@ def _stacked(
     for j in reversed(stack):
         axis, q0 = K.T @ np.array(model.jnt_axis[j]), float(model.qpos0[model.jnt_qposadr[j]])
         if int(model.jnt_type[j]) == SLIDE:
-            motions.insert(0, Slide(_vector(axis)))
+            motions.insert(0, Slide(vector_of(axis)))
             k = k - K @ axis * q0
             continue
         anchor = K.T @ (np.array(model.jnt_pos[j]) - k)
-        motions.insert(0, Turn(_vector(axis), _vector(anchor)))
+        motions.insert(0, Turn(vector_of(axis), vector_of(anchor)))
         back = _rotation(axis, -q0)
         K, k = K @ back, k + K @ (anchor - back @ anchor)
     name = "+".join(names[j - first] for j in stack)
@@ -189,9 +176,11 @@ def _stacked(
     return name, "compound", R, r, {"motions": tuple(motions)}
 
 
-def _sites(model: Any, taken: set[str]) -> list[tuple[LinkDescription, JointDescription]]:
-    """Named sites and cameras as frames."""
-    found = []
+def _sites(
+    model: Any, taken: set[str]
+) -> dict[tuple[str, int], tuple[LinkDescription, JointDescription]]:
+    """Named sites and cameras as frames, by kind and number."""
+    found = {}
     kinds = (
         ("site", model.nsite, model.site, model.site_bodyid, model.site_pos, model.site_quat),
         ("camera", model.ncam, model.cam, model.cam_bodyid, model.cam_pos, model.cam_quat),
@@ -209,49 +198,26 @@ def _sites(model: Any, taken: set[str]) -> list[tuple[LinkDescription, JointDesc
                 FIXED,
                 body_name(model, int(body[i])),
                 name,
-                _matrix(_turn(turn[i])),
-                _vector(position[i]),
+                matrix_of(turn[i]),
+                vector_of(position[i]),
             )
-            found.append((LinkDescription(name), joint))
+            found[kind, i] = LinkDescription(name), joint
     return found
 
 
-def _couplings(
-    model: Any, joints: Sequence[JointDescription]
-) -> tuple[tuple[CouplingDescription, ...], list[Unused]]:
-    """Linear equalities of joints, exactly; what else is equated, reported."""
-    alone, found, broken = {joint.name for joint in joints}, [], []
-    names = [name for b in range(1, model.nbody) for name in joint_names(model, b)]
-    for e in range(model.neq):
-        what = f"equality {model.eq(e).name or e!r}"
-        if not model.eq_active0[e]:
-            broken.append(Unused(what, "switched off in the file"))
-            continue
-        if int(model.eq_type[e]) != JOINT_EQUALITY:
-            broken.append(Unused(what, "closes a chain or holds no joints; it is not honoured"))
-            continue
-        one, two = int(model.eq_obj1id[e]), int(model.eq_obj2id[e])
-        a0, a1, *higher = map(float, model.eq_data[e][:5])
-        pair = [names[one]] + ([names[two]] if two >= 0 else [])
-        if any(higher) and two >= 0:
-            broken.append(Unused(what, "no linear coupling of joints; it is not honoured"))
-        elif not alone.issuperset(pair):
-            broken.append(Unused(what, "couples one of several joints of a body; not honoured"))
-        else:
-            zero = [float(model.qpos0[model.jnt_qposadr[j]]) for j in (one, two)]
-            terms = {names[two]: a1} if two >= 0 else {}
-            offset = zero[0] + a0 - (a1 * zero[1] if two >= 0 else 0.0)
-            found.append(CouplingDescription(names[one], terms, offset))
-    return tuple(found), broken
-
-
-def _vector(x: Any) -> Vector:
+def vector_of(x: Any) -> Vector:
+    """Three numbers as floats."""
     a, b, c = map(float, x)
     return a, b, c
 
 
+def matrix_of(quaternion: Any) -> Matrix:
+    """Rotation matrix of a quaternion w x y z, as floats."""
+    return _matrix(_turn(quaternion))
+
+
 def _matrix(x: np.ndarray) -> Matrix:
-    a, b, c = (_vector(row) for row in x)
+    a, b, c = (vector_of(row) for row in x)
     return a, b, c
 
 

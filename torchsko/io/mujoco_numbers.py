@@ -20,9 +20,9 @@ def dof_numbers(model: Any) -> dict[str, list[float]]:
         most = np.abs(model.jnt_actfrcrange).max(axis=1)
         effort = np.where(limited[joint], most[joint], math.inf)
     floating = np.array(model.jnt_type)[joint] == FREE
-    stiffness = np.where(floating, 0.0, _linear(model.jnt_stiffness)[joint])
+    stiffness = np.where(floating, 0.0, linear(model.jnt_stiffness)[joint])
     return {
-        "damping": _list(_linear(model.dof_damping)),
+        "damping": _list(linear(model.dof_damping)),
         "friction": _list(model.dof_frictionloss),
         "armature": _list(model.dof_armature),
         "stiffness": _list(stiffness),
@@ -43,7 +43,7 @@ def q_numbers(model: Any) -> dict[str, list[float]]:
     }
 
 
-def _linear(x: Any) -> np.ndarray:
+def linear(x: Any) -> np.ndarray:
     """The linear coefficients, where a version of MuJoCo keeps higher ones beside them."""
     x = np.asarray(x, dtype=np.float64)
     return x if x.ndim == 1 else x[:, 0]

@@ -88,6 +88,7 @@ def _joined(
         "aligned": mech.aligned and other.aligned,
         "unused": mech.unused + other.unused,
         "report": mech.report + other.report,
+        "kept": mech.kept.beside(other.kept, prefix),
     }
     changes |= skeleton(
         changes["body_names"],

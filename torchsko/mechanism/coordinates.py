@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.kept import NOTHING_KEPT
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.shapes import entries_at
@@ -137,4 +138,4 @@ def uncoupled(mech: Mechanism) -> Mechanism:
     kept: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     for name in ("coupling_ratio", "coupling_offset"):
         kept[name] = kept[name][..., :0]
-    return type(mech)(**{**kept, "coupling": None})
+    return type(mech)(**{**kept, "coupling": None, "kept": NOTHING_KEPT})

@@ -247,7 +247,7 @@ def _placements(
     return found
 
 
-def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> dict[str, Tensor]:
+def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> dict[str, Any]:
     """What joints, dofs and coordinates have of their own, of those that are left."""
     kinds = mech.joints.kinds
     sizes = {
@@ -266,7 +266,7 @@ def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> d
 
     every = list(range(mech.num_bodies))
     terms = [(k, j) for k, row in followed_by(mech).items() for j in row]
-    chosen = {
+    which = {
         ("joint_parameters",): places("joint_parameters", every),
         ("damping", "friction", "armature", "stiffness"): places("dof", every),
         ("spring_reference",): places("q", every),
@@ -276,14 +276,17 @@ def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> d
             i for i, (k, j) in enumerate(terms) if k not in held and j not in held
         ],
     }
-    found = {
-        name: getattr(mech, name).index_select(
-            -1, torch.tensor(at, dtype=torch.int64, device=mech.device)
-        )
-        for names, at in chosen.items()
-        for name in names
+
+    def chosen(x: Tensor, at: list[int]) -> Tensor:
+        return x.index_select(-1, torch.tensor(at, dtype=torch.int64, device=mech.device))
+
+    found: dict[str, Any] = {
+        name: chosen(getattr(mech, name), at) for names, at in which.items() for name in names
     }
-    return found | {"axis": mech.axis.index_select(-2, torch.tensor(kept, device=mech.device))}
+    found["axis"] = mech.axis.index_select(-2, torch.tensor(kept, device=mech.device))
+    q, dof = places("q", own), places("dof", own)
+    found["kept"] = mech.kept.mapped(lambda x: chosen(x, q), lambda x: chosen(x, dof))
+    return found
 
 
 def _stopped(

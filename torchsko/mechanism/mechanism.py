@@ -16,7 +16,7 @@ from torch import Tensor
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
-from torchsko.mechanism.coordinates import uncoupled
+from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, Unused
 from torchsko.mechanism.given import check_batch, check_device, check_dtype, check_parameter
@@ -25,6 +25,7 @@ from torchsko.mechanism.joints.configuration import (
     random_configuration,
 )
 from torchsko.mechanism.joints.groups import JointSet
+from torchsko.mechanism.kept import NOTHING_KEPT, Kept, Keyframe
 from torchsko.mechanism.numbering import Numbering
 from torchsko.shapes import broadcast_shapes
 
@@ -109,6 +110,7 @@ class Mechanism(Numbering):
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
         unused: what the robot file held and the dynamics does not use, each with the reason.
         report: what was wrong in the robot file, each with what was done about it (`torchsko.load`).
+        kept: named states, loops, and lists of contact pairs of the robot file.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Mechanism(Numbering):
     scalar: bool = False
     unused: tuple[Unused, ...] = ()
     report: tuple[Fault, ...] = ()
+    kept: Kept = NOTHING_KEPT
 
     @property
     def dtype(self) -> torch.dtype:
@@ -170,6 +173,11 @@ class Mechanism(Numbering):
         return broadcast_shapes(*shapes)
 
     @property
+    def keyframes(self) -> dict[str, Keyframe]:
+        """The states that the robot file names, by name; such as ``mech.keyframes["home"].q``."""
+        return {key.name: key for key in self.kept.keyframes}
+
+    @property
     def tree(self) -> Mechanism:
         """The mechanism with all joints independent, whose coordinates are those of `torchsko.expand`.
 
@@ -188,10 +196,11 @@ class Mechanism(Numbering):
             "effort_limit": (self.effort_limit, upper, self.coupling.dof_place),
         }
         return uncoupled(self).replace(
+            kept=self.kept.mapped(lambda q: all_q(self, q), lambda qd: all_rates(self, qd)),
             **{
                 name: torch.cat([own, none.expand(*own.shape[:-1], -1)], -1).index_select(-1, place)
                 for name, (own, none, place) in limits.items()
-            }
+            },
         )
 
     def mechanism(self) -> Mechanism:
@@ -265,7 +274,7 @@ class Mechanism(Numbering):
         What hung on the other's inertial frame hangs on the frame. Where the other floats (its only root
         is a free joint), its base is welded to the frame; that is how its base keeps its mass, so load
         it with ``floating_base=True``. Bodies, joints, frames, q, qd and tau are this one's, then the
-        other's. Gravity is this one's.
+        other's. Gravity is this one's. Keyframes are gone: none says where both are.
 
         Args:
             other: of the same dtype and device.
@@ -307,6 +316,7 @@ class Mechanism(Numbering):
             changes["coordinates"] = self.coordinates.to(target)
             changes["joints"] = self.joints.to(target)
             changes["coupling"] = None if self.coupling is None else self.coupling.to(target)
+        changes["kept"] = self.kept.to(target)
         names = (field.name for field in fields(self))
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
 

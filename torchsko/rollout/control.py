@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts, check_state
@@ -31,6 +32,22 @@ class Controller(Protocol):
         self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Joint forces `[*batch, num_dof]` from t [s] to t + dt, and the memory at t + dt."""
+        ...
+
+
+@runtime_checkable
+class ImplicitController(Controller, Protocol):
+    """A controller whose forces may act at the velocity after the step, as damping does."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether they do."""
+        ...
+
+    def answer(
+        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Answer, Tensor]:
+        """In place of `act`: how the forces from t [s] to t + dt answer, and the memory at t + dt."""
         ...
 
 
@@ -59,8 +76,8 @@ class Forces:
 
     def over(
         self, step: int, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor | Policy, Tensor]:
-        """Forces over a step that starts at q, qd: held, or a function; and the memory at its end."""
+    ) -> tuple[Tensor | Policy | Answer, Tensor]:
+        """Forces over a step that starts at q, qd: held, a function, or what answers; and the memory then."""
         if isinstance(self.source, Tensor):
             row = step if self.source.shape[-2] > 1 else 0
             return self._applied(self.source[..., row, :]), memory
@@ -68,9 +85,13 @@ class Forces:
 
     def asked(
         self, t: float | Tensor, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor | Policy, Tensor]:
+    ) -> tuple[Tensor | Policy | Answer, Tensor]:
         """The same at a time t [s], of forces that a function or a controller gives."""
         source = cast("Policy | Controller", self.source)
+        if answers(source):
+            implicit = cast("ImplicitController", source)
+            answer, memory = implicit.answer(cast(float, t), self.dt, q, qd, memory)
+            return replace(answer, push=self._applied(answer.push)), memory
         if isinstance(source, Controller):
             tau, memory = source.act(cast(float, t), self.dt, q, qd, memory)
             return self._applied(tau), memory
@@ -135,9 +156,20 @@ def forces_of(
             'Pass effort=None or effort="clamp".'
         )
     source = _source(mech, control, steps, batch)
+    if effort is not None and answers(source):
+        raise TorchskoError(
+            "effort='clamp' was given with forces that act at the velocity after the step.\n"
+            "How large they become is known only after it.\n"
+            "Give the actuators a force_range, which holds there too, and leave effort out."
+        )
     if isinstance(source, Tensor):
         batch = torch.broadcast_shapes(batch, source.shape[:-2])
     return Forces(mech, source, batch, dt, effort)
+
+
+def answers(source: object) -> bool:
+    """Whether a control's forces act at the velocity after the step."""
+    return isinstance(source, ImplicitController) and source.answers
 
 
 def _source(

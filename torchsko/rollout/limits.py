@@ -83,15 +83,19 @@ def _beyond(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, 
     return torch.where(over, above, torch.where(below, under, zero)), over | below
 
 
-def refuse_explicit(step: Step) -> None:
-    """Refuse limit springs in a method that would take them explicitly.
+def refuse_explicit(step: Step, given: str) -> None:
+    """Refuse what acts at the new velocity in a method that would take it explicitly.
+
+    Args:
+        step: the method.
+        given: what was given with it.
 
     Raises:
         TorchskoError: names the method that takes them.
     """
     if not isinstance(step, (SemiImplicitEuler, ImplicitEuler)):
         raise TorchskoError(
-            "limits= was given with a method that takes damping explicitly.\n"
-            "Springs this stiff are stable only where they act on the new velocity.\n"
-            'Pass method="semi_implicit_euler" or "implicit", or put softer springs into the control.'
+            f"{given} with a method that takes damping explicitly.\n"
+            "Forces this stiff are stable only where they act on the new velocity.\n"
+            'Pass method="semi_implicit_euler" or "implicit", or softer forces as a function.'
         )

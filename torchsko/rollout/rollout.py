@@ -8,7 +8,7 @@ from torch import Tensor
 from torchsko.errors import FusedError, TorchskoError, unknown_name
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
-from torchsko.rollout.control import Controller, Effort, Policy, forces_of
+from torchsko.rollout.control import Controller, Effort, Policy, answers, forces_of
 from torchsko.rollout.finite import tell_nonfinite
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.limits import LimitSprings, refuse_explicit
@@ -112,7 +112,9 @@ def rollout(
     forces = forces_of(robot, control, effort, steps, dt, batch)
     step = _step(method)
     if limits is not None:
-        refuse_explicit(step)
+        refuse_explicit(step, "limits= was given")
+    if answers(forces.source):
+        refuse_explicit(step, "a control whose forces act at the velocity after the step was given")
     given = mech if kernels_of(mech) and fused is not False else robot
     if fused and "trajectory" not in kernels_of(given):
         raise FusedError(

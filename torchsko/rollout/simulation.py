@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recompute
 
+from torchsko.actuation.answer import Answer
+from torchsko.elimination import solve_without_pivots
 from torchsko.errors import FusedError, TorchskoError
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
@@ -16,7 +18,7 @@ from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.control import Controller, Effort, Forces, Policy
 from torchsko.rollout.limits import LimitSprings
 from torchsko.rollout.step import Step
-from torchsko.verbs.dynamics import forward_dynamics
+from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
 
 SAMPLED_ONCE = ("semi_implicit_euler", "implicit")
 """Methods that ask for the forces once, at the start of the step."""
@@ -114,12 +116,16 @@ class Simulation:
         return after
 
     def advance(
-        self, t: float, q: Tensor, qd: Tensor, control: Tensor | Policy
+        self, t: float, q: Tensor, qd: Tensor, control: Tensor | Policy | Answer
     ) -> tuple[Tensor, Tensor]:
         """The state one step later."""
-        given, robot, push = self._limited(q, qd)
+        given, robot, push = self._opposed(q, qd, control)
+        rows = None
+        if isinstance(control, Answer):
+            rows = control if control.rows is not None else None
+            control = control.push
         held = isinstance(control, Tensor) or self.method in SAMPLED_ONCE
-        if held and isinstance(self.method, str) and "step" in kernels_of(given):
+        if held and rows is None and isinstance(self.method, str) and "step" in kernels_of(given):
             tau = _sampled(control, t, q, qd, push)
             return cast(Any, given).step(q, qd, tau, self.dt, method=self.method)
 
@@ -128,18 +134,27 @@ class Simulation:
         ) -> Tensor:
             tau = _sampled(control, t, q, qd, push, force)
             # A step may ask for another mechanism, of which there are no kernels.
-            return forward_dynamics(given if mech is robot else mech, q, qd, tau)
+            free = forward_dynamics(given if mech is robot else mech, q, qd, tau)
+            return free if rows is None else _answered(rows, mech, q, qd, free, self.dt)
 
         return self.step(robot, accelerate, t, q, qd, self.dt)
 
-    def _limited(self, q: Tensor, qd: Tensor) -> tuple[MechanismLike, Mechanism, Tensor | None]:
-        """What steps from this state: as given, and its numbers; and the force of the limits."""
-        if self.limits is None:
+    def _opposed(
+        self, q: Tensor, qd: Tensor, control: Tensor | Policy | Answer
+    ) -> tuple[MechanismLike, Mechanism, Tensor | None]:
+        """What steps from this state: as given, and its numbers; and the force of the limits.
+
+        What limits and a control oppose to the velocity after the step is damping of its joints.
+        """
+        damping, push = self.robot.damping, None
+        if isinstance(control, Answer):
+            damping = damping + control.damping
+        if self.limits is not None:
+            more, push = self.limits.act(self.robot, q, qd, self.dt)
+            damping = damping + among_all_dofs(self.robot, more)
+        if damping is self.robot.damping:
             return self.given, self.robot, None
-        damping, push = self.limits.act(self.robot, q, qd, self.dt)
-        given = cast(Any, self.given).replace(
-            damping=self.robot.damping + among_all_dofs(self.robot, damping)
-        )
+        given = cast(Any, self.given).replace(damping=damping)
         return given, as_mechanism(given), push
 
 
@@ -208,6 +223,17 @@ def _sampled(
     for force in others:
         tau = tau if force is None else tau + force
     return tau
+
+
+def _answered(
+    answer: Answer, mech: Mechanism, q: Tensor, qd: Tensor, free: Tensor, dt: float | Tensor
+) -> Tensor:
+    """The acceleration with rows that answer, of that without: (M + h R* d R) (qdd - free) = -R* d R v'."""
+    R, d = cast(Tensor, answer.rows), cast(Tensor, answer.row_damping)
+    h = dt[..., None] if isinstance(dt, Tensor) else dt
+    D = R.mT @ (d[..., None] * R)
+    loss = (D @ (qd + dt * free)[..., None])[..., 0]
+    return free - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
 
 
 def _joined(states: list[Tensor], like: Tensor) -> Tensor:

@@ -1,0 +1,140 @@
+"""Actuators whose damping and stiffness act at the end of a step: as MuJoCo's implicitfast has it."""
+
+import mujoco
+import pytest
+import torch
+
+import torchsko as ts
+from tests.actuation.test_actuation import ALL, states, without_others
+from tests.actuation.test_tendons import MODEL as STRUNG
+from tests.oracles.test_mjcf import names_of_joints
+from tests.strategies import agree
+
+
+def apart(model, steps: int, seed: int = 0, **choices) -> tuple[torch.Tensor, torch.Tensor]:
+    """The configurations of a rollout and of MuJoCo's, under controls drawn at random."""
+    without_others(model)
+    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    mech = ts.from_mujoco(model).tree
+    drive, tendons = ts.actuators_of(model, mech), ts.tendons_of(model, mech)
+    q, qd, act, ctrl = (x[seed] for x in states(model, mech, drive, seed + 1))
+    there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = there.q_to(q).numpy(), there.qd_to(q, qd).numpy()
+    names = [model.actuator(i).name for i in range(len(model.actuator_trntype))]
+    data.ctrl[[names.index(name) for name in drive.names]] = ctrl.numpy()
+    places = [int(model.actuator_actadr[names.index(n)]) for n in drive.activation_names]
+    if places:
+        data.act[places] = act.numpy()
+    theirs = []
+    for _ in range(steps):
+        mujoco.mj_step(model, data)
+        theirs.append(torch.tensor(data.qpos))
+    control = ts.ActuatedControl(mech, drive, ctrl, act, tendons=tendons, **choices)
+    dt = model.opt.timestep
+    ours, _ = ts.rollout(mech, q, qd, steps=steps, dt=dt, control=control, check=False)
+    return there.q_to(ours[1:]), torch.stack(theirs)
+
+
+def implicit_fast(text: str, dt: float):
+    model = mujoco.MjModel.from_xml_string(text)
+    model.opt.integrator, model.opt.timestep = mujoco.mjtIntegrator.mjINT_IMPLICITFAST, dt
+    return model
+
+
+STRONG = STRUNG.replace("</mujoco>", """<actuator>
+  <velocity name="v" joint="knee" kv="40"/><position name="p" tendon="tight" kp="30" kv="20"/>
+  <damper name="d" tendon="slack" kv="9" ctrlrange="0 2"/></actuator></mujoco>""").replace(
+    'damping="3"', 'damping="30"')  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "dt"), [(ALL, 0.01), (STRONG, 0.02)], ids=["all", "tendons"])
+def test_steps_are_mujocos_implicitfast(text, dt):
+    ours, theirs = apart(implicit_fast(text, dt), 60, implicit="velocity")
+    agree(ours, theirs, 1e-9)
+    explicit, theirs = apart(implicit_fast(text, dt), 60)
+    assert not (explicit - theirs).abs().max() < 1e-3  # it is the damping that does it
+
+
+def pendulum() -> ts.Mechanism:
+    builder = ts.MechanismBuilder()
+    builder.link("rod", mass=1.0, com=(0, 0, 0), inertia=[[2, 0, 0], [0, 2, 0], [0, 0, 2]])
+    return builder.joint("j", "revolute", child="rod", axis=(0, 1, 0)).build()
+
+
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit"])
+@pytest.mark.parametrize("kp", [1.0, 1e3, 1e9])
+def test_a_servo_steps_by_the_backward_euler_method_however_stiff(kp, method):
+    mech, h, kv, I = pendulum(), 0.01, 0.3, 2.0
+    drive = ts.Actuators.of(mech, [ts.Actuator.position("s", "j", kp=kp, kv=kv)])
+    q, qd = (torch.tensor([x], dtype=torch.float64) for x in (0.7, -0.4))
+    control = ts.ActuatedControl(mech, drive, torch.tensor([0.2]).double(), implicit="position")
+    qs, qds = ts.rollout(mech, q, qd, control, 30, h, method)
+    x, v = 0.7, -0.4
+    for k in range(30):
+        v = (I * v - h * kp * (x - 0.2)) / (I + h * kv + h * h * kp)
+        x = x + h * v
+        assert float(qs[k + 1]) == pytest.approx(x, abs=1e-8)
+        assert float(qds[k + 1]) == pytest.approx(v, abs=1e-6)
+
+
+def test_gradients_pass_through_implicit_actuators_and_gains_differ_by_sample():
+    mech = pendulum()
+    drive = ts.Actuators.of(mech, [ts.Actuator.position("s", "j", kp=50.0, kv=8.0)])
+    q, qd = (torch.tensor([[x], [-x]], dtype=torch.float64) for x in (0.7, -0.4))
+
+    def end(kv: torch.Tensor, ctrl: torch.Tensor) -> torch.Tensor:
+        bias = torch.stack([0 * kv, 0 * kv - 50.0, -kv], -1)
+        control = ts.ActuatedControl(mech, drive.replace(bias=bias), ctrl, implicit="position")
+        return ts.rollout(mech, q, qd, control, 5, 0.05)[0][:, -1]
+
+    kv = torch.tensor([[3.0], [9.0]], dtype=torch.float64, requires_grad=True)
+    ctrl = torch.tensor([[0.1], [0.3]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(end, (kv, ctrl))
+    one = ts.ActuatedControl(
+        mech, drive.replace(bias=torch.tensor([[0.0, -50.0, -9.0]]).double()), ctrl[1].detach(),
+        implicit="position",
+    )  # fmt: skip
+    agree(end(kv, ctrl)[1:].detach(), ts.rollout(mech, q[1], qd[1], one, 5, 0.05)[0][-1:], 1e-14)
+
+
+def test_a_saturated_actuator_answers_nothing():
+    mech = pendulum()
+    servo = ts.Actuator.position("s", "j", kp=1e4, kv=1e3, force_range=(-2.0, 2.0))
+    drive = ts.Actuators.of(mech, [servo])
+    q, qd = torch.zeros(1).double(), torch.zeros(1).double()
+    control = ts.ActuatedControl(mech, drive, torch.ones(1).double(), implicit="position")
+    _, qds = ts.rollout(mech, q, qd, control, 1, 0.01)
+    assert float(qds[-1]) == pytest.approx(0.01 * 2.0 / 2.0, rel=1e-14)
+
+
+def test_what_cannot_answer_is_refused():
+    mech = pendulum()
+    drive = ts.Actuators.of(mech, [ts.Actuator.position("s", "j", kp=1e4)])
+    q = torch.zeros(1).double()
+    control = ts.ActuatedControl(mech, drive, q, implicit="velocity")
+    with pytest.raises(ts.TorchskoError, match="takes damping explicitly"):
+        ts.rollout(mech, q, q, control, 1, method="rk4")
+    with pytest.raises(ts.TorchskoError, match="force_range"):
+        ts.rollout(mech, q, q, control, 1, effort="clamp")
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["joints", "a tendon"])
+def test_a_rollout_through_implicit_actuators_is_one_kernel(several):
+    builder = ts.MechanismBuilder()
+    for name, parent in (("a", None), ("b", "a")):
+        builder.link(name, mass=1.0, com=(0, 0, -0.5), inertia=torch.eye(3).mul(0.1).tolist())
+        builder.joint(f"{name}_joint", "revolute", child=name, parent=parent, axis=(0, 1, 0),
+                      position=(0, 0, -1 if parent else 0))  # fmt: skip
+    mech = builder.build()
+    belt = {"a_joint": 1.0, "b_joint": -0.5} if several else {"a_joint": 1.0}
+    servo = ts.Actuator("servo", belt, (20.0, 0.0, 0.0), (0.0, -20.0, -1.0))
+    drive = ts.Actuators.of(mech, [servo, ts.Actuator.motor("motor", "b_joint")])
+    ctrl = torch.tensor([0.5, 0.1], dtype=mech.dtype)
+    control = ts.ActuatedControl(
+        mech, drive, ctrl, implicit="position", delay=ts.Delay(0.015, dt=1e-2)
+    )
+    q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))
+    eager = ts.rollout(mech, q, qd, steps=20, dt=1e-2, control=control)
+    fused = ts.rollout(ts.fuse(mech), q, qd, steps=20, dt=1e-2, control=control, fused=True)
+    for a, b in zip(eager, fused, strict=True):
+        agree(b, a, 1e-13)

@@ -1,0 +1,160 @@
+"""Motors, gears and delays: laws that they obey, with nothing to compare them to but physics."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import torchsko as ts
+from tests.strategies import agree
+
+FLYWHEEL = 0.02  # [kg m^2]
+
+
+def wheel() -> ts.Mechanism:
+    builder = ts.MechanismBuilder()
+    inertia = [[FLYWHEEL, 0, 0], [0, FLYWHEEL, 0], [0, 0, FLYWHEEL]]
+    builder.link("wheel", mass=1.0, inertia=inertia)
+    return builder.joint("axle", "revolute", child="wheel").build()
+
+
+def number(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_a_dc_motor_runs_up_as_its_time_constant_says():
+    """I w' = g k / R (u - k g w): from step to step w misses U / (k g) by 1 - h / T, T = I R / (k g)^2."""
+    k, R, U, g = 0.05, 1.2, 24.0, 10.0
+    mech = wheel()
+    motor = ts.Actuator.dc_motor("m", "axle", torque_constant=k, resistance=R, voltage=U, gear=g)
+    drive = ts.Actuators.of(mech, [motor])
+    control = ts.ActuatedControl(mech, drive, number(100.0))  # more than the supply has
+    T = FLYWHEEL * R / (k * g) ** 2
+    steps, dt = 60, T / 20
+    _, qds = ts.rollout(mech, number(0.0), number(0.0), control, steps, dt)
+    missing = (1 - dt / T) ** torch.arange(steps + 1, dtype=torch.float64)
+    agree(qds, U / (k * g) * (1 - missing[:, None]), 1e-12)
+    at_rest, _ = ts.actuate(mech, drive, number(0.0), number(0.0), ctrl=number(U))
+    assert float(at_rest) == pytest.approx(g * k * U / R, rel=1e-14)
+
+
+@settings(max_examples=30)
+@given(st.floats(-30, 30), st.floats(-5, 5))
+def test_a_torque_speed_curve_bounds_the_torque_and_ends_at_its_corners(speed, asked):
+    mech, gear, stall, top = wheel(), 3.0, 2.0, 40.0
+    drive = ts.Actuators.of(
+        mech,
+        [ts.Actuator.torque_source("m", "axle", stall=stall, no_load_speed=top, gear=gear)],
+    )
+    tau, _ = ts.actuate(mech, drive, number(0.0), number(speed), ctrl=number(asked))
+    motor, w = float(tau) / gear, gear * speed
+    assert -stall * (1 + w / top) - 1e-12 <= motor <= stall * (1 - w / top) + 1e-12
+    if abs(asked) < stall * (1 - abs(w) / top):
+        assert motor == pytest.approx(asked, abs=1e-12)
+
+
+def test_a_motor_at_its_top_speed_has_no_torque_left():
+    mech = wheel()
+    motor = ts.Actuator.torque_source("m", "axle", stall=2.0, no_load_speed=40.0)
+    drive = ts.Actuators.of(mech, [motor])
+    tau, _ = ts.actuate(mech, drive, number(0.0), number(40.0), ctrl=number(9.0))
+    assert abs(float(tau)) < 1e-14
+    control = ts.ActuatedControl(mech, drive, number(9.0), implicit="velocity")
+    _, qds = ts.rollout(mech, number(0.0), number(0.0), control, 60, 0.3)
+    assert float(qds[-1]) == pytest.approx(40.0, rel=1e-6) and float(qds.max()) <= 40.0 + 1e-9
+
+
+@settings(max_examples=50)
+@given(st.floats(-30, 30), st.floats(-5, 5), st.floats(0.2, 1.0))
+def test_a_gear_only_ever_takes_power(speed, torque, efficiency):
+    mech = wheel()
+    geared = ts.Actuator("m", {"axle": 2.0}, efficiency=efficiency)
+    drive = ts.Actuators.of(mech, [geared])
+    tau, _ = ts.actuate(mech, drive, number(0.0), number(speed), ctrl=number(torque))
+    passed, given_ = float(tau) * speed, torque * 2.0 * speed
+    assert passed <= given_ + 1e-12 * abs(given_)
+    if abs(speed) > 1:  # the sign of the speed is no longer smoothed by much
+        share = efficiency if given_ > 0 else 1 / efficiency
+        assert passed == pytest.approx(share * given_, rel=1e-5, abs=1e-12)
+
+
+def test_motors_have_gradients_and_gains_of_each_sample():
+    mech = wheel()
+    geared = ts.Actuator.torque_source("m", "axle", stall=2.0, no_load_speed=40.0, efficiency=0.8)
+    drive = ts.Actuators.of(mech, [geared])
+    stall, droop, share = (x[:, None].requires_grad_() for x in (
+        number(2.0, 3.0, 1.0), number(0.1, 0.2, 0.05), number(0.7, 0.9, 0.6)))  # fmt: skip
+    q, qd, ctrl = number(0.0), number(3.0, -2.0, 5.0)[:, None], number(0.3, 9.0, -0.9)[:, None]
+
+    def torque(stall, droop, share, qd, ctrl):
+        other = drive.replace(stall=stall, droop=droop, efficiency=share)
+        return ts.actuate(mech, other, q, qd, ctrl=ctrl)[0]
+
+    inputs = (stall, droop, share, qd.requires_grad_(), ctrl.requires_grad_())
+    assert torch.autograd.gradcheck(torque, inputs)
+    no_curve = ts.Actuators.of(mech, [ts.Actuator.motor("m", "axle")])
+    tau = ts.actuate(mech, no_curve.replace(efficiency=number(0.5)), q, qd[0], ctrl=ctrl[0])[0]
+    (slope,) = torch.autograd.grad(tau.sum(), qd)
+    assert bool(slope.isfinite().all())  # infinite stall and range give no nan
+
+
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_controls_arrive_so_many_steps_later(late):
+    mech, dt = wheel(), 0.01
+    drive = ts.Actuators.of(mech, [ts.Actuator.motor("m", "axle")])
+    sent = lambda t, q, qd: number(math.sin(7 * t) + 1)  # noqa: E731
+    arriving = lambda t, q, qd: sent(t - late * dt, q, qd) * float(t > (late - 0.5) * dt)  # noqa: E731
+    q = number(0.0)
+    delayed = ts.ActuatedControl(mech, drive, sent, delay=ts.Delay(late * dt, dt))
+    ours, _ = ts.rollout(mech, q, q, delayed, 20, dt)
+    theirs, _ = ts.rollout(mech, q, q, ts.ActuatedControl(mech, drive, arriving), 20, dt)
+    agree(ours, theirs, 1e-13)
+
+
+def test_delays_differ_by_actuator_and_sample_and_have_gradients():
+    delay = ts.Delay(number(0.0, 0.004, 0.01, 0.025).reshape(2, 2), dt=0.01, samples=3)
+    times = number(0.0, 0.004, 0.01, 0.025).reshape(2, 2).requires_grad_()
+
+    def arrives(times: Tensor) -> Tensor:
+        late = ts.Delay(times, dt=0.01, samples=3)
+        on_its_way, found = late.start(torch.zeros(2, 1, dtype=torch.float64), 2), []
+        for k in range(6):
+            now, on_its_way = late.through(number(k * k, -k), on_its_way, 0.01)
+            found.append(now)
+        return torch.stack(found)
+
+    assert delay.samples == 3 and ts.Delay(0.025, dt=0.01).samples == 3
+    late = arrives(times)
+    expected = torch.tensor([[25, -5 + 0.4], [16, -2.5]], dtype=torch.float64)
+    agree(late[5].detach(), expected, 1e-12)
+    (slope,) = torch.autograd.grad(late[5].sum(), times)
+    agree(slope[:1, 1:], torch.tensor([[100.0]]).double(), 1e-9)  # d(-5 + T/h) / dT
+
+
+@settings(max_examples=20)
+@given(st.floats(0.0, 0.05))
+def test_a_constant_control_is_late_only_at_the_start(time):
+    late = ts.Delay(time, dt=0.01, before=number(2.0))
+    on_its_way = late.start(number(0.0), 1)
+    for _ in range(6):
+        now, on_its_way = late.through(number(2.0), on_its_way, 0.01)
+        agree(now[None], number(2.0)[None], 1e-12)
+
+
+def test_motors_that_mean_nothing_are_refused():
+    refused = [
+        (lambda: ts.Actuator("a", {}, efficiency=0.0), "efficiency of actuator 'a' is 0.0"),
+        (lambda: ts.Actuator("a", {}, efficiency=1.5), "efficiency of actuator 'a' is 1.5"),
+        (lambda: ts.Actuator("a", {}, stall=-1.0), "stall of actuator 'a'"),
+        (lambda: ts.Actuator("a", {}, no_load_speed=0.0), "no_load_speed of actuator 'a'"),
+        (lambda: ts.Delay(-0.1, dt=0.01), "delay is -0.1"),
+        (lambda: ts.Delay(math.inf, dt=0.01), "delay is inf"),
+        (lambda: ts.Delay(number(0.1, -0.2), dt=0.01), "delay is -0.2"),
+        (lambda: ts.Delay(0.1, dt=0.01).through(number(0), number(*range(10)), 0.02), "time step is 0.02"),
+    ]  # fmt: skip
+    for call, said in refused:
+        with pytest.raises(ts.TorchskoError, match=said):
+            call()

@@ -1,0 +1,78 @@
+"""Tendons of joints: lengths, rates, springs and dampers are MuJoCo's."""
+
+import mujoco
+import pytest
+import torch
+
+import torchsko as ts
+from tests.oracles.test_mjcf import names_of_joints
+from tests.strategies import agree
+
+BODY = '<inertial pos="0.1 0 -0.2" mass="1" diaginertia="0.05 0.06 0.04"/>'
+MODEL = f"""<mujoco><compiler angle="radian" autolimits="true"/><worldbody><site name="base"/>
+  <body><joint name="x" type="slide" axis="1 0 0"/><joint name="swing" axis="0 1 0" ref="0.3"/>{BODY}
+    <body><joint name="knee" axis="0 1 0"/>{BODY}<body><joint name="toe" axis="0 1 0"/>{BODY}
+      <site name="tip" pos="0 0 0.1"/></body></body></body></worldbody>
+<tendon>
+  <fixed name="slack" stiffness="20" damping="3" springlength="-0.2 0.3" range="-1 1">
+    <joint joint="knee" coef="0.7"/><joint joint="swing" coef="-1.3"/></fixed>
+  <fixed name="tight" stiffness="7"><joint joint="x" coef="2"/><joint joint="knee" coef="0.4"/></fixed>
+  <fixed name="plain" frictionloss="0.1"><joint joint="toe" coef="1"/></fixed>
+  <spatial name="string"><site site="tip"/><site site="base"/></spatial>
+</tendon>
+<equality><joint joint1="toe" joint2="knee" polycoef="0.1 0.5 0 0 0"/></equality></mujoco>"""
+
+
+def test_lengths_rates_and_forces_are_mujocos():
+    model = mujoco.MjModel.from_xml_string(MODEL)
+    mech = ts.from_mujoco(model)
+    tendons = ts.tendons_of(model, mech)
+    assert tendons.names == ("slack", "tight", "plain") and tendons.limits[0].tolist() == [-1, 1]
+    there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
+    q, qd = mech.random_state(40, generator=torch.Generator().manual_seed(0))
+    length, speed = tendons.length(mech, q), tendons.velocity(mech, qd)
+    force = tendons.force(mech, q, qd)
+    within = (length[:, 0] > -0.2) & (length[:, 0] < 0.3)
+    assert within.any() and (~within).any()  # the slack spring is met relaxed and taut
+    for k in range(40):
+        data.qpos[:], data.qvel[:] = there.q_to(q[k]).numpy(), there.qd_to(q[k], qd[k]).numpy()
+        mujoco.mj_forward(model, data)
+        agree(length[k][None], torch.tensor(data.ten_length[:3])[None], 1e-13)
+        agree(speed[k][None], torch.tensor(data.ten_velocity[:3])[None], 1e-13)
+        theirs = there.tau_from(q[k], torch.tensor(data.qfrc_passive))
+        agree(force[k][None], theirs[None], 1e-12)
+
+
+def test_what_tendons_have_besides_is_told():
+    mech = ts.load(MODEL)
+    told = [str(line) for line in ts.tendons_of(MODEL, mech).unused]
+    assert any("tendon 'string': it runs through space" in line for line in told)
+    assert any("dry friction of tendon 'plain'" in line for line in told)
+    assert any("limits of tendon 'slack'" in line for line in told)
+    assert any("tendons_of" in str(line) for line in mech.unused)
+
+
+def test_springs_of_tendons_store_the_work_done_on_them():
+    """Without dampers the power of the force is the loss of k stretch^2 / 2."""
+    mech = ts.load(MODEL)
+    tendons = ts.tendons_of(MODEL, mech)
+    tendons = tendons.replace(damping=torch.zeros_like(tendons.damping))
+    q, qd = mech.random_state(20, generator=torch.Generator().manual_seed(2))
+
+    def energy(q):
+        length = tendons.length(mech, q)
+        stretch = length - torch.clamp(length, tendons.relaxed[:, 0], tendons.relaxed[:, 1])
+        return (tendons.stiffness * stretch**2 / 2).sum()
+
+    slope = torch.autograd.functional.jacobian(energy, q)
+    agree(tendons.force(mech, q, qd), -slope, 1e-12)
+
+
+def test_tendons_that_mean_nothing_are_refused():
+    mech = ts.load(MODEL)
+    with pytest.raises(ts.MechanismError, match="no moving joint is named 'no'"):
+        ts.Tendons.of(mech, [ts.Tendon("t", {"no": 1.0})])
+    with pytest.raises(ts.MechanismError, match="relaxed of tendon 't'"):
+        ts.Tendon("t", {"x": 1.0}, relaxed=(1.0, 0.0))
+    with pytest.raises(ts.ShapeError, match="stiffness of the tendons"):
+        ts.tendons_of(MODEL, mech).replace(stiffness=torch.zeros(2))

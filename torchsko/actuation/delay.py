@@ -1,0 +1,89 @@
+r"""Controls that arrive late: what was sent T ago, between samples by a straight line.
+
+Sampled every h, the control sent at step k arrives at step k + T/h:
+
+.. math::
+    u_k = \sum_i \max(0,\, 1 - |i - T/h|)\; s_{k-i} .
+
+The weights change with T without a jump, so delays have derivatives, and may differ by actuator and sample.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import TorchskoError
+
+
+@dataclass(frozen=True, eq=False)
+class Delay:
+    """Delays of controls, for `torchsko.ActuatedControl`.
+
+    Attributes:
+        time: T, one for all actuators, or `[*batch, n]` [s]; not negative.
+        dt: the time step that it is used with [s].
+        before: controls sent before the start, `[*batch, n]`; zero when left out.
+        samples: how many controls are on their way at most; found from `time` when left out, which reads it.
+    """
+
+    time: float | Tensor
+    dt: float
+    before: Tensor | None = None
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        low, high = (
+            (float(self.time.min()), float(self.time.max()))
+            if isinstance(self.time, Tensor) and self.samples is None
+            else (0.0, 0.0)
+            if isinstance(self.time, Tensor)
+            else (self.time, self.time)
+        )
+        if not (0 <= low and high < math.inf and self.dt > 0):
+            raise TorchskoError(
+                f"the delay is {low} to {high} s, with the time step {self.dt} s.\n"
+                "What is sent arrives later, in finite time.\nPass numbers of seconds, from 0 on."
+            )
+        if self.samples is None:
+            object.__setattr__(self, "samples", math.ceil(high / self.dt - 1e-9))
+
+    def start(self, like: Tensor, count: int) -> Tensor:
+        """What is on its way at the start, `[*batch, samples * count]`; a tensor `[*batch, k]` to be like."""
+        sent = like.new_zeros(*like.shape[:-1], self._samples, count)
+        sent = sent if self.before is None else sent + self.before[..., None, :]
+        return sent.flatten(-2)
+
+    def through(self, ctrl: Tensor, sent: Tensor, dt: float) -> tuple[Tensor, Tensor]:
+        """What arrives, `[*batch, n]`, and what is on its way after this step.
+
+        Args:
+            ctrl: sent now, `[*batch, n]`.
+            sent: on its way so far, the latest first, `[*batch, samples * n]`.
+            dt: time step [s].
+
+        Raises:
+            TorchskoError: when that is another than the delay's.
+        """
+        if not isinstance(dt, Tensor) and dt != self.dt:
+            raise TorchskoError(
+                f"the time step is {dt} s, that of the delay {self.dt} s.\n"
+                "How many controls are on their way depends on it.\n"
+                f"Pass Delay(time, dt={dt})."
+            )
+        count = ctrl.shape[-1]
+        before = sent.unflatten(-1, (self._samples, count))
+        now = ctrl.expand(*before.shape[:-2], count)[..., None, :]
+        line = torch.cat([now, before], -2)
+        steps = self.time / self.dt
+        late = torch.arange(self._samples + 1, dtype=ctrl.dtype, device=ctrl.device)[:, None]
+        rows = steps[..., None, :] if isinstance(steps, Tensor) and steps.ndim else steps
+        weights = (1 - (late - rows).abs()).clamp(min=0.0)
+        return (weights * line).sum(-2), line[..., : self._samples, :].flatten(-2)
+
+    @property
+    def _samples(self) -> int:
+        return self.samples or 0

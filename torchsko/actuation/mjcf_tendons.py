@@ -1,0 +1,71 @@
+"""The tendons of a compiled MuJoCo model whose lengths are sums over joints."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torchsko.actuation.description import ANY
+from torchsko.actuation.tendons import Tendon, Tendons
+from torchsko.io._mujoco_couplings import tendon_joints
+from torchsko.io._mujoco_names import all_joint_names
+from torchsko.io.mjcf import read_mjcf
+from torchsko.io.mujoco_numbers import linear
+from torchsko.mechanism.description import Unused
+from torchsko.mechanism.verb import MechanismLike
+
+OTHERS = (
+    ("stiffnesspoly", "stiffness of higher order", "the linear part acts"),
+    ("dampingpoly", "damping of higher order", "the linear part acts"),
+    ("frictionloss", "dry friction", "not honoured"),
+    ("armature", "armature", "not honoured"),
+    ("limited", "limits", "kept as numbers; nothing enforces them"),
+    ("actfrclimited", "a range of actuators' force", "not honoured"),
+    ("springyield", "a spring that yields", "it does not yield here"),
+)
+"""What a tendon may have besides, by MuJoCo's name; and what becomes of it."""
+
+
+def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
+    """The tendons of an MJCF file, or of a compiled model, that run over joints.
+
+    Args:
+        source: path of a file, its text, or ``mujoco.MjModel``.
+        mech: the mechanism loaded from the same.
+
+    Returns:
+        The tendons, in the order of the file; its ``unused`` names those through space, which are left out,
+        and what others have besides springs and dampers.
+
+    Raises:
+        RobotFileError: when the file is not readable; see `torchsko.load`.
+        MechanismError: when the mechanism has not the joints of the file.
+    """
+    model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
+    names, found, unused = all_joint_names(model), [], []
+    stiffness, damping = (linear(getattr(model, f"tendon_{x}")) for x in ("stiffness", "damping"))
+    for t in range(model.ntendon):
+        name, joints = model.tendon(t).name or f"tendon{t}", tendon_joints(model, t)
+        if joints is None:
+            unused.append(Unused(f"tendon {name!r}", "it runs through space: not modelled"))
+            continue
+        for field, what, why in OTHERS:
+            values = getattr(model, f"tendon_{field}", None)
+            if values is not None and values[t].any():
+                unused.append(Unused(f"{what} of tendon {name!r}", why))
+        found.append(
+            Tendon(
+                name,
+                {names[j]: c for j, c in joints.items()},
+                float(stiffness[t]),
+                float(damping[t]),
+                _two(model.tendon_lengthspring[t]),
+                _two(model.tendon_range[t]) if model.tendon_limited[t] else ANY,
+            )
+        )
+    return Tendons.of(mech, found, unused=unused)
+
+
+def _two(x: Any) -> tuple[float, float]:
+    low, high = map(float, x)
+    return low, high

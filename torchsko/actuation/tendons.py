@@ -1,0 +1,170 @@
+r"""Tendons of joints: lengths that are sums over joint coordinates, with springs and dampers.
+
+.. math::
+    l = \sum_j c_j q_j, \qquad f = -k\,(l - l_r) - d\,\dot l, \qquad \tau_j = c_j f,
+
+where the spring is relaxed from l_0 to l_1: l_r is the end of that range which l is beyond, or l within it.
+
+Reference: MuJoCo documentation, "XML reference" (tendon/fixed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from torchsko.actuation.actuators import dof_of, q_of_dof, saturated
+from torchsko.actuation.answer import Slopes
+from torchsko.actuation.description import ANY, Range
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
+from torchsko.mechanism.description import Unused
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+
+
+@dataclass(frozen=True)
+class Tendon:
+    """One tendon of joints.
+
+    Attributes:
+        name: of the tendon.
+        joints: coefficients by the names of joints.
+        stiffness: k [N/m or N m/rad].
+        damping: d [N s/m or N m s/rad].
+        relaxed: lengths at which the spring is relaxed, from the one to the other.
+        limits: least and largest length; kept as numbers, nothing enforces them.
+    """
+
+    name: str
+    joints: Mapping[str, float]
+    stiffness: float = 0.0
+    damping: float = 0.0
+    relaxed: Range = (0.0, 0.0)
+    limits: Range = ANY
+
+    def __post_init__(self) -> None:
+        for what in ("relaxed", "limits"):
+            low, high = getattr(self, what)
+            if not low <= high:
+                raise MechanismError(
+                    f"{what} of tendon {self.name!r} is [{low}, {high}].\n"
+                    "No length is within it.\nWrite the lower end first."
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Tendons:
+    """The tendons of a mechanism: frozen tensors, which may carry leading batch dimensions.
+
+    Attributes:
+        names: of the tendons.
+        transmission: rates of lengths over rates of all joints, `[n, num_tree_dof]`.
+        stiffness: `[n]`.
+        damping: `[n]`.
+        relaxed: `[n, 2]`.
+        limits: `[n, 2]`, infinite where there are none.
+        q_of_dof: for each dof of the tree the coordinate that it is the rate of, int64.
+        unused: what a file says of tendons and is not honoured.
+    """
+
+    names: tuple[str, ...]
+    transmission: Tensor
+    stiffness: Tensor
+    damping: Tensor
+    relaxed: Tensor
+    limits: Tensor
+    q_of_dof: Tensor
+    unused: tuple[Unused, ...] = ()
+
+    @staticmethod
+    def of(
+        mech: MechanismLike, tendons: Sequence[Tendon], *, unused: Sequence[Unused] = ()
+    ) -> Tendons:
+        """The tendons of a mechanism.
+
+        Raises:
+            MechanismError: on an unknown joint, or one whose coordinate is no number.
+
+        Example:
+            >>> import torchsko as ts
+            >>> arm = ts.load(ts.robots.panda)
+            >>> belt = ts.Tendon("belt", {"joint1": 0.5, "joint2": -0.5}, stiffness=10.0)
+            >>> tendons = ts.Tendons.of(arm, [belt])
+            >>> tendons.length(arm, arm.middle() + 0.2).shape
+            torch.Size([1])
+        """
+        mech = as_mechanism(mech)
+        rows = [[0.0] * mech.num_tree_dof for _ in tendons]
+        for row, tendon in zip(rows, tendons, strict=True):
+            for joint, coefficient in tendon.joints.items():
+                row[dof_of(mech, joint, tendon.name)] += coefficient
+
+        def numbers(values: Sequence, *shape: int) -> Tensor:
+            x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
+            return x.reshape(len(values), *shape)
+
+        return Tendons(
+            names=tuple(tendon.name for tendon in tendons),
+            transmission=numbers(rows, mech.num_tree_dof),
+            stiffness=numbers([t.stiffness for t in tendons]),
+            damping=numbers([t.damping for t in tendons]),
+            relaxed=numbers([t.relaxed for t in tendons], 2),
+            limits=numbers([t.limits for t in tendons], 2),
+            q_of_dof=torch.tensor(q_of_dof(mech), dtype=torch.int64, device=mech.device),
+            unused=tuple(unused),
+        )
+
+    def replace(self, **changes: Tensor) -> Tendons:
+        """The same with some tensors changed, with any leading batch dimensions.
+
+        Raises:
+            ShapeError: when the last dimensions of one are others than before.
+        """
+        known = {f.name for f in fields(self)}
+        for name, value in changes.items():
+            old = getattr(self, name) if name in known else None
+            if not isinstance(old, Tensor) or value.shape[value.ndim - old.ndim :] != old.shape:
+                raise ShapeError(
+                    f"{name} of the tendons cannot be of shape {list(value.shape)}.\n"
+                    "It keeps its last dimensions; batch dimensions stand before them.\n"
+                    "Pass transmission, stiffness, damping, relaxed or limits in its own shape."
+                )
+        return replace(self, **changes)
+
+    def length(self, mech: MechanismLike, q: Tensor) -> Tensor:
+        """Lengths, `[*batch, n]`."""
+        mech = as_mechanism(mech)
+        check_state(mech, q=q)
+        coordinates = all_q(mech, q).index_select(-1, self.q_of_dof)
+        return (self.transmission @ coordinates[..., None])[..., 0]
+
+    def velocity(self, mech: MechanismLike, qd: Tensor) -> Tensor:
+        """Rates of lengths, `[*batch, n]`."""
+        mech = as_mechanism(mech)
+        check_state(mech, qd=qd)
+        return (self.transmission @ all_rates(mech, qd)[..., None])[..., 0]
+
+    def force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
+        """What springs and dampers do, as joint forces `[*batch, num_dof]` [N m or N]."""
+        length, speed = self.length(mech, q), self.velocity(mech, qd)
+        stretch = length - saturated(length, self.relaxed)
+        pull = -self.stiffness * stretch - self.damping * speed
+        return own_forces(as_mechanism(mech), (self.transmission.mT @ pull[..., None])[..., 0])
+
+    def slopes(self, mech: Mechanism, q: Tensor) -> Slopes:
+        """How these forces fall with lengths and speeds."""
+        length = self.length(mech, q)
+        taut = length != saturated(length, self.relaxed)
+        every = torch.arange(len(self.names), device=self.q_of_dof.device)
+        return Slopes(
+            self.transmission,
+            torch.where(taut, self.stiffness, torch.zeros_like(length)),
+            self.damping.expand_as(length),
+            every[:0],
+            every,
+        )

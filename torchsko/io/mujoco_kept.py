@@ -1,0 +1,147 @@
+"""What a compiled MuJoCo model holds besides its dynamics: keyframes, closures, lists of contact pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchsko.io._mujoco_couplings import CONNECT, WELD
+from torchsko.io._mujoco_names import all_joint_names, body_name
+from torchsko.io._mujoco_unused import finite_state
+from torchsko.io.conventions import conventions
+from torchsko.io.mujoco_model import ModelDescription, matrix_of, vector_of
+from torchsko.mechanism.description import IDENTITY, ZERO
+from torchsko.mechanism.kept import Closure, ContactPair, FrameName, Kept, Keyframe
+from torchsko.mechanism.mechanism import Mechanism
+
+SITE = 6
+"""MuJoCo's type of an object that is a site (mjtObj)."""
+
+
+def kept(model: Any, read: ModelDescription, mech: Mechanism) -> Kept:
+    """What a model holds besides the dynamics of a mechanism that was made of it.
+
+    Args:
+        model: ``mujoco.MjModel``.
+        read: its description.
+        mech: in float64 on the CPU.
+    """
+    return Kept(
+        keyframes=tuple(_keyframes(model, mech)),
+        closures=tuple(_closures(model, read.site_frames)),
+        excluded=tuple(_excluded(model)),
+        pairs=tuple(_pair(model, i) for i in range(model.npair)),
+    )
+
+
+def _keyframes(model: Any, mech: Mechanism) -> list[Keyframe]:
+    """All keyframes whose numbers are finite; controls and activations by the names of actuators."""
+    if not model.nkey:
+        return []
+    there, found = conventions("mujoco", mech, all_joint_names(model)), []
+    activations, controls = actuator_states(model)
+    taken = {model.key(k).name for k in range(model.nkey)}
+    for k in filter(partial(finite_state, model), range(model.nkey)):
+        fields = (model.key_qpos[k], model.key_qvel[k], model.key_act[k], model.key_ctrl[k])
+        qpos, qvel, act, ctrl = (torch.tensor(np.array(x, dtype=np.float64)) for x in fields)
+        q = there.q_from(qpos)
+        name = model.key(k).name or f"keyframe{k}"
+        while not model.key(k).name and name in taken:
+            name += "_"
+        taken.add(name)
+        found.append(
+            Keyframe(
+                name,
+                float(model.key_time[k]),
+                q,
+                there.qd_from(q, qvel),
+                act,
+                ctrl,
+                activations,
+                controls,
+            )
+        )
+    return found
+
+
+def actuator_states(model: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The actuator that each activation, and each control, belongs to, by name."""
+    activations, controls = [""] * model.na, [""] * model.nu
+    for i in range(len(model.actuator_trntype)):
+        name = model.actuator(i).name or f"actuator{i}"
+        start, count = int(model.actuator_actadr[i]), int(model.actuator_actnum[i])
+        activations[max(0, start) : max(0, start) + count] = [name] * count
+        first, many = (
+            (int(model.actuator_ctrladr[i]), int(model.actuator_ctrlnum[i]))
+            if hasattr(model, "actuator_ctrladr")
+            else (i, 1)
+        )
+        controls[first : first + many] = [name] * many
+    return tuple(activations), tuple(controls)
+
+
+def _closures(model: Any, frames: Mapping[int, str]) -> list[Closure]:
+    found = []
+    for e in range(model.neq):
+        kind = int(model.eq_type[e])
+        if kind not in (CONNECT, WELD):
+            continue
+        ends = (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]))
+        data, at = np.array(model.eq_data[e], dtype=np.float64), (ZERO, ZERO)
+        turn = IDENTITY
+        if int(model.eq_objtype[e]) == SITE:
+            one, two = (frames[i] for i in ends)
+        else:
+            one, two = (_frame(model, b) for b in ends)
+            at = vector_of(data[:3]), vector_of(data[3:6])
+            if kind == WELD:
+                at, turn = at[::-1], matrix_of(data[6:10])
+        found.append(
+            Closure(
+                name=model.eq(e).name or f"equality{e}",
+                kind="weld" if kind == WELD else "connect",
+                frame1=one,
+                frame2=two,
+                position1=at[0],
+                position2=at[1],
+                rotation=turn,
+                active=bool(model.eq_active0[e]),
+                solref=_numbers(model.eq_solref[e]),
+                solimp=_numbers(model.eq_solimp[e]),
+            )
+        )
+    return found
+
+
+def _frame(model: Any, b: int) -> FrameName:
+    return body_name(model, b) if b else None
+
+
+def _excluded(model: Any) -> list[tuple[FrameName, FrameName]]:
+    """Pairs of bodies, whose numbers a signature holds as (b1 << 16) + b2."""
+    signatures = [int(x) for x in model.exclude_signature]
+    return [(_frame(model, s >> 16), _frame(model, s & 0xFFFF)) for s in signatures]
+
+
+def _pair(model: Any, i: int) -> ContactPair:
+    ends = (int(model.pair_geom1[i]), int(model.pair_geom2[i]))
+    one, two = (model.geom(g).name or f"geom{g}" for g in ends)
+    return ContactPair(
+        one,
+        two,
+        int(model.pair_dim[i]),
+        _numbers(model.pair_friction[i]),
+        _numbers(model.pair_solref[i]),
+        _numbers(model.pair_solreffriction[i]),
+        _numbers(model.pair_solimp[i]),
+        float(model.pair_margin[i]),
+        float(model.pair_gap[i]),
+    )
+
+
+def _numbers(x: Any) -> tuple[float, ...]:
+    return tuple(map(float, x))
