@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from torchsko.io._mjcf_geometry import read_geoms
 from torchsko.io._mujoco_unused import unused
 from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, q_numbers
 from torchsko.mechanism.construct import WORLD
@@ -84,6 +85,7 @@ def describe(model: Any) -> ModelDescription:
         joints=tuple(joints),
         unused=(*unused(model), *broken),
         couplings=couplings,
+        geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
     )
     gravity = (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else _vector(model.opt.gravity)
     return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model))
