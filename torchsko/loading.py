@@ -36,6 +36,7 @@ def load(
     gravity: Sequence[float] | None = None,
     mimic: Literal["couple", "independent"] = "couple",
     strict: bool = False,
+    mesh_path: Sequence[str | os.PathLike[str]] | None = None,
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
@@ -63,6 +64,9 @@ def load(
             coordinate of its own (``mech.joint_names``, `torchsko.expand`). "independent" loads it as a
             joint like any other, and reports the tag.
         strict: refuse these faults instead, the first of them by an error.
+        mesh_path: folders in which the meshes of a URDF file may lie, besides its own: ``package://NAME/...``
+            is looked for in a folder NAME there (see `torchsko.io.meshes`). None is read before it is
+            drawn.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -88,9 +92,10 @@ def load(
                 "There a body floats where it has a free joint.\n"
                 "Write <freejoint/> into the root body, and leave floating_base out."
             )
+        _refuse_mesh_path(mesh_path)
         return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
     mech = build_mechanism(
-        read_urdf(source, mimic=mimic, strict=strict),
+        read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path or ()),
         floating_base=floating_base,
         gravity=(0.0, 0.0, -9.81) if gravity is None else gravity,
         strict=strict,
@@ -102,6 +107,15 @@ def load(
     if mech.report:
         warnings.warn(_told(mech), RobotFileWarning, stacklevel=2)
     return mech
+
+
+def _refuse_mesh_path(mesh_path: Sequence[str | os.PathLike[str]] | None) -> None:
+    if mesh_path is not None:
+        raise MechanismError(
+            "mesh_path was given with an MJCF file.\n"
+            "MuJoCo's compiler reads the meshes of those, from the folder that the file names.\n"
+            "Leave mesh_path out."
+        )
 
 
 def _with_singular(mech: Mechanism, strict: bool) -> Mechanism:

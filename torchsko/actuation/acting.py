@@ -25,6 +25,7 @@ from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.shapes import entries_at
 
 CREEP = 1e-3
 """Rate of a length v_s below which a gear's loss falls to none [m/s or rad/s]."""
@@ -110,7 +111,7 @@ class _Acting:
         _check("ctrl", ctrl, len(actuators.names))
         _check("activation", activation, len(actuators.activation_names))
         control = saturated(ctrl, actuators.control_range)
-        rate = _activation_rate(actuators, activation, control.index_select(-1, actuators.states))
+        rate = _activation_rate(actuators, activation, entries_at(control, actuators.states))
         acting = activation
         if dt is not None:
             after = actuators.next_activation(activation, rate, dt)
@@ -120,7 +121,7 @@ class _Acting:
                 "an actuator acts by its activation after the time step, and no dt was given.\n"
                 "Its force depends on the length of the step.\nPass dt=..., in seconds."
             )
-        u = _side_by_side(control, acting).index_select(-1, actuators.inputs)
+        u = entries_at(_side_by_side(control, acting), actuators.inputs)
         length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
         raw = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
         curved = raw

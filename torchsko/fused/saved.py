@@ -19,6 +19,7 @@ from torch import Tensor
 import torchsko
 from torchsko.fused.build import read_cached, write_cached
 from torchsko.fused.program import Instr, Port, Program
+from torchsko.mechanism.geometry import NO_SHAPES
 from torchsko.mechanism.mechanism import Mechanism
 
 
@@ -30,7 +31,8 @@ def identity_of(mech: Mechanism, *choices: object) -> str | None:
     """
     total = hashlib.sha256()
     try:
-        for part in _texts((mech, choices, torch.__version__, sys.version)):
+        bare = mech.replace(geometry=NO_SHAPES)  # no program depends on how a robot looks
+        for part in _texts((bare, choices, torch.__version__, sys.version)):
             total.update(part)
             total.update(b";")
     except TypeError:

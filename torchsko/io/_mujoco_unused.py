@@ -15,7 +15,11 @@ def unused(model: Any) -> list[Unused]:
     floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
     balls = [j for j in range(model.njnt) if int(model.jnt_type[j]) == BALL]
     counted = (
-        (model.ngeom, "geoms", "shapes act by contact only, which is not there yet"),
+        (
+            model.ngeom,
+            "geoms",
+            "shapes act by contact only, which is not there yet; kept in mech.geometry",
+        ),
         (model.nu, "actuators", "they act through torchsko.actuate only, see actuators_of"),
         (
             model.ntendon,

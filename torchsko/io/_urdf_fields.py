@@ -14,8 +14,8 @@ from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Unused, Vecto
 
 # Why a part of a file is not used, by its tag or attribute.
 REASONS = {
-    "visual": "a shape to look at, no part of the dynamics",
-    "collision": "a contact shape; contact is not modelled",
+    "visual": "a shape to look at, no part of the dynamics; kept in mech.geometry",
+    "collision": "a contact shape, kept in mech.geometry; contact is not modelled",
     "contact": "contact is not modelled",
     "material": "a colour, no part of the dynamics",
     "transmission": "actuators are not modelled; set `armature` for the inertia of their rotors",

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from torchsko.io._mjcf_geometry import read_geoms
 from torchsko.io._mujoco_couplings import couplings_of
 from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._mujoco_unused import unused
@@ -83,6 +84,7 @@ def describe(model: Any) -> ModelDescription:
         joints=tuple(joints),
         unused=(*unused(model), *broken),
         couplings=couplings,
+        geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
     )
     gravity = (
         (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else vector_of(model.opt.gravity)

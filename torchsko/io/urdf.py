@@ -1,7 +1,8 @@
 """The URDF reader: a robot file to a `RobotDescription`, with notes of what it left unused, and of faults.
 
 What is read: links with mass, centre of mass and inertia in a rotated frame; joints with placement,
-axis, limits, damping and friction. What is not: shapes, and settings of simulators and actuators.
+axis, limits, damping and friction. Shapes are kept beside them. What is not read: settings of simulators
+and actuators.
 Rotations are fixed-axis roll, pitch, yaw, ``R = Rz(yaw) Ry(pitch) Rx(roll)``.
 
 Source of the format: the ROS wiki's pages urdf/XML/link and urdf/XML/joint.
@@ -10,11 +11,13 @@ Source of the format: the ROS wiki's pages urdf/XML/link and urdf/XML/joint.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 from torchsko.errors import RobotFileError
 from torchsko.io._report import Report
 from torchsko.io._urdf_fields import leftovers, missing
+from torchsko.io._urdf_geometry import read_geometry
 from torchsko.io._urdf_joint import read_joint, read_mimic
 from torchsko.io._urdf_link import check_inertias, read_link
 from torchsko.io._urdf_names import check_names, check_roots, with_world
@@ -34,6 +37,7 @@ def read_urdf(
     *,
     mimic: Literal["couple", "independent"] = "couple",
     strict: bool = False,
+    mesh_path: Sequence[str | os.PathLike[str]] = (),
 ) -> RobotDescription:
     """Read a robot description in URDF.
 
@@ -42,6 +46,7 @@ def read_urdf(
         mimic: what to do with a moving joint that mimics another. ``"couple"`` reads it as a joint that
             follows the other exactly; ``"independent"`` as a joint of its own.
         strict: refuse faults that leave the dynamics defined, instead of noting them in `report`.
+        mesh_path: folders in which meshes may lie, besides that of the file; none is read now.
 
     Returns:
         Links and joints in file order, in SI units, axes of unit length; what was not used is in
@@ -65,9 +70,10 @@ def read_urdf(
             "It says what to do with joints that mimic another joint.\n"
             "Type mimic='couple' or mimic='independent'."
         )
-    report = Report(strict)
+    report, folders = Report(strict), tuple(os.fspath(folder) for folder in mesh_path)
+    home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
     try:
-        return _read_robot(read_xml(source, report), mimic, report)
+        return _read_robot(read_xml(source, report), mimic, home, folders, report)
     except RobotFileError as error:
         if is_xml_text(source):
             raise
@@ -80,7 +86,9 @@ def _shown(path: str) -> str:
     return short if short.isprintable() else repr(short)
 
 
-def _read_robot(root: Element, mimic: str, report: Report) -> RobotDescription:
+def _read_robot(
+    root: Element, mimic: str, home: str | None, mesh_path: Sequence[str], report: Report
+) -> RobotDescription:
     _check_root_element(root)
     check_macros(root, report)
     name = _read_name(root, report)
@@ -93,6 +101,7 @@ def _read_robot(root: Element, mimic: str, report: Report) -> RobotDescription:
         if child.tag == "joint" and mimic == "couple"
     ]
     links = with_world(links, joints, report)
+    geometry = read_geometry(root, home, mesh_path, report)
     check_names(links, joints)
     check_inertias(links, joints, report)
     check_roots(links, joints, report)
@@ -103,6 +112,7 @@ def _read_robot(root: Element, mimic: str, report: Report) -> RobotDescription:
         tuple(report.unused),
         tuple(coupling for coupling in mimics if coupling is not None),
         report=tuple(report.faults),
+        geometry=geometry,
     )
 
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import STILL
+from torchsko.mechanism.description import STILL, Unused
+from torchsko.mechanism.geometry import Geometry
+from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.lock import followed_by, locked, turned
 from torchsko.mechanism.skeleton import skeleton
@@ -44,6 +46,7 @@ def appended(
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
     place = R_frame @ R, r_frame + turned(R_frame, r)
     joined = _joined(mech, other, shapes, mech.frame_body[at], place, prefix)
+    joined = joined.replace(**_shapes(mech, other, prefix, frame, (R, r)))
     if not (weld and afloat):
         return joined
     neutral = torch.tensor(base.neutral(), dtype=mech.dtype, device=mech.device)
@@ -86,7 +89,6 @@ def _joined(
         "has_armature": mech.has_armature or other.has_armature,
         "has_losses": mech.has_losses or other.has_losses,
         "aligned": mech.aligned and other.aligned,
-        "unused": mech.unused + other.unused,
         "report": mech.report + other.report,
         "kept": mech.kept.beside(other.kept, prefix),
     }
@@ -99,6 +101,24 @@ def _joined(
     )
     whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     return type(mech)(**(whole | changes))
+
+
+def _shapes(
+    mech: Mechanism, other: Mechanism, prefix: str, frame: str, place: Placement
+) -> dict[str, Any]:
+    """The shapes of both; without those of the other's inertial frame where that is many places."""
+    theirs, unused = other.geometry, mech.unused + other.unused
+    loose = sum(shape.frame is None for shape in theirs.shapes)
+    batched = any(x.ndim > n for x, n in zip(place, (2, 1), strict=True))
+    if loose and batched:
+        theirs = Geometry(tuple(shape for shape in theirs.shapes if shape.frame is not None))
+        why = "they stand on its inertial frame, which is somewhere else in every sample"
+        unused += (Unused(f"{loose} shapes of {other.name!r}", why),)
+    numbers = None if batched else tuple(x.detach().tolist() for x in place)
+    return {
+        "geometry": joined_shapes(mech.geometry, theirs, prefix, frame, numbers),
+        "unused": unused,
+    }
 
 
 def _on(place: Placement, parents: Sequence[int], R: Tensor, r: Tensor) -> Placement:

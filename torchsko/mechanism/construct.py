@@ -21,6 +21,7 @@ from torchsko.mechanism.description import (
     RobotDescription,
     Unused,
 )
+from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
@@ -265,6 +266,7 @@ def _tensors(
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused + _still(robot, frames) + _not_enforced(hinges) + allowed.unused,
         report=robot.report,
+        geometry=robot.geometry or Geometry(),
     )
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.geometry import Geometry
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
@@ -158,7 +161,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class RobotDescription:
-    """Links, joints, leftovers, couplings, rotors and faults of one robot file, in file order."""
+    """Links, joints, leftovers, couplings, rotors, faults and shapes of one robot file, in file order."""
 
     name: str
     links: tuple[LinkDescription, ...]
@@ -167,3 +170,4 @@ class RobotDescription:
     couplings: tuple[CouplingDescription, ...] = ()
     rotors: tuple[RotorDescription, ...] = ()
     report: tuple[Fault, ...] = ()
+    geometry: Geometry | None = None

@@ -19,6 +19,7 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, Unused
+from torchsko.mechanism.geometry import NO_SHAPES, Geometry
 from torchsko.mechanism.given import check_batch, check_device, check_dtype, check_parameter
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
@@ -111,6 +112,7 @@ class Mechanism(Numbering):
         unused: what the robot file held and the dynamics does not use, each with the reason.
         report: what was wrong in the robot file, each with what was done about it (`torchsko.load`).
         kept: named states, loops, and lists of contact pairs of the robot file.
+        geometry: shapes to be seen and to touch, each on a frame; no verb reads them.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Mechanism(Numbering):
     unused: tuple[Unused, ...] = ()
     report: tuple[Fault, ...] = ()
     kept: Kept = NOTHING_KEPT
+    geometry: Geometry = NO_SHAPES
 
     @property
     def dtype(self) -> torch.dtype:
