@@ -2,7 +2,11 @@
 
 from torchsko.control.adaptive import Adapted as Adapted
 from torchsko.control.adaptive import adaptive_control as adaptive_control
+from torchsko.control.ilqr import Optimized as Optimized
+from torchsko.control.ilqr import ilqr as ilqr
 from torchsko.control.impedance import Task as Task
 from torchsko.control.impedance import impedance as impedance
+from torchsko.control.optimal import OptimalControl as OptimalControl
+from torchsko.control.optimal import optimal_control as optimal_control
 from torchsko.control.tracking import computed_torque as computed_torque
 from torchsko.control.tracking import pd_with_gravity as pd_with_gravity

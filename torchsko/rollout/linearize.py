@@ -84,7 +84,7 @@ def linearize(
     q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
     if dt is not None:
         h = dt[..., None] if isinstance(dt, Tensor) else dt
-        to_q, to_qd, to_tau = _jacobians(_step(mech, q, qd, tau, h, method), qd, tau)
+        to_q, to_qd, to_tau = jacobians(nearby_step(mech, q, qd, tau, h, method), qd, tau)
         return torch.cat([to_q, to_qd], -1), to_tau
 
     # Where axes turn along, a deviation turns against them: the bracket with each unit vector.
@@ -96,30 +96,65 @@ def linearize(
     return torch.cat(A, -2), torch.cat([torch.zeros_like(to_tau), to_tau], -2)
 
 
-def _step(
+def step_of(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, method: str
+) -> tuple[Tensor, Tensor]:
+    """One step of an integrator under forces that are held: the next q and qd.
+
+    Args:
+        mech: the mechanism.
+        q: `[*batch, num_q]`.
+        qd: `[*batch, num_dof]`.
+        tau: joint forces, `[*batch, num_dof]`.
+        dt: time step [s], a number or `[*batch, 1]`.
+        method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+    """
+
+    def accelerate(
+        mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+    ) -> Tensor:
+        return forward_dynamics(mech, q, qd, tau if force is None else tau + force)
+
+    return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
+
+
+def nearby_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, method: str
 ) -> Nearby:
-    """The state after a step, as its difference to that which the step from (q, qd) ends in."""
+    """The state after a step, as its difference to that which the step from (q, qd) ends in.
 
-    def after(q: Tensor, qd: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-        def accelerate(
-            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-        ) -> Tensor:
-            return forward_dynamics(mech, q, qd, tau if force is None else tau + force)
+    Args:
+        mech: the mechanism.
+        q: `[*batch, num_q]`.
+        qd: `[*batch, num_dof]`.
+        tau: joint forces, `[*batch, num_dof]`.
+        dt: time step [s], a number or `[*batch, 1]`.
+        method: as in `linearize`.
 
-        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
-
-    end, _ = after(q, qd, tau)
+    Returns:
+        Of a tangent step of q, a velocity and joint forces: that of the configuration, and the velocity,
+        `[*batch, 2 num_dof]`.
+    """
+    end, _ = step_of(mech, q, qd, tau, dt, method)
 
     def nearby(step: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = after(moved(mech, q, step), rate, force)
+        there, speed = step_of(mech, moved(mech, q, step), rate, force, dt, method)
         return torch.cat([apart(mech, end, there), speed], -1)
 
     return nearby
 
 
-def _jacobians(f: Nearby, qd: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
-    """Derivatives of f to all three at a step of zero, `[*batch, m, num_dof]` each, row by row."""
+def jacobians(f: Nearby, qd: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
+    """Derivatives of f to all three at a step of zero, row by row.
+
+    Args:
+        f: gives `[*batch, m]`.
+        qd: the velocity there, `[*batch, num_dof]`.
+        tau: what f takes besides, `[*batch, k]`.
+
+    Returns:
+        By step and rate `[*batch, m, num_dof]` each, and by tau `[*batch, m, k]`.
+    """
     out, pull = torch.func.vjp(f, torch.zeros_like(qd), qd, tau)[:2]
     m = out.shape[-1]
     rows = torch.eye(m, dtype=out.dtype, device=out.device)

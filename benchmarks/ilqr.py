@@ -1,0 +1,194 @@
+"""Reaching with the Panda by iterative LQR: many problems at once, beside Crocoddyl one after the other.
+
+Usage: python benchmarks/ilqr.py [--problems 1024] [--threads 2] [--beside 32] [--exact]
+Random starts and random points to reach within limits, horizon 50 of 20 ms, from the torques that hold the
+start, float64; the same costs (Gauss and Newton), the same semi-implicit Euler step. Each problem counts as
+solved where the norm of the gradient of its cost by all torques is below 1e-6; of Crocoddyl's solution, too,
+the gradient is asked of the same function. Crocoddyl (pip install crocoddyl) solves the first `--beside`
+problems; its final cost is printed beside ours, since both may end in different valleys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+import torchsko as ts
+
+STEPS, DT, TOLERANCE = 50, 0.02, 1e-6
+FRAME = "flange"
+ARMATURE = 0.1
+"""Inertia of the motors at the joints [kg m^2]."""
+
+EFFORT, SPEED, GOAL, REST = 0.1, 0.5, 30.0, 3.0
+"""Weights of residuals: torques beyond those that hold the start, speeds, and at the end miss and speeds."""
+
+
+def running(
+    mech: ts.Mechanism, q: Tensor, qd: Tensor, u: Tensor, hold: Tensor, _: Tensor
+) -> Tensor:
+    """Residuals of a step."""
+    return DT**0.5 * torch.cat([EFFORT * (u - hold), SPEED * qd], -1)
+
+
+def final(mech: ts.Mechanism, q: Tensor, qd: Tensor, _: Tensor, target: Tensor) -> Tensor:
+    """Residuals at the end."""
+    return torch.cat([GOAL * (ts.frame_pose(mech, q, FRAME).position - target), REST * qd], -1)
+
+
+def with_motors(arm: ts.Mechanism) -> ts.Mechanism:
+    """Without losses, too: Crocoddyl's forward dynamics know neither damping nor dry friction."""
+    none = torch.zeros_like(arm.damping)
+    return arm.replace(damping=none, friction=none, armature=none + ARMATURE, has_losses=False)
+
+
+def tasks(arm: ts.Mechanism, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Starts, the torques that hold them, and points to reach."""
+    g = torch.Generator().manual_seed(0)
+    (start, _), (end, _) = (arm.random_state(count, generator=g) for _ in range(2))
+    hold = ts.gravity_force(arm, start)
+    return start, hold, ts.frame_pose(arm, end, FRAME).position
+
+
+def ours(
+    problem: ts.control.OptimalControl, start: Tensor, hold: Tensor, target: Tensor, exact: bool
+) -> ts.control.Optimized:
+    """All problems, solved."""
+    u = hold[:, None].expand(-1, STEPS, -1)
+    return ts.control.ilqr(
+        problem, start, torch.zeros_like(start), u, hold, target, exact=exact, tolerance=TOLERANCE,
+        max_iterations=300, stop_early=True,
+    )  # fmt: skip
+
+
+def gradient(
+    arm: ts.Mechanism,
+    fast: ts.FusedMechanism,
+    start: Tensor,
+    u: Tensor,
+    hold: Tensor,
+    target: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The cost of torques `[*batch, steps, 7]`, and the norm of its gradient, by the rollout's kernel."""
+    u = u.detach().requires_grad_()
+    q, qd = ts.rollout(fast, start, torch.zeros_like(start), u, STEPS, DT)
+    steps = running(arm, q[..., :-1, :], qd[..., :-1, :], u, hold[..., None, :], target)
+    end = final(arm, q[..., -1, :], qd[..., -1, :], hold, target)
+    cost = steps.square().sum((-1, -2)) / 2 + end.square().sum(-1) / 2
+    (found,) = torch.autograd.grad(cost.sum(), u)
+    return cost.detach(), found.square().sum((-1, -2)).sqrt()
+
+
+def crocoddyl_solver(threads: int) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, int]]:
+    """Solves one problem: torques, and iterations."""
+    import crocoddyl
+    import numpy as np
+    import pinocchio as pin
+
+    model = pin.buildModelFromUrdf(str(ts.robots.panda))
+    state = crocoddyl.StateMultibody(model)
+    actuation = crocoddyl.ActuationModelFull(state)
+    frame = model.getFrameId(FRAME, pin.FrameType.BODY)
+    n = model.nv
+
+    def weighed(weights: list[float]) -> object:
+        return crocoddyl.ActivationModelWeightedQuad(np.square(weights))
+
+    def action(hold: np.ndarray, target: np.ndarray, last: bool) -> object:
+        costs = crocoddyl.CostModelSum(state)
+        still = crocoddyl.ResidualModelState(state, np.zeros(2 * n))
+        speed = weighed([0.0] * n + [REST if last else SPEED] * n)
+        costs.addCost("speed", crocoddyl.CostModelResidual(state, speed, still), 1.0)
+        if last:
+            miss = crocoddyl.ResidualModelFrameTranslation(state, frame, target)
+            costs.addCost(
+                "miss", crocoddyl.CostModelResidual(state, weighed([GOAL] * 3), miss), 1.0
+            )
+        else:
+            effort = crocoddyl.ResidualModelControl(state, hold)
+            costs.addCost(
+                "effort", crocoddyl.CostModelResidual(state, weighed([EFFORT] * n), effort), 1.0
+            )
+        differential = crocoddyl.DifferentialActionModelFreeFwdDynamics(state, actuation, costs)
+        differential.armature = np.full(n, ARMATURE)
+        return crocoddyl.IntegratedActionModelEuler(differential, 0.0 if last else DT)
+
+    def solve(start: Tensor, hold: Tensor, target: Tensor) -> tuple[Tensor, int]:
+        # Named here, since crocoddyl's state does not keep the model alive.
+        x0 = np.concatenate([start.numpy(), np.zeros(model.nv)])
+        along, end = (action(hold.numpy(), target.numpy(), last) for last in (False, True))
+        problem = crocoddyl.ShootingProblem(x0, [along] * STEPS, end)
+        problem.nthreads = threads
+        solver = crocoddyl.SolverDDP(problem)
+        solver.th_stop = TOLERANCE**2  # it compares the sum of |Q_u|^2
+        guess = [hold.numpy()] * STEPS
+        solver.solve(problem.rollout(guess), guess, 300, True)
+        return torch.tensor(np.array(solver.us)), solver.iter
+
+    return solve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=1024)
+    parser.add_argument("--beside", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--exact", action="store_true", help="second derivatives of the steps, too")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    arm = with_motors(ts.load(ts.robots.panda))
+    start, hold, target = tasks(arm, args.problems)
+    goals = {"hold": (arm.num_dof,), "target": (3,)}
+    problem = ts.control.optimal_control(arm, running, final, DT, goals=goals, fuse=ts.fuse)
+    began = time.perf_counter()
+    ours(problem, start[:2], hold[:2], target[:2], args.exact)
+    print(f"kernels ready in {time.perf_counter() - began:.1f} s")
+    began = time.perf_counter()
+    found = ours(problem, start, hold, target, args.exact)
+    spent = time.perf_counter() - began
+    fast = ts.fuse(arm)
+    cost, norm = gradient(arm, fast, start, found.u, hold, target)
+    count = int((norm <= 2 * TOLERANCE).sum())
+    steps = found.iterations.double()
+    print(
+        f"torchsko: {args.problems} problems, {STEPS} steps of {DT} s, {args.threads} threads: "
+        f"{spent:.3g} s, {1e3 * spent / args.problems:.3g} ms a problem"
+    )
+    print(
+        f"  converged {int(found.converged.sum())}, by the gradient of the rollout {count}; iterations "
+        f"median {steps.median():.0f}, mean {steps.mean():.1f}, most {steps.max():.0f}; "
+        f"{1e6 * spent / steps.sum():.3g} us an iteration"
+    )
+    try:
+        theirs = crocoddyl_solver(args.threads)
+    except ImportError:
+        raise SystemExit("not installed: pip install crocoddyl") from None
+    some = slice(min(args.beside, args.problems))
+    began = time.perf_counter()
+    rows = [theirs(*task) for task in zip(start[some], hold[some], target[some], strict=True)]
+    spent_there = (time.perf_counter() - began) / len(rows)
+    u, count = zip(*rows, strict=True)
+    cost_there, norm_there = gradient(
+        arm, fast, start[some], torch.stack(u), hold[some], target[some]
+    )
+    number = sum(count)
+    print(
+        f"Crocoddyl: {len(rows)} of them, one by one, {args.threads} threads: "
+        f"{1e3 * spent_there:.3g} ms a problem, ratio {spent_there / (spent / args.problems):.3g}x"
+    )
+    print(
+        f"  gradient below 1e-6: {int((norm_there <= TOLERANCE).sum())} (largest {norm_there.max():.2g}); "
+        f"iterations mean {number / len(rows):.1f}; "
+        f"{1e6 * spent_there * len(rows) / number:.3g} us an iteration"
+    )
+    same = (cost[some] - cost_there).abs() <= 1e-6 * cost_there
+    lower = int((cost[some] < cost_there)[~same].sum())
+    print(f"  same final cost to 1e-6: {int(same.sum())}; of the others ours is lower in {lower}")
+
+
+if __name__ == "__main__":
+    main()

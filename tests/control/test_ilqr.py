@@ -1,0 +1,267 @@
+"""Optimal control: the Riccati step, exact gradients, Newton's convergence, bounds, and batches."""
+
+import itertools
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.strategies import random_mechanism
+from torchsko.control.riccati import riccati_step
+
+STEPS, DT = 6, 0.04
+
+
+def robot(kinds=("revolute", "spherical"), seed=3):
+    mech = random_mechanism(list(kinds), [-1, 0][: len(kinds)], seed=seed)
+    return mech.replace(friction=torch.zeros_like(mech.friction))
+
+
+def residuals(mech, q, qd, u, target):
+    return torch.cat([0.1 * u, 0.1 * qd, 0.1 * ts.difference(mech, target, q)], -1)
+
+
+def end_residuals(mech, q, qd, target):
+    return torch.cat([5 * ts.difference(mech, target, q), qd], -1)
+
+
+def running(mech, q, qd, u, target):
+    """The same as a number, with a term that is no square."""
+    square = residuals(mech, q, qd, u, target).square().sum(-1) / 2
+    return square + 0.01 * torch.cosh(qd).sum(-1)
+
+
+def final(mech, q, qd, target):
+    return end_residuals(mech, q, qd, target).square().sum(-1) / 2
+
+
+COSTS = {"residuals": (residuals, end_residuals), "numbers": (running, final)}
+
+
+def task(mech, *batch, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    q, _ = mech.random_state(*batch, generator=g)
+    qd, step = 0.3 * torch.randn(2, *batch, mech.num_dof, generator=g, dtype=q.dtype)
+    return (
+        q,
+        qd,
+        torch.zeros(*batch, STEPS, mech.num_dof, dtype=q.dtype),
+        ts.integrate(mech, q, step),
+    )
+
+
+def total(mech, costs, q, qd, u, target, dofs=None):
+    """The cost of inputs by `torchsko.rollout`."""
+    tau = u
+    if dofs is not None:
+        tau = torch.zeros(*u.shape[:-1], mech.num_dof, dtype=u.dtype)
+        tau = tau.index_copy(-1, torch.tensor(dofs), u)
+    qs, qds = ts.rollout(mech, q, qd, tau, steps=u.shape[-2], dt=DT)
+    along = costs[0](mech, qs[..., :-1, :], qds[..., :-1, :], u, target[..., None, :])
+    at_end = costs[1](mech, qs[..., -1, :], qds[..., -1, :], target)
+    if along.ndim == qs.ndim:
+        along, at_end = along.square().sum(-1) / 2, at_end.square().sum(-1) / 2
+    return along.sum(-1) + at_end
+
+
+def solve(mech, costs, *given, problem=None, **options):
+    goals = {"target": (mech.num_q,)}
+    problem = problem or ts.control.optimal_control(mech, *costs, DT, goals=goals)
+    return ts.control.ilqr(problem, *given, **options)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("costs", COSTS.values(), ids=COSTS)
+def test_what_is_found_is_a_stationary_point_of_the_rollouts_cost(costs, exact):
+    mech = robot()
+    q, qd, u, target = task(mech, 3)
+    found = solve(mech, costs, q, qd, u, target, exact=exact)
+    assert found.converged.all()
+    leaf = found.u.requires_grad_()
+    cost = total(mech, costs, q, qd, leaf, target)
+    (gradient,) = torch.autograd.grad(cost.sum(), leaf)
+    norm = gradient.square().sum((-1, -2)).sqrt()
+    assert (norm < 1.01e-6).all()
+    assert_close(norm, found.gradient, rtol=1e-3, atol=1e-12)
+    assert_close(cost.detach(), found.cost)
+    assert (found.cost < total(mech, costs, q, qd, u, target)).all()
+    qs, qds = ts.rollout(mech, q, qd, found.u.detach(), steps=STEPS, dt=DT)
+    assert_close(ts.difference(mech, qs, found.q), torch.zeros_like(qds), rtol=0, atol=1e-9)
+
+
+def test_exact_iterations_converge_as_newtons_do():
+    """The number of right digits doubles: the Hessian is that of the cost."""
+    mech = robot()
+    given = task(mech)
+    norms = [
+        solve(
+            mech, COSTS["numbers"], *given, exact=True, max_iterations=k, tolerance=1e-14
+        ).gradient
+        for k in range(3, 9)
+    ]
+    fell = [b / a for a, b in itertools.pairwise(norms) if a > 1e-6]
+    assert max(b / a**1.7 for a, b in itertools.pairwise(norms) if 1e-5 < a < 1) < 50
+    assert min(norms) < 1e-11 and min(fell) < 1e-3
+
+
+def test_one_newton_step_solves_a_linear_quadratic_problem():
+    """A mass on a spring with square costs: the solution of the linear system of the inputs."""
+    builder = ts.MechanismBuilder("mass")
+    builder.link("mass", mass=2.0, inertia=torch.eye(3).tolist())
+    builder.joint("slide", "prismatic", child="mass", stiffness=3.0, damping=0.4)
+    mech = builder.build(gravity=(0, 0, 0))
+    q, qd, u = (
+        torch.tensor([0.7]).double(),
+        torch.tensor([-0.2]).double(),
+        torch.zeros(STEPS, 1).double(),
+    )
+    target = torch.zeros(1, dtype=q.dtype)
+    found = solve(mech, COSTS["residuals"], q, qd, u, target, max_iterations=1)
+    assert found.converged and found.iterations == 1
+    cost = lambda u: total(mech, COSTS["residuals"], q, qd, u[:, None], target)  # noqa: E731
+    H, g = (f(cost)(u[:, 0]) for f in (torch.func.hessian, torch.func.grad))
+    assert_close(found.u[:, 0], -torch.linalg.solve(H, g))
+
+
+def test_samples_do_not_know_of_each_other():
+    mech, costs = robot(), COSTS["residuals"]
+    q, qd, u, target = task(mech, 2, 2)
+    both = solve(mech, costs, q, qd, u, target)
+    blind = solve(mech, costs, q, qd, u, target, stop_early=False, max_iterations=5)
+    some = solve(mech, costs, q, qd, u, target, max_iterations=5)
+    for one, other in zip(some, blind, strict=True):
+        assert_close(one, other)
+    for k in ((0, 1), (1, 0)):
+        alone = solve(mech, costs, *(x[k] for x in (q, qd, u, target)))
+        for one, other in zip(both, alone, strict=True):
+            assert_close(one[k], other, rtol=1e-6, atol=1e-8)
+
+
+def test_robots_of_a_batch_get_motions_of_their_own():
+    mech, costs = robot(), COSTS["residuals"]
+    scale = torch.tensor([[1.0], [2.0]], dtype=mech.dtype)
+    fleet = mech.replace(mass=scale * mech.mass)
+    given = task(mech)
+    both = solve(fleet, costs, *given)
+    assert both.u.shape == (2, STEPS, mech.num_dof) and both.converged.all()
+    for k in range(2):
+        alone = solve(mech.replace(mass=scale[k] * mech.mass), costs, *given)
+        assert_close(both.u[k], alone.u, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_bounded_inputs_obey_the_conditions_of_karush_kuhn_and_tucker(exact):
+    mech, costs = robot(), COSTS["residuals"]
+    q, qd, u, target = task(mech, 2)
+    free = solve(mech, costs, q, qd, u, target).u.abs().amax((0, 1))
+    problem = ts.control.optimal_control(
+        mech, *costs, DT, goals={"target": (mech.num_q,)}, bounds=(-0.5 * free, 0.5 * free)
+    )
+    found = ts.control.ilqr(problem, q, qd, u, target, exact=exact)
+    assert found.converged.all()
+    leaf = found.u.requires_grad_()
+    (g,) = torch.autograd.grad(total(mech, costs, q, qd, leaf, target).sum(), leaf)
+    low, high = found.u == -0.5 * free, found.u == 0.5 * free
+    assert (found.u.abs() <= 0.5 * free).all() and (low | high).any()
+    assert (g[low] > -1e-6).all() and (g[high] < 1e-6).all()
+    assert (g[~(low | high)].abs() < 1e-6).all()
+
+
+def test_joints_without_motors_move_by_what_others_do():
+    """A cart with a pendulum: two coordinates, one input."""
+    builder = ts.MechanismBuilder("cart-pole")
+    turning = [[0.01, 0, 0], [0, 0.01, 0], [0, 0, 0.01]]
+    builder.link("cart", mass=1.0, inertia=turning)
+    builder.joint("slide", "prismatic", child="cart", axis=(1, 0, 0))
+    builder.link("pole", mass=0.3, com=(0, 0, -0.5), inertia=turning)
+    builder.joint("hinge", "revolute", parent="cart", child="pole", axis=(0, 1, 0))
+    mech, costs = builder.build(), COSTS["residuals"]
+    problem = ts.control.optimal_control(
+        mech, *costs, DT, goals={"target": (2,)}, actuated=["slide"]
+    )
+    start = torch.tensor([0.0, 0.3], dtype=mech.dtype)
+    target, u = torch.zeros_like(start), torch.zeros(STEPS, 1, dtype=mech.dtype)
+    found = ts.control.ilqr(problem, start, torch.zeros_like(start), u, target)
+    assert found.converged
+    leaf = found.u.requires_grad_()
+    cost = total(mech, costs, start, torch.zeros_like(start), leaf, target, dofs=[0])
+    assert torch.autograd.grad(cost, leaf)[0].norm() < 1.01e-6
+
+
+def test_feedback_brings_a_disturbed_motion_back():
+    """The gains are those of the linear-quadratic problem: what they cost is the value function."""
+    mech, costs = robot(), COSTS["residuals"]
+    q, qd, u, target = task(mech)
+    found = solve(mech, costs, q, qd, u, target)
+    disturbed = ts.integrate(mech, q, torch.full((mech.num_dof,), 0.05, dtype=q.dtype))
+    kept = total(mech, costs, disturbed, qd, found.u, target)
+    state, used = (disturbed, qd), []
+    for t in range(STEPS):
+        x = torch.cat([ts.difference(mech, found.q[t], state[0]), state[1] - found.qd[t]])
+        used.append(found.u[t] + found.gains[t] @ x)
+        qs, qds = ts.rollout(mech, *state, used[-1], steps=1, dt=DT)
+        state = qs[-1], qds[-1]
+    least = solve(mech, costs, disturbed, qd, found.u, target).cost
+    fed_back = total(mech, costs, disturbed, qd, torch.stack(used), target)
+    assert 0 <= fed_back - least < 0.05 * (kept - least)
+
+
+def test_the_riccati_step_is_that_of_scalar_programs():
+    g = torch.Generator().manual_seed(0)
+    mech, n, m = robot(("revolute",)), 4, 2
+
+    def definite(k):
+        x = torch.randn(5, k, k, generator=g, dtype=torch.float64)
+        return x @ x.mT + torch.eye(k)
+
+    V, hessian = definite(n), definite(n + m)
+    v, gradient = (torch.randn(5, k, generator=g, dtype=torch.float64) for k in (n, n + m))
+    A, B = (torch.randn(5, n, k, generator=g, dtype=torch.float64) for k in (n, m))
+    free = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(5, 2)
+    mu = torch.full((5,), 0.3, dtype=torch.float64)
+    found = riccati_step(mech, V, v, A, B, gradient, hessian, free, mu)
+    both = [V, v, A, B, gradient, hessian, free, mu]
+    scalar = [riccati_step(mech.replace(scalar=True), *(x[k] for x in both)) for k in range(5)]
+    for one, others in zip(found, zip(*scalar, strict=True), strict=True):
+        assert_close(one, torch.stack(others))
+    V_new, _, k, K, slope, curvature, _, good = found
+    assert (k[:, 1] == 0).all() and (K[:, 1] == 0).all() and (good == 1).all()
+    # The free input alone, by the definition.
+    b = B[..., :1]
+    Q_uu = hessian[:, n : n + 1, n : n + 1] + b.mT @ V @ b + 0.3
+    Q_ux = hessian[:, n : n + 1, :n] + b.mT @ V @ A
+    q_u = gradient[:, n : n + 1] + (b.mT @ v[..., None])[..., 0]
+    assert_close(K[:, :1], -Q_ux / Q_uu)
+    closed = A + b @ K[:, :1]
+    value = (
+        closed.mT @ V @ closed
+        + hessian[:, :n, :n]
+        + K[:, :1].mT @ (Q_uu - 0.3 - b.mT @ V @ b) @ K[:, :1]
+    )
+    cross = hessian[:, n : n + 1, :n].mT @ K[:, :1]
+    assert_close(V_new, value + cross + cross.mT)
+    assert_close(slope, -(q_u**2 / Q_uu[..., 0])[:, 0])
+    assert_close(curvature, (k[:, :1] ** 2 * (Q_uu[..., 0] - 0.3))[:, 0])
+    bad = riccati_step(mech, V, v, A, B, gradient, -9 * hessian - 99 * torch.eye(n + m), free, mu)
+    assert (bad[-1] == 0).all()
+
+
+def test_wrong_arguments_are_named():
+    mech, costs = robot(), COSTS["residuals"]
+    q, qd, u, target = task(mech)
+    goals = {"target": (mech.num_q,)}
+    with pytest.raises(ts.ShapeError, match="target has shape"):
+        solve(mech, costs, q, qd, u, target[:-1])
+    with pytest.raises(ts.ShapeError, match="0 goals were given"):
+        solve(mech, costs, q, qd, u)
+    with pytest.raises(ts.ShapeError, match="u has shape"):
+        solve(mech, costs, q, qd, u[:, 1:], target)
+    with pytest.raises(ts.TorchskoError, match="tolerance=0"):
+        solve(mech, costs, q, qd, u, target, tolerance=0)
+    with pytest.raises(ts.MechanismError, match="joint"):
+        ts.control.optimal_control(mech, *costs, DT, goals=goals, actuated=["no such joint"])
+    with pytest.raises(ts.TorchskoError, match="method"):
+        ts.control.optimal_control(mech, *costs, DT, goals=goals, method="guess")
+    with pytest.raises(ts.TorchskoError, match="bounds"):
+        ts.control.optimal_control(mech, *costs, DT, goals=goals, bounds=(u[0, 1:], u[0, 1:]))

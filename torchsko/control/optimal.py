@@ -1,0 +1,308 @@
+r"""Optimal control problems of a mechanism, and their expansions along a motion in tangent coordinates.
+
+A problem asks for the inputs u of N steps that lower
+
+.. math:: J = \sum_{t < N} l(q_t, \dot q_t, u_t) + l_N(q_N, \dot q_N)
+
+from a given state. Near a motion z = [d; w; u] stands for the configuration integrate(q, d), the velocity w
+and the input u, so quaternions count with three coordinates. A cost that is a vector r stands for
+|r|^2 / 2; its Hessian is taken as J_r* J_r (Gauss and Newton), to which the curvature adds what is missing
+with that of the steps, weighed by the costates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchsko.control.riccati import riccati_step
+from torchsko.errors import MechanismError, TorchskoError, unknown_name
+from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.linearize import jacobians, linearize, nearby_step, step_of
+
+Running = Callable[..., Tensor]
+"""(mech, q, qd, u, *goals) to a cost `[*batch]`, or to residuals `[*batch, r]`."""
+
+Final = Callable[..., Tensor]
+"""(mech, q, qd, *goals) to a cost `[*batch]`, or to residuals `[*batch, r]`."""
+
+Compiler = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class OptimalControl:
+    """An optimal control problem, ready to be solved for many starts: `optimal_control` makes it.
+
+    Attributes:
+        mech: the mechanism.
+        dofs: degrees of freedom on which the inputs act.
+        final: see `optimal_control`.
+        expand: (q, qd, u, *goals) to A, B, gradient and Hessian of the running cost.
+        curvature: (q, qd, u, costate, *goals) to what their Hessian leaves out.
+        expand_final: (q, qd, *goals) to gradient and Hessian of the final cost.
+        final_curvature: (q, qd, *goals) to what that Hessian leaves out.
+        cost_final: (q, qd, *goals) to the final cost.
+        follow: one step under feedback; see `ilqr`.
+        riccati: see `torchsko.control.riccati.riccati_step`.
+        bounds: the lowest and the highest inputs, `[num_u]` each; None: none.
+        goals: names of what costs depend on besides, with shapes for one sample.
+    """
+
+    mech: Mechanism
+    dofs: tuple[int, ...]
+    expand: Compiler
+    curvature: Compiler
+    expand_final: Compiler
+    final_curvature: Compiler
+    cost_final: Compiler
+    follow: Compiler
+    riccati: Compiler
+    bounds: tuple[Tensor, Tensor] | None
+    goals: Mapping[str, tuple[int, ...]]
+
+    @property
+    def num_u(self) -> int:
+        """Number of inputs."""
+        return len(self.dofs)
+
+
+def optimal_control(
+    mech: MechanismLike,
+    running: Running,
+    final: Final,
+    dt: float,
+    *,
+    goals: Mapping[str, tuple[int, ...]] | None = None,
+    actuated: Sequence[str] | None = None,
+    bounds: tuple[Tensor, Tensor] | None = None,
+    method: str = "semi_implicit_euler",
+    fuse: Compiler | None = None,
+) -> OptimalControl:
+    """An optimal control problem: what a motion costs.
+
+    Costs are functions of tensors with any batch dimensions in front, twice differentiable.
+
+    Args:
+        mech: the mechanism. A layer's values are read once.
+        running: (mech, q, qd, u, *goals) to the cost of a step `[*batch]`, or to residuals
+            `[*batch, r]`, of which half the square counts.
+        final: (mech, q, qd, *goals) likewise, at the end.
+        dt: time step [s].
+        goals: names of further tensors that costs depend on, with their shapes for one sample, such as
+            ``{"target": (3,)}``; they are given to `ilqr`.
+        actuated: names of the joints on which inputs act; None: all.
+        bounds: the lowest and the highest inputs, `[num_u]` each [N m or N]; None: none.
+        method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+        fuse: `torchsko.fuse`, which makes all parts kernels; each is built at its first use, some take
+            half a minute, and is kept on disk. None: eager.
+
+    Returns:
+        The problem; solve it by `torchsko.control.ilqr`.
+
+    Raises:
+        MechanismError: on an unknown joint.
+        TorchskoError: on an unknown method, or bounds that do not fit.
+    """
+    robot = as_mechanism(mech)
+    if method not in INTEGRATORS:
+        raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
+    dofs = _dofs(robot, actuated)
+    if bounds is not None and any(tuple(x.shape) != (len(dofs),) for x in bounds):
+        raise TorchskoError(
+            f"bounds have the shapes {[list(x.shape) for x in bounds]}.\n"
+            f"There are {len(dofs)} inputs, each with a lowest and a highest value.\n"
+            f"Pass two tensors of shape [{len(dofs)}], such as (-limit, limit)."
+        )
+    parts = _Parts(running, final, dofs, dt, method, bounds)
+    named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
+    made = {name: _bound(getattr(parts, name), robot) for name in named}
+    made["riccati"] = _bound(riccati_step, robot)
+    wanted = dict(goals or {})
+    if fuse is not None:
+        shapes = _shapes(robot.num_q, robot.num_dof, len(dofs)) | wanted
+        for name in named:
+            made[name] = _Kernel(fuse, getattr(parts, name), robot, shapes, tuple(wanted))
+        made["riccati"] = fuse(riccati_step, robot, shapes=shapes)
+    return OptimalControl(mech=robot, dofs=dofs, bounds=bounds, goals=wanted, **made)
+
+
+def _dofs(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
+    every = range(mech.num_dof)
+    if actuated is None:
+        return tuple(every)
+    for name in actuated:
+        if name not in mech.joint_names:
+            raise MechanismError(unknown_name("joint", name, mech.joint_names))
+    return tuple(k for name in actuated for k in every[mech.dof_slice(name)])
+
+
+def _bound(fn: Compiler, mech: Mechanism) -> Compiler:
+    return lambda *args: fn(mech, *args)
+
+
+class _Kernel:
+    """A part as a kernel, of which goals are arguments by name: made at its first call."""
+
+    def __init__(
+        self,
+        fuse: Compiler,
+        fn: Compiler,
+        mech: Mechanism,
+        shapes: Mapping[str, tuple[int, ...]],
+        goals: tuple[str, ...],
+    ) -> None:
+        names = _ARGUMENTS[fn.__name__] + goals
+        self._call = fuse(_named(fn, names), mech, shapes=shapes)
+
+    def __call__(self, *args: Tensor) -> Any:
+        return self._call(*args)
+
+
+def _named(fn: Compiler, names: Sequence[str]) -> Compiler:
+    """The function with these names for its arguments after the mechanism: a kernel's inputs have names."""
+    import inspect
+
+    def call(mech: Mechanism, *args: Tensor) -> Any:
+        return fn(mech, *args)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    cast(Any, call).__signature__ = inspect.Signature(
+        [inspect.Parameter(name, kind) for name in ("mech", *names)]
+    )
+    return call
+
+
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "expand": ("q", "qd", "u"),
+    "curvature": ("q", "qd", "u", "costate"),
+    "expand_final": ("q", "qd"),
+    "final_curvature": ("q", "qd"),
+    "cost_final": ("q", "qd"),
+    "follow": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "alpha"),
+}
+"""What the parts of a problem take, goals left out."""
+
+
+def _shapes(num_q: int, n: int, m: int) -> dict[str, tuple[int, ...]]:
+    x = 2 * n
+    return {
+        "u": (m,), "costate": (x,), "q_bar": (num_q,), "qd_bar": (n,), "k": (m,), "K": (m, x),
+        "alpha": (), "V": (x, x), "v": (x,), "A": (x, x), "B": (x, m), "gradient": (x + m,),
+        "hessian": (x + m, x + m), "free": (m,), "mu": (),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """The functions that a solver calls, of tensors of any batch dimensions."""
+
+    running: Running
+    final: Final
+    dofs: tuple[int, ...]
+    dt: float
+    method: str
+    bounds: tuple[Tensor, Tensor] | None
+
+    def expand(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
+    ) -> tuple[Tensor, ...]:
+        """A, B, and the gradient and the Hessian of the running cost by z."""
+        A, B = linearize(mech, q, qd, self.forces(mech, u), self.dt, self.method)
+        columns = [B[..., k] for k in self.dofs]
+        gradient, hessian = _expansion(self._running(mech, q, goals), qd, u)
+        return A, torch.stack(columns, -1), gradient, hessian
+
+    def curvature(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, costate: Tensor, *goals: Tensor
+    ) -> Tensor:
+        """The Hessian by z of costate times step, and what Gauss and Newton leave out of the cost's."""
+        step = nearby_step(mech, q, qd, self.forces(mech, u), self.dt, self.method)
+        cost = self._running(mech, q, goals)
+
+        def moving(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+            return (costate * step(d, w, self.forces(mech, u))).sum(-1)
+
+        return _hessian(moving, qd, u) + _left_out(cost, qd, u)
+
+    def expand_final(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient and the Hessian of the final cost by [d; w]."""
+        return _expansion(self._final(mech, q, goals), qd, qd[..., :0])
+
+    def final_curvature(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
+        """What Gauss and Newton leave out of the final cost's Hessian."""
+        return _left_out(self._final(mech, q, goals), qd, qd[..., :0])
+
+    def cost_final(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
+        """The final cost, `[*batch]`."""
+        return _scalar(self.final(mech, q, qd, *goals), qd)
+
+    def follow(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, q_bar: Tensor, qd_bar: Tensor, u: Tensor,
+        k: Tensor, K: Tensor, alpha: Tensor, *goals: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """A step under u + alpha k + K x, x the state's difference to that with a bar; u and its cost."""
+        x = torch.cat([apart(mech, q_bar, q), qd - qd_bar], -1)
+        u = u + alpha[..., None] * k + (K @ x[..., None])[..., 0]
+        if self.bounds is not None:
+            u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
+        cost = _scalar(self.running(mech, q, qd, u, *goals), qd)
+        return *step_of(mech, q, qd, self.forces(mech, u), self.dt, self.method), u, cost
+
+    def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
+        """Joint forces of inputs, `[*batch, num_dof]`."""
+        if self.dofs == tuple(range(mech.num_dof)):
+            return u
+        place = {dof: k for k, dof in enumerate(self.dofs)}
+        zero = torch.zeros_like(u[..., 0])
+        columns = [u[..., place[k]] if k in place else zero for k in range(mech.num_dof)]
+        return torch.stack(columns, -1)
+
+    def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Running:
+        return lambda d, w, u: self.running(mech, moved(mech, q, d), w, u, *goals)
+
+    def _final(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Running:
+        return lambda d, w, u: self.final(mech, moved(mech, q, d), w, *goals)
+
+
+def _scalar(cost: Tensor, qd: Tensor) -> Tensor:
+    """A cost, or half the square of residuals, `[*batch]`."""
+    return cost if cost.ndim < qd.ndim else cost.square().sum(-1) / 2
+
+
+def _expansion(cost: Running, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient and Hessian by z at d = 0, the latter of residuals by Gauss and Newton."""
+    value = cost(torch.zeros_like(qd), qd, u)
+    if value.ndim < qd.ndim:
+        return _gradient(cost)(torch.zeros_like(qd), qd, u), _hessian(cost, qd, u)
+    J = torch.cat(jacobians(cost, qd, u), -1)
+    return (J.mT @ value[..., None])[..., 0], J.mT @ J
+
+
+def _left_out(cost: Running, qd: Tensor, u: Tensor) -> Tensor:
+    """The Hessian of r* r(z), r held; of a cost that is a number nothing is left out."""
+    value = cost(torch.zeros_like(qd), qd, u)
+    if value.ndim < qd.ndim:
+        size = 2 * qd.shape[-1] + u.shape[-1]
+        return qd.new_zeros(*qd.shape[:-1], size, size)
+    return _hessian(lambda d, w, u: (value * cost(d, w, u)).sum(-1), qd, u)
+
+
+def _gradient(cost: Running) -> Running:
+    def gradient(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+        value, pull = torch.func.vjp(cost, d, w, u)[:2]
+        return torch.cat(pull(torch.ones_like(value)), -1)
+
+    return gradient
+
+
+def _hessian(cost: Running, qd: Tensor, u: Tensor) -> Tensor:
+    return torch.cat(jacobians(_gradient(cost), qd, u), -1)
