@@ -14,6 +14,7 @@ from torchsko.algebra.recursions.innovations import Innovations as Innovations
 from torchsko.algebra.topology.subgraph import aggregation_subgraph as aggregation_subgraph
 from torchsko.algebra.topology.subgraph import path_induced_nodes as path_induced_nodes
 from torchsko.algebra.topology.tree import Tree as Tree
+from torchsko.auto import rollout as rollout
 from torchsko.bridge.assemble import assemble as assemble
 from torchsko.bridge.hinges import checked as checked
 from torchsko.errors import CompilerError as CompilerError
@@ -36,7 +37,6 @@ from torchsko.mechanism.joints.kind import JointType as JointType
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
 from torchsko.rollout.finite import first_nonfinite as first_nonfinite
 from torchsko.rollout.linearize import linearize as linearize
-from torchsko.rollout.rollout import rollout as rollout
 from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
 from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
 from torchsko.verbs.balance import (

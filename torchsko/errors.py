@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+import torch
+
+_NOT_THE_CALLER = tuple(
+    f"{folder}{os.sep}" for folder in (Path(__file__).parent, Path(torch.__file__).parent)
+)
 
 
 class TorchskoError(ValueError):
@@ -63,3 +72,11 @@ def unknown_name(kind: str, name: Hashable, known: Sequence[str]) -> str:
         f"There are {len(known)}, among them: {', '.join(map(repr, near))}.\n"
         f"Use one of these names exactly."
     )
+
+
+def level_of_caller() -> int:
+    """How many frames above the one that asks the code is that called this package, or PyTorch."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -21,7 +21,6 @@ from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.bridge.assemble import assemble
 from torchsko.bridge.hinges import checked
 from torchsko.control import inverse_kinematics as control
-from torchsko.errors import FusedError
 from torchsko.mechanism import coordinates
 from torchsko.mechanism.joints import configuration
 from torchsko.mechanism.mechanism import Mechanism
@@ -105,6 +104,12 @@ class Row:
                 said = f"{name}={value!r}" if isinstance(rule, Mapping) else name
                 what = f"{self.name} has no kernel" + (f" for {said}" if name else "")
                 return f"{what}.\n{reason}\nCall ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
+        if lost := [name for name, value in options if _of_tensors(value)]:
+            return (
+                f"{', '.join(lost)} of {self.name} was given as a tensor, or a Frame, which holds some.\n"
+                "It is a constant of a kernel, and a tensor's values may differ from call to call.\n"
+                f"Pass a number or names, or call ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
+            )
         return None
 
     def bound(self, names: Iterable[str], options: Options, like: Mechanism) -> Callable[..., Any]:
@@ -114,17 +119,8 @@ class Row:
             names: of the tensors.
             options: values of the others.
             like: gives its type, which a program in the tracing has not.
-
-        Raises:
-            FusedError: an option that is a tensor.
         """
         names, chosen = tuple(names), dict(options)
-        if lost := [name for name, value in options if _of_tensors(value)]:
-            raise FusedError(
-                f"{', '.join(lost)} of {self.name} was given as a tensor, or a Frame, which holds some.\n"
-                "It is a constant of a kernel, and a tensor's values may differ from call to call.\n"
-                f"Pass a number or names, or call ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
-            )
         for name, default in self.unless_given.items():
             chosen[name] = default(like, chosen) if chosen[name] is None else chosen[name]
 

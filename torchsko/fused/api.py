@@ -12,7 +12,7 @@ from typing import cast, overload
 
 from torchsko.errors import FusedError
 from torchsko.fused.call import FusedCall
-from torchsko.fused.mechanism import FusedMechanism
+from torchsko.fused.mechanism import FusedLayer, FusedMechanism, Layer
 from torchsko.fused.workshop import Eager, Workshop
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
@@ -49,8 +49,8 @@ def fuse(
     warning.
 
     Args:
-        target: a mechanism, or a layer, whose values are read once; or an eager function, a bound
-            method or a module, whose first argument is a mechanism.
+        target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
+            gradients; or an eager function, a bound method or a module, whose first argument is a mechanism.
         mech: with a function: the mechanism to compile it for, or a layer.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
@@ -61,8 +61,8 @@ def fuse(
             seconds; those of higher order run eagerly.
 
     Returns:
-        For a mechanism an object with the verbs of `torchsko` (`FusedMechanism`); for a function
-        another of the same arguments, less the mechanism.
+        For a mechanism or a layer an object with the verbs of `torchsko` (`FusedMechanism`); for a
+        function another of the same arguments, less the mechanism.
 
     Raises:
         FusedError: an unknown parameter, one that requires a gradient but is no input, an argument
@@ -87,6 +87,11 @@ def fuse(
         >>> torch.allclose(qdd, ts.forward_dynamics(arm, q, qd, torch.zeros_like(qd)))
         True
     """
+    if hasattr(target, "learns"):
+        layer = cast(Layer, target)
+        robot = layer.mechanism()
+        robot = robot.replace(**{name: getattr(robot, name).detach() for name in layer.learns})
+        return FusedLayer(Workshop(robot, (*layer.learns, *inputs), order), layer)
     if hasattr(target, "mechanism"):
         robot = as_mechanism(cast(MechanismLike, target))
         return FusedMechanism(Workshop(robot, inputs, order), robot)

@@ -19,9 +19,19 @@ from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.table import ROWS, Options, Row, Verbs, row_of
 from torchsko.verbs.dynamics import forward_dynamics
+
+
+class Layer(MechanismLike, Protocol):
+    """A layer, such as `torchsko.Dynamics`: its mechanism's values change from call to call."""
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        """Names of the mechanism's tensors that change."""
+        ...
 
 
 class Controlled(Protocol):
@@ -73,7 +83,7 @@ class FusedMechanism(Verbs):
     def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
         self._mech = mech
         self._workshop = workshop
-        self._parameters = tuple(getattr(mech, name) for name in workshop.parameters)
+        self._values = _values(workshop, mech)
         # Made now, since torch.compile could not make them while it traces a caller.
         self._positional = {
             (row.name, len(names)): self._function(row, names, tuple(row.options.items()))
@@ -84,6 +94,11 @@ class FusedMechanism(Verbs):
     def mechanism(self) -> Mechanism:
         """The mechanism, with the current values of the parameters that are inputs."""
         return self._mech
+
+    @property
+    def _parameters(self) -> tuple[Tensor, ...]:
+        """The current values of the parameters that are inputs."""
+        return self._values
 
     def replace(self, **changes: Tensor) -> FusedMechanism:
         """The same kernels with other values of parameters that are inputs.
@@ -96,7 +111,10 @@ class FusedMechanism(Verbs):
             MechanismError: a tensor that does not fit.
         """
         refuse_constants(self._workshop, changes)
-        return FusedMechanism(self._workshop, self._mech.replace(**changes))
+        other = FusedMechanism.__new__(FusedMechanism)
+        other._mech, other._workshop = self.mechanism().replace(**changes), self._workshop
+        other._values, other._positional = _values(self._workshop, other._mech), self._positional
+        return other
 
     def solve(self, q: Tensor, x: Tensor) -> Tensor:
         """The inverse mass matrix times x `[*batch, num_dof]`; see `Innovations.solve`."""
@@ -262,7 +280,7 @@ class FusedMechanism(Verbs):
             outputs = function(*args, *self._parameters)
             return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
         states, options = row.split(args, kwargs)
-        if row.refuses and (reason := row.refusal(options)):
+        if reason := row.refusal(options):
             raise FusedError(reason)
         names, tensors = tuple(states), (*states.values(), *self._parameters)
         check_dtype(self._mech, tensors[0])
@@ -286,6 +304,40 @@ class FusedMechanism(Verbs):
         fn = row.bound(names, options, self._mech)
         pullback = implicit_pullback(self._workshop) if row is _FORWARD else None
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
+
+
+class FusedLayer(FusedMechanism):
+    """A layer whose verbs are kernels: `torchsko.fuse` makes it.
+
+    What the layer learns is read from it at each call, and gradients reach its parameters. It stays a
+    layer of its own: hand its parameters to the optimizer, and save its ``state_dict``.
+    """
+
+    def __init__(self, workshop: Workshop, layer: Layer) -> None:
+        super().__init__(workshop, workshop.mechanism)
+        self._layer = layer
+
+    def mechanism(self) -> Mechanism:
+        """The layer's mechanism, with its current values."""
+        return self._layer.mechanism()
+
+    @property
+    def _parameters(self) -> tuple[Tensor, ...]:
+        return _values(self._workshop, self._layer.mechanism())
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._layer, self._workshop.choices
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        layer, choices = state
+        self.__init__(Workshop(layer.mechanism(), *choices), layer)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayer:
+        return FusedLayer(self._workshop, deepcopy(self._layer, memo))
+
+
+def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:
+    return tuple(getattr(mech, name) for name in workshop.parameters)
 
 
 def _step(method: str) -> Eager:

@@ -9,19 +9,16 @@ needed; past a given order of differentiation they run that source eagerly inste
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import CompilerError, FusedError, ShapeError
+from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
 from torchsko.fused.cuda import build_cuda_kernel
 from torchsko.fused.derivatives import Flags, Function, Pullback, Tensors, gradients_of, tangents_of
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
@@ -31,10 +28,6 @@ from torchsko.fused.quick import Quick
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
 from torchsko.fused.trace import trace
 from torchsko.precision import in_own_type
-
-_NOT_THE_CALLER = tuple(
-    f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.__file__).parent)
-)
 
 Around = Callable[[], AbstractContextManager]
 
@@ -277,7 +270,7 @@ class FusedFunction:
             return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype)
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
-            warnings.warn(message, stacklevel=_level_of_caller())
+            warnings.warn(message, stacklevel=level_of_caller())
             return lambda inputs, summed=None: self.eager(*inputs)
 
     def _cpu_kernel(self, dtype: torch.dtype) -> Callable[..., Tensors]:
@@ -333,14 +326,6 @@ def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
     pairs = list(zip(tensors, ranks, strict=True))
     batch = broadcast_batch(*(x.shape[: x.dim() - rank] for x, rank in pairs))
     return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
-
-
-def _level_of_caller() -> int:
-    """How many frames above the one that asks the code is that called this package, or PyTorch."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def _in_clean_thread(work: Callable[[], Program]) -> Program:

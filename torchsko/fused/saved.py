@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import torchsko
 from torchsko.fused.build import read_cached, write_cached
 from torchsko.fused.program import Instr, Port, Program
 from torchsko.mechanism.geometry import NO_SHAPES
@@ -37,7 +36,7 @@ def identity_of(mech: Mechanism, *choices: object) -> str | None:
             total.update(b";")
     except TypeError:
         return None
-    root = Path(torchsko.__file__).parent
+    root = Path(__file__).parents[1]
     for source in sorted(root.rglob("*.py")):
         total.update(hashlib.sha256(source.read_bytes()).digest())
     return total.hexdigest()

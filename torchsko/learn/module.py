@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from torchsko.auto import PAYS, cost, kernels_for, rollout
 from torchsko.bridge.hinges import checked
-from torchsko.errors import MechanismError
+from torchsko.errors import FusedError, MechanismError
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
-from torchsko.table import Verbs
+from torchsko.table import ROWS, Row, Verbs
 from torchsko.verbs.dynamics import forward_dynamics
+
+if TYPE_CHECKING:
+    from torchsko.fused.mechanism import FusedMechanism
+
+_FUSIBLE = frozenset(name for name, row in ROWS.items() if "" not in row.refuses)
 
 
 class Dynamics(nn.Module, Verbs):
@@ -33,6 +39,9 @@ class Dynamics(nn.Module, Verbs):
             ("joint4.damping", ".friction", ".armature", ".stiffness", ".position", ".rotation"),
             and "gravity". Parametrizations are those of `torchsko.learn`, or any module with
             ``forward`` and ``right_inverse`` as `torch.nn.utils.parametrize` wants them.
+        fused: whether kernels compute the methods. None: on a CPU, from the call on where all calls
+            together have cost about as much as the build (see `torchsko.auto`). True: from the first.
+            False: never. What has no kernel runs eagerly.
 
     Raises:
         MechanismError: on targets without a parametrization, an unknown target, a parametrization
@@ -51,8 +60,16 @@ class Dynamics(nn.Module, Verbs):
          'learned.joint4/damping.parametrizations.value.original': (1,)}
     """
 
-    def __init__(self, mech: Mechanism, learn: Mapping[str, nn.Module] | None = None) -> None:
+    def __init__(
+        self,
+        mech: Mechanism,
+        learn: Mapping[str, nn.Module] | None = None,
+        *,
+        fused: bool | None = None,
+    ) -> None:
         super().__init__()
+        self.fused, self._eager_cost = fused, 0
+        self._fast: FusedMechanism | str | None = None  # a text says why there are no kernels
         learn = {} if learn is None else _by_target(learn)
         self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
         refuse_overlap(self._targets)
@@ -89,9 +106,44 @@ class Dynamics(nn.Module, Verbs):
         losses = start.has_losses or bool(learned & {"damping", "friction"})
         return start.replace(**fields, has_armature=armature, has_losses=losses)
 
+    rollout = rollout
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        """Names of the mechanism's tensors that are learned, in whole or in part."""
+        return tuple(self._plan)
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """Names of the methods that may be kernels."""
+        return frozenset() if self.fused is False else _FUSIBLE
+
     def forward(self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None) -> Tensor:
         """Accelerations that joint forces produce; see `torchsko.forward_dynamics`."""
         return forward_dynamics(self, q, qd, tau, f_ext)
+
+    def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        fast = self._kernels((*args, *kwargs.values())) if row.name in self.kernels else None
+        if fast is None or row.refusal(row.split(args, kwargs)[1]):
+            return row.function(self.mechanism(), *args, **kwargs)
+        return getattr(fast, row.name)(*args, **kwargs)
+
+    def _kernels(self, given: Iterable[Any]) -> FusedMechanism | None:
+        """The kernels, made where they pay by now; None where calls are eager."""
+        if torch.compiler.is_compiling():
+            return None
+        if self._fast is None:
+            batch = max([0, *(x.shape[:-1].numel() for x in given if isinstance(x, Tensor))])
+            self._eager_cost += cost(1, batch)
+            if not self.fused and self._eager_cost < PAYS:
+                return None
+            self._fast = kernels_for(self)
+            if self.fused and isinstance(self._fast, str):
+                raise FusedError(self._fast)
+        return None if isinstance(self._fast, str) else self._fast
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fast": None}  # kernels are made again, from the disk cache
 
     def extra_repr(self) -> str:
         """The robot and what is learned of it."""
@@ -101,6 +153,7 @@ class Dynamics(nn.Module, Verbs):
         # .to(), .cuda(), .float() and their kin all end here. Index tensors are no buffers (they
         # are the mechanism's structure), so they follow here, once, and no call has to look.
         super()._apply(fn, recurse)
+        self._fast = None  # made for one type and device
         like = self.start.get_buffer("mass")
         structure = self._structure.to(like.dtype)
         # A skeleton on "meta" serves torch.func.functional_call with tensors that lie elsewhere.

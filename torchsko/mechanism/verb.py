@@ -57,16 +57,15 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
 
     @wraps(fn)
     def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
-        robot = as_mechanism(mech)
-        if robot is not mech and name in kernels_of(mech) and not options & kwargs.keys():
+        if name in kernels_of(mech) and not options & kwargs.keys():
             return getattr(mech, name)(*args, **kwargs)
-        return compute(robot, *args, **kwargs)
+        return compute(as_mechanism(mech), *args, **kwargs)
 
     return call
 
 
 def kernels_of(given: Any) -> frozenset[str]:
-    """Names of the methods of an object that are kernels; none of a mechanism or a layer."""
+    """Names of the methods of an object that are kernels, or may be; none of a mechanism."""
     return getattr(given, "kernels", frozenset())
 
 

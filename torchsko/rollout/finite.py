@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.errors import NonFiniteError
+from torchsko.errors import NonFiniteError, level_of_caller
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
@@ -75,7 +75,6 @@ def tell_nonfinite(
     dt: float,
     every: int,
     check: bool | None,
-    stacklevel: int,
 ) -> None:
     """Say by a warning, or an error, that a rollout left the finite numbers.
 
@@ -86,7 +85,6 @@ def tell_nonfinite(
         dt: time step [s].
         every: how many steps lie between two states.
         check: as in `torchsko.rollout`.
-        stacklevel: of the caller to whom a warning points.
 
     Raises:
         NonFiniteError: with ``check=True``.
@@ -107,7 +105,7 @@ def tell_nonfinite(
     words = _message(mech, replace(found, step=every * found.step), dt, qs.shape[:-2])
     if check:
         raise NonFiniteError(words)
-    warnings.warn(words, RuntimeWarning, stacklevel=stacklevel)
+    warnings.warn(words, RuntimeWarning, stacklevel=level_of_caller())
 
 
 def _is_free_to_read(mech: Mechanism, x: Tensor) -> bool:

@@ -79,7 +79,8 @@ def rollout(
             it sees one sample, t is a tensor, tensors that it reads from outside are inputs with gradients,
             and what it does besides computing is lost. Kernels of the controls of the last eight such
             calls are kept with the fused mechanism, so make a function once and pass it again. False: the
-            eager functions run. Whole kernels keep no tape, whatever ``checkpoint`` is; they are for CPUs,
+            eager functions run. For a mechanism or a layer on a CPU, None has kernels made where all steps
+            are known to be one and take longer than its build (see `torchsko.auto`). Whole kernels keep no tape, whatever ``checkpoint`` is; they are for CPUs,
             elsewhere their steps are kernels.
 
     Returns:
@@ -115,7 +116,7 @@ def rollout(
         refuse_explicit(step, "limits= was given")
     if answers(forces.source):
         refuse_explicit(step, "a control whose forces act at the velocity after the step was given")
-    given = mech if kernels_of(mech) and fused is not False else robot
+    given = mech if "trajectory" in kernels_of(mech) and fused is not False else robot
     if fused and "trajectory" not in kernels_of(given):
         raise FusedError(
             "fused=True was given with a mechanism that has no kernels.\n"
@@ -127,7 +128,7 @@ def rollout(
     whole = fused or (fused is None and simulation.has_a_kernel(steps))
     run = simulation.run_at_once if whole else simulation.run
     qs, qds = run(q, qd, steps, checkpoint)
-    tell_nonfinite(robot, qs, qds, dt, every, check, stacklevel=3)
+    tell_nonfinite(robot, qs, qds, dt, every, check)
     return qs, qds
 
 

@@ -1,0 +1,153 @@
+"""Kernels take over by themselves where they pay; results and gradients stay, and it can be declined."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko import auto
+from torchsko.fused.mechanism import FusedLayer
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return ts.load(ts.robots.panda)
+
+
+def layer_of(arm, **kwargs):
+    learn = {"link5": ts.learn.InertiaLogCholesky(), "joint4.damping": ts.learn.Positive()}
+    return ts.Dynamics(arm, learn=learn, **kwargs)
+
+
+def gradients(layer, verb, *args):
+    layer.zero_grad()
+    result = verb(*args)
+    result.square().sum().backward()
+    return result.detach(), [p.grad.clone() for p in layer.parameters()]
+
+
+def test_a_fused_layer_learns(arm):
+    """Values are read at each call, gradients reach the parameters; copies go their own ways."""
+    layer = layer_of(arm)
+    fast = ts.fuse(layer)
+    assert isinstance(fast, FusedLayer)
+    q, qd = arm.random_state(5)
+    for change in (0.0, 0.3):
+        with torch.no_grad():
+            for p in layer.parameters():
+                p.add_(change)
+        for name in ("forward_dynamics", "inverse_dynamics"):
+            mine, expected = (gradients(layer, getattr(x, name), q, qd, qd) for x in (fast, layer))
+            torch.testing.assert_close(mine, expected, rtol=1e-11, atol=1e-11)
+    twins = copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))
+    with torch.no_grad():
+        before = layer.mass_matrix(q)
+        for p in layer.parameters():
+            p.add_(0.2)
+    for twin in twins:
+        torch.testing.assert_close(twin.mass_matrix(q), before, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(fast.mass_matrix(q), layer.mass_matrix(q), rtol=1e-12, atol=1e-12)
+    heavier = fast.replace(mass=2 * arm.mass)
+    assert not torch.equal(heavier.mass_matrix(q), fast.mass_matrix(q))
+
+
+def test_rollouts_of_a_fused_layer_have_its_gradients(arm):
+    layer = layer_of(arm, fused=False)
+    q, qd = arm.random_state(3)
+    found = []
+    for given in (ts.fuse(layer), layer):
+        layer.zero_grad()
+        ts.rollout(given, q, qd, None, steps=15)[0].square().sum().backward()
+        found.append([p.grad.clone() for p in layer.parameters()])
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+
+
+def test_a_layer_takes_kernels_once_they_pay(arm, caplog):
+    layer, slow = layer_of(arm), layer_of(arm, fused=False)
+    q, qd = arm.random_state(30_000)
+    calls = 0
+    with caplog.at_level(logging.WARNING, "torchsko"), torch.no_grad():
+        while not caplog.records:
+            qdd = ts.forward_dynamics(layer, q, qd, qd)
+            calls += 1
+    assert auto.cost(calls - 1, len(q)) < auto.PAYS <= auto.cost(calls, len(q))
+    assert "fused=False" in caplog.text
+    torch.testing.assert_close(qdd, slow(q, qd, qd).detach(), rtol=1e-10, atol=1e-8)
+    few = q[:4], qd[:4], qd[:4]
+    for name in ("forward_dynamics", "inverse_dynamics"):
+        mine, expected = (gradients(x, getattr(x, name), *few) for x in (layer, slow))
+        torch.testing.assert_close(mine, expected, rtol=1e-11, atol=1e-11)
+    assert len(caplog.records) == 1
+    # What has no kernel runs on.
+    assert layer.assemble(*few[:2]).num_dof == arm.num_dof
+    turn, shift = torch.eye(3, dtype=q.dtype), q.new_tensor([0.0, 0.0, 0.1])
+    frame = ts.Frame("link7", turn, shift)
+    poses = [x.frame_pose(few[0], frame).position for x in (layer, slow)]
+    torch.testing.assert_close(*poses, rtol=0, atol=1e-12)
+    # A layer of another type makes others, and a copy keeps none.
+    single = layer.to(torch.float32)
+    assert single(*(x.float() for x in few)).dtype == torch.float32
+    assert copy.deepcopy(layer)._fast is None
+
+
+def test_a_layer_asked_for_kernels_has_them_at_once(arm, caplog):
+    q, qd = arm.random_state(2)
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        layer_of(arm, fused=True)(q, qd, qd)
+    assert len(caplog.records) == 1
+
+
+def test_a_long_rollout_is_one_kernel(arm, caplog):
+    q, qd = arm.random_state(2)
+    steps = auto.PAYS // (auto.FIXED + 2)
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        declined = ts.rollout(arm, q, qd, None, steps=20, fused=False)
+        short = ts.rollout(arm, q, qd, None, steps=20)
+        assert not caplog.records and torch.equal(short[0], declined[0])
+        qs, qds = ts.rollout(arm, q, qd, None, steps=steps + 1)
+    assert len(caplog.records) == 1
+    torch.testing.assert_close(qs[:, :21], declined[0], rtol=1e-10, atol=1e-10)
+    expected = ts.rollout(ts.fuse(arm), q, qd, None, steps=steps + 1)
+    torch.testing.assert_close((qs, qds), expected, rtol=0, atol=0)
+
+
+def test_parameters_that_learn_stay_in_the_graph(arm):
+    mass = arm.mass.clone().requires_grad_()
+    q, qd = arm.random_state(400)
+    steps = auto.PAYS // (auto.FIXED + 400) + 1
+    qs, _ = ts.rollout(arm.replace(mass=mass), q, qd, None, steps=steps, dt=1e-4)
+    (mine,) = torch.autograd.grad(qs[:3, 40].sum(), mass)
+    few = ts.rollout(arm.replace(mass=mass), q[:3], qd[:3], None, steps=40, dt=1e-4, fused=False)
+    (expected,) = torch.autograd.grad(few[0][:, 40].sum(), mass)
+    torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_transforms_and_compilers_are_left_alone(arm, caplog, monkeypatch):
+    monkeypatch.setattr(auto, "PAYS", 1)
+    q, qd = arm.random_state(3)
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        mapped = torch.func.vmap(lambda q, qd: ts.rollout(arm, q, qd, None, steps=3)[0])(q, qd)
+        pushed = torch.func.jvp(lambda q: ts.rollout(arm, q, qd, None, steps=3)[0], (q,), (qd,))[0]
+    assert not caplog.records
+    torch.testing.assert_close(mapped, ts.rollout(arm, q, qd, None, 3, fused=False)[0])
+    torch.testing.assert_close(pushed, mapped)
+
+
+def test_without_a_compiler_all_is_eager(arm, caplog, monkeypatch):
+    monkeypatch.setattr(auto, "PAYS", 1)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    q, qd = arm.random_state(3)
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        layer = layer_of(arm)
+        qdd = layer(q, qd, qd)
+        assert torch.equal(qdd, layer_of(arm, fused=False)(q, qd, qd))
+        ts.rollout(arm, q, qd, None, steps=3)
+        with pytest.raises(ts.FusedError, match="CXX"):
+            layer_of(arm, fused=True)(q, qd, qd)
+    assert not caplog.records

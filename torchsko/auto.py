@@ -1,0 +1,115 @@
+"""When kernels take over by themselves: the first path is the fast path, once it pays for their build.
+
+A build takes seconds. So does eager work of some size: a call takes as long as `FIXED` samples more, and after
+`PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as measured.
+From there on kernels run, wherever a compiler is. A line of the logger ``torchsko`` says so when it happens;
+``fused=False`` declines.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import CompilerError, FusedError
+from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.rollout import rollout as rollouts
+from torchsko.rollout.integrators import INTEGRATORS
+
+if TYPE_CHECKING:
+    from torchsko.fused.mechanism import FusedMechanism
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FIXED, PAYS = 500, 150_000
+
+_log = logging.getLogger("torchsko")
+
+
+def cost(calls: int, batch: int) -> int:
+    """What eager calls of so many samples cost, in samples."""
+    return calls * (FIXED + batch)
+
+
+def kernels_for(given: MechanismLike) -> FusedMechanism | str:
+    """The kernels of a mechanism or a layer on a CPU; or why there are none.
+
+    Parameters that require gradients are inputs of them.
+    """
+    from torchsko.fused.api import fuse
+    from torchsko.fused.build import find_toolchain
+
+    robot = as_mechanism(given)
+    if robot.device.type != "cpu":
+        return "it is on a GPU, where kernels are to be asked for: ts.fuse(mech)."
+    try:
+        find_toolchain()
+        learned = [name for name in PARAMETERS if getattr(robot, name).requires_grad]
+        made = fuse(given, inputs=learned)
+    except (CompilerError, FusedError) as error:
+        return str(error)
+    _log.warning(
+        "kernels of %r take over, since they pay for their build (fused=False declines)", robot.name
+    )
+    return made
+
+
+def _with_kernels(
+    fn: Callable[Concatenate[MechanismLike, P], R],
+) -> Callable[Concatenate[MechanismLike, P], R]:
+    """A rollout that has kernels made where they pay."""
+    signature = inspect.signature(fn)
+
+    @wraps(fn)
+    def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
+        if "trajectory" not in kernels_of(mech) and not torch.compiler.is_compiling():
+            bound = signature.bind(mech, *args, **kwargs)
+            bound.apply_defaults()
+            if _pays(mech, bound.arguments):
+                fast = kernels_for(mech)
+                mech = mech if isinstance(fast, str) else fast
+        return fn(mech, *args, **kwargs)
+
+    return call
+
+
+def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
+    """Whether a rollout is one kernel, of which all is known beforehand, and takes longer than its build."""
+    q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
+    plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS
+    if given["fused"] is not None or getattr(mech, "fused", None) is False or not plain:
+        return False
+    if (
+        not isinstance(q, Tensor)
+        or not isinstance(control, Tensor | None)
+        or type(steps) is not int
+    ):
+        return False
+    batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
+    if isinstance(control, Tensor):
+        batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
+    if cost(steps, batch) < PAYS:
+        return False
+    robot = as_mechanism(mech)
+    read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
+    return not any(_is_mapped(x) for x in read if isinstance(x, Tensor))
+
+
+def _is_mapped(x: Tensor) -> bool:
+    """Whether a tensor belongs to a transform of torch.func: it has no memory of its own."""
+    try:
+        x.data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
+rollout = _with_kernels(rollouts.rollout)
