@@ -1,9 +1,9 @@
 """When kernels take over by themselves: the first path is the fast path, once it pays for their build.
 
-A build takes seconds. So does eager work of some size: a call takes as long as `FIXED` samples more, and after
-`PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as measured.
-From there on kernels run, wherever a compiler is. A line of the logger ``torchsko`` says so when it happens;
-``fused=False`` declines.
+A build takes seconds. So does eager work of some size: a call takes as long as `FIXED` samples more, and
+after `PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as
+measured. From there on kernels run, wherever a compiler is. A line of the logger ``torchsko`` says so when
+it happens; ``fused=False`` declines.
 """
 
 from __future__ import annotations
