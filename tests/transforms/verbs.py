@@ -174,7 +174,6 @@ CHOSEN = {
     "frame_jacobian_rate": {"reference": "world"},
     "frame_velocity_derivatives": {"reference": "mixed"},
     "frame_acceleration_derivatives": {"reference": "world", "classical": True},
-    "wrench_regressor": {"reference": "mixed"},
     "relative_acceleration": {"reference": "mixed", "classical": True},
     "relative_jacobian_rate": {"reference": "world"},
     "analytic_jacobian": {"rotation": "rpy"},

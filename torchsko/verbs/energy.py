@@ -138,13 +138,10 @@ def power_balance(
     if f_ext is not None:
         V = mech.layout.tree_order(V, -3)[..., 0]
         external = (V * f_ext).sum((-2, -1))
-    return PowerBalance(
-        kinetic,
-        ((gravity_force(mech, q) + springs) * qd).sum(-1),
-        (tau * qd).sum(-1),
-        external,
-        ((damping + friction) * qd).sum(-1),
-    )
+    potential = ((gravity_force(mech, q) + springs) * qd).sum(-1)
+    drives, losses = (tau * qd).sum(-1), ((damping + friction) * qd).sum(-1)
+    parts = torch.broadcast_tensors(kinetic, potential, drives, external, losses)
+    return PowerBalance(*parts)
 
 
 @verb
