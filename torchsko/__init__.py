@@ -46,6 +46,9 @@ from torchsko.verbs.balance import centroidal_momentum_rate as centroidal_moment
 from torchsko.verbs.balance import subtree_centers as subtree_centers
 from torchsko.verbs.balance import subtree_masses as subtree_masses
 from torchsko.verbs.balance import zero_moment_point as zero_moment_point
+from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as CentroidalDerivatives
+from torchsko.verbs.centroidal_derivatives import centroidal_derivatives as centroidal_derivatives
+from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
 from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
 from torchsko.verbs.derivatives import (
     forward_dynamics_derivatives as forward_dynamics_derivatives,
@@ -59,7 +62,20 @@ from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.verbs.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.verbs.dynamics import mass_matrix as mass_matrix
 from torchsko.verbs.dynamics import passive_force as passive_force
+from torchsko.verbs.energy import PassiveForces as PassiveForces
+from torchsko.verbs.energy import PowerBalance as PowerBalance
+from torchsko.verbs.energy import centroidal_inertia as centroidal_inertia
+from torchsko.verbs.energy import composite_inertias as composite_inertias
+from torchsko.verbs.energy import passive_force_parts as passive_force_parts
+from torchsko.verbs.energy import power_balance as power_balance
+from torchsko.verbs.energy import total_energy as total_energy
 from torchsko.verbs.frame import Frame as Frame
+from torchsko.verbs.frame_derivatives import (
+    frame_acceleration_derivatives as frame_acceleration_derivatives,
+)
+from torchsko.verbs.frame_derivatives import (
+    frame_velocity_derivatives as frame_velocity_derivatives,
+)
 from torchsko.verbs.frames import frame_acceleration as frame_acceleration
 from torchsko.verbs.frames import frame_jacobian as frame_jacobian
 from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
@@ -85,12 +101,17 @@ from torchsko.verbs.operational_space import (
     operational_space_compliance as operational_space_compliance,
 )
 from torchsko.verbs.operational_space import operational_space_inertia as operational_space_inertia
+from torchsko.verbs.regressors import drive_parameters as drive_parameters
+from torchsko.verbs.regressors import drive_regressor as drive_regressor
 from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
 from torchsko.verbs.regressors import kinetic_energy_regressor as kinetic_energy_regressor
 from torchsko.verbs.regressors import momentum_regressor as momentum_regressor
 from torchsko.verbs.regressors import potential_energy_regressor as potential_energy_regressor
 from torchsko.verbs.regressors import torque_regressor as torque_regressor
+from torchsko.verbs.regressors import wrench_regressor as wrench_regressor
+from torchsko.verbs.relative import relative_acceleration as relative_acceleration
 from torchsko.verbs.relative import relative_jacobian as relative_jacobian
+from torchsko.verbs.relative import relative_jacobian_rate as relative_jacobian_rate
 from torchsko.verbs.relative import relative_pose as relative_pose
 from torchsko.verbs.relative import relative_velocity as relative_velocity
 

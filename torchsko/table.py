@@ -31,10 +31,13 @@ from torchsko.rollout import rollout as rollouts
 from torchsko.verbs import (
     analytic,
     balance,
+    centroidal_derivatives,
     coriolis,
     derivatives,
     dynamics,
+    energy,
     frame,
+    frame_derivatives,
     frames,
     kinematics,
     momenta,
@@ -221,7 +224,11 @@ class Verbs:
     inverse_dynamics_derivatives = method(derivatives.inverse_dynamics_derivatives)
     forward_dynamics_derivatives = method(derivatives.forward_dynamics_derivatives)
     coriolis_matrix = method(coriolis.coriolis_matrix)
+    christoffel_symbols = method(coriolis.christoffel_symbols)
+    passive_force_parts = method(energy.passive_force_parts, pack=energy.PassiveForces)
     torque_regressor = method(regressors.torque_regressor)
+    drive_regressor = method(regressors.drive_regressor)
+    wrench_regressor = method(regressors.wrench_regressor)
     momentum_regressor = method(regressors.momentum_regressor)
     kinetic_energy_regressor = method(regressors.kinetic_energy_regressor)
     potential_energy_regressor = method(regressors.potential_energy_regressor)
@@ -231,22 +238,34 @@ class Verbs:
     frame_velocity = method(frames.frame_velocity)
     frame_acceleration = method(frames.frame_acceleration)
     frame_jacobian_rate = method(frames.frame_jacobian_rate)
+    frame_velocity_derivatives = method(frame_derivatives.frame_velocity_derivatives)
+    frame_acceleration_derivatives = method(frame_derivatives.frame_acceleration_derivatives)
     frame_coordinates = method(analytic.frame_coordinates)
     analytic_jacobian = method(analytic.analytic_jacobian)
     relative_pose = method(relative.relative_pose, pack=kinematics.Pose)
     relative_velocity = method(relative.relative_velocity)
+    relative_acceleration = method(relative.relative_acceleration)
     relative_jacobian = method(relative.relative_jacobian)
+    relative_jacobian_rate = method(relative.relative_jacobian_rate)
     center_of_mass = method(momenta.center_of_mass)
     com_velocity = method(momenta.com_velocity)
     com_acceleration = method(momenta.com_acceleration)
     com_jacobian = method(momenta.com_jacobian)
     kinetic_energy = method(momenta.kinetic_energy)
     potential_energy = method(momenta.potential_energy)
+    total_energy = method(energy.total_energy)
+    power_balance = method(energy.power_balance, pack=energy.PowerBalance)
+    composite_inertias = method(energy.composite_inertias)
+    centroidal_inertia = method(energy.centroidal_inertia)
     centroidal_momentum = method(momenta.centroidal_momentum)
     centroidal_momentum_matrix = method(momenta.centroidal_momentum_matrix)
     subtree_centers = method(balance.subtree_centers)
     centroidal_momentum_rate = method(balance.centroidal_momentum_rate)
     centroidal_momentum_matrix_rate = method(balance.centroidal_momentum_matrix_rate)
+    centroidal_derivatives = method(
+        centroidal_derivatives.centroidal_derivatives,
+        pack=centroidal_derivatives.CentroidalDerivatives,
+    )
     zero_moment_point = method(balance.zero_moment_point)
     gravity_force = method(momenta.gravity_force)
     joint_wrenches = method(momenta.joint_wrenches)
@@ -268,6 +287,7 @@ class Verbs:
     # As they are: without a state is nothing to trace, what takes steps runs the kernels of these, and what
     # actuators are is no tensor.
     inertial_parameters = regressors.inertial_parameters
+    drive_parameters = regressors.drive_parameters
     subtree_masses = balance.subtree_masses
     rollout = rollouts.rollout
     inverse_kinematics = control.inverse_kinematics

@@ -3,7 +3,7 @@
 // Eigen's alignment would differ; the variant of joints holds only the types that the benchmark's
 // robots have, which shortens the build from minutes to seconds and changes no result.
 //
-// -DSCALAR=double|float
+// -DSCALAR=double|float, -DKINEMATICS for what benchmarks/kinematics.py compares
 
 #include <pinocchio/multibody.hpp>
 #include <pinocchio/multibody/joint.hpp>
@@ -13,6 +13,12 @@
 #include <pinocchio/algorithm/crba.hpp>
 #include <pinocchio/algorithm/rnea-derivatives.hpp>
 #include <pinocchio/algorithm/rnea.hpp>
+
+#ifdef KINEMATICS
+#include <pinocchio/algorithm/centroidal.hpp>
+#include <pinocchio/algorithm/jacobian.hpp>
+#include <pinocchio/algorithm/regressor.hpp>
+#endif
 
 #include <exception>
 #include <memory>
@@ -152,4 +158,58 @@ void pin_run(Handle *h, int verb, int world, long batch, const Scalar *q, const 
     }
   }
 }
+
+#ifdef KINEMATICS
+// Matrices of every sample one after the other, column major, as Pinocchio holds them.
+void pin_matrices(Handle *h, int what, long batch, const Scalar *q, const Scalar *v,
+                  const Scalar *x, int count, const int *joints, Scalar *out) {
+  typedef Eigen::Map<Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>> Matrix;
+  const Model &model = h->model;
+  const int nq = model.nq, nv = model.nv, threads = int(h->data.size());
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int t = 0; t < threads; ++t) {
+    Data &data = *h->data[t];
+    for (long k = batch * t / threads; k < batch * (t + 1) / threads; ++k) {
+      const In qk(q + k * nq, nq), vk(v + k * nv, nv), xk(x + k * nv, nv);
+      switch (what) {
+        case 0: {  // d qdd / d (q, v, tau)
+          pin::computeABADerivatives(model, data, qk, vk, xk);
+          Scalar *to = out + k * 3 * nv * nv;
+          Matrix(to, nv, nv) = data.ddq_dq;
+          Matrix(to + nv * nv, nv, nv) = data.ddq_dv;
+          Matrix(to + 2 * nv * nv, nv, nv) =
+              data.Minv.template selfadjointView<Eigen::Upper>();
+          break;
+        }
+        case 1: {  // d tau / d (q, v, a)
+          pin::computeRNEADerivatives(model, data, qk, vk, xk);
+          Scalar *to = out + k * 3 * nv * nv;
+          Matrix(to, nv, nv) = data.dtau_dq;
+          Matrix(to + nv * nv, nv, nv) = data.dtau_dv;
+          Matrix(to + 2 * nv * nv, nv, nv) = data.M.template selfadjointView<Eigen::Upper>();
+          break;
+        }
+        case 2: {  // Jacobians of `count` joint frames, in their own axes
+          pin::computeJointJacobians(model, data, qk);
+          for (int i = 0; i < count; ++i) {
+            Matrix J(out + (k * count + i) * 6 * nv, 6, nv);
+            J.setZero();
+            pin::getJointJacobian(model, data, joints[i] + 1, pin::LOCAL, J);
+          }
+          break;
+        }
+        case 3:  // centroidal map
+          pin::ccrba(model, data, qk, vk);
+          Matrix(out + k * 6 * nv, 6, nv) = data.Ag;
+          break;
+        case 4:  // torque regressor
+          pin::computeJointTorqueRegressor(model, data, qk, vk, xk);
+          Matrix(out + k * nv * data.jointTorqueRegressor.cols(), nv,
+                 data.jointTorqueRegressor.cols()) = data.jointTorqueRegressor;
+          break;
+      }
+    }
+  }
+}
+#endif
 }

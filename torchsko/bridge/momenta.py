@@ -31,6 +31,15 @@ def body_momenta(mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor
     return V, apply_blocks(body_inertias(mech), V)
 
 
+def composite_inertias_of(mech: Mechanism, q: Tensor) -> Tensor:
+    """R of every body: its inertia with all outboard of it frozen, `[*batch, n, 6, 6]`, breadth first.
+
+    Reference: Jain 2011, Part II, Algorithm 4.1.
+    """
+    q, mech = all_q(mech, q), uncoupled(mech)
+    return join(list(forward_diag(mech.layout, edge_weights(mech, q), body_inertias(mech))))
+
+
 def composite_momenta(mech: Mechanism, q: Tensor) -> Tensor:
     """R H* of every body: momentum per rate of its joint, all outboard of it frozen.
 
@@ -38,9 +47,8 @@ def composite_momenta(mech: Mechanism, q: Tensor) -> Tensor:
 
     Reference: Jain 2011, Part II, Algorithm 4.1 (R).
     """
-    q, mech = all_q(mech, q), uncoupled(mech)
-    R = forward_diag(mech.layout, edge_weights(mech, q), body_inertias(mech))
-    return join(list(R)) @ joint_maps(mech, q).mT
+    maps = joint_maps(uncoupled(mech), all_q(mech, q))
+    return composite_inertias_of(mech, q) @ maps.mT
 
 
 def joint_forces(

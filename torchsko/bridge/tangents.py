@@ -27,11 +27,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.algebra.operators.edges import EdgeWeight
 from torchsko.algebra.operators.hinge import apply_blocks, spread_all
 from torchsko.algebra.operators.model import SKOModel
-from torchsko.algebra.operators.sweeps import gather, scatter_tilde
+from torchsko.algebra.operators.sweeps import gather, scatter, scatter_tilde
+from torchsko.algebra.recursions.lyapunov import forward_diag
+from torchsko.algebra.topology.gathering import join
 from torchsko.algorithms.motion_products import Motion
-from torchsko.bridge.kinematics import gravity_accel, joint_bias_accels
+from torchsko.bridge.kinematics import (
+    edge_weights,
+    gravity_accel,
+    joint_bias_accels,
+    joint_maps,
+)
+from torchsko.bridge.momenta import body_inertias
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import coriolis_inertia
 from torchsko.spatial.motion import (
@@ -54,6 +63,24 @@ class Bend(NamedTuple):
     map_change: Tensor
     bias_change: Tensor
     bias_per_rate: Tensor
+
+
+class Moved(NamedTuple):
+    """The motion of a tree, and how each joint changes that of what it carries; breadth first.
+
+    Attributes:
+        V: `[*batch, n, 6, 1]`.
+        alpha: `[*batch, n, 6, 1]`.
+        Psi: per tangent step, `[*batch, n, 6, d]`.
+        beta: per tangent step, `[*batch, n, 6, d]`.
+        faster: beta', per rate, `[*batch, n, 6, d]`.
+    """
+
+    V: Tensor
+    alpha: Tensor
+    Psi: Tensor
+    beta: Tensor
+    faster: Tensor
 
 
 class Tangents(NamedTuple):
@@ -93,6 +120,31 @@ def tangents(
     Reference: Singh, Russell, Wensing 2022.
     """
     layout, A, H, M = model.layout, model.edge_weight, model.joint_map, model.inertia
+    moved = joint_motions(mech, A, H, (q, qd, qdd), bend, gravity=True)
+    f = apply_blocks(M, moved.alpha) + cross_force(moved.V, apply_blocks(M, moved.V))
+    if f_ext is not None:
+        f = f - layout.breadth_first(f_ext, -2)[..., None]
+    f = gather(layout, A, f)
+    own = None if bend is None else (bend.map_change @ f[..., None, :, :])[..., 0].mT
+    return Tangents(
+        2 * coriolis_inertia(M, moved.V),
+        Motion(moved.beta.mT, moved.Psi.mT, swapped_force_matrix(f) @ H.mT, own),
+        Motion(moved.faster.mT),
+    )
+
+
+def joint_motions(
+    mech: Mechanism,
+    A: EdgeWeight,
+    H: Tensor,
+    state: tuple[Tensor, Tensor, Tensor],
+    bend: Bend | None,
+    *,
+    gravity: bool,
+) -> Moved:
+    """`Moved` of a tree at a state (q, qd, qdd), with the inertial frame's -g in alpha or without."""
+    q, qd, qdd = state
+    layout = mech.layout
     rates, accels = (layout.dofs.pack(x[..., None]) for x in (qd, qdd))
     rate = spread_all(layout, H, rates)
     V_plus = scatter_tilde(layout, A, rate)
@@ -100,32 +152,96 @@ def tangents(
     hinge = spread_all(layout, H, accels) + cross_motion(*torch.broadcast_tensors(V, rate))
     bias = joint_bias_accels(mech, q, qd)
     hinge = hinge if bias is None else hinge + bias[..., None]
-    base = gravity_accel(mech, A)
-    alpha_plus = scatter_tilde(layout, A, hinge + base) + base
-    f = apply_blocks(M, alpha_plus + hinge) + cross_force(V, apply_blocks(M, V))
-    if f_ext is not None:
-        f = f - layout.breadth_first(f_ext, -2)[..., None]
-    f = gather(layout, A, f)
+    if gravity:
+        base = gravity_accel(mech, A)
+        alpha_plus = scatter_tilde(layout, A, hinge + base) + base
+    else:
+        alpha_plus = scatter_tilde(layout, A, hinge)
     across = motion_matrix(V_plus)
     Psi, faster = across @ H.mT, motion_matrix(V + V_plus) @ H.mT
-    bent = None if bend is None else _bent(bend, rates, accels, V, f)
-    Psi = Psi if bent is None else Psi + bent[0]
-    beta = motion_matrix(alpha_plus) @ H.mT + across @ Psi
-    if bend is not None and bent is not None:
-        beta, faster = beta + bent[1], faster + bend.bias_per_rate.mT
-    own = None if bent is None else bent[2]
-    return Tangents(
-        2 * coriolis_inertia(M, V),
-        Motion(beta.mT, Psi.mT, swapped_force_matrix(f) @ H.mT, own),
-        Motion(faster.mT),
+    if bend is None:
+        beta = motion_matrix(alpha_plus) @ H.mT + across @ Psi
+    else:
+        turned = bend.map_change.mT  # columns of H*, `[*batch, n, e, 6, d]`
+        moved, pushed = ((turned @ x[..., None, :, :])[..., 0].mT for x in (rates, accels))
+        Psi, faster = Psi + moved, faster + bend.bias_per_rate.mT
+        beta = motion_matrix(alpha_plus) @ H.mT + across @ Psi
+        beta = beta + pushed + bend.bias_change.mT + motion_matrix(V) @ moved
+    return Moved(V, alpha_plus + hinge, Psi, beta, faster)
+
+
+class BodyTangents(NamedTuple):
+    """Motion of all bodies and its derivatives, in each body's frame, `[*batch, n, 6, r]`, breadth first.
+
+    Attributes:
+        V: velocity, a column.
+        alpha: acceleration, a column, without gravity's -g.
+        V_q: of V to tangent steps.
+        alpha_q: of alpha to tangent steps.
+        alpha_qd: of alpha to rates.
+        J: of V to rates, and of alpha to qdd.
+    """
+
+    V: Tensor
+    alpha: Tensor
+    V_q: Tensor
+    alpha_q: Tensor
+    alpha_qd: Tensor
+    J: Tensor
+
+
+def body_tangents(
+    mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], bend: Bend | None, columns: Tensor
+) -> BodyTangents:
+    """`BodyTangents` of a tree at a state (q, qd, qdd), derivatives times columns `[num_dof, r]`.
+
+    Reference: Singh, Russell, Wensing 2022.
+    """
+    layout, A, H = mech.layout, edge_weights(mech, state[0]), joint_maps(mech, state[0])
+    moved = joint_motions(mech, A, H, state, bend, gravity=False)
+    packed = layout.dofs.pack(columns)
+    V_q, beta, faster, J = (
+        scatter(layout, A, spread_all(layout, own, packed))
+        for own in (moved.Psi.mT, moved.beta.mT, moved.faster.mT, H)
     )
+    across = motion_matrix(moved.V)
+    return BodyTangents(moved.V, moved.alpha, V_q, beta - across @ V_q, faster - across @ J, J)
 
 
-def _bent(
-    bend: Bend, qd: Tensor, qdd: Tensor, V: Tensor, f: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What a changing H adds to Psi and to beta, `[*batch, n, 6, e]`, and E, `[*batch, n, d, e]`."""
-    turned = bend.map_change.mT  # columns of H*, `[*batch, n, e, 6, d]`
-    moved, pushed = ((turned @ x[..., None, :, :])[..., 0].mT for x in (qd, qdd))
-    own = (bend.map_change @ f[..., None, :, :])[..., 0].mT
-    return moved, pushed + bend.bias_change.mT + motion_matrix(V) @ moved, own
+class MomentumTangents(NamedTuple):
+    """Columns of every body's own dofs, in its frame at its origin, `[*batch, n, 6, d]`, breadth first.
+
+    Attributes:
+        momentum_q: of the momentum of all outboard to steps of the joint, told on the way inboard.
+        rate_q: likewise of the rate of that momentum.
+        rate_qd: of the rate of momentum to rates of the joint.
+        momentum_qd: of the momentum to rates of the joint.
+    """
+
+    momentum_q: Tensor
+    rate_q: Tensor
+    rate_qd: Tensor
+    momentum_qd: Tensor
+
+
+def momentum_tangents(
+    mech: Mechanism, state: tuple[Tensor, Tensor, Tensor], bend: Bend | None
+) -> MomentumTangents:
+    """`MomentumTangents` of a tree at a state (q, qd, qdd), O(N); gravity is no part of them.
+
+    Reference: Singh, Russell, Wensing 2022 (R and Y); Orin, Goswami, Lee 2013.
+    """
+    layout, A, H = mech.layout, edge_weights(mech, state[0]), joint_maps(mech, state[0])
+    M = body_inertias(mech)
+    moved = joint_motions(mech, A, H, state, bend, gravity=False)
+    p = apply_blocks(M, moved.V)
+    f = apply_blocks(M, moved.alpha) + cross_force(moved.V, p)
+    R = join(list(forward_diag(layout, A, M)))
+    Y = join(list(forward_diag(layout, A, 2 * coriolis_inertia(M, moved.V), A)))
+    turned_p, turned_f = (swapped_force_matrix(gather(layout, A, x)) @ H.mT for x in (p, f))
+    return MomentumTangents(
+        R @ moved.Psi + turned_p,
+        R @ moved.beta + Y @ moved.Psi + turned_f,
+        R @ moved.faster + Y @ H.mT,
+        R @ H.mT,
+    )

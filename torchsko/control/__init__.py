@@ -10,3 +10,10 @@ from torchsko.control.optimal import OptimalControl as OptimalControl
 from torchsko.control.optimal import optimal_control as optimal_control
 from torchsko.control.tracking import computed_torque as computed_torque
 from torchsko.control.tracking import pd_with_gravity as pd_with_gravity
+from torchsko.control.whole_body import Commanded as Commanded
+from torchsko.control.whole_body import Contact as Contact
+from torchsko.control.whole_body import Objective as Objective
+from torchsko.control.whole_body import com_objective as com_objective
+from torchsko.control.whole_body import frame_objective as frame_objective
+from torchsko.control.whole_body import posture_objective as posture_objective
+from torchsko.control.whole_body import whole_body_control as whole_body_control

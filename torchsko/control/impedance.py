@@ -96,7 +96,7 @@ def impedance(
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
     for task in tasks:
-        J, bias, pull, asked = _rows(robot, task, q, qd)
+        J, bias, pull, asked = task_rows(robot, task, q, qd)
         J_free = J @ free
         back = spd_solve(M, J_free.mT, scalar=robot.scalar)
         compliance = J_free @ back
@@ -110,7 +110,7 @@ def impedance(
     return inverse_dynamics(mech, q, qd, qdd)
 
 
-def _rows(
+def task_rows(
     mech: Mechanism, task: Task, q: Tensor, qd: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """J, dJ/dt qd, the force of spring and damper, and the target's acceleration: columns of its rows."""

@@ -8,6 +8,7 @@ symbols for rigid-body systems*, Journal of Computational and Nonlinear Dynamics
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchsko import algorithms
@@ -51,6 +52,35 @@ def coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """
     check_state(mech, q=q, qd=qd)
     return mass_and_coriolis_matrix(mech, q, qd)[1]
+
+
+@verb
+def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
+    r"""Christoffel symbols of the first kind of the mass matrix: what `coriolis_matrix` is linear in.
+
+    .. math:: C_{ij} = \sum_k \Gamma_{ijk} \dot q_k
+
+    Where rates are those of coordinates, :math:`\Gamma_{ijk} = (\partial_k M_{ij} + \partial_j M_{ik} -
+    \partial_i M_{jk}) / 2`, symmetric in j and k; at spherical and free joints generalised ones, whose
+    forces :math:`\sum_{jk} \Gamma_{ijk} \dot q_j \dot q_k` are the same.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_dof, num_dof, num_dof]`: i, j, k.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: Echeandia and Wensing 2021, section 4.
+    """
+    check_state(mech, q=q)
+    unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    # Parameters of a mechanism with a batch need a place for the new dimension, too: rates come first.
+    unit = unit.reshape(mech.num_dof, *[1] * max(q.ndim - 1, len(mech.batch_shape)), mech.num_dof)
+    return mass_and_coriolis_matrix(mech, q, unit)[1].movedim(0, -1)
 
 
 def mass_and_coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:

@@ -122,9 +122,9 @@ def frame_velocity(
     """
     check_state(mech, q=q, qd=qd)
     mech, numbers = with_frames(mech, frames)
-    V = _at_frames(mech, body_rates(mech, q, qd), numbers)
-    told = _told(mech, q, numbers, V, reference)[..., 0]
-    return told[..., 0, :] if isinstance(frames, str | Frame) else told
+    V = at_frames(mech, body_rates(mech, q, qd), numbers)
+    found = told(mech, q, numbers, V, reference)[..., 0]
+    return found[..., 0, :] if isinstance(frames, str | Frame) else found
 
 
 @verb
@@ -168,8 +168,8 @@ def frame_acceleration(
     check_state(mech, q=q, qd=qd, qdd=qdd)
     mech, numbers = with_frames(mech, frames)
     motion = torch.cat(torch.broadcast_tensors(*body_accels(mech, q, qd, qdd, gravity=False)), -1)
-    told = _told(mech, q, numbers, _at_frames(mech, motion, numbers), reference)
-    V, a = told.unbind(-1)
+    found = told(mech, q, numbers, at_frames(mech, motion, numbers), reference)
+    V, a = found.unbind(-1)
     if classical:
         swing = cross(V[..., :3], V[..., 3:])
         a = torch.cat([a[..., :3], a[..., 3:] + swing], -1)
@@ -196,9 +196,9 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = 
     """
     check_state(mech, q=q)
     mech, numbers = with_frames(mech, frames)
-    J = _at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
-    told = _told(mech, q, numbers, J, reference)
-    return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
+    J = at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
+    found = told(mech, q, numbers, J, reference)
+    return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
 
 
 @verb
@@ -231,21 +231,21 @@ def frame_jacobian_rate(
     check_state(mech, q=q, qd=qd)
     mech, numbers = with_frames(mech, frames)
     both = body_jacobian_rates(mech, q, qd, _identity(mech))
-    J, rate = (_at_frames(mech, x, numbers) for x in both)
+    J, rate = (at_frames(mech, x, numbers) for x in both)
     if reference != "body":
         V = J @ qd[..., None, :, None]
         if reference == "mixed":
             V = torch.cat([V[..., :3, :], torch.zeros_like(V[..., 3:, :])], -2)
         rate = rate + motion_matrix(V) @ J
-    told = _told(mech, q, numbers, rate, reference)
-    return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
+    found = told(mech, q, numbers, rate, reference)
+    return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
 
 
 def _identity(mech: Mechanism) -> Tensor:
     return torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device)
 
 
-def _at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
+def at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
     """Motion columns of bodies, breadth first, as those of frames in their own axes, `[*, F, 6, r]`."""
     x = mech.layout.tree_order(x, -3)
     found = []
@@ -259,7 +259,7 @@ def _at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*found), -3)
 
 
-def _told(mech: Mechanism, q: Tensor, numbers: Sequence[int], x: Tensor, reference: str) -> Tensor:
+def told(mech: Mechanism, q: Tensor, numbers: Sequence[int], x: Tensor, reference: str) -> Tensor:
     """Motion columns of frames in their own axes, in a reference."""
     if reference == "body":
         return x

@@ -113,7 +113,7 @@ def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
     check_state(mech, q=q)
     columns = mech.layout.tree_order(composite_momenta(mech, q), -3)[..., 3:, :]
     forces = forward_kinematics(mech, q).rotation @ columns
-    return _of_dofs(mech, forces) / mech.mass.sum(-1)[..., None, None]
+    return of_dofs(mech, forces) / mech.mass.sum(-1)[..., None, None]
 
 
 @verb
@@ -204,7 +204,7 @@ def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     columns = mech.layout.tree_order(composite_momenta(mech, q), -3)
-    return _of_dofs(mech, about_centre(mech, q, columns))
+    return of_dofs(mech, about_centre(mech, q, columns))
 
 
 @verb
@@ -279,7 +279,7 @@ def about_centre(mech: Mechanism, q: Tensor, y: Tensor) -> Tensor:
     return translate_force(pose.position - centre[..., None, :], rotate_vector(pose.rotation, y))
 
 
-def _of_dofs(mech: Mechanism, columns: Tensor) -> Tensor:
+def of_dofs(mech: Mechanism, columns: Tensor) -> Tensor:
     """Columns of every body's own dofs, `[*batch, n, r, d]`, as one matrix `[*batch, r, num_dof]`."""
     packed = mech.layout.breadth_first(columns, -3).mT
     return own_rows(mech, mech.layout.dofs.unpack(packed).mT)

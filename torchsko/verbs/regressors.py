@@ -20,10 +20,15 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.kinematics import body_accels, body_jacobians, body_rates
+from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
+from torchsko.spatial.transform import rotate_vector, translate_force
+from torchsko.verbs.frame import Frame, Frames, with_frames
+from torchsko.verbs.frames import check_reference, frame_pose
 from torchsko.verbs.kinematics import forward_kinematics
 
 
@@ -80,6 +85,96 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     identity = torch.eye(mech.num_dof, max(mech.num_dof, 12), dtype=q.dtype, device=q.device)
     J = layout.tree_order(body_jacobians(mech, q, identity)[..., : mech.num_dof], -3)
     return (J.mT @ Y).movedim(-3, -2)
+
+
+@verb
+def wrench_regressor(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, frames: Frames, reference: str = "body"
+) -> Tensor:
+    """What takes `inertial_parameters` to the wrench that moves a frame's body and all outboard of it.
+
+    A force-torque sensor at the frame feels it, where all that is outboard is fixed to the frame's body or
+    hangs on it. At the frame of a body it is the wrench of `joint_wrenches`; at a frame of the ground, what
+    the ground exerts. Gravity is in it.
+
+    Args:
+        mech: the mechanism; its inertial parameters do not matter.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        reference: axes and point of the wrench, as in `torchsko.frame_velocity`.
+
+    Returns:
+        `[*batch, len(frames), 6, num_bodies, 10]`, rows [moment; force]; zero at bodies that are not
+        outboard; of one frame without its dimension.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Atkeson, An, Hollerbach 1986 (a wrist sensor).
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    check_reference(reference)
+    given, numbers = with_frames(mech, frames)
+    Y = mech.layout.tree_order(force_regressor(*body_accels(mech, q, qd, qdd)), -3)
+    bodies = forward_kinematics(mech, q)
+    Y = rotate_vector(bodies.rotation, Y)
+    poses = frame_pose(given, q, tuple(given.frame_names[k] for k in numbers))
+    tree, found = mech.layout.tree, []
+    for i, k in enumerate(numbers):
+        R, r = poses.rotation[..., i, None, :, :], poses.position[..., i, None, :]
+        at = bodies.position if reference == "world" else bodies.position - r
+        felt = translate_force(at, Y)
+        felt = rotate_vector(R.mT, felt) if reference == "body" else felt
+        body = given.frame_body[k]
+        carried = [body in (-1, j, *tree.ancestors(j)) for j in range(mech.num_bodies)]
+        mask = torch.tensor(carried, dtype=q.dtype, device=q.device)[:, None, None]
+        found.append((mask * felt).movedim(-3, -2))
+    return found[0] if isinstance(frames, str | Frame) else torch.stack(found, -4)
+
+
+@verb
+def drive_parameters(mech: Mechanism) -> Tensor:
+    """The numbers of joints in which joint forces are linear as well, one row a dof of the tree.
+
+    Args:
+        mech: the mechanism.
+
+    Returns:
+        `[*batch, num_tree_dof, 4]`: armature [kg m^2 or kg], damping [N m s/rad or N s/m], dry friction
+        [N m or N], stiffness [N m/rad or N/m].
+    """
+    parts = (mech.armature, mech.damping, mech.friction, mech.stiffness)
+    return torch.stack(torch.broadcast_tensors(*parts), -1)
+
+
+@verb
+def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    """What takes `drive_parameters` to joint forces: armature, damping, friction and spring columns.
+
+    Inverse dynamics is `torque_regressor` times `inertial_parameters` plus this times `drive_parameters`.
+    A rotor of inertia J behind a gear of ratio n is an armature of n^2 J: its column is that of the
+    armature times n^2.
+
+    Args:
+        mech: the mechanism; of its joints' numbers only `spring_reference` matters.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+    Returns:
+        `[*batch, num_dof, num_tree_dof, 4]`.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
+    stretch = apart(uncoupled(mech), mech.spring_reference, q)
+    parts = torch.broadcast_tensors(qdd, qd, torch.sign(qd), stretch)
+    return torch.stack([own_rows(mech, torch.diag_embed(x)).mT for x in parts], -1)
 
 
 @verb

@@ -7,22 +7,27 @@ in its axes at its origin, "mixed" in its axes at the origin of the frame a. Wit
     R = R_b^* R_a, \quad r = R_b^* (r_a - r_b), \qquad
     J_{ab} = J_a - X^*(R, r) J_b
 
-in a's own axes; X carries forces from a to b.
+in a's own axes; X carries forces from a to b. As a moves in b with V, it moves at the rate - V x_m X*.
 
 Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, section 2.8.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import verb
+from torchsko.spatial.motion import cross_motion, motion_matrix
+from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.frames import (
     check_reference,
+    frame_acceleration,
     frame_jacobian,
+    frame_jacobian_rate,
     frame_pose,
     frame_velocity,
     told_in,
@@ -125,6 +130,101 @@ def relative_jacobian(
     return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
 
 
+@verb
+def relative_acceleration(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    frames: Frames,
+    relative_to: str | Frame,
+    reference: str = "body",
+    classical: bool = False,
+) -> Tensor:
+    """Acceleration of frames relative to another frame, as that one sees it.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        relative_to: name of the other frame, or a `Frame`.
+        reference: as in `relative_velocity`.
+        classical: the acceleration of the reference point as the linear part, as in `frame_acceleration`; in
+            "mixed" it is then the rate of the components of `relative_velocity`.
+
+    Returns:
+        `[*batch, len(frames), 6]` [rad/s^2, m/s^2]; of one frame `[*batch, 6]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Featherstone 2008, section 2.11.
+    """
+    mech, names, base = _named(mech, frames, relative_to)
+    check_reference(reference)
+    V = frame_velocity(mech, q, qd, (*names, base))[..., None]
+    alpha = frame_acceleration(mech, q, qd, qdd, (*names, base))[..., None]
+    pose = _pose(mech, q, names, base)
+    own, carried = _apart(pose, V)
+    rate = _apart(pose, alpha)[0] + cross_motion(*torch.broadcast_tensors(own, carried))
+    both = torch.cat(torch.broadcast_tensors(own, rate), -1)
+    v, a = told_in(pose, both, reference).unbind(-1)
+    if classical:
+        a = torch.cat([a[..., :3], a[..., 3:] + cross(v[..., :3], v[..., 3:])], -1)
+    return a[..., 0, :] if isinstance(frames, str | Frame) else a
+
+
+@verb
+def relative_jacobian_rate(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    frames: Frames,
+    relative_to: str | Frame,
+    reference: str = "body",
+) -> Tensor:
+    """Time derivative of `relative_jacobian`, of every entry, along qd.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        relative_to: name of the other frame, or a `Frame`.
+        reference: as in `relative_velocity`.
+
+    Returns:
+        `[*batch, len(frames), 6, num_dof]`; of one frame `[*batch, 6, num_dof]`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    mech, names, base = _named(mech, frames, relative_to)
+    check_reference(reference)
+    J = frame_jacobian(mech, q, (*names, base))
+    rate = frame_jacobian_rate(mech, q, qd, (*names, base))
+    pose = _pose(mech, q, names, base)
+    own, carried = _apart(pose, J)
+    V = own @ qd[..., None, :, None]
+    rate = _apart(pose, rate)[0] + motion_matrix(V) @ carried
+    if reference != "body":
+        still = torch.zeros_like(V[..., 3:, :])
+        turning = torch.cat([V[..., :3, :], still], -2) if reference == "mixed" else V
+        rate = rate + motion_matrix(turning) @ own
+    found = told_in(pose, rate, reference)
+    return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
+
+
+def _apart(pose: Pose, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Motion columns of frames less those of the last, carried over, and the latter; in own axes."""
+    carried = force_matrix(*pose).mT @ x[..., -1:, :, :]
+    return x[..., :-1, :, :] - carried, carried
+
+
 def _named(
     mech: Mechanism, frames: Frames, relative_to: str | Frame
 ) -> tuple[Mechanism, tuple[str, ...], str]:
@@ -150,5 +250,4 @@ def _told(
     """Motion columns of frames, less those of the last, all in their own axes, in a reference."""
     check_reference(reference)
     pose = _pose(mech, q, names, base)
-    own = x[..., :-1, :, :] - force_matrix(*pose).mT @ x[..., -1:, :, :]
-    return told_in(pose, own, reference)
+    return told_in(pose, _apart(pose, x)[0], reference)

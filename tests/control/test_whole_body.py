@@ -1,0 +1,226 @@
+"""Whole-body control obeys physics and friction, and its programs the conditions of optimality."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch.autograd import gradcheck
+from torch.func import jvp, vmap
+
+import torchsko as ts
+from tests.strategies import agree, random_mechanism
+from torchsko.control import (
+    Contact,
+    Task,
+    com_objective,
+    frame_objective,
+    posture_objective,
+    whole_body_control,
+)
+from torchsko.control.quadratic import Program, solve_program
+from torchsko.errors import MechanismError
+
+sizes = st.tuples(st.integers(1, 6), st.integers(0, 2), st.integers(0, 8))
+FEET = ["front_right_foot", "front_left_foot", "hind_right_foot", "hind_left_foot"]
+
+
+def program(n, e, m, batch=(3,), seed=0):
+    """A random program that a known x meets, some rows of it tight there."""
+    g = torch.Generator().manual_seed(seed)
+    B, x = (torch.randn(*batch, n, k, generator=g, dtype=torch.float64) for k in (n, 1))
+    A = torch.randn(*batch, min(e, n), n, generator=g, dtype=torch.float64)
+    G = torch.randn(*batch, m, n, generator=g, dtype=torch.float64)
+    room = torch.rand(*batch, m, generator=g, dtype=torch.float64)
+    h = (G @ x)[..., 0] + torch.where(torch.arange(m) % 3 == 0, 0.1 * room, room)
+    p = torch.randn(*batch, n, generator=g, dtype=torch.float64)
+    eye = 0.1 * torch.eye(n, dtype=torch.float64)
+    return Program(B @ B.mT + eye, 3 * p, A, (A @ x)[..., 0], G, h)
+
+
+def meets_the_conditions(given, found, tolerance=1e-7):
+    P, p, A, b, G, h = given
+    x, y, z, residual = found
+    slack = h - (G @ x[..., None])[..., 0]
+    pulled = (P @ x[..., None])[..., 0] + p
+    pulled = pulled + (A.mT @ y[..., None])[..., 0] + (G.mT @ z[..., None])[..., 0]
+    scale = 1 + max([v.abs().max() for v in (x, y, z) if v.numel()])
+    assert pulled.abs().max() < tolerance * scale
+    assert ((A @ x[..., None])[..., 0] - b).abs().sum() < tolerance * scale
+    if h.numel():
+        assert slack.min() > -tolerance * scale and z.min() > -tolerance
+        assert (slack * z).abs().max() < tolerance * scale
+    assert (residual < 1e-8).all()
+
+
+@given(sizes, st.sampled_from([(), (3,), (2, 2)]), st.integers(0, 2**31))
+def test_a_solution_is_feasible_stationary_and_complementary(sizes, batch, seed):
+    given = program(*sizes, batch, seed)
+    meets_the_conditions(given, solve_program(given))
+
+
+def test_equalities_may_repeat_and_bounds_may_be_none():
+    given = program(5, 2, 4)
+    A, b = torch.cat([given.A, given.A], -2), torch.cat([given.b, given.b], -1)
+    h = torch.where(torch.arange(4) == 1, torch.inf, given.h)
+    found = solve_program(given._replace(A=A, b=b, h=h))
+    without = [0, 2, 3]
+    alone = solve_program(given._replace(G=given.G[:, without], h=given.h[:, without]))
+    agree(found.x, alone.x, 1e-7)
+    assert not found.of_bounds[:, 1].abs().gt(1e-7).any()
+
+
+def test_a_program_that_nothing_meets_is_told_and_spoils_no_other():
+    given = program(3, 0, 2)
+    G = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]).double().expand(3, 2, 3)
+    h = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0]]).double()
+    found = solve_program(given._replace(G=G, h=h))
+    assert found.residual[1] > 1e-2 and (found.residual[[0, 2]] < 1e-8).all()
+    alone = solve_program(Program(*(x[2] for x in given._replace(G=G, h=h))))
+    agree(found.x[2], alone.x, 1e-10)
+
+
+def test_derivatives_are_those_of_the_solution_in_both_modes_and_under_vmap():
+    given = program(4, 1, 5, (), 1)
+    assert (solve_program(given).of_bounds > 1e-3).any()  # a bound that holds is part of it
+    leaves = [x.clone().requires_grad_() for x in given]
+
+    def solution(P, *rest):
+        return solve_program(Program((P + P.mT) / 2, *rest)).x
+
+    assert gradcheck(solution, leaves, check_forward_ad=True, eps=1e-4, atol=1e-4)
+    several = program(4, 1, 5, (3,), 1)
+    agree(vmap(lambda *x: solve_program(Program(*x)).x)(*several), solve_program(several).x, 1e-9)
+    step = [torch.ones_like(x) for x in given]
+    moved = jvp(solution, tuple(given), tuple(step))[1]
+    near = 1e-6
+    ends = [
+        solution(*(x + s * near * d for x, d in zip(given, step, strict=True))) for s in (1, -1)
+    ]
+    agree(moved, (ends[0] - ends[1]) / (2 * near), 1e-4)
+
+
+@pytest.fixture(scope="module")
+def dog():
+    mech = ts.load(ts.robots.quadruped, floating_base=True)
+    return mech.replace(damping=0 * mech.damping, friction=0 * mech.friction)
+
+
+def standing(mech, batch=(4,), seed=0):
+    g = torch.Generator().manual_seed(seed)
+    step = 0.1 * torch.randn(*batch, mech.num_dof, generator=g, dtype=torch.float64)
+    q = ts.integrate(mech, mech.middle(), step)
+    qd = 0.05 * torch.randn(*batch, mech.num_dof, generator=g, dtype=torch.float64)
+    return q, qd
+
+
+def commanded(mech, q, qd, ahead=0.0, contacts=None):
+    target = ts.center_of_mass(mech, q).detach() + torch.tensor([ahead, 0.0, 0.0]).double()
+    objectives = [com_objective(mech, q, qd, target), posture_objective(mech, q, qd, q.detach())]
+    contacts = [Contact(foot) for foot in FEET] if contacts is None else contacts
+    return whole_body_control(mech, q, qd, objectives, contacts)
+
+
+def as_wrenches(mech, q, frames, forces):
+    """Forces in inertial axes on frames, as `f_ext` of their bodies."""
+    pose, f_ext = ts.forward_kinematics(mech, q), []
+    at = ts.frame_pose(mech, q, frames).position
+    for k in range(mech.num_bodies):
+        R, r = pose.rotation[..., k, :, :], pose.position[..., k, :]
+        here = [i for i, f in enumerate(frames) if mech.frame_body[mech.frame_index(f)] == k]
+        force = sum((forces[..., i, :] for i in here), torch.zeros_like(r))
+        moment = sum(
+            (torch.linalg.cross(at[..., i, :] - r, forces[..., i, :]) for i in here),
+            torch.zeros_like(r),
+        )
+        both = [(R.mT @ x[..., None])[..., 0] for x in (moment, force)]
+        f_ext.append(torch.cat(both, -1))
+    return torch.stack(f_ext, -2)
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.05, 0.5])
+def test_what_is_commanded_is_what_happens_and_the_feet_stay(dog, ahead):
+    q, qd = standing(dog)
+    out = commanded(dog, q, qd, ahead)
+    assert (out.residual < 1e-6).all()
+    f_ext = as_wrenches(dog, q, FEET, out.forces)
+    agree(ts.forward_dynamics(dog, q, qd, out.tau, f_ext), out.qdd, 1e-6)
+    assert out.tau[..., :6].abs().max() < 1e-6  # nothing drives the free joint
+    foot = ts.frame_acceleration(dog, q, qd, out.qdd, FEET, "mixed", classical=True)[..., 3:]
+    sliding = ts.frame_velocity(dog, q, qd, FEET, "mixed")[..., 3:]
+    assert (foot + 20 * sliding).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.5, 5.0])
+def test_forces_push_inside_their_cones_and_drives_keep_their_limits(dog, ahead):
+    out = commanded(dog, *standing(dog), ahead)
+    assert (out.residual < 1e-6).all()
+    along = out.forces[..., :2].norm(dim=-1)
+    assert (along <= 0.7 * out.forces[..., 2] + 1e-6).all()
+    assert (out.tau.abs() <= dog.effort_limit + 1e-6).all()
+    if ahead == 5.0:  # it asks for more than there is
+        tight = (out.forces[..., 0].abs() - 0.7 / 2**0.5 * out.forces[..., 2]).abs() < 1e-5
+        assert tight.any() or ((out.tau.abs() - dog.effort_limit).abs() < 1e-5).any()
+
+
+def test_forces_of_a_robot_that_stays_carry_its_weight(dog):
+    q, qd = standing(dog)
+    out = commanded(dog, q, 0 * qd)
+    rate = ts.com_acceleration(dog, q, 0 * qd, out.qdd) - dog.gravity
+    agree(out.forces.sum(-2), dog.mass.sum() * rate, 1e-7)
+    still = (out.qdd.abs() < 1e-3).all(-1)
+    assert still.any() and (out.forces.sum(-2)[still][:, 2] > 0.99 * 9.8 * dog.mass.sum()).all()
+
+
+def test_a_slope_turns_the_cone(dog):
+    c, s = 0.96, 0.28  # less steep than the pyramid's sides
+    axes = torch.tensor([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]]).double()
+    contacts = [Contact(foot, axes=axes) for foot in FEET]
+    out = commanded(dog, *standing(dog), contacts=contacts)
+    own = out.forces @ axes
+    assert (out.residual < 1e-6).all()
+    assert (own[..., :2].norm(dim=-1) <= 0.7 * own[..., 2] + 1e-6).all()
+
+
+def test_an_arm_without_contacts_does_what_computed_torque_does():
+    arm = ts.load(ts.robots.panda)
+    arm = arm.replace(effort_limit=torch.full_like(arm.effort_limit, torch.inf))
+    q, qd = arm.random_state(3, generator=torch.Generator().manual_seed(0))
+    there = arm.middle().expand_as(q)
+    objective = posture_objective(arm, q, qd, there, (50.0, 10.0), weight=1.0)
+    out = whole_body_control(arm, q, qd, [objective])
+    qdd = 50.0 * (there - q) - 10.0 * qd
+    agree(out.qdd, qdd, 1e-5)
+    agree(out.tau, ts.inverse_dynamics(arm, q, qd, qdd), 1e-5)
+    assert out.forces.shape == (3, 0, 3)
+
+
+def test_a_hand_is_sent_where_its_objective_says():
+    arm = ts.load(ts.robots.panda)
+    q, qd = arm.middle() + 0.1, 0.1 * torch.ones(7).double()
+    hand, place = arm.frame_names[-1], torch.tensor([0.4, 0.1, 0.5]).double()
+    objective = frame_objective(arm, q, qd, Task(hand, place, (0.0, 20.0), (0.0, 5.0)))
+    out = whole_body_control(arm, q, qd, [objective, posture_objective(arm, q, qd, q, weight=1e-7)])
+    at = ts.frame_pose(arm, q, hand).position
+    v = ts.frame_velocity(arm, q, qd, hand, "mixed")[3:]
+    a = ts.frame_acceleration(arm, q, qd, out.qdd, hand, "mixed", classical=True)[3:]
+    agree(a, 20.0 * (place - at) - 5.0 * v, 1e-3)
+
+
+def test_gradients_reach_states_and_parameters():
+    mech = random_mechanism(["free", "revolute", "revolute"], [-1, 0, 0], seed=2, passive=False)
+    foot, (q, qd) = ts.Frame(mech.body_names[1]), standing(mech, (), 3)
+
+    def tau(q, qd, mass):
+        robot = mech.replace(mass=mass)
+        out = whole_body_control(
+            robot, q, qd, [posture_objective(robot, q, qd, mech.middle())], [Contact(foot)]
+        )
+        return out.tau[6:], out.forces
+
+    leaves = [x.detach().clone().requires_grad_() for x in (q, qd, mech.mass)]
+    assert gradcheck(tau, leaves, eps=1e-4, atol=1e-3, rtol=1e-3)
+
+
+def test_nothing_asked_for_is_refused(dog):
+    with pytest.raises(MechanismError, match="objectives is empty"):
+        whole_body_control(dog, *standing(dog), [])

@@ -1,0 +1,265 @@
+r"""Whole-body inverse dynamics: accelerations, contact forces and joint forces by a quadratic program.
+
+With contacts given, points of the robot that shall not move, and the frames' linear Jacobians J_c there,
+
+.. math::
+    \min_{\ddot q, \lambda} \sum_i w_i |J_i \ddot q - a_i|^2 + \epsilon |(\ddot q, \lambda)|^2, \qquad
+    \tau = \mathcal{M} \ddot q + \mathcal{C} - J_c^* \lambda,
+
+    J_c \ddot q = - \dot J_c \dot q - k J_c \dot q, \quad \tau_{free} = 0, \quad |\tau| \le \tau_{max}, \quad
+    |\lambda_x|, |\lambda_y| \le \mu \lambda_z / \sqrt 2,
+
+so that no force pulls at the ground, and none is outside of the cone of friction.
+
+Reference: A. Del Prete, N. Mansard, O. Ramos, O. Stasse, F. Nori, *Implementing torque control with
+high-ratio gear boxes and without joint-torque sensors*, International Journal of Humanoid Robotics 13(1),
+2016 (task-space inverse dynamics); A. Herzog et al., *Momentum control with hierarchical inverse dynamics on
+a torque-controlled humanoid*, Autonomous Robots 40(3), 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.control.impedance import Task, task_rows
+from torchsko.control.quadratic import Optimum, Program, solve_program
+from torchsko.errors import MechanismError
+from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.verbs.dynamics import bias_force, mass_matrix
+from torchsko.verbs.frame import Frame
+from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_velocity
+from torchsko.verbs.momenta import center_of_mass, com_acceleration, com_jacobian, com_velocity
+
+SMALL = (1e-6, 1e-3)
+"""Weights of accelerations, and of forces in units of the robot's weight, that no objective asks for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contact:
+    """A point of the robot that stays where it is on the ground.
+
+    Attributes:
+        frame: a name of ``mech.frame_names``, or a `Frame`; its origin touches.
+        friction: coefficient of friction.
+        axes: rotation `[*batch, 3, 3]` whose third column is the normal of the ground, inertial axes when
+            left out.
+        damping: share of a sliding velocity that is taken away per second [1/s].
+    """
+
+    frame: str | Frame
+    friction: float = 0.7
+    axes: Tensor | None = None
+    damping: float = 20.0
+
+
+class Objective(NamedTuple):
+    """Accelerations asked for: the square of rows qdd - wanted counts with the weight.
+
+    Attributes:
+        rows: `[*batch, m, num_dof]`.
+        wanted: `[*batch, m]`.
+        weight: of all rows.
+    """
+
+    rows: Tensor
+    wanted: Tensor
+    weight: float = 1.0
+
+
+class Commanded(NamedTuple):
+    """What `whole_body_control` finds.
+
+    Attributes:
+        tau: joint forces, `[*batch, num_dof]`; zero to rounding at joints without drives [N m or N].
+        qdd: accelerations, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        forces: of the ground on every contact, in inertial axes, `[*batch, contacts, 3]` [N].
+        residual: of the program, `[*batch]`; above 1e-6 where it has no solution.
+    """
+
+    tau: Tensor
+    qdd: Tensor
+    forces: Tensor
+    residual: Tensor
+
+
+def frame_objective(
+    mech: MechanismLike, q: Tensor, qd: Tensor, task: Task, weight: float = 1.0
+) -> Objective:
+    """A frame on the way to a target: its stiffness and damping count per unit inertia [1/s^2, 1/s].
+
+    Raises:
+        MechanismError: on an unknown frame.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    J, bias, pull, asked = task_rows(as_mechanism(mech), task, q, qd)
+    return Objective(J, (asked + pull - bias)[..., 0], weight)
+
+
+def com_objective(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    target: Tensor,
+    gains: tuple[float, float] = (100.0, 20.0),
+    weight: float = 1.0,
+) -> Objective:
+    """The centre of mass on the way to a point `[*batch, 3]` [m]; gains in 1/s^2 and 1/s."""
+    off = gains[0] * (target - center_of_mass(mech, q)) - gains[1] * com_velocity(mech, q, qd)
+    bias = com_acceleration(mech, q, qd, torch.zeros_like(qd))
+    return Objective(com_jacobian(mech, q), off - bias, weight)
+
+
+def posture_objective(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    target: Tensor,
+    gains: tuple[float, float] = (100.0, 20.0),
+    weight: float = 1e-2,
+) -> Objective:
+    """All joints on the way to a configuration `[*batch, num_q]`; gains in 1/s^2 and 1/s."""
+    wanted = gains[0] * difference(mech, q, target) - gains[1] * qd
+    rows = torch.eye(wanted.shape[-1], dtype=q.dtype, device=q.device)
+    return Objective(rows, wanted, weight)
+
+
+def whole_body_control(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    objectives: Sequence[Objective],
+    contacts: Sequence[Contact] = (),
+    *,
+    undriven: Sequence[str] | None = None,
+    iterations: int = 30,
+) -> Commanded:
+    """Joint forces that come closest to the accelerations asked for, within limits and friction.
+
+    Args:
+        mech: the mechanism; its `effort_limit` bounds the joint forces.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        objectives: see `Objective`, and the functions that make some; one at least.
+        contacts: points that stay on the ground. A foot of a surface has one at each corner.
+        undriven: names of the joints without drives; all free joints when left out.
+        iterations: of the solver.
+
+    Returns:
+        `Commanded`, differentiable once in states and parameters.
+
+    Raises:
+        MechanismError: on an unknown frame or joint, or no objectives.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    robot = as_mechanism(mech)
+    if not objectives:
+        raise MechanismError(
+            "objectives is empty.\nNothing says how the robot shall move.\n"
+            "Pass posture_objective(mech, q, qd, q), for one."
+        )
+    n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
+    scale = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
+    scale = torch.where(
+        scale > 0, scale, 1.0
+    )  # forces count in weights: of the size of accelerations
+    J, still = _contact_rows(robot, q, qd, contacts)
+    pushed = scale[..., None] * J.mT
+    batch = torch.broadcast_shapes(M.shape[:-2], bias.shape[:-1], pushed.shape[:-2])
+    dynamics = torch.cat([M.expand(*batch, n, n), -pushed.expand(*batch, *pushed.shape[-2:])], -1)
+    program = _program(robot, objectives, contacts, (dynamics, bias, J, still), undriven)
+    found: Optimum = solve_program(program, iterations=iterations)
+    tau = (dynamics @ found.x[..., None])[..., 0] + bias
+    qdd, forces = found.x[..., :n], scale * found.x[..., n:]
+    told = [
+        forces[..., 3 * i : 3 * i + 3]
+        if contact.axes is None
+        else (contact.axes @ forces[..., 3 * i : 3 * i + 3, None])[..., 0]
+        for i, contact in enumerate(contacts)
+    ]
+    each = torch.stack(told, -2) if told else forces.unflatten(-1, (0, 3))
+    return Commanded(tau, qdd, each, found.residual)
+
+
+def _contact_rows(
+    mech: Mechanism, q: Tensor, qd: Tensor, contacts: Sequence[Contact]
+) -> tuple[Tensor, Tensor]:
+    """J of all contacts in their axes, `[*batch, 3 c, num_dof]`, and the J qdd that keeps them still."""
+    rows, wanted = [], []
+    for contact in contacts:
+        J = frame_jacobian(mech, q, contact.frame, "mixed")[..., 3:, :]
+        v = frame_velocity(mech, q, qd, contact.frame, "mixed")[..., 3:]
+        zero = torch.zeros_like(qd)
+        a = frame_acceleration(mech, q, qd, zero, contact.frame, "mixed", classical=True)[..., 3:]
+        asked = (-a - contact.damping * v)[..., None]
+        if contact.axes is not None:
+            J, asked = contact.axes.mT @ J, contact.axes.mT @ asked
+        rows.append(J)
+        wanted.append(asked[..., 0])
+    if not rows:
+        none = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
+        return none[..., None].expand(*none.shape, mech.num_dof), none
+    J = torch.cat(torch.broadcast_tensors(*rows), -2)
+    return J, torch.cat(torch.broadcast_tensors(*wanted), -1)
+
+
+def _program(
+    mech: Mechanism,
+    objectives: Sequence[Objective],
+    contacts: Sequence[Contact],
+    equations: tuple[Tensor, Tensor, Tensor, Tensor],
+    undriven: Sequence[str] | None,
+) -> Program:
+    """The quadratic program over [qdd; forces in units of the weight]."""
+    dynamics, bias, J, still = equations
+    n, batch = mech.num_dof, dynamics.shape[:-2]
+    count = dynamics.shape[-1] - n
+    like = {"dtype": dynamics.dtype, "device": dynamics.device}
+    small = torch.tensor([SMALL[0]] * n + [SMALL[1]] * count, **like)
+    P, p = torch.diag_embed(small), torch.zeros_like(small)
+    for rows, wanted, weight in objectives:
+        wide = torch.nn.functional.pad(rows, (0, count))
+        P = P + weight * wide.mT @ wide
+        p = p - weight * (wide.mT @ wanted[..., None])[..., 0]
+    free, driven = _drives(mech, undriven)
+    J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
+    A = torch.cat([dynamics.index_select(-2, free), J], -2)
+    b = [-bias.index_select(-1, free), still]
+    b = torch.cat([x.expand(*batch, x.shape[-1]) for x in b], -1)
+    limit = mech.effort_limit.index_select(-1, driven)
+    size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # rows of one size
+    rows, moved = dynamics.index_select(-2, driven) / size[..., None], bias.index_select(-1, driven)
+    cone = torch.nn.functional.pad(_cones(contacts, like), (n, 0))
+    G = torch.cat([rows, -rows, cone.expand(*batch, *cone.shape)], -2)
+    h = [(limit - moved) / size, (limit + moved) / size, torch.zeros(len(cone), **like)]
+    h = torch.cat([x.expand(*batch, x.shape[-1]) for x in h], -1)
+    return Program(P, p, A, b, G, h)
+
+
+def _drives(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:
+    """Places of the dofs without drives, and with."""
+    if undriven is None:
+        pairs = zip(mech.tree_joint_names, mech.joint_kinds, strict=True)
+        undriven = [name for name, kind in pairs if kind == "free"]
+    free = {i for name in undriven for i in range(mech.num_dof)[mech.dof_slice(name)]}
+    driven = [i for i in range(mech.num_dof) if i not in free]
+    return tuple(
+        torch.tensor(x, dtype=torch.int64, device=mech.device) for x in (sorted(free), driven)
+    )  # type: ignore[return-value]
+
+
+def _cones(contacts: Sequence[Contact], like: dict) -> Tensor:
+    """Rows of the pyramid inside the cone of every contact, `[4 c, 3 c]`: rows times forces <= 0."""
+    blocks = []
+    for contact in contacts:
+        mu = contact.friction / math.sqrt(2)
+        rows = [[1.0, 0.0, -mu], [-1.0, 0.0, -mu], [0.0, 1.0, -mu], [0.0, -1.0, -mu]]
+        blocks.append(torch.tensor(rows, **like))
+    return torch.block_diag(*blocks) if blocks else torch.zeros(0, 0, **like)

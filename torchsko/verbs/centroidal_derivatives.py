@@ -1,0 +1,91 @@
+r"""Derivatives of momentum about the centre of mass, and of its rate, in closed form.
+
+A step of joint k changes the momentum of all outboard of it, as told on the way inboard, by
+R Psi + eta x_f p, its rate by R beta + 2 Y Psi + eta x_f f, with composite inertias R and Y and the composite
+momentum p and force f (see `torchsko.bridge.tangents`). Told in inertial axes at the centre of mass c, which
+moves along, :math:`\partial c \times p_{linear}` is taken off the angular part.
+
+References: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:
+Science and Systems 2018; D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid robot*,
+Autonomous Robots 35(2-3), 2013.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.tangents import momentum_tangents
+from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.spatial.rotation import skew
+from torchsko.verbs.balance import centroidal_momentum_rate
+from torchsko.verbs.joint_tangents import joint_bends
+from torchsko.verbs.momenta import about_centre, centroidal_momentum, of_dofs
+
+
+class CentroidalDerivatives(NamedTuple):
+    """Derivatives of centroidal momentum and its rate, each `[*batch, 6, num_dof]`.
+
+    Attributes:
+        momentum_q: of the momentum to tangent steps of q.
+        rate_q: of its rate to tangent steps of q.
+        rate_qd: of its rate to qd.
+        matrix: of the momentum to qd, and of its rate to qdd: the `centroidal_momentum_matrix`.
+    """
+
+    momentum_q: Tensor
+    rate_q: Tensor
+    rate_qd: Tensor
+    matrix: Tensor
+
+
+@verb
+def centroidal_derivatives(
+    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor
+) -> CentroidalDerivatives:
+    """Derivatives of `centroidal_momentum` and of `centroidal_momentum_rate`, O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+
+    Returns:
+        `CentroidalDerivatives`, four matrices `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes
+        at the centre of mass; those to q are to steps d of ``integrate(mech, q, d)`` at d = 0.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Carpentier, Mansard 2018; Orin, Goswami, Lee 2013.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> ts.centroidal_derivatives(arm, q, qd, torch.zeros_like(qd)).rate_q.shape
+        torch.Size([5, 6, 7])
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    tree, wide = uncoupled(mech), (all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd))
+    columns = momentum_tangents(tree, wide, joint_bends(tree, *wide[:2]))
+    side_by_side = torch.cat(torch.broadcast_tensors(*columns), -1)
+    about = about_centre(mech, q, mech.layout.tree_order(side_by_side, -3))
+    h_q, rate_q, rate_qd, matrix = (of_dofs(mech, x) for x in about.chunk(4, -1))
+    shift = matrix[..., 3:, :] / mech.mass.sum(-1)[..., None, None]
+    h, rate = centroidal_momentum(mech, q, qd), centroidal_momentum_rate(mech, q, qd, qdd)
+    return CentroidalDerivatives(
+        _about_moving(h_q, h, shift), _about_moving(rate_q, rate, shift), rate_qd, matrix
+    )
+
+
+def _about_moving(columns: Tensor, force: Tensor, shift: Tensor) -> Tensor:
+    """Changes of a force about a point that shifts, from those about the point where it was."""
+    turned = skew(force[..., 3:]) @ shift  # - shift x force
+    return torch.cat([columns[..., :3, :] + turned, columns[..., 3:, :]], -2)

@@ -1,0 +1,188 @@
+r"""Where energy is and where it goes, the balance of power; and inertias with joints frozen.
+
+.. math:: \dot T + \dot U = \tau^* \dot q + \sum_k V^*(k) f_{ext}(k) - \text{losses}
+
+References: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System Dynamics
+26(3), 2011, Algorithm 4.1; D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid robot*,
+Autonomous Robots 35(2-3), 2013.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.kinematics import body_accels
+from torchsko.bridge.momenta import body_inertias, composite_inertias_of
+from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
+from torchsko.mechanism.joints.configuration import apart
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.verbs.dynamics import forward_dynamics
+from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
+
+
+class PassiveForces(NamedTuple):
+    """The parts of `passive_force`, each `[*batch, num_dof]` [N m or N].
+
+    Attributes:
+        damping: damping * qd.
+        friction: friction * sign(qd).
+        springs: stiffness * difference(spring_reference, q).
+    """
+
+    damping: Tensor
+    friction: Tensor
+    springs: Tensor
+
+
+class PowerBalance(NamedTuple):
+    """What power does at a state, each `[*batch]` [W]; kinetic + potential = drives + external - losses.
+
+    Attributes:
+        kinetic: rate of `kinetic_energy`.
+        potential: rate of the potential of gravity, and what joint springs take up.
+        drives: what the joint forces tau give.
+        external: what forces on bodies give.
+        losses: what damping and dry friction take.
+    """
+
+    kinetic: Tensor
+    potential: Tensor
+    drives: Tensor
+    external: Tensor
+    losses: Tensor
+
+
+@verb
+def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces:
+    """The parts of `passive_force`, which is their sum: damping, dry friction, springs.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        `PassiveForces`, each `[*batch, num_dof]` [N m or N].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    check_state(mech, q=q, qd=qd)
+    q, qd = all_q(mech, q), all_rates(mech, qd)
+    stretch = apart(uncoupled(mech), mech.spring_reference, q)
+    parts = (mech.damping * qd, mech.friction * torch.sign(qd), mech.stiffness * stretch)
+    return PassiveForces(*(own_forces(mech, x) for x in parts))
+
+
+@verb
+def total_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """`kinetic_energy` and `potential_energy` together.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+
+    Returns:
+        `[*batch]` [J].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    return kinetic_energy(mech, q, qd) + potential_energy(mech, q)
+
+
+@verb
+def power_balance(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
+) -> PowerBalance:
+    """Where power comes from and goes to, as forces drive the mechanism.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        tau: joint forces, `[*batch, num_dof]` [N m or N].
+        f_ext: as in `inverse_dynamics`.
+
+    Returns:
+        `PowerBalance`, each `[*batch]` [W].
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: when a joint's hinge inertia vanishes; names the joints.
+
+    Example:
+        >>> import torchsko as ts, torch
+        >>> arm = ts.load(ts.robots.panda)
+        >>> q, qd = arm.random_state(5)
+        >>> power = ts.power_balance(arm, q, qd, torch.ones_like(qd))
+        >>> stored = power.kinetic + power.potential
+        >>> torch.allclose(stored, power.drives + power.external - power.losses)
+        True
+    """
+    check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
+    qdd = forward_dynamics(mech, q, qd, tau, f_ext)
+    V, alpha = body_accels(mech, q, qd, qdd, gravity=False)
+    kinetic = (V * (body_inertias(mech) @ alpha)).sum((-3, -2, -1))
+    if mech.has_armature:
+        rates = all_rates(mech, qd)
+        kinetic = kinetic + (mech.armature * rates * all_rates(mech, qdd)).sum(-1)
+    damping, friction, springs = passive_force_parts(mech, q, qd)
+    external = torch.zeros_like(kinetic)
+    if f_ext is not None:
+        V = mech.layout.tree_order(V, -3)[..., 0]
+        external = (V * f_ext).sum((-2, -1))
+    potential = ((gravity_force(mech, q) + springs) * qd).sum(-1)
+    drives, losses = (tau * qd).sum(-1), ((damping + friction) * qd).sum(-1)
+    parts = torch.broadcast_tensors(kinetic, potential, drives, external, losses)
+    return PowerBalance(*parts)
+
+
+@verb
+def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
+    """Spatial inertia of every body with all outboard of it frozen, O(N).
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, num_bodies, 6, 6]` in each body's frame about its origin, [angular; linear], in the order
+        of ``mech.body_names``.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: Jain 2011, Part II, Algorithm 4.1.
+    """
+    check_state(mech, q=q)
+    return mech.layout.tree_order(composite_inertias_of(mech, q), -3)
+
+
+@verb
+def centroidal_inertia(mech: Mechanism, q: Tensor) -> Tensor:
+    """Spatial inertia of the robot with all joints locked, about its centre of mass.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+
+    Returns:
+        `[*batch, 6, 6]` in inertial axes at the centre of mass, [angular; linear]; block diagonal: the
+        locked rotational inertia, and the mass.
+
+    Raises:
+        ShapeError: when q does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013.
+    """
+    check_state(mech, q=q)
+    M = mech.layout.tree_order(body_inertias(mech), -3)
+    rows = about_centre(mech, q, M)  # rows told at the centre of mass, then columns likewise
+    return about_centre(mech, q, rows.mT).sum(-3)

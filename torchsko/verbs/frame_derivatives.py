@@ -1,0 +1,145 @@
+r"""Derivatives of the motion of named frames, in closed form, in tangent coordinates.
+
+They are those of the components that `frame_velocity` and `frame_acceleration` give. In "mixed" and "world"
+the axes, and in "world" the point, move along with the frame as the joints step, so a vector x of the frame
+changes by X (dx + U x_m x), with X and U of `torchsko.verbs.frames` for the motion that the step makes.
+
+References: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:
+Science and Systems 2018; S. Singh, R. Russell, P. Wensing, *Efficient analytical derivatives of rigid-body
+dynamics using spatial vector algebra*, IEEE Robotics and Automation Letters 7(2), 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchsko.bridge.tangents import BodyTangents, body_tangents
+from torchsko.mechanism.coordinates import all_columns, all_q, all_rates, uncoupled
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
+from torchsko.mechanism.verb import verb
+from torchsko.spatial.motion import motion_matrix
+from torchsko.spatial.rotation import skew
+from torchsko.verbs.frame import Frame, Frames, with_frames
+from torchsko.verbs.frames import at_frames, told
+from torchsko.verbs.joint_tangents import joint_bends
+
+
+@verb
+def frame_velocity_derivatives(
+    mech: Mechanism, q: Tensor, qd: Tensor, frames: Frames, reference: str = "body"
+) -> tuple[Tensor, Tensor]:
+    """Derivatives of `frame_velocity` to tangent steps of q, and to qd.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        reference: as in `frame_velocity`.
+
+    Returns:
+        Two matrices `[*batch, len(frames), 6, num_dof]`, rows [omega; v], of one name without the
+        dimension of frames: to steps d of ``integrate(mech, q, d)`` at d = 0, and to qd, which is the
+        `frame_jacobian`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Carpentier, Mansard 2018.
+    """
+    check_state(mech, q=q, qd=qd)
+    given, numbers = with_frames(mech, frames)
+    at = _of_frames(given, numbers, (q, qd, torch.zeros_like(qd)))
+    V_q = at.V_q - motion_matrix(at.V) @ _turning(at.J, reference)
+    V_q, J = _told(given, q, numbers, (V_q, at.J), reference)
+    return (V_q[..., 0, :, :], J[..., 0, :, :]) if isinstance(frames, str | Frame) else (V_q, J)
+
+
+@verb
+def frame_acceleration_derivatives(
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    frames: Frames,
+    reference: str = "body",
+    classical: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Derivatives of `frame_acceleration` to tangent steps of q, to qd and to qdd.
+
+    Args:
+        mech: the mechanism.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
+        frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
+        reference: as in `frame_acceleration`.
+        classical: as in `frame_acceleration`.
+
+    Returns:
+        Three matrices `[*batch, len(frames), 6, num_dof]`, of one name without the dimension of frames:
+        to steps d of ``integrate(mech, q, d)`` at d = 0, to qd, and to qdd, the `frame_jacobian`.
+
+    Raises:
+        MechanismError: on an unknown frame, or none, or an unknown reference.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Carpentier, Mansard 2018.
+    """
+    check_state(mech, q=q, qd=qd, qdd=qdd)
+    given, numbers = with_frames(mech, frames)
+    at = _of_frames(given, numbers, (q, qd, qdd))
+    turning = _turning(at.J, reference)
+    a_q = at.alpha_q - motion_matrix(at.alpha) @ turning
+    V_q = at.V_q - motion_matrix(at.V) @ turning
+    columns = (at.V, V_q, a_q, at.alpha_qd, at.J)
+    V, V_q, a_q, a_qd, J = _told(given, q, numbers, columns, reference)
+    if classical:
+        a_q, a_qd = a_q + _swing(V, V_q), a_qd + _swing(V, J)
+    found = (a_q, a_qd, J)
+    if isinstance(frames, str | Frame):
+        a_q, a_qd, J = (x[..., 0, :, :] for x in found)
+    return a_q, a_qd, J
+
+
+def _of_frames(
+    mech: Mechanism, numbers: Sequence[int], state: tuple[Tensor, Tensor, Tensor]
+) -> BodyTangents:
+    """`BodyTangents` of frames in their own axes, `[*batch, F, 6, r]` each."""
+    q, qd, qdd = state
+    tree, q = uncoupled(mech), all_q(mech, q)
+    qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
+    identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
+    bend = joint_bends(tree, q, qd)
+    of_bodies = body_tangents(tree, (q, qd, qdd), bend, all_columns(mech, identity))
+    return BodyTangents(*(at_frames(tree, x, numbers) for x in of_bodies))
+
+
+def _turning(J: Tensor, reference: str) -> Tensor:
+    """U of the motions that steps make: how axes and point of a reference move along, a column each."""
+    if reference == "body":
+        return torch.zeros_like(J)
+    if reference == "mixed":
+        return torch.cat([J[..., :3, :], torch.zeros_like(J[..., 3:, :])], -2)
+    return J
+
+
+def _told(
+    mech: Mechanism, q: Tensor, numbers: Sequence[int], parts: Sequence[Tensor], reference: str
+) -> Sequence[Tensor]:
+    """Columns of frames in their own axes, in a reference, all of them in one go."""
+    sizes = [x.shape[-1] for x in parts]
+    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in parts))
+    side_by_side = torch.cat([x.expand(*batch, x.shape[-1]) for x in parts], -1)
+    return told(mech, q, numbers, side_by_side, reference).split(sizes, -1)
+
+
+def _swing(V: Tensor, change: Tensor) -> Tensor:
+    """Change of [0; omega x v] by changes of the velocity, a column each."""
+    linear = skew(V[..., :3, 0]) @ change[..., 3:, :] - skew(V[..., 3:, 0]) @ change[..., :3, :]
+    return torch.cat([torch.zeros_like(linear), linear], -2)
