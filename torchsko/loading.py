@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from torchsko.bridge.hinges import checked, undefined
 from torchsko.errors import MechanismError, RobotFileWarning
 from torchsko.io.mjcf import is_mjcf, read_mjcf
 from torchsko.io.mujoco_kept import kept
-from torchsko.io.mujoco_model import describe
+from torchsko.io.mujoco_model import ModelDescription, describe
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
 from torchsko.mechanism.description import Fault, RobotDescription
 from torchsko.mechanism.given import check_device, check_dtype
-from torchsko.mechanism.magnitudes import within_range
+from torchsko.mechanism.magnitudes import LARGEST, refuse_too_large, within_range
 from torchsko.mechanism.mechanism import Mechanism
 
 TOLD = 12
@@ -170,6 +171,7 @@ def from_mujoco(
     """
     read = describe(model)
     gravity = read.gravity if gravity is None else gravity
+    _check_numbers(read, dtype)
     mech = _unchecked(read.robot, False, gravity, True, dtype, device)
     coupling = mech.coupling
     own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
@@ -189,6 +191,20 @@ def from_mujoco(
     mech = mech.replace(**numbers, **flags)
     mech = mech.replace(kept=kept(model, read, mech))
     return checked(mech).to(dtype).to(device)
+
+
+def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:
+    """Refuse what is not finite, or overflows, among the numbers that joints of a model have."""
+    limits = ("lower", "upper", "effort_limit")
+    for name, values in (read.dof_numbers | read.q_numbers).items():
+        what = f"{name} of a joint of {read.robot.name!r}"
+        unfit = [x for x in values if math.isnan(x) or (math.isinf(x) and name not in limits)]
+        if unfit:
+            raise MechanismError(
+                f"{what} is {unfit[0]}.\nEvery number of a robot is finite.\nCorrect the number."
+            )
+        if name not in limits:
+            refuse_too_large(f"{what}: it", values, LARGEST[dtype], dtype)
 
 
 def build_mechanism(

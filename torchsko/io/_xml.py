@@ -19,6 +19,9 @@ from torchsko.io._report import Report
 
 MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 200
+MAX_TAGS = 400_000
+"""Start and end tags, of a robot with tens of thousands of links."""
+
 MAX_TAG = 4096
 """Bytes of a start tag that is searched for line breaks."""
 
@@ -185,6 +188,11 @@ class _Reader:
                 f"the robot file is larger than {MAX_BYTES // 2**20} MiB.\n"
                 "It is text of at most a few MiB; meshes live in files of their own.\n"
                 "Check that this is the right file."
+            )
+        if data.count(b"<") > MAX_TAGS:
+            raise RobotFileError(
+                f"the robot file has more than {MAX_TAGS} tags.\n"
+                "A robot has thousands of parts at most.\nCheck that this is the right file."
             )
         self.data = data
         self.before = before
