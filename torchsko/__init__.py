@@ -127,6 +127,8 @@ if TYPE_CHECKING:
     from torchsko.actuation.mjcf_tendons import tendons_of as tendons_of
     from torchsko.actuation.tendons import Tendon as Tendon
     from torchsko.actuation.tendons import Tendons as Tendons
+    from torchsko.actuation.urdf import Transmission as Transmission
+    from torchsko.actuation.urdf import transmissions_of as transmissions_of
     from torchsko.algebra.transforms.partition import partition as partition
     from torchsko.algebra.transforms.transform import aggregate as aggregate
     from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
@@ -157,17 +159,17 @@ _LATER = {
     "ActuatedControl": "torchsko.actuation.control",
     "Actuator": "torchsko.actuation.description",
     "Actuators": "torchsko.actuation.actuators",
-    "Delay": "torchsko.actuation.delay",
-    "Tendon": "torchsko.actuation.tendons",
-    "Tendons": "torchsko.actuation.tendons",
-    "tendons_of": "torchsko.actuation.mjcf_tendons",
     "Conventions": "torchsko.io.conventions",
+    "Delay": "torchsko.actuation.delay",
     "Dynamics": "torchsko.learn.module",
     "FusedCall": "torchsko.fused.call",
     "FusedMechanism": "torchsko.fused.mechanism",
     "MechanismBuilder": "torchsko.builder",
     "Reached": "torchsko.control.inverse_kinematics",
     "Slide": "torchsko.mechanism.joints.compound",
+    "Tendon": "torchsko.actuation.tendons",
+    "Tendons": "torchsko.actuation.tendons",
+    "Transmission": "torchsko.actuation.urdf",
     "Turn": "torchsko.mechanism.joints.compound",
     "actuate": "torchsko.actuation.acting",
     "actuators_of": "torchsko.actuation.mjcf",
@@ -185,6 +187,8 @@ _LATER = {
     "partition": "torchsko.algebra.transforms.partition",
     "register_joint": "torchsko.mechanism.joints.registry",
     "save": "torchsko.saving",
+    "tendons_of": "torchsko.actuation.mjcf_tendons",
+    "transmissions_of": "torchsko.actuation.urdf",
 }
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
 (files, the builder, kinds of joints), kernels, learning, control, transforms of models."""

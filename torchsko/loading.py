@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
 from torchsko.bridge.hinges import checked, undefined
 from torchsko.errors import MechanismError, RobotFileWarning
+from torchsko.io._xacro import expanded
 from torchsko.io.mjcf import is_mjcf, read_mjcf
 from torchsko.io.mujoco_kept import kept
-from torchsko.io.mujoco_model import describe
+from torchsko.io.mujoco_model import ModelDescription, describe
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
 from torchsko.mechanism.description import Fault, RobotDescription
 from torchsko.mechanism.given import check_device, check_dtype
-from torchsko.mechanism.magnitudes import within_range
+from torchsko.mechanism.magnitudes import LARGEST, refuse_too_large, within_range
 from torchsko.mechanism.mechanism import Mechanism
 
 TOLD = 12
@@ -35,6 +37,7 @@ def load(
     floating_base: bool = False,
     gravity: Sequence[float] | None = None,
     mimic: Literal["couple", "independent"] = "couple",
+    xacro: Mapping[str, str] | None = None,
     strict: bool = False,
     mesh_path: Sequence[str | os.PathLike[str]] | None = None,
     dtype: torch.dtype = torch.float64,
@@ -63,6 +66,8 @@ def load(
         mimic: "couple" lets a joint with a <mimic> tag follow the joint it names, exactly: it has no
             coordinate of its own (``mech.joint_names``, `torchsko.expand`). "independent" loads it as a
             joint like any other, and reports the tag.
+        xacro: expand macros first, by the package xacro: its arguments, or {} for none. Macros read files
+            and compute, so a file must be trusted for that. None: they are refused.
         strict: refuse these faults instead, the first of them by an error.
         mesh_path: folders in which the meshes of a URDF file may lie, besides its own: ``package://NAME/...``
             is looked for in a folder NAME there (see `torchsko.io.meshes`). None is read before it is
@@ -76,6 +81,7 @@ def load(
 
     Raises:
         RobotFileError: when the file cannot be read, or says what has no meaning; names the element.
+        MissingExtraError: when what it takes to read it is not installed.
         MechanismError: when what it says is no mechanism, nothing moves, or a number is so large that
             products of it overflow (see `torchsko.mechanism.magnitudes`).
         TreeError: when its joints form no tree.
@@ -85,6 +91,8 @@ def load(
         >>> ts.load(ts.robots.panda)
         Mechanism('panda': 7 bodies, 7 dofs, 7 revolute; torch.float64, cpu)
     """
+    if xacro is not None:
+        source = expanded(source, xacro)
     if is_mjcf(source):
         if floating_base:
             raise MechanismError(
@@ -170,6 +178,7 @@ def from_mujoco(
     """
     read = describe(model)
     gravity = read.gravity if gravity is None else gravity
+    _check_numbers(read, dtype)
     mech = _unchecked(read.robot, False, gravity, True, dtype, device)
     coupling = mech.coupling
     own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
@@ -189,6 +198,20 @@ def from_mujoco(
     mech = mech.replace(**numbers, **flags)
     mech = mech.replace(kept=kept(model, read, mech))
     return checked(mech).to(dtype).to(device)
+
+
+def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:
+    """Refuse what is not finite, or overflows, among the numbers that joints of a model have."""
+    limits = ("lower", "upper", "effort_limit")
+    for name, values in (read.dof_numbers | read.q_numbers).items():
+        what = f"{name} of a joint of {read.robot.name!r}"
+        unfit = [x for x in values if math.isnan(x) or (math.isinf(x) and name not in limits)]
+        if unfit:
+            raise MechanismError(
+                f"{what} is {unfit[0]}.\nEvery number of a robot is finite.\nCorrect the number."
+            )
+        if name not in limits:
+            refuse_too_large(f"{what}: it", values, LARGEST[dtype], dtype)
 
 
 def build_mechanism(

@@ -1,4 +1,4 @@
-"""The actuators of a compiled MuJoCo model.
+"""The actuators of a robot file: of a compiled MuJoCo model, mostly.
 
 Read are those whose transmission is a joint of one dof or a tendon of such joints, with gains and biases that
 are constant or affine, and activations that integrate or filter. All others are left out, by name.
@@ -12,12 +12,13 @@ from typing import Any
 
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range
+from torchsko.actuation.urdf import read_transmissions
 from torchsko.io._mujoco_couplings import tendon_joints
 from torchsko.io._mujoco_names import all_joint_names
-from torchsko.io.mjcf import read_mjcf
+from torchsko.io.mjcf import is_mjcf, read_mjcf
 from torchsko.io.mujoco_numbers import HINGE, SLIDE
 from torchsko.mechanism.description import Unused
-from torchsko.mechanism.verb import MechanismLike
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
 JOINT, JOINT_IN_PARENT, TENDON = 0, 1, 3
 """MuJoCo's types of transmissions (mjtTrn)."""
@@ -38,12 +39,14 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
     """The actuators of an MJCF file, or of a compiled model.
 
     Args:
-        source: path of a file, its text, or ``mujoco.MjModel``.
+        source: path of a file, its text, or ``mujoco.MjModel``. Of a URDF file the transmissions are motors
+            (`torchsko.transmissions_of`), whose control is the torque before the gear.
         mech: the mechanism loaded from the same.
 
     Returns:
         The actuators, in the order of the file; its ``unused`` names those that are left out, and why:
-        muscles, spatial tendons, sites, slider-cranks, bodies, motors with electrical dynamics, delays.
+        muscles, spatial tendons, sites, slider-cranks, bodies, motors with electrical dynamics, delays;
+        transmissions of several joints.
 
     Raises:
         RobotFileError: when the file is not readable; see `torchsko.load`.
@@ -56,6 +59,8 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
         >>> ts.actuators_of(text, ts.load(text)).names
         ('servo',)
     """
+    if isinstance(source, str | os.PathLike) and not is_mjcf(source):
+        return _of_urdf(source, mech)
     model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
     names = dict(enumerate(all_joint_names(model)))
     read, unused = [], []
@@ -68,6 +73,21 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
             read.append(_actuator(model, i, name, names))
     unused += _besides(model, names)
     return Actuators.of(mech, read, joint_range=_joint_ranges(model, names), unused=unused)
+
+
+def _of_urdf(source: str | os.PathLike[str], mech: MechanismLike) -> Actuators:
+    """The transmissions of a URDF file as motors."""
+    found, unused = read_transmissions(source)
+    moving = set(as_mechanism(mech).tree_joint_names)
+    unused += [
+        Unused(f"transmission {t.name!r}", f"no moving joint is named {t.joint!r}")
+        for t in found
+        if t.joint not in moving
+    ]
+    motors = [
+        Actuator.motor(t.actuator, t.joint, gear=t.reduction) for t in found if t.joint in moving
+    ]
+    return Actuators.of(mech, motors, unused=unused)
 
 
 def _unfit(model: Any, i: int, names: Mapping[int, str]) -> str:

@@ -18,7 +18,7 @@ REASONS = {
     "collision": "a contact shape, kept in mech.geometry; contact is not modelled",
     "contact": "contact is not modelled",
     "material": "a colour, no part of the dynamics",
-    "transmission": "actuators are not modelled; set `armature` for the inertia of their rotors",
+    "transmission": "no part of the dynamics; torchsko.transmissions_of reads reductions and rotors",
     "gazebo": "settings of a simulator",
     "ros2_control": "settings of a controller",
     "safety_controller": "settings of a controller",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from torchsko.errors import RobotFileError
+from torchsko.extras import require
 from torchsko.io._report import Report
-from torchsko.io._xml import Element
+from torchsko.io._xml import Element, is_xml_text
 
 # What is read of a file, by the tag of an element; the attributes of all, and the tags of those inside.
 READ_ATTRIBUTES = {
@@ -53,11 +55,43 @@ def check_macros(root: Element, report: Report) -> None:
         )
 
 
+def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
+    """The URDF that a file of macros stands for, by the package xacro.
+
+    Macros are programs: they read other files, and compute. So none is expanded unless that is asked for.
+
+    Args:
+        path: of the file.
+        arguments: of its <xacro:arg>, by name.
+
+    Raises:
+        RobotFileError: what was given is text, or xacro refuses the file.
+        MissingExtraError: xacro is not installed.
+    """
+    if is_xml_text(path):
+        raise RobotFileError(
+            "xacro= was given with text.\n"
+            "Macros include files, which are looked for from where theirs is.\n"
+            "Write the text to a file, and pass its path."
+        )
+    xacro = require("xacro", "xacro")
+    try:
+        mappings = {name: str(value) for name, value in arguments.items()}
+        return xacro.process_file(os.fspath(path), mappings=mappings).toxml()
+    except Exception as error:  # it has no error of its own for most of what can go wrong
+        raise RobotFileError(
+            f"{os.fspath(path)}: xacro does not expand it: {type(error).__name__}: {error}.\n"
+            "Packages that $(find ...) names must be installed, arguments be given.\n"
+            "Try it by itself: python -m xacro FILE name:=value"
+        ) from error
+
+
 def _unexpanded(element: Element, text: str) -> str:
     return (
         f"line {element.line}: <{element.tag}> holds the xacro macro {text!r}.\n"
         "The file is the template of a URDF, not yet a URDF.\n"
-        "Expand it first: xacro robot.urdf.xacro > robot.urdf"
+        "Expand it first: xacro robot.urdf.xacro > robot.urdf; or, with the package xacro installed, pass "
+        "xacro={}, and what its arguments are, to load."
     )
 
 

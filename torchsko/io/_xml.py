@@ -19,6 +19,9 @@ from torchsko.io._report import Report
 
 MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 200
+MAX_TAGS = 400_000
+"""Start and end tags, of a robot with tens of thousands of links."""
+
 MAX_TAG = 4096
 """Bytes of a start tag that is searched for line breaks."""
 
@@ -43,9 +46,10 @@ class Element:
         tag: its name, with the namespace prefix as written.
         attributes: in file order; line breaks among digits are kept.
         line: line of the start tag, from 1.
-        children: in file order; text is not kept.
+        children: in file order.
         start: byte where its start tag begins, counted from the beginning of the document.
         stop: byte where its end tag begins, or where it ends, where it is one tag, ``<a/>``.
+        text: between its tags, that of its children left out; kept where it was asked for.
     """
 
     tag: str
@@ -54,6 +58,7 @@ class Element:
     children: list[Element] = field(default_factory=list, repr=False)
     start: int = 0
     stop: int = 0
+    text: str = ""
 
     def walk(self) -> Iterator[Element]:
         """This element and everything below it, in file order."""
@@ -84,17 +89,22 @@ class Document:
     root: Element
 
 
-def read_xml(source: str | os.PathLike[str], report: Report | None = None) -> Element:
+def read_xml(
+    source: str | os.PathLike[str], report: Report | None = None, *, text: bool = False
+) -> Element:
     """The root element of a file, or of XML text; see `read_document`."""
-    return read_document(source, report).root
+    return read_document(source, report, text=text).root
 
 
-def read_document(source: str | os.PathLike[str], report: Report | None = None) -> Document:
+def read_document(
+    source: str | os.PathLike[str], report: Report | None = None, *, text: bool = False
+) -> Document:
     """A file, or XML text, with its elements.
 
     Args:
         source: a path, or text whose first character after white space is ``<``.
         report: takes note of white space before the XML declaration of a file, or refuses it.
+        text: keep what stands between tags.
 
     Returns:
         The bytes and the root element.
@@ -104,6 +114,8 @@ def read_document(source: str | os.PathLike[str], report: Report | None = None) 
             declares a document type or an entity.
     """
     reader = _reader_of(source, Report() if report is None else report)
+    if text:
+        reader.parser.CharacterDataHandler = reader.characters
     with _saying_where():
         reader.parser.Parse(reader.data, True)
     before = reader.before
@@ -186,6 +198,11 @@ class _Reader:
                 "It is text of at most a few MiB; meshes live in files of their own.\n"
                 "Check that this is the right file."
             )
+        if data.count(b"<") > MAX_TAGS:
+            raise RobotFileError(
+                f"the robot file has more than {MAX_TAGS} tags.\n"
+                "A robot has thousands of parts at most.\nCheck that this is the right file."
+            )
         self.data = data
         self.before = before
         self.lines_before = before.count(b"\n")
@@ -232,6 +249,9 @@ class _Reader:
             for key in doubtful
             if b"\n" in written.get(key, b"") and written[key].isascii()
         }
+
+    def characters(self, text: str) -> None:
+        self.open[-1].text += text
 
     def end(self, tag: str) -> None:
         self.open.pop().stop = self.parser.CurrentByteIndex

@@ -133,7 +133,10 @@ def inertial_fault(link: LinkDescription) -> str | None:
     """Why a link's inertial parameters are no numbers of a rigid body; None when they may be."""
     entries = [x for row in link.inertia for x in row]
     if not all(map(math.isfinite, (link.mass, *link.com, *entries))):
-        return "mass, centre of mass or inertia is not finite.\nCorrect the number."
+        return (
+            "mass, centre of mass or inertia is not finite.\n"
+            "Every number of a robot is finite.\nCorrect the number."
+        )
     if link.mass < 0:
         return f"the mass is {link.mass} kg.\nMass is not negative.\nPass 0.0 or more."
     (_, xy, xz), (yx, _, yz), (zx, zy, _) = link.inertia

@@ -38,19 +38,19 @@ def within_range(
     largest = LARGEST[dtype]
     for link in robot.links:
         where = f"link {link.name!r}: the"
-        _refuse(f"{where} mass [kg]", (link.mass,), largest, dtype)
-        _refuse(f"{where} centre of mass [m]", link.com, largest, dtype)
+        refuse_too_large(f"{where} mass [kg]", (link.mass,), largest, dtype)
+        refuse_too_large(f"{where} centre of mass [m]", link.com, largest, dtype)
         entries = [x for row in link.inertia for x in row]
-        _refuse(f"{where} inertia [kg m^2]", entries, largest**3, dtype)
+        refuse_too_large(f"{where} inertia [kg m^2]", entries, largest**3, dtype)
     for joint in robot.joints:
         where = f"joint {joint.name!r}: the"
-        _refuse(f"{where} position of its origin [m]", joint.position, largest, dtype)
+        refuse_too_large(f"{where} position of its origin [m]", joint.position, largest, dtype)
         for field in ("damping", "friction", "armature", "stiffness", "spring_reference"):
-            _refuse(f"{where} {field}", (getattr(joint, field),), largest, dtype)
+            refuse_too_large(f"{where} {field}", (getattr(joint, field),), largest, dtype)
         for name, value in joint.data.items():
             if isinstance(value, int | float):  # the pitch of a screw
-                _refuse(f"{where} {name}", (value,), largest, dtype)
-    _refuse("gravity [m/s^2]", gravity, largest, dtype)
+                refuse_too_large(f"{where} {name}", (value,), largest, dtype)
+    refuse_too_large("gravity [m/s^2]", gravity, largest, dtype)
     beyond = {joint.name: _beyond(joint, largest) for joint in robot.joints}
     if not any(beyond.values()):
         return robot
@@ -73,8 +73,14 @@ def _beyond(joint: JointDescription, largest: float) -> dict[str, float]:
     return {name: x for name, x in values.items() if largest < abs(x) < math.inf}
 
 
-def _refuse(what: str, values: Sequence[float], largest: float, dtype: torch.dtype) -> None:
-    # Infinities and nan have an error of their own.
+def refuse_too_large(
+    what: str, values: Sequence[float], largest: float, dtype: torch.dtype
+) -> None:
+    """Refuse numbers whose products overflow; infinities and nan have an error of their own.
+
+    Raises:
+        MechanismError: names what it is.
+    """
     found = [x for x in values if largest < abs(x) < math.inf]
     if found:
         wider = dtype == torch.float32 and abs(found[0]) <= LARGEST[torch.float64]

@@ -1,0 +1,143 @@
+"""Files made to harm: refused at once, by name, in either format, and before MuJoCo's compiler sees them."""
+
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import torchsko as ts
+
+pytest.importorskip("mujoco")
+
+SOONEST = 2.0
+"""Seconds of the processor."""
+LEAST = 2**28
+"""Bytes that a refusal may take."""
+
+LAUGHS = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 10))
+BOMB = f'<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY l0 "lol">{LAUGHS}]>'
+LINK = '<link name="l{0}"/>'
+MASS = '<inertial pos="0 0 0" mass="{m}" diaginertia="{i} {i} {i}"/>'
+HINGED = "<mujoco><worldbody><body><joint{joint}/>{mass}</body></worldbody></mujoco>"
+
+
+def urdf(inside: str) -> str:
+    return f'<robot name="r">{inside}</robot>'
+
+
+def mjcf(inside: str) -> str:
+    return f"<mujoco>{inside}</mujoco>"
+
+
+def hinged(m: str = "1", i: str = "1", joint: str = "") -> str:
+    return HINGED.format(joint=joint, mass=MASS.format(m=m, i=i))
+
+
+def moving(mass: str = "1", xyz: str = "0 0 0", more: str = "") -> str:
+    return urdf(
+        f'<link name="a"/><link name="b"><inertial><mass value="{mass}"/><inertia ixx="1" ixy="0" ixz="0" '
+        'iyy="1" iyz="0" izz="1"/></inertial></link><joint name="j" type="continuous"><parent link="a"/>'
+        f'<child link="b"/><origin xyz="{xyz}"/>{more}</joint>'
+    )
+
+
+REFUSED = {
+    "entity bomb, urdf": lambda: BOMB + urdf("&l9;"),
+    "entity bomb, mjcf": lambda: BOMB + mjcf("&l9;"),
+    "entity of a file": lambda: (
+        '<!DOCTYPE r [<!ENTITY f SYSTEM "file:///etc/passwd">]>' + urdf("&f;")
+    ),
+    "parameter entity": lambda: '<!DOCTYPE r [<!ENTITY % f SYSTEM "http://x/y"> %f;]>' + mjcf(""),
+    "depth 10^5, urdf": lambda: urdf("<a>" * 10**5 + "</a>" * 10**5),
+    "depth 10^5, mjcf": lambda: mjcf("<body>" * 10**5 + "</body>" * 10**5),
+    "10^6 links": lambda: urdf("".join(LINK.format(k) for k in range(10**6))),
+    "10^6 bodies": lambda: mjcf("<worldbody>" + "<body/>" * 10**6 + "</worldbody>"),
+    "10^9 copies": lambda: mjcf(
+        '<worldbody><replicate count="1000000000"><body/></replicate></worldbody>'
+    ),
+    "10^9 copies, written otherwise": lambda: mjcf(
+        '<worldbody><replicate count="1e9"><body/></replicate></worldbody>'
+    ),
+    "copies of copies of copies": lambda: mjcf(
+        "<worldbody>"
+        + '<replicate count="100">' * 3
+        + "<body/>"
+        + "</replicate>" * 3
+        + "</worldbody>"
+    ),
+    "absolute include": lambda: mjcf('<include file="/etc/passwd"/>'),
+    "include that leaves the folder": lambda: mjcf('<include file="a/../../b.xml"/>'),
+    "include of another drive": lambda: mjcf(r'<include file="C:\b.xml"/>'),
+    "include by backslashes": lambda: mjcf(r'<include file="..\b.xml"/>'),
+    "absolute mesh": lambda: mjcf('<asset><mesh file="/dev/zero"/></asset>'),
+    "mesh that leaves the folder": lambda: mjcf('<asset><mesh file="../../x.stl"/></asset>'),
+    "mesh folder elsewhere": lambda: mjcf('<compiler meshdir="/proc"/>'),
+    "height field elsewhere": lambda: mjcf('<asset><hfield file="../x.png"/></asset>'),
+    "skin elsewhere": lambda: mjcf('<asset><skin file="/x.skn"/></asset>'),
+    "model elsewhere": lambda: mjcf('<asset><model name="m" file="../m.xml"/></asset>'),
+    "nan, urdf": lambda: moving(xyz="nan 0 0"),
+    "infinite, urdf": lambda: moving(mass="inf"),
+    "infinite, mjcf": lambda: hinged(m="inf"),
+    "near the end of the range, urdf": lambda: moving(mass="1e300"),
+    "near the end of the range, mjcf": lambda: hinged(m="1e300", i="1e300"),
+    "beyond the range, urdf": lambda: moving(mass="1e999"),
+    "damping near the end of the range, mjcf": lambda: hinged(joint=' damping="1e300"'),
+    "spring near the end of the range, mjcf": lambda: hinged(joint=' stiffness="-1e300"'),
+}
+
+
+@pytest.fixture
+def measured() -> Iterator[None]:
+    """Memory of what a test does."""
+    tracemalloc.start()
+    yield
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < LEAST
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_hostile_text_is_refused_at_once(name, monkeypatch):
+    import mujoco
+
+    text = REFUSED[name]()
+    if "range" not in name and "infinite" not in name:
+        monkeypatch.delattr(mujoco.MjModel, "from_xml_string")  # it never gets there
+    begun = time.process_time()
+    with pytest.raises(ts.TorchskoError) as refused:
+        ts.load(text)
+    assert time.process_time() - begun < SOONEST
+    assert str(refused.value).count("\n") >= 2 and len(str(refused.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    "name", ["10^6 links", "depth 10^5, mjcf", "entity bomb, urdf", "10^9 copies"]
+)
+def test_refusing_takes_little_memory(name, measured):
+    text = REFUSED[name]()
+    tracemalloc.reset_peak()
+    with pytest.raises(ts.TorchskoError):
+        ts.load(text)
+
+
+def test_nan_in_mjcf_is_no_robot_or_none_of_its_numbers():
+    """MuJoCo may refuse it, or read what is before it: never a robot with numbers that are not finite."""
+    for text in (hinged(m="nan"), hinged(i="nan"), hinged(joint=' axis="nan 0 1"'),
+                 hinged(joint=' damping="nan"'), hinged(joint=' ref="nan"')):  # fmt: skip
+        try:
+            mech = ts.load(text)
+        except ts.TorchskoError:
+            continue
+        q, qd = mech.random_state()
+        assert bool(torch.isfinite(ts.inverse_dynamics(mech, q, qd, qd)).all())
+
+
+def test_files_reached_by_links_are_the_folders_own(tmp_path):
+    """A symbolic link is the user's; what the file says is not: paths within the folder are read."""
+    (tmp_path / "part.xml").write_text(
+        "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"
+    )
+    (tmp_path / "robot.xml").write_text('<mujoco><include file="./part.xml"/></mujoco>')
+    assert ts.load(tmp_path / "robot.xml").num_dof == 1

@@ -1,0 +1,51 @@
+"""Macros of xacro: expanded where that is asked for, and refused elsewhere with what to type."""
+
+import pytest
+
+import torchsko as ts
+
+pytest.importorskip("xacro", reason='pip install ".[xacro]"')
+
+MACROS = """<?xml version="1.0"?>
+<robot name="swing" xmlns:xacro="http://www.ros.org/wiki/xacro">
+  <xacro:arg name="weight" default="2"/>
+  <xacro:property name="length" value="0.5"/>
+  <xacro:macro name="bob" params="name mass">
+    <link name="${name}"><inertial><origin xyz="0 0 ${-length}"/><mass value="${mass}"/>
+      <inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>
+  </xacro:macro>
+  <link name="base"/>
+  <xacro:bob name="one" mass="$(arg weight)"/>
+  <xacro:include filename="rest.xacro"/>
+</robot>"""
+REST = """<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><joint name="pivot" type="continuous">
+  <parent link="base"/><child link="one"/><axis xyz="0 1 0"/></joint></robot>"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "rest.xacro").write_text(REST)
+    (tmp_path / "swing.urdf.xacro").write_text(MACROS)
+    return tmp_path / "swing.urdf.xacro"
+
+
+def test_macros_are_expanded_with_their_arguments(path):
+    mech = ts.load(path, xacro={})
+    assert mech.mass.tolist() == [2.0] and mech.com[0].tolist() == [0.0, 0.0, -0.5]
+    assert ts.load(path, xacro={"weight": "7"}).mass.tolist() == [7.0]
+
+
+def test_macros_are_refused_unless_that_is_asked_for(path):
+    with pytest.raises(ts.RobotFileError, match=r"pass xacro=\{\}"):
+        ts.load(path)
+
+
+def test_what_xacro_refuses_is_refused_with_what_to_type(path):
+    with pytest.raises(ts.RobotFileError, match="xacro= was given with text"):
+        ts.load(MACROS, xacro={})
+    path.write_text(MACROS.replace("rest.xacro", "no.xacro"))
+    with pytest.raises(ts.RobotFileError, match=r"no\.xacro.*\n.*\n.*python -m xacro"):
+        ts.load(path, xacro={})
+    path.write_text(MACROS.replace("${-length}", "${__import__('os').getcwd()}"))
+    with pytest.raises(ts.RobotFileError, match="xacro does not expand it"):
+        ts.load(path, xacro={})

@@ -1,0 +1,193 @@
+"""Every MJCF model of the packages that are installed: dynamics, actuators and tendons against MuJoCo's.
+
+What a model uses that is not covered is in a report, compared here with MuJoCo's own fields, and then taken
+out of MuJoCo's model: all the rest agrees.
+"""
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.oracles.test_mjcf import WITHOUT, error, names_of_joints
+
+mujoco = pytest.importorskip("mujoco")
+
+PACKAGES = (
+    "gymnasium",
+    "dm_control",
+    "brax",
+    "robosuite",
+    "gymnasium_robotics",
+    "mujoco_playground",
+)
+"""Packages with models; none needs to be imported. ``pip install --no-deps dm_control`` is enough."""
+
+CLOSE = 1e-9
+
+
+def files() -> list[Path]:
+    """Every XML file of these packages whose outermost element is <mujoco>."""
+    found = []
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            paths = sorted(Path(spec.origin).parent.rglob("*.xml"))
+            found += [p for p in paths if "<mujoco" in p.read_text(errors="replace")]
+    return found
+
+
+def compiled(path: Path):
+    """The model in a file; None for a part of one, and for what stands still."""
+    try:
+        model = mujoco.MjModel.from_xml_path(str(path))
+    except ValueError:
+        return None
+    return model if model.nv else None
+
+
+def some(x) -> bool:
+    return bool(np.any(np.asarray(x)))
+
+
+def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Tendons) -> None:
+    """What is said not to be covered is what MuJoCo's fields hold of it."""
+    told = [str(line) for line in (*mech.unused, *drive.unused, *tendons.unused)]
+
+    def count(phrase: str) -> int:
+        return sum(int(x.split()[0]) for x in told if phrase in x and x.split()[0].isdigit())
+
+    floating = np.array(model.jnt_type) == 0
+    linear = ((model.eq_type == 2) | (model.eq_type == 3)) & (model.eq_active0 != 0)
+    expected = {
+        " geoms:": model.ngeom,
+        " actuators:": model.nu,
+        " tendons:": model.ntendon,
+        " sensors:": model.nsensor,
+        " flexible bodies:": model.nflex,
+        " bodies with gravcomp:": np.count_nonzero(model.body_gravcomp),
+        " mocap bodies:": model.nmocap,
+        " contact pairs and excludes:": model.npair + model.nexclude,
+        " fluid:": int(model.opt.density > 0 or model.opt.viscosity > 0),
+        " damping of higher order:": int(some(model.dof_dampingpoly)),
+        " stiffness of higher order:": int(some(model.jnt_stiffnesspoly)),
+        " springs of free joints:": sum(some(x) for x in model.jnt_stiffness[floating]),
+    }
+    assert {phrase: count(phrase) for phrase in expected} == {
+        k: int(v) for k, v in expected.items()
+    }
+    assert len(mech.keyframes) == model.nkey
+    assert len(mech.kept.closures) == int(np.isin(model.eq_type, (0, 1)).sum())
+    broken = sum(line.startswith("equality ") for line in told)
+    assert mech.num_dependent == model.neq - broken and mech.num_dependent <= int(linear.sum())
+    through_space = [t for t in range(model.ntendon) if model.wrap_type[model.tendon_adr[t]] != 1]
+    assert len(tendons.names) == model.ntendon - len(through_space)
+    assert len(drive.names) + sum(x.startswith("actuator '") for x in told) == len(
+        model.actuator_trntype
+    )
+
+
+def take_out(model, drive: ts.Actuators, tendons: ts.Tendons) -> None:
+    """Leave in MuJoCo's model what is covered."""
+    model.opt.disableflags |= int(WITHOUT) & ~int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
+    model.opt.density = model.opt.viscosity = 0.0
+    for field in ("body_gravcomp", "dof_dampingpoly", "jnt_stiffnesspoly", "tendon_armature",
+                  "tendon_dampingpoly", "tendon_stiffnesspoly", "actuator_damping",
+                  "actuator_dampingpoly", "actuator_armature"):  # fmt: skip
+        getattr(model, field)[:] = 0.0
+    model.jnt_stiffness[np.array(model.jnt_type) == 0] = 0.0
+    for t in range(model.ntendon):
+        if (model.tendon(t).name or f"tendon{t}") not in tendons.names:
+            model.tendon_stiffness[t] = model.tendon_damping[t] = 0.0
+    for i in range(len(model.actuator_trntype)):
+        if (model.actuator(i).name or f"actuator{i}") not in drive.names:
+            model.actuator_gear[i] = 0.0
+            model.actuator_gaintype[i], model.actuator_biastype[i] = 0, 0
+            model.actuator_gainprm[i], model.actuator_biasprm[i] = 0.0, 0.0
+
+
+def differences(model, seed: int = 0) -> dict[str, float]:
+    """Largest relative difference of each quantity, over three states."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ts.RobotFileWarning)
+        mech = ts.from_mujoco(model)
+    tree = mech.tree
+    drive, tendons = ts.actuators_of(model, tree), ts.tendons_of(model, tree)
+    check_report(model, mech, drive, tendons)
+    take_out(model, drive, tendons)
+    tree = tree.replace(friction=torch.zeros_like(tree.friction))  # a constraint of MuJoCo's
+    g, data = torch.Generator().manual_seed(seed), mujoco.MjData(model)
+    there = ts.conventions("mujoco", tree, names_of_joints(model))
+    strings = [
+        t for t in range(model.ntendon) if (model.tendon(t).name or f"tendon{t}") in tendons.names
+    ]
+    names = [model.actuator(i).name or f"actuator{i}" for i in range(len(model.actuator_trntype))]
+    places = [names.index(name) for name in drive.names]
+    lively = [int(model.actuator_actadr[names.index(n)]) for n in drive.activation_names]
+    worst: dict[str, float] = {}
+    for _ in range(3):
+        q, _ = tree.random_state(generator=g)
+        rates = torch.randn(2, tree.num_dof, generator=g, dtype=q.dtype)
+        act = torch.randn(len(lively), generator=g, dtype=q.dtype)
+        ctrl = torch.randn(len(places), generator=g, dtype=q.dtype)
+        (qd, qdd), M = rates, np.zeros((model.nv, model.nv))
+        data.qpos[:], data.qvel[:] = there.q_to(q).numpy(), there.qd_to(q, qd).numpy()
+        data.ctrl[places] = ctrl.numpy()
+        data.act[lively] = act.numpy()
+        mujoco.mj_forward(model, data)
+        mujoco.mj_fullM(model, data, M)
+        pull = tendons.force(tree, q, qd)
+        drives, _ = ts.actuate(tree, drive, q, qd, act, ctrl=ctrl, dt=model.opt.timestep)
+        passive, bias = ts.passive_force(tree, q, qd), ts.bias_force(tree, q, qd)
+        theirs = {name: torch.tensor(getattr(data, name)) for name in (
+            "qfrc_passive", "qfrc_bias", "qfrc_actuator", "qacc_smooth")}  # fmt: skip
+        pairs = {
+            "mass matrix": (ts.mass_matrix(tree, q), there.mass_matrix_from(q, torch.tensor(M))),
+            "passive": (pull - passive, there.tau_from(q, theirs["qfrc_passive"])),
+            "bias": (bias - passive, bias_of(tree, there, q, qd, theirs["qfrc_bias"], M)),
+            "actuators": (drives, there.tau_from(q, theirs["qfrc_actuator"])),
+            "acceleration": (
+                ts.forward_dynamics(tree, q, qd, drives + pull),
+                there.qdd_from(q, qd, theirs["qacc_smooth"]),
+            ),
+            "tendon lengths": (tendons.length(tree, q), torch.tensor(data.ten_length[strings])),
+        }
+        data.qacc[:] = there.qdd_to(q, qd, qdd).numpy()
+        mujoco.mj_inverse(model, data)
+        inverse = ts.inverse_dynamics(tree, q, qd, qdd) - pull
+        pairs["inverse"] = inverse, there.tau_from(q, torch.tensor(data.qfrc_inverse))
+        for name, (mine, other) in pairs.items():
+            if mine.numel():
+                worst[name] = max(worst.get(name, 0.0), error(mine, other))
+    return worst
+
+
+def bias_of(tree, there, q, qd, theirs, M):
+    """Their bias force as ours: free joints accelerate in other axes, so what is no acceleration differs."""
+    drift = there.qdd_to(q, qd, torch.zeros_like(qd))
+    return there.tau_from(q, theirs + torch.tensor(M) @ drift)
+
+
+@pytest.mark.nightly
+def test_at_least_40_models_of_other_packages_are_theirs():
+    """With figures: run with -s to see them."""
+    count, bad = 0, {}
+    for path in files():
+        model = compiled(path)
+        if model is None:
+            continue
+        label = f"{path.parent.parent.name}/{path.parent.name}/{path.name}"
+        worst = differences(model)
+        figures = ", ".join(f"{name} {x:.0e}" for name, x in worst.items())
+        print(f"{label}: {model.nv} dofs, {figures}", flush=True)
+        count += 1
+        if not max(worst.values()) < CLOSE:
+            bad[label] = worst
+    if count < 40:
+        pytest.skip(f"{count} models are installed; pip install --no-deps dm_control brings more")
+    assert not bad, bad
+    print(f"{count} models")
