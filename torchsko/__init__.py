@@ -91,6 +91,7 @@ from torchsko.verbs.relative import relative_velocity as relative_velocity
 if TYPE_CHECKING:
     from torchsko import control as control
     from torchsko import learn as learn
+    from torchsko import view as view
     from torchsko.actuation.actuators import Actuators as Actuators
     from torchsko.actuation.actuators import actuate as actuate
     from torchsko.actuation.control import ActuatedControl as ActuatedControl
@@ -119,6 +120,7 @@ if TYPE_CHECKING:
     from torchsko.mechanism.joints.registry import register_joint as register_joint
     from torchsko.saving import save as save
     from torchsko.view import plot as plot
+    from torchsko.view.notebook import show as show
 
     __version__: str
 
@@ -150,11 +152,17 @@ _LATER = {
     "partition": "torchsko.algebra.transforms.partition",
     "register_joint": "torchsko.mechanism.joints.registry",
     "save": "torchsko.saving",
+    "show": "torchsko.view.notebook",
 }
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
 (files, the builder, kinds of joints), kernels, learning, control, transforms of models."""
 
-_ROOMS = {"control": "torchsko.control", "learn": "torchsko.learn", "plot": "torchsko.view.plot"}
+_ROOMS = {
+    "control": "torchsko.control",
+    "learn": "torchsko.learn",
+    "plot": "torchsko.view.plot",
+    "view": "torchsko.view",
+}
 """The same, of names that are modules."""
 
 
