@@ -177,7 +177,7 @@ def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:
     R, r = scene.poses(q)
     found = [np.zeros((0, 3))]
     for node in scene.nodes:
-        if node.frame < 0 or scene.mech.frame_body[node.frame] < 0:
+        if node.made or node.frame < 0 or scene.mech.frame_body[node.frame] < 0:
             continue
         points = node.triangles.vertices @ R[node.frame].T + r[node.frame]
         low = points[:, 2].min()

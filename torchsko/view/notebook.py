@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import io
 import os
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
@@ -82,7 +83,7 @@ def show(
     """
     viser = require("viser", "view")
     mech = as_mechanism(mech)
-    with redirect_stdout(io.StringIO()):  # the server's greeting: it serves nobody
+    with _quiet():  # the server's greeting: it serves nobody
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
         try:
             server.scene.set_up_direction("+z")
@@ -104,3 +105,14 @@ def show(
     picture(mech, motion.q[len(motion.q) // 2], kind=kind).save(still, format="png")
     told = f"{mech.name}: {len(motion.q)} configurations" if len(motion.q) > 1 else mech.name
     return Shown(page, still.getvalue(), told)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing printed through rich, which is how viser talks."""
+    console = require("rich", "view").get_console()
+    before, console.quiet = console.quiet, True
+    try:
+        yield
+    finally:
+        console.quiet = before

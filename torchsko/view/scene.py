@@ -49,6 +49,7 @@ class Node:
         triangles: in the frame's coordinates [m].
         colour: red, green, blue, opacity.
         floor: whether it is a plane on the inertial frame: no part of the robot's size.
+        made: whether it stands for a body of which no shape can be drawn.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Node:
     triangles: Triangles
     colour: Colour
     floor: bool = False
+    made: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +207,7 @@ def _lump(mech: Mechanism, k: int) -> list[Node]:
     turn = axes * np.sign(np.linalg.det(axes))
     com = mech.com[k].detach().cpu().double().numpy()
     placed = Triangles(ball.vertices @ turn.T + com, ball.faces)
-    return [Node(f"{name}: inertia", mech.frame_index(name), placed, LUMP)]
+    return [Node(f"{name}: inertia", mech.frame_index(name), placed, LUMP, made=True)]
 
 
 def _bones(mech: Mechanism, bodies: Sequence[int]) -> list[Node]:
@@ -222,7 +224,7 @@ def _bones(mech: Mechanism, bodies: Sequence[int]) -> list[Node]:
     lengths = [float(np.linalg.norm(end)) for _, end in ends]
     thick = 0.03 * max(lengths, default=0.0)
     return [
-        Node("bone", frame, _rod(end, length, thick), BONE)
+        Node("bone", frame, _rod(end, length, thick), BONE, made=True)
         for (frame, end), length in zip(ends, lengths, strict=True)
         if length > thick > 0
     ]
