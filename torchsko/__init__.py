@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from torchsko import control as control
     from torchsko import learn as learn
     from torchsko.actuation.acting import actuate as actuate
+    from torchsko import view as view
     from torchsko.actuation.actuators import Actuators as Actuators
     from torchsko.actuation.control import ActuatedControl as ActuatedControl
     from torchsko.actuation.delay import Delay as Delay
@@ -152,6 +153,7 @@ if TYPE_CHECKING:
     from torchsko.mechanism.joints.registry import register_joint as register_joint
     from torchsko.saving import save as save
     from torchsko.view import plot as plot
+    from torchsko.view.notebook import show as show
 
     __version__: str
 
@@ -189,11 +191,17 @@ _LATER = {
     "save": "torchsko.saving",
     "tendons_of": "torchsko.actuation.mjcf_tendons",
     "transmissions_of": "torchsko.actuation.urdf",
+    "show": "torchsko.view.notebook",
 }
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots
 (files, the builder, kinds of joints), kernels, learning, control, transforms of models."""
 
-_ROOMS = {"control": "torchsko.control", "learn": "torchsko.learn", "plot": "torchsko.view.plot"}
+_ROOMS = {
+    "control": "torchsko.control",
+    "learn": "torchsko.learn",
+    "plot": "torchsko.view.plot",
+    "view": "torchsko.view",
+}
 """The same, of names that are modules."""
 
 

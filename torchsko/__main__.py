@@ -1,4 +1,4 @@
-"""The command line: ``python -m torchsko info robot.urdf`` says what a robot file holds.
+"""The command line: ``info robot.urdf`` says what a robot file holds, ``view robot.urdf`` shows it.
 
 Errors come as the library words them, with exit code 2.
 """
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from torchsko.errors import RobotFileWarning, TorchskoError
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.view.command import add_view, run_view
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 
@@ -35,8 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--independent", action="store_true", help="mimic joints as joints like any other"
     )
     info.add_argument("--strict", action="store_true", help="refuse faults of the file")
+    add_view(commands)
     given = parser.parse_args(arguments)
     try:
+        if given.command == "view":
+            run_view(given)
+            return 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RobotFileWarning)  # the faults are in what is printed
             mech = load(

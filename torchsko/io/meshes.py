@@ -193,8 +193,8 @@ def _metres(unit: str | None) -> float:
 
 def _colour(mesh: Any) -> Colour | None:
     """The colour of a material; None where the file gives none that can be told from a default."""
-    material = getattr(mesh.visual, "material", None)
-    if material is None or material.name is None:
+    colour = getattr(getattr(mesh.visual, "material", None), "baseColorFactor", None)
+    if colour is None:
         return None
-    r, g, b, a = (float(x) / 255 for x in material.main_color)
+    r, g, b, a = (float(x) / 255 for x in colour)
     return r, g, b, a

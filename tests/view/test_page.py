@@ -1,0 +1,208 @@
+"""The page: its robots stand where `ts.frame_pose` has them; in headless Chromium it renders, sliders move
+the robot, playback plays."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import contextmanager
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.mechanism import geometry as forms
+from torchsko.mechanism.geometry import Geometry, Shape
+from torchsko.spatial.rotation import quaternion_to_matrix
+from torchsko.view.motion import motion_of
+
+pytest.importorskip(
+    "viser", reason='the page needs viser: pip install ".[view]" in a clone of torchsko'
+)
+
+TO_INSTALL = "needs a browser: pip install playwright, and apt-get install chromium"
+RED = (1.0, 0.0, 0.0, 1.0)
+
+
+def arm() -> ts.Mechanism:
+    """The arm with a red ball at its tip and a box on each link."""
+    shapes = [Shape(forms.Box((0.08, 0.08, 0.2)), f"link{k}") for k in range(8)]
+    tip = Shape(forms.Sphere(0.15), "link7", colour=RED)
+    return ts.load(ts.robots.panda).replace(geometry=Geometry((*shapes, tip)))
+
+
+def swing(mech, steps=40):
+    """Its first joint from one side to the other in two seconds."""
+    q = mech.middle().expand(steps, -1).clone()
+    q[:, 0] = torch.linspace(-1.5, 1.5, steps, dtype=q.dtype)
+    return motion_of(mech, q, 2.0 / steps)
+
+
+@contextmanager
+def page(*args, **kwargs):
+    from torchsko.view.page import Page
+
+    served = Page(*args, **kwargs)
+    try:
+        yield served
+    finally:
+        served.close()
+
+
+def handles(figure):
+    """Poses of the page's nodes, by the numbers of their frames."""
+    return {k: (np.array(h.wxyz), np.array(h.position)) for k, h in figure._bodies.items()}
+
+
+def stands(figure, q):
+    """Whether all nodes are where `ts.frame_pose` has their frames."""
+    for k, (quat, position) in handles(figure).items():
+        if k < 0:
+            continue
+        pose = ts.frame_pose(figure.mech, q, figure.mech.frame_names[k])
+        turn = quaternion_to_matrix(torch.tensor(quat))
+        if not torch.allclose(turn, pose.rotation, atol=1e-9):
+            return False
+        if not np.allclose(position, pose.position.numpy(), atol=1e-9):
+            return False
+    return True
+
+
+def until(true, seconds=60.0):
+    """Whether it becomes true within a time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.05)
+    return bool(true())
+
+
+def test_sliders_and_the_clock_move_the_robots():
+    mech = arm()
+    floating = ts.load(ts.robots.panda, floating_base=True)
+    motion = swing(mech)
+    with page([mech, floating], [motion], port=9100) as served:
+        first, second = served.figures
+        assert stands(first, motion.q[0]) and stands(second, second.q)
+        assert len(served.sliders[0]) == 7 and len(served.sliders[1]) == 13
+        lower, upper = mech.lower.tolist(), mech.upper.tolist()
+        assert [(s.min, s.max) for s in served.sliders[0]] == list(zip(lower, upper, strict=True))
+        served.sliders[0][3].value = -1.0
+        assert until(lambda: abs(first.q[3].item() + 1.0) < 1e-9)
+        assert stands(first, first.q)
+        served.sliders[1][0].value = 0.5  # the base turns about x
+        assert until(lambda: abs(second.q[4].item() - np.sin(0.25)) < 1e-9)
+        assert stands(second, second.q)
+        served.clock.value = 1.0
+        assert until(lambda: torch.equal(first.q, motion.q[motion.at(1.0)]))
+        served.playing.value = True
+        t = served.clock.value
+        assert until(lambda: served.clock.value > t)
+        apart = second._offset[1] - first._offset[1]
+        assert apart > np.ptp(first.scene.corners(first.q)[:, 1]) / 2
+
+
+def test_what_is_shown_can_be_chosen():
+    with page([arm()], port=9100) as served:
+        (figure,) = served.figures
+        com = ts.center_of_mass(figure.mech, figure.q).numpy()
+        assert np.allclose(figure._com.position, com) and not figure._com.visible
+        for what, handle in (("center of mass", figure._com), ("frames", figure._axes)):
+            figure.show(what, True)
+            assert handle.visible
+        figure.show("names", True)
+        assert all(label.visible for label in figure._labels)
+        figure.draw("inertia")
+        assert len(figure.scene.nodes) > 7 and stands(figure, figure.q)
+        tip = ts.frame_pose(figure.mech, figure.q, "link7").position[2].item()
+        figure.show("contacts", True)
+        assert not len(figure._contacts.points)
+        figure.move(figure.q, np.array([[0.0, 0.0, tip], [np.nan] * 3]))
+        assert np.allclose(figure._contacts.points, [[0.0, 0.0, tip]])
+
+
+def test_a_notebook_shows_a_page_of_its_own(tmp_path):
+    mech = arm()
+    shown = ts.show(mech, swing(mech, 5).q)
+    bundle = shown._repr_mimebundle_()
+    assert bundle["image/png"].startswith(b"\x89PNG") and "<iframe srcdoc=" in bundle["text/html"]
+    assert repr(shown) == bundle["text/plain"] == "panda: 5 configurations"
+    shown.save(tmp_path / "a.html")
+    text = (tmp_path / "a.html").read_text()
+    assert text.lstrip().lower().startswith("<!doctype html") and "http://127" not in text
+    with pytest.raises(ts.ShapeError):
+        ts.show(mech, torch.zeros(3, 6))
+
+
+@contextmanager
+def browser():
+    """A page of a headless browser, its GPU emulated."""
+    api = pytest.importorskip("playwright.sync_api", reason=TO_INSTALL)
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+    options = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader",
+               "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"]  # fmt: skip
+    with api.sync_playwright() as play:
+        try:
+            chromium = play.chromium.launch(executable_path=found, args=options)
+        except api.Error:
+            pytest.skip(TO_INSTALL)
+        tab = chromium.new_page(viewport={"width": 720, "height": 420})
+        tab.set_default_timeout(240_000)
+        try:
+            yield tab
+        finally:
+            chromium.close()
+
+
+def red(tab) -> np.ndarray:
+    """Which pixels of the scene are the red ball, beside the panel."""
+    from PIL import Image
+
+    clip = {"x": 0, "y": 0, "width": 400, "height": 420}
+    with Image.open(BytesIO(tab.screenshot(clip=clip, timeout=240_000))) as image:
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    return (pixels[..., 0] > 90) & (pixels[..., 1:].max(-1) < 0.55 * pixels[..., 0])
+
+
+def place(mask) -> np.ndarray:
+    """Middle of the pixels."""
+    return np.argwhere(mask).mean(0) if mask.any() else np.full(2, np.nan)
+
+
+@pytest.mark.nightly
+def test_in_a_browser_it_renders_a_slider_moves_the_robot_and_playback_plays():
+    mech = arm()
+    with page([mech], [swing(mech)], port=9100) as served, browser() as tab:
+        (figure,) = served.figures
+        tab.goto(served.address)
+        assert until(lambda: red(tab).sum() > 200, 240), "the ball is not seen"
+        before, q = place(red(tab)), figure.q.clone()
+        slider = tab.get_by_role("slider").nth(3)  # after time, speed and joint 1
+        tab.wait_for_timeout(1000)
+        slider.focus()
+        for key in ("Home", "ArrowRight"):
+            slider.press(key)
+        assert until(lambda: not torch.equal(figure.q, q)), "the slider does not reach the robot"
+        assert (figure.q != q).sum() == 1 and stands(figure, figure.q)
+        assert until(lambda: np.linalg.norm(place(red(tab)) - before) > 5, 120)
+        tab.get_by_label("play").check()
+        assert until(lambda: served.clock.value > 0.2)
+        seen = [place(red(tab))]
+        assert until(
+            lambda: np.linalg.norm((seen.append(place(red(tab))) or seen[-1]) - seen[0]) > 5, 120
+        )
+        assert served.playing.value
+
+
+@pytest.mark.nightly
+def test_in_a_browser_what_a_notebook_shows_renders_and_plays_by_itself(tmp_path):
+    mech = arm()
+    ts.show(mech, swing(mech).q, dt=0.1).save(tmp_path / "a.html")
+    with browser() as tab:
+        tab.goto((tmp_path / "a.html").as_uri())
+        assert until(lambda: red(tab).sum() > 200, 240)
+        before = place(red(tab))
+        assert until(lambda: np.linalg.norm(place(red(tab)) - before) > 5, 120)

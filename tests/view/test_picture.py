@@ -1,0 +1,111 @@
+"""Pictures: a shape is seen where the eye's geometry puts it, the nearer one in front, motions as GIFs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.__main__ import main
+from torchsko.mechanism import geometry as forms
+from torchsko.mechanism.geometry import Geometry, Shape
+from torchsko.view.picture import _configurations, _draw, _eye
+from torchsko.view.scene import scene_of
+
+pytest.importorskip("PIL")
+
+RED, BLUE = (1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 1.0)
+
+
+def arm(shapes=()) -> ts.Mechanism:
+    return ts.load(ts.robots.panda).replace(geometry=Geometry(tuple(shapes)))
+
+
+def is_tint(image, channel: int) -> np.ndarray:
+    """Pixels of a pure colour, whatever the light makes of it."""
+    others = [k for k in range(3) if k != channel]
+    return (image[..., channel] > 60) & (image[..., others].max(-1) < 10)
+
+
+def test_a_ball_is_a_disc_where_the_eye_projects_its_middle():
+    mech = arm([Shape(forms.Sphere(0.4), "link7", colour=RED)])
+    q = mech.middle()
+    image = np.asarray(ts.view.picture(mech, q, size=(400, 300)))
+    rows, columns = np.nonzero(is_tint(image, 0))
+    scene = scene_of(mech)
+    eye = _eye(scene, _configurations(scene, q), (400, 300), (40.0, 20.0))
+    middle = eye.project(ts.frame_pose(mech, q, "link7").position.numpy())[:2] / 2
+    assert np.allclose([columns.mean() + 0.5, rows.mean() + 0.5], middle, atol=1.0)
+    width, height = np.ptp(columns) + 1, np.ptp(rows) + 1
+    assert abs(width - height) <= 2
+    assert len(rows) == pytest.approx(np.pi / 4 * width * height, rel=0.05)
+
+
+def test_the_nearer_shape_hides_the_other():
+    near, far = (
+        Shape(forms.Sphere(radius), None, position=(x, 0.0, 1.0), colour=colour)
+        for x, radius, colour in ((2.0, 0.3, RED), (-2.0, 0.1, BLUE))
+    )
+    q = torch.zeros(7, dtype=torch.float64)
+    for shapes in ((near, far), (far, near)):
+        front, back = (
+            np.asarray(ts.view.picture(arm(shapes), q, view=(around, 0.0)))
+            for around in (0.0, 180.0)
+        )
+        assert is_tint(front, 0).any() and not is_tint(front, 2).any()
+        assert is_tint(back, 0).any() and is_tint(back, 2).any()
+
+
+def test_triangles_that_share_edges_cover_each_pixel_of_a_square():
+    rng = np.random.default_rng(0)
+    inner = rng.uniform(5, 45, (30, 2))
+    from matplotlib.tri import Triangulation
+
+    points = np.concatenate([[[3.0, 4.0], [47.0, 4.0], [47.0, 46.0], [3.0, 46.0]], inner])
+    faces = Triangulation(*points.T).triangles
+    corners = np.concatenate([points, np.ones((len(points), 1))], -1)[faces]
+    pixels = np.zeros((50, 50, 3))
+    _draw(pixels, corners, np.ones((len(faces), 3)))
+    expected = np.zeros((50, 50))
+    expected[4:46, 3:47] = 1
+    assert np.array_equal(pixels[..., 0], expected)
+
+
+def test_a_motion_is_a_gif_with_its_frames(tmp_path):
+    from PIL import Image
+
+    mech = arm([Shape(forms.Sphere(0.1), "link7", colour=RED)])
+    qs = mech.middle() + torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
+    ts.view.animate(mech, qs, tmp_path / "a.gif", dt=0.1, size=(120, 90))
+    with Image.open(tmp_path / "a.gif") as gif:
+        assert gif.n_frames == 5 and gif.info["duration"] == 100
+        seen = []
+        for k in range(5):
+            gif.seek(k)
+            seen.append(np.asarray(gif.convert("RGB")).astype(int))
+    assert all((a != b).any() for a, b in pairwise(seen))
+
+
+def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
+    log = tmp_path / "log.npz"
+    mech = arm()
+    np.savez(log, q=(mech.middle() + torch.linspace(0, 1, 9)[:, None]).numpy(), t=np.arange(9) / 40)
+    robot = str(ts.robots.panda)
+    for name, begins in (("a.png", b"\x89PNG"), ("b.gif", b"GIF8")):
+        path = tmp_path / name
+        assert main(["view", robot, "--log", str(log), "--picture", str(path)]) == 0
+        assert path.read_bytes().startswith(begins)
+    assert "panda" in capsys.readouterr().out
+    assert main(["view", robot, "--log", str(log), "--log", str(log)]) == 2
+    assert main(["view", str(tmp_path / "none.urdf")]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ts.ShapeError, match=r"\[steps, 7\]"):
+        ts.view.picture(arm(), torch.zeros(2, 3, 7).double())
+    with pytest.raises(ts.ShapeError):
+        ts.view.picture(arm(), torch.zeros(6).double())

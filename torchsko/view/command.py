@@ -1,0 +1,108 @@
+"""``python -m torchsko view robot.urdf``: a page in a browser, or a picture without one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from torchsko.errors import RobotFileError, RobotFileWarning
+from torchsko.loading import load
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.view.motion import Motion, read_log
+from torchsko.view.scene import scene_of
+
+FRAMES = 25
+"""Pictures of a GIF in a second."""
+
+
+def add_view(commands: Any) -> None:
+    """Add the command to a parser's subcommands."""
+    view = commands.add_parser("view", help="robots on a page in the browser, or in a picture")
+    view.add_argument("file", nargs="+", help="URDF or MJCF; several stand side by side")
+    view.add_argument(
+        "--log",
+        action="append",
+        default=[],
+        help="motion of the first robot, of the next, ...: q and t as .npz or .pt",
+    )
+    view.add_argument(
+        "--mesh-path", action="append", help="folder of meshes or packages, besides the file's own"
+    )
+    view.add_argument(
+        "--kind", choices=("visual", "collision", "inertia"), default="visual", help="what is drawn"
+    )
+    view.add_argument("--floating-base", action="store_true", help="a free joint under the root")
+    view.add_argument(
+        "--independent", action="store_true", help="mimic joints as joints like any other"
+    )
+    view.add_argument("--picture", help="no page: save a .png, or a .gif of the log")
+    view.add_argument("--host", default="127.0.0.1", help="0.0.0.0: others may look, too")
+    view.add_argument("--port", type=int, default=8080)
+
+
+def run_view(given: argparse.Namespace) -> None:
+    """Serve the page until it is interrupted, or save the picture.
+
+    Raises:
+        TorchskoError: when a file cannot be read, or an extra is missing.
+    """
+    if len(given.log) > len(given.file):
+        raise RobotFileError(
+            f"{len(given.log)} logs were given for {len(given.file)} robots.\n"
+            "The first log is the motion of the first robot, and so on.\n"
+            "Leave some out, or name a robot's file once for each of its logs."
+        )
+    robots = [_robot(file, given) for file in given.file]
+    motions = [read_log(mech, log) for mech, log in zip(robots, given.log, strict=False)]
+    if given.picture:
+        _save(robots[0], motions[0] if motions else None, given)
+        return
+    from torchsko.view.page import Page
+
+    page = Page(robots, motions, host=given.host, port=given.port, kind=given.kind)
+    for line in page.missing:
+        print(f"not drawn: {line}")
+    print(
+        f"{page.address} shows {', '.join(mech.name for mech in robots)}; Ctrl-C ends it.",
+        flush=True,
+    )
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        page.close()
+
+
+def _robot(file: str, given: argparse.Namespace) -> Mechanism:
+    meshes = {"mesh_path": given.mesh_path} if given.mesh_path else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RobotFileWarning)  # `info` tells them
+        return load(
+            file,
+            floating_base=given.floating_base,
+            mimic="independent" if given.independent else "couple",
+            **meshes,
+        )
+
+
+def _save(mech: Mechanism, motion: Motion | None, given: argparse.Namespace) -> None:
+    """A picture of the robot, or of its motion."""
+    from torchsko.view.picture import animate, picture
+
+    for line in scene_of(mech, given.kind).missing:
+        print(f"not drawn: {line}")
+    path = os.fspath(given.picture)
+    if motion is None:
+        picture(mech, mech.middle(), path, kind=given.kind)
+    elif Path(path).suffix == ".gif":
+        count = max(2, round(FRAMES * (motion.t[-1] - motion.t[0])) + 1)
+        span = (motion.t[-1] - motion.t[0]) / (count - 1)
+        rows = [motion.at(motion.t[0] + k * span) for k in range(count)]
+        animate(mech, motion.q[rows], path, dt=max(span, 1 / FRAMES), kind=given.kind)
+    else:
+        rows = sorted({round(k * (len(motion.q) - 1) / 4) for k in range(5)})
+        picture(mech, motion.q[rows], path, kind=given.kind)
+    print(f"{path} shows {mech.name}.")

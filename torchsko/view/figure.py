@@ -1,0 +1,192 @@
+"""A robot on a page of viser: its nodes, and all that is shown of it besides. Needs the extra `view`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.spatial.rotation import matrix_to_quaternion
+from torchsko.verbs.momenta import center_of_mass
+from torchsko.view.scene import Kind, Scene, scene_of
+
+NEAR = 2e-3
+"""Height above the ground up to which a point of a shape touches it [m]."""
+
+SHOWN = 64
+"""Contact points of one shape."""
+
+RED, YELLOW = (216, 60, 60), (240, 190, 40)
+
+
+class Figure:
+    """A robot on a page; its methods move it and show parts of it.
+
+    Attributes:
+        mech: the robot.
+        scene: what is drawn of it.
+        q: where it is, `[num_q]`.
+    """
+
+    def __init__(
+        self, server: Any, root: str, mech: Mechanism, offset: tuple[float, float, float]
+    ) -> None:
+        self.mech, self._server, self._root = mech, server, root
+        self._offset, self._kind, self._bodies = offset, "visual", {}
+        self.scene: Scene = scene_of(mech)
+        self.q = _start(mech)
+        corners = self.scene.corners(self.q)
+        self.size = float(np.linalg.norm(np.ptp(corners, axis=0)))
+        server.scene.add_frame(root, show_axes=False, position=offset)
+        self._draw()
+        self._axes = server.scene.add_batched_axes(
+            f"{root}/frames",
+            np.tile([1.0, 0.0, 0.0, 0.0], (mech.num_frames, 1)),
+            np.zeros((mech.num_frames, 3)),
+            axes_length=0.06 * self.size,
+            axes_radius=0.0025 * self.size,
+            visible=False,
+        )
+        self._labels = [
+            server.scene.add_label(
+                f"{root}/names/{k}",
+                name,
+                visible=False,
+                font_screen_scale=0.8,
+                anchor="bottom-center",
+            )
+            for k, name in enumerate(mech.body_names)
+        ]
+        self._com = server.scene.add_icosphere(
+            f"{root}/center_of_mass", 0.02 * self.size, YELLOW, visible=False
+        )
+        self._contacts = self._no_points()
+        self._touching = False
+        self._floor: tuple[Scene, float] | None = None
+        self.move(self.q)
+
+    def corners(self, q: Tensor) -> np.ndarray:
+        """Corners of boxes about all that is drawn, where the page has it, `[n, 3]` [m]."""
+        return self.scene.corners(q) + np.array(self._offset)
+
+    def draw(self, kind: Kind) -> None:
+        """Draw "visual" or "collision" shapes, or "inertia"."""
+        if kind == self._kind:
+            return
+        for handle in self._bodies.values():
+            handle.remove()
+        self._kind, self._bodies, self.scene = kind, {}, scene_of(self.mech, kind)
+        self._draw()
+        self.move(self.q)
+
+    def show(self, what: str, visible: bool) -> None:
+        """Show "frames", "names", the "center of mass" or "contacts", or hide them."""
+        if what == "contacts":
+            self._touching = visible
+            self.move(self.q)
+            return
+        handles = {"frames": [self._axes], "names": self._labels, "center of mass": [self._com]}
+        for handle in handles[what]:
+            handle.visible = visible
+
+    def move(self, q: Tensor, contacts: np.ndarray | None = None) -> None:
+        """Move the robot.
+
+        Args:
+            q: `[num_q]`.
+            contacts: points that touch, `[n, 3]` [m]; those of its shapes on the ground when left out.
+        """
+        R, r = self.scene.poses(q)
+        turns = matrix_to_quaternion(torch.tensor(R)).numpy()
+        with torch.no_grad():
+            com = center_of_mass(self.mech, q).cpu().double().numpy()
+        points = self._points(q, contacts) if self._touching else np.zeros((0, 3))
+        with self._server.atomic():
+            self.q = q
+            for frame, handle in self._bodies.items():
+                handle.wxyz, handle.position = turns[frame], r[frame]
+            self._axes.batched_wxyzs = turns[:-1].astype(np.float32)
+            self._axes.batched_positions = r[:-1].astype(np.float32)
+            for name, label in zip(self.mech.body_names, self._labels, strict=True):
+                if name in self.mech.frame_names:
+                    label.position = r[self.mech.frame_index(name)]
+            if np.isfinite(com).all():
+                self._com.position = com
+            if len(points) or len(self._contacts.points):
+                self._contacts.remove()
+                self._contacts = self._no_points(points)
+
+    def _draw(self) -> None:
+        """The nodes of the scene below a frame for each that carries some."""
+        for k, node in enumerate(self.scene.nodes):
+            place = f"{self._root}/{self._kind}/{node.frame}"
+            if node.frame not in self._bodies:
+                self._bodies[node.frame] = self._server.scene.add_frame(place, show_axes=False)
+            red, green, blue, opacity = np.clip(node.colour, 0.0, 1.0)
+            self._server.scene.add_mesh_simple(
+                f"{place}/{k}",
+                np.asarray(node.triangles.vertices, dtype=np.float32),
+                np.asarray(node.triangles.faces, dtype=np.uint32),
+                color=tuple(round(255 * x) for x in (red, green, blue)),
+                opacity=None if opacity >= 1 else float(opacity),
+                flat_shading=len(node.triangles.faces) < 64,
+                side="double",
+            )
+
+    def _no_points(self, points: np.ndarray | None = None) -> Any:
+        found = np.zeros((0, 3)) if points is None else points
+        return self._server.scene.add_point_cloud(
+            f"{self._root}/contacts",
+            found.astype(np.float32),
+            RED,
+            point_size=0.02 * self.size,
+            point_shape="circle",
+            precision="float32",
+        )
+
+    def _points(self, q: Tensor, contacts: np.ndarray | None) -> np.ndarray:
+        if contacts is not None:
+            return contacts[np.isfinite(contacts).all(axis=-1)]
+        if self._floor is None:
+            scene = scene_of(self.mech, "collision")
+            heights = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
+            self._floor = scene, max(heights, default=0.0)
+        return on_ground(*self._floor, q)
+
+
+def look(server: Any, corners: np.ndarray) -> None:
+    """Put the camera of a page before what lies within corners, `[n, 3]` [m]."""
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    middle, size = (low + high) / 2, float(np.linalg.norm(high - low))
+    camera = server.initial_camera
+    camera.position = tuple(middle + size * np.array([0.85, 0.4, 0.35]))
+    camera.look_at = tuple(middle)
+
+
+def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:
+    """Points of moving shapes that are on the ground or below, the lowest of each shape, `[n, 3]` [m].
+
+    Args:
+        scene: shapes that may touch.
+        height: of the ground [m].
+        q: `[num_q]`.
+    """
+    R, r = scene.poses(q)
+    found = [np.zeros((0, 3))]
+    for node in scene.nodes:
+        if node.made or node.frame < 0 or scene.mech.frame_body[node.frame] < 0:
+            continue
+        points = node.triangles.vertices @ R[node.frame].T + r[node.frame]
+        low = points[:, 2].min()
+        if low <= height + NEAR:
+            found.append(np.unique(points[points[:, 2] <= low + NEAR].round(6), axis=0)[:SHOWN])
+    return np.concatenate(found)
+
+
+def _start(mech: Mechanism) -> Tensor:
+    """Zeros, or the nearest that limits allow."""
+    q = mech.neutral()
+    return torch.minimum(torch.maximum(q, mech.lower), mech.upper)

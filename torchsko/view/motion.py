@@ -1,0 +1,118 @@
+"""A motion to be played: configurations and their times, of a rollout or a log file."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.errors import RobotFileError, ShapeError
+from torchsko.mechanism.mechanism import Mechanism
+
+STEP = 0.02
+"""Time between configurations that have none [s]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """Configurations in time.
+
+    Attributes:
+        q: `[steps, num_q]`.
+        t: `[steps]`, not decreasing [s].
+        contacts: points that touch, in the world, `[steps, n, 3]` [m], nan where none; None: not known.
+    """
+
+    q: Tensor
+    t: np.ndarray
+    contacts: np.ndarray | None = None
+
+    def at(self, t: float) -> int:
+        """Number of the last configuration that is not later."""
+        return max(0, int(np.searchsorted(self.t, t + 1e-9, side="right")) - 1)
+
+
+def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> Motion:
+    """A motion, checked.
+
+    Args:
+        mech: whose it is.
+        q: configurations, `[steps, num_q]`.
+        t: their times [s]; every 0.02 s when left out; a number: the time between two.
+        contacts: points that touch, `[steps, n, 3]` [m].
+
+    Raises:
+        ShapeError: when a shape does not fit, times decrease, or an entry is not finite.
+    """
+    q = torch.as_tensor(q).detach().to(mech.dtype).to(mech.device)
+    if q.ndim != 2 or q.shape[-1] != mech.num_q or not len(q):
+        raise ShapeError(
+            f"q has shape {list(q.shape)}.\n"
+            f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.\n"
+            f"Pass a tensor of shape [steps, {mech.num_q}]."
+        )
+    spacing = STEP if t is None else t
+    times = np.asarray(torch.as_tensor(spacing).detach().cpu(), dtype=np.float64)
+    times = times * np.arange(len(q)) if times.ndim == 0 else times.reshape(-1)
+    if times.shape != (len(q),) or not np.all(np.diff(times) >= 0):
+        raise ShapeError(
+            f"t has shape {list(times.shape)} for {len(q)} configurations, or decreases.\n"
+            "Each configuration has its time.\n"
+            f"Pass {len(q)} increasing numbers in seconds, or the time between two."
+        )
+    if not bool(q.isfinite().all()) or not np.isfinite(times).all():
+        raise ShapeError(
+            "the motion holds what is not finite.\n"
+            "No robot can be drawn there.\n"
+            "Pass the steps before: ts.first_nonfinite(q) tells where they end."
+        )
+    points = None if contacts is None else np.asarray(contacts, dtype=np.float64)
+    if points is not None and (points.ndim != 3 or points.shape[::2] != (len(q), 3)):
+        raise ShapeError(
+            f"contacts have shape {list(points.shape)}.\n"
+            "They are points in the world for each configuration, nan where there is none.\n"
+            f"Pass an array of shape [{len(q)}, n, 3]."
+        )
+    return Motion(q, times, points)
+
+
+def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
+    """A motion from a file: ``q`` `[steps, num_q]`, and ``t`` `[steps]` and ``contacts`` where there are.
+
+    Args:
+        mech: whose it is.
+        path: ``.npz`` of `numpy.savez`, or ``.pt`` of `torch.save` with a dict, or a tensor alone. Neither is
+            given leave to run code.
+
+    Raises:
+        RobotFileError: when the file cannot be read, or holds no q.
+        ShapeError: when what it holds does not fit.
+    """
+    try:
+        if Path(path).suffix == ".npz":
+            with np.load(path, allow_pickle=False) as file:
+                found: Any = {name: file[name] for name in file.files}
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, ValueError, EOFError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
+        raise RobotFileError(_unreadable(path, str(error).splitlines()[0])) from error
+    except Exception as error:  # UnpicklingError, and what hostile files make of it
+        raise RobotFileError(_unreadable(path, type(error).__name__)) from error
+    found = {"q": found} if isinstance(found, Tensor) else found
+    if not isinstance(found, dict) or "q" not in found:
+        raise RobotFileError(_unreadable(path, "it holds no q"))
+    return motion_of(mech, found["q"], found.get("t"), found.get("contacts"))
+
+
+def _unreadable(path: str | os.PathLike[str], why: str) -> str:
+    return (
+        f"{os.fspath(path)}: no log that can be played: {why}.\n"
+        "A log holds configurations q, one row for each step, and may hold their times t.\n"
+        "Write it with numpy.savez(path, q=q, t=t) or torch.save({'q': q, 't': t}, path)."
+    )

@@ -1,0 +1,240 @@
+"""A page that shows robots in a browser: sliders, frames, playback. Needs the extra `view` (viser)."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.errors import MechanismError
+from torchsko.extras import require
+from torchsko.mechanism.joints.configuration import difference, integrate
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.view.figure import Figure, look
+from torchsko.view.motion import Motion
+
+RATE = 30.0
+"""Pictures of a playback in a second."""
+
+TOGGLES = ("frames", "names", "center of mass", "contacts")
+
+
+class Page:
+    """A page that is being served; `close` ends it.
+
+    Attributes:
+        figures: the robots.
+        sliders: of each robot, one for each dof, in the order of qd.
+        playing: the checkbox that plays the motions; None where there are none.
+        clock: the slider of time [s]; None likewise.
+    """
+
+    def __init__(
+        self,
+        robots: Sequence[MechanismLike],
+        motions: Sequence[Motion | None] = (),
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        kind: Any = "visual",
+    ) -> None:
+        """Serve robots side by side, each with its motion.
+
+        Args:
+            robots: one or more.
+            motions: of each; None where it has none, or all left out.
+            host: who may look: this machine, or "0.0.0.0": whoever reaches it.
+            port: of the page; the next one that is free.
+            kind: what is drawn first: "visual", "collision" or "inertia".
+
+        Raises:
+            MissingExtraError: when viser is not installed.
+            MechanismError: when there is no robot.
+        """
+        viser = require("viser", "view")
+        mechs = [as_mechanism(robot) for robot in robots]
+        if not mechs:
+            raise MechanismError(
+                "no robot was given.\nA page shows one or more.\nPass a mechanism."
+            )
+        self._motions = [*motions, *[None] * (len(mechs) - len(motions))]
+        self._lock, self._open = threading.RLock(), True
+        self.server = viser.ViserServer(host=host, port=port, verbose=False)
+        self.server.scene.set_up_direction("+z")
+        self.figures: list[Figure] = []
+        self.sliders: list[list[Any]] = []
+        self._place(mechs)
+        for figure in self.figures:
+            figure.draw(kind)
+        self._toggles(kind)
+        self.clock, self.playing = self._playback()
+        for figure, motion in zip(self.figures, self._motions, strict=True):
+            self.sliders.append(self._joints(figure, motion))
+        self._look()
+        self._thread = threading.Thread(target=self._play, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Of the page."""
+        return self.server.get_port()
+
+    @property
+    def address(self) -> str:
+        """What to type into the browser."""
+        return f"http://localhost:{self.port}"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What could not be drawn, by name."""
+        return tuple(line for figure in self.figures for line in figure.scene.missing)
+
+    def close(self) -> None:
+        """End the page."""
+        self._open = False
+        self._thread.join()
+        self.server.stop()
+
+    def seek(self, t: float) -> None:
+        """Show all motions at a time [s]."""
+        with self._lock:
+            for figure, motion in zip(self.figures, self._motions, strict=True):
+                if motion is not None:
+                    k = motion.at(t)
+                    points = None if motion.contacts is None else motion.contacts[k]
+                    figure.move(motion.q[k], points)
+
+    def _place(self, mechs: Sequence[Mechanism]) -> None:
+        """The robots in a row along y, half a robot's width between two."""
+        y = 0.0
+        for k, mech in enumerate(mechs):
+            name = f"/robot{k}"
+            figure = Figure(self.server, name, mech, (0.0, y, 0.0))
+            self.figures.append(figure)
+            y += 0.25 * figure.size + float(np.ptp(figure.scene.corners(figure.q)[:, 1]))
+        size = max(figure.size for figure in self.figures)
+        cell = 10.0 ** math.floor(math.log10(max(size, 1e-6)))
+        self.server.scene.add_grid(
+            "/ground", width=20 * cell, height=20 * cell, cell_size=cell / 2, section_size=cell,
+            plane="xy", position=(0.0, 0.0, -1e-3 * size),
+        )  # fmt: skip
+
+    def _look(self) -> None:
+        """The camera before the robots."""
+        look(self.server, np.concatenate([figure.corners(figure.q) for figure in self.figures]))
+
+    def _toggles(self, kind: str) -> None:
+        gui = self.server.gui
+        drawn = gui.add_dropdown("drawn", ("visual", "collision", "inertia"), initial_value=kind)
+
+        @drawn.on_update
+        def _(_: Any) -> None:
+            with self._lock:
+                for figure in self.figures:
+                    figure.draw(drawn.value)
+
+        for what in TOGGLES:
+            self._toggle(what, gui.add_checkbox(what, False))
+
+    def _toggle(self, what: str, box: Any) -> None:
+        @box.on_update
+        def _(_: Any) -> None:
+            with self._lock:
+                for figure in self.figures:
+                    figure.show(what, box.value)
+
+    def _joints(self, figure: Figure, motion: Motion | None) -> list[Any]:
+        """A slider for each dof: displacements from the neutral configuration, and so q of most joints."""
+        mech, gui = figure.mech, self.server.gui
+        start = figure.q if motion is None else motion.q[0]
+        found: list[Any] = []
+        with gui.add_folder(mech.name, expand_by_default=len(self.figures) == 1):
+            for label, low, high, value in _ranges(mech, start):
+                step = (high - low) / 1000 or 1e-3
+                value = min(max(value, low), high)
+                found.append(gui.add_slider(label, low, high, step, initial_value=value))
+
+            def moved(event: Any) -> None:
+                with self._lock:
+                    if self.playing is not None and event.client_id is not None:
+                        self.playing.value = False
+                    xi = torch.tensor(
+                        [float(slider.value) for slider in found],
+                        dtype=mech.dtype,
+                        device=mech.device,
+                    )
+                    figure.move(integrate(mech, mech.neutral(), xi))
+
+            for slider in found:
+                slider.on_update(moved)
+            back = gui.add_button("back to the start")
+
+            @back.on_click
+            def _(_: Any) -> None:
+                for slider, (_, low, high, value) in zip(found, _ranges(mech, start), strict=True):
+                    slider.value = min(max(value, low), high)
+
+        return found
+
+    def _playback(self) -> tuple[Any, Any]:
+        """The slider of time and the checkbox that plays; None of both where no robot has a motion."""
+        ends = [float(motion.t[-1]) for motion in self._motions if motion is not None]
+        if not ends:
+            return None, None
+        gui = self.server.gui
+        with gui.add_folder("playback"):
+            playing = gui.add_checkbox("play", False)
+            clock = gui.add_slider(
+                "time [s]",
+                0.0,
+                max(max(ends), 1e-3),
+                max(max(ends), 1e-3) / 1000,
+                initial_value=0.0,
+            )
+            self._speed = gui.add_slider("speed", 0.1, 4.0, 0.1, initial_value=1.0)
+
+        @clock.on_update
+        def _(event: Any) -> None:
+            if event.client_id is not None:
+                playing.value = False
+            self.seek(float(clock.value))
+
+        self.seek(0.0)
+        return clock, playing
+
+    def _play(self) -> None:
+        """Moves the clock while the box is checked."""
+        last = time.monotonic()
+        while self._open:
+            time.sleep(1 / RATE)
+            now = time.monotonic()
+            if self.playing is not None and self.playing.value:
+                t = float(self.clock.value) + float(self._speed.value) * (now - last)
+                self.clock.value = 0.0 if t > self.clock.max else t
+            last = now
+
+
+def _ranges(mech: Mechanism, start: Tensor) -> list[tuple[str, float, float, float]]:
+    """Of each dof its label, lower and upper end of its slider, and where it starts."""
+    at, found = difference(mech, mech.neutral(), start).tolist(), []
+    for name in mech.joint_names:
+        kind = mech.joints.kinds[mech.joint_index(name)]
+        q, dofs = mech.q_slice(name), mech.dof_slice(name)
+        for i, (rate, reach) in enumerate(zip(kind.rates, kind.usual_speed, strict=True)):
+            low, high = -reach, reach
+            if kind.vector:
+                own = (float(x[q][i]) for x in (mech.lower, mech.upper))
+                low, high = (
+                    x if math.isfinite(x) else y for x, y in zip(own, (low, high), strict=True)
+                )
+            value = at[dofs.start + i]
+            label = name if kind.num_dof == 1 else f"{name} {rate}"
+            found.append((label, min(low, value), max(high, value), value))
+    return found
