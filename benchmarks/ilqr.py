@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,41 +90,42 @@ def crocoddyl_solver(threads: int) -> Callable[[Tensor, Tensor, Tensor], tuple[T
     import numpy as np
     import pinocchio as pin
 
-    model = pin.buildModelFromUrdf(str(ts.robots.panda))
-    state = crocoddyl.StateMultibody(model)
-    actuation = crocoddyl.ActuationModelFull(state)
-    frame = model.getFrameId(FRAME, pin.FrameType.BODY)
-    n = model.nv
+    kept: list[object] = []  # crocoddyl's objects do not keep one another alive
 
-    def weighed(weights: list[float]) -> object:
-        return crocoddyl.ActivationModelWeightedQuad(np.square(weights))
+    def made(kind: str, *args: object) -> Any:
+        kept.append(getattr(crocoddyl, kind)(*args))
+        return kept[-1]
+
+    model = pin.buildModelFromUrdf(str(ts.robots.panda))
+    kept.append(model)
+    state = made("StateMultibody", model)
+    actuation = made("ActuationModelFull", state)
+    frame, n = model.getFrameId(FRAME, pin.FrameType.BODY), model.nv
+
+    def cost(weights: list[float], residual: object) -> object:
+        activation = made("ActivationModelWeightedQuad", np.square(weights))
+        return made("CostModelResidual", state, activation, residual)
 
     def action(hold: np.ndarray, target: np.ndarray, last: bool) -> object:
-        costs = crocoddyl.CostModelSum(state)
-        still = crocoddyl.ResidualModelState(state, np.zeros(2 * n))
-        speed = weighed([0.0] * n + [REST if last else SPEED] * n)
-        costs.addCost("speed", crocoddyl.CostModelResidual(state, speed, still), 1.0)
+        costs = made("CostModelSum", state)
+        still = made("ResidualModelState", state, np.zeros(2 * n))
+        costs.addCost("speed", cost([0.0] * n + [REST if last else SPEED] * n, still), 1.0)
         if last:
-            miss = crocoddyl.ResidualModelFrameTranslation(state, frame, target)
-            costs.addCost(
-                "miss", crocoddyl.CostModelResidual(state, weighed([GOAL] * 3), miss), 1.0
-            )
+            miss = made("ResidualModelFrameTranslation", state, frame, target)
+            costs.addCost("miss", cost([GOAL] * 3, miss), 1.0)
         else:
-            effort = crocoddyl.ResidualModelControl(state, hold)
-            costs.addCost(
-                "effort", crocoddyl.CostModelResidual(state, weighed([EFFORT] * n), effort), 1.0
-            )
-        differential = crocoddyl.DifferentialActionModelFreeFwdDynamics(state, actuation, costs)
+            effort = made("ResidualModelControl", state, hold)
+            costs.addCost("effort", cost([EFFORT] * n, effort), 1.0)
+        differential = made("DifferentialActionModelFreeFwdDynamics", state, actuation, costs)
         differential.armature = np.full(n, ARMATURE)
-        return crocoddyl.IntegratedActionModelEuler(differential, 0.0 if last else DT)
+        return made("IntegratedActionModelEuler", differential, 0.0 if last else DT)
 
     def solve(start: Tensor, hold: Tensor, target: Tensor) -> tuple[Tensor, int]:
-        # Named here, since crocoddyl's state does not keep the model alive.
-        x0 = np.concatenate([start.numpy(), np.zeros(model.nv)])
+        x0 = np.concatenate([start.numpy(), np.zeros(n)])
         along, end = (action(hold.numpy(), target.numpy(), last) for last in (False, True))
-        problem = crocoddyl.ShootingProblem(x0, [along] * STEPS, end)
+        problem = made("ShootingProblem", x0, [along] * STEPS, end)
         problem.nthreads = threads
-        solver = crocoddyl.SolverDDP(problem)
+        solver = made("SolverDDP", problem)
         solver.th_stop = TOLERANCE**2  # it compares the sum of |Q_u|^2
         guess = [hold.numpy()] * STEPS
         solver.solve(problem.rollout(guess), guess, 300, True)
