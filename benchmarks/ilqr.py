@@ -1,6 +1,6 @@
 """Reaching with the Panda by iterative LQR: many problems at once, beside Crocoddyl one after the other.
 
-Usage: python benchmarks/ilqr.py [--problems 1024] [--threads 2] [--beside 32] [--exact]
+Usage: python benchmarks/ilqr.py [--problems 1024] [--threads 2] [--beside 32] [--first 40]
 Random starts and random points to reach within limits, horizon 50 of 20 ms, from the torques that hold the
 start, float64; the same costs (Gauss and Newton), the same semi-implicit Euler step. Each problem counts as
 solved where the norm of the gradient of its cost by all torques is below 1e-6; of Crocoddyl's solution, too,
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,14 +56,20 @@ def tasks(arm: ts.Mechanism, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def ours(
-    problem: ts.control.OptimalControl, start: Tensor, hold: Tensor, target: Tensor, exact: bool
-) -> ts.control.Optimized:
-    """All problems, solved."""
+    problem: ts.control.OptimalControl, start: Tensor, hold: Tensor, target: Tensor, first: int
+) -> tuple[ts.control.Optimized, Tensor]:
+    """All problems solved, and the steps that each took: some iterations of LQR, then Newton's."""
     u = hold[:, None].expand(-1, STEPS, -1)
-    return ts.control.ilqr(
-        problem, start, torch.zeros_like(start), u, hold, target, exact=exact, tolerance=TOLERANCE,
-        max_iterations=300, stop_early=True,
+    still = torch.zeros_like(start)
+    found = ts.control.ilqr(
+        problem, start, still, u, hold, target, tolerance=TOLERANCE, max_iterations=first
+    )
+    steps = found.iterations
+    found = ts.control.ilqr(
+        problem, start, still, found.u, hold, target, exact=True, tolerance=TOLERANCE,
+        max_iterations=300,
     )  # fmt: skip
+    return found, steps + found.iterations
 
 
 def gradient(
@@ -89,41 +96,42 @@ def crocoddyl_solver(threads: int) -> Callable[[Tensor, Tensor, Tensor], tuple[T
     import numpy as np
     import pinocchio as pin
 
-    model = pin.buildModelFromUrdf(str(ts.robots.panda))
-    state = crocoddyl.StateMultibody(model)
-    actuation = crocoddyl.ActuationModelFull(state)
-    frame = model.getFrameId(FRAME, pin.FrameType.BODY)
-    n = model.nv
+    kept: list[object] = []  # crocoddyl's objects do not keep one another alive
 
-    def weighed(weights: list[float]) -> object:
-        return crocoddyl.ActivationModelWeightedQuad(np.square(weights))
+    def made(kind: str, *args: object) -> Any:
+        kept.append(getattr(crocoddyl, kind)(*args))
+        return kept[-1]
+
+    model = pin.buildModelFromUrdf(str(ts.robots.panda))
+    kept.append(model)
+    state = made("StateMultibody", model)
+    actuation = made("ActuationModelFull", state)
+    frame, n = model.getFrameId(FRAME, pin.FrameType.BODY), model.nv
+
+    def cost(weights: list[float], residual: object) -> object:
+        activation = made("ActivationModelWeightedQuad", np.square(weights))
+        return made("CostModelResidual", state, activation, residual)
 
     def action(hold: np.ndarray, target: np.ndarray, last: bool) -> object:
-        costs = crocoddyl.CostModelSum(state)
-        still = crocoddyl.ResidualModelState(state, np.zeros(2 * n))
-        speed = weighed([0.0] * n + [REST if last else SPEED] * n)
-        costs.addCost("speed", crocoddyl.CostModelResidual(state, speed, still), 1.0)
+        costs = made("CostModelSum", state)
+        still = made("ResidualModelState", state, np.zeros(2 * n))
+        costs.addCost("speed", cost([0.0] * n + [REST if last else SPEED] * n, still), 1.0)
         if last:
-            miss = crocoddyl.ResidualModelFrameTranslation(state, frame, target)
-            costs.addCost(
-                "miss", crocoddyl.CostModelResidual(state, weighed([GOAL] * 3), miss), 1.0
-            )
+            miss = made("ResidualModelFrameTranslation", state, frame, target)
+            costs.addCost("miss", cost([GOAL] * 3, miss), 1.0)
         else:
-            effort = crocoddyl.ResidualModelControl(state, hold)
-            costs.addCost(
-                "effort", crocoddyl.CostModelResidual(state, weighed([EFFORT] * n), effort), 1.0
-            )
-        differential = crocoddyl.DifferentialActionModelFreeFwdDynamics(state, actuation, costs)
+            effort = made("ResidualModelControl", state, hold)
+            costs.addCost("effort", cost([EFFORT] * n, effort), 1.0)
+        differential = made("DifferentialActionModelFreeFwdDynamics", state, actuation, costs)
         differential.armature = np.full(n, ARMATURE)
-        return crocoddyl.IntegratedActionModelEuler(differential, 0.0 if last else DT)
+        return made("IntegratedActionModelEuler", differential, 0.0 if last else DT)
 
     def solve(start: Tensor, hold: Tensor, target: Tensor) -> tuple[Tensor, int]:
-        # Named here, since crocoddyl's state does not keep the model alive.
-        x0 = np.concatenate([start.numpy(), np.zeros(model.nv)])
+        x0 = np.concatenate([start.numpy(), np.zeros(n)])
         along, end = (action(hold.numpy(), target.numpy(), last) for last in (False, True))
-        problem = crocoddyl.ShootingProblem(x0, [along] * STEPS, end)
+        problem = made("ShootingProblem", x0, [along] * STEPS, end)
         problem.nthreads = threads
-        solver = crocoddyl.SolverDDP(problem)
+        solver = made("SolverDDP", problem)
         solver.th_stop = TOLERANCE**2  # it compares the sum of |Q_u|^2
         guess = [hold.numpy()] * STEPS
         solver.solve(problem.rollout(guess), guess, 300, True)
@@ -132,12 +140,19 @@ def crocoddyl_solver(threads: int) -> Callable[[Tensor, Tensor, Tensor], tuple[T
     return solve
 
 
+def timed(call: Callable[[], Any]) -> tuple[Any, float, float]:
+    """A result, the seconds on the clock, and those of the processor."""
+    began, worked = time.perf_counter(), time.process_time()
+    found = call()
+    return found, time.perf_counter() - began, time.process_time() - worked
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=1024)
     parser.add_argument("--beside", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--exact", action="store_true", help="second derivatives of the steps, too")
+    parser.add_argument("--first", type=int, default=40, help="iterations before Newton's")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     arm = with_motors(ts.load(ts.robots.panda))
@@ -145,45 +160,45 @@ def main() -> None:
     goals = {"hold": (arm.num_dof,), "target": (3,)}
     problem = ts.control.optimal_control(arm, running, final, DT, goals=goals, fuse=ts.fuse)
     began = time.perf_counter()
-    ours(problem, start[:2], hold[:2], target[:2], args.exact)
-    print(f"kernels ready in {time.perf_counter() - began:.1f} s")
-    began = time.perf_counter()
-    found = ours(problem, start, hold, target, args.exact)
-    spent = time.perf_counter() - began
+    ours(problem, start[:2], hold[:2], target[:2], 1)
+    print(f"kernels ready in {time.perf_counter() - began:.1f} s", flush=True)
+    (found, steps), spent, cpu = timed(lambda: ours(problem, start, hold, target, args.first))
     fast = ts.fuse(arm)
     cost, norm = gradient(arm, fast, start, found.u, hold, target)
-    count = int((norm <= 2 * TOLERANCE).sum())
-    steps = found.iterations.double()
+    count, steps = int((norm <= 2 * TOLERANCE).sum()), steps.double()
     print(
         f"torchsko: {args.problems} problems, {STEPS} steps of {DT} s, {args.threads} threads: "
-        f"{spent:.3g} s, {1e3 * spent / args.problems:.3g} ms a problem"
+        f"{spent:.3g} s, {1e3 * spent / args.problems:.3g} ms a problem, "
+        f"of the processor {1e3 * cpu / args.problems:.3g} ms"
     )
     print(
         f"  converged {int(found.converged.sum())}, by the gradient of the rollout {count}; iterations "
         f"median {steps.median():.0f}, mean {steps.mean():.1f}, most {steps.max():.0f}; "
-        f"{1e6 * spent / steps.sum():.3g} us an iteration"
+        f"{1e6 * cpu / steps.sum():.3g} us of the processor an iteration",
+        flush=True,
     )
     try:
         theirs = crocoddyl_solver(args.threads)
     except ImportError:
         raise SystemExit("not installed: pip install crocoddyl") from None
     some = slice(min(args.beside, args.problems))
-    began = time.perf_counter()
-    rows = [theirs(*task) for task in zip(start[some], hold[some], target[some], strict=True)]
-    spent_there = (time.perf_counter() - began) / len(rows)
-    u, count = zip(*rows, strict=True)
+    rows, spent_there, cpu_there = timed(
+        lambda: [theirs(*task) for task in zip(start[some], hold[some], target[some], strict=True)]
+    )
+    u, numbers = zip(*rows, strict=True)
     cost_there, norm_there = gradient(
         arm, fast, start[some], torch.stack(u), hold[some], target[some]
     )
-    number = sum(count)
+    each, each_cpu = (1e3 * x / len(rows) for x in (spent_there, cpu_there))
     print(
-        f"Crocoddyl: {len(rows)} of them, one by one, {args.threads} threads: "
-        f"{1e3 * spent_there:.3g} ms a problem, ratio {spent_there / (spent / args.problems):.3g}x"
+        f"Crocoddyl: {len(rows)} of them, one by one, {args.threads} threads: {each:.3g} ms a problem, "
+        f"of the processor {each_cpu:.3g} ms; ratio {each / (1e3 * spent / args.problems):.3g}x, "
+        f"of the processor {each_cpu / (1e3 * cpu / args.problems):.3g}x"
     )
     print(
-        f"  gradient below 1e-6: {int((norm_there <= TOLERANCE).sum())} (largest {norm_there.max():.2g}); "
-        f"iterations mean {number / len(rows):.1f}; "
-        f"{1e6 * spent_there * len(rows) / number:.3g} us an iteration"
+        f"  gradient below {TOLERANCE}: {int((norm_there <= TOLERANCE).sum())} (largest "
+        f"{norm_there.max():.2g}); iterations mean {sum(numbers) / len(rows):.1f}, "
+        f"{1e6 * cpu_there / sum(numbers):.3g} us of the processor each"
     )
     same = (cost[some] - cost_there).abs() <= 1e-6 * cost_there
     lower = int((cost[some] < cost_there)[~same].sum())

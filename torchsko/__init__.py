@@ -118,8 +118,8 @@ from torchsko.verbs.relative import relative_velocity as relative_velocity
 if TYPE_CHECKING:
     from torchsko import control as control
     from torchsko import learn as learn
-    from torchsko.actuation.acting import actuate as actuate
     from torchsko import view as view
+    from torchsko.actuation.acting import actuate as actuate
     from torchsko.actuation.actuators import Actuators as Actuators
     from torchsko.actuation.control import ActuatedControl as ActuatedControl
     from torchsko.actuation.delay import Delay as Delay

@@ -84,7 +84,8 @@ def _with_kernels(
 def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     """Whether a rollout is one kernel, of which all is known beforehand, and takes longer than its build."""
     q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
-    plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS
+    plain = all(given[name] is None for name in ("limits", "f_ext", "truncate"))
+    plain = plain and isinstance(method, str) and method in INTEGRATORS
     if given["fused"] is not None or getattr(mech, "fused", None) is False or not plain:
         return False
     if (

@@ -97,12 +97,11 @@ def test_exact_iterations_converge_as_newtons_do():
     norms = [
         solve(
             mech, COSTS["numbers"], *given, exact=True, max_iterations=k, tolerance=1e-14
-        ).gradient
-        for k in range(3, 9)
+        ).gradient.item()
+        for k in range(4)
     ]
-    fell = [b / a for a, b in itertools.pairwise(norms) if a > 1e-6]
-    assert max(b / a**1.7 for a, b in itertools.pairwise(norms) if 1e-5 < a < 1) < 50
-    assert min(norms) < 1e-11 and min(fell) < 1e-3
+    assert norms[0] > 0.1 and norms[-1] < 1e-13
+    assert all(b < a**2 for a, b in itertools.pairwise(norms))
 
 
 def test_one_newton_step_solves_a_linear_quadratic_problem():

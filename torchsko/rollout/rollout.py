@@ -8,12 +8,15 @@ from torch import Tensor
 from torchsko.errors import FusedError, TorchskoError, unknown_name
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.control import Controller, Effort, Policy, answers, forces_of
+from torchsko.rollout.external import Wrenches, wrenches_of
 from torchsko.rollout.finite import tell_nonfinite
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.limits import LimitSprings, refuse_explicit
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
+from torchsko.rollout.stops import cut
 from torchsko.verbs.dynamics import refuse_singular
 
 
@@ -28,8 +31,11 @@ def rollout(
     *,
     effort: Effort = None,
     limits: LimitSprings | None = None,
+    f_ext: Tensor | Wrenches | None = None,
+    lengths: Tensor | None = None,
     every: int = 1,
-    checkpoint: int | None = None,
+    checkpoint: int | Binomial | None = None,
+    truncate: int | None = None,
     check: bool | None = None,
     fused: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -62,12 +68,20 @@ def rollout(
             ``mech.upper``, in "semi_implicit_euler" and "implicit". None: joints move beyond them. With a
             fused mechanism its damping has to be an input: ``ts.fuse(mech, inputs=("damping",))``.
             Limits of velocity are never enforced.
+        f_ext: forces on all bodies in their frames, as in `torchsko.forward_dynamics`: a series
+            `[*batch, steps, num_bodies, 6]`, held over each step (`steps` may be 1: constant), or a function
+            (t, q, qd) like the control. None: none. Each step is a kernel then, not all of them.
+        lengths: of each sample, in steps, integers `[*batch]`: its state stays as it is after so many.
         every: give the state after each so many steps, the start included.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again, for one more forward pass; gradients are the same to the bit. Held besides the result
             are then every so many states, the tape of so many steps, autograd's nodes (as many for any
             batch) and, as always, the gradient of the result: it pays in long rollouts of large batches.
             For ``backward`` and `torch.autograd.grad`, also of gradients; refused inside of torch.func.
+            `torchsko.rollout.binomial.Binomial` keeps a number of states that is given, by the schedule
+            that computes the fewest steps again; it pays with `every`, since the result keeps states, too.
+        truncate: gradients go back so many steps at most: the state is a constant at the start of each
+            window of so many. None: to the start.
         check: whether a state that is not finite is said, with its step, sample and joint. True: by an
             error; it is one reduction over the last state, and waits for the device. None: by a
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
@@ -108,8 +122,9 @@ def rollout(
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)
-    _check_numbers(steps, dt, every, checkpoint)
+    _check_numbers(steps, dt, every, checkpoint, truncate)
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
+    f_ext, batch = wrenches_of(robot, f_ext, steps, batch)
     forces = forces_of(robot, control, effort, steps, dt, batch)
     step = _step(method)
     if limits is not None:
@@ -122,22 +137,28 @@ def rollout(
             "fused=True was given with a mechanism that has no kernels.\n"
             "Kernels are compiled for a mechanism first.\nPass ts.fuse(mech)."
         )
-    simulation = Simulation(given, robot, forces, dt, method, step, limits, every)
+    simulation = Simulation(given, robot, forces, dt, method, step, limits, every, truncate, f_ext)
     batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     whole = fused or (fused is None and simulation.has_a_kernel(steps))
     run = simulation.run_at_once if whole else simulation.run
     qs, qds = run(q, qd, steps, checkpoint)
+    if lengths is not None:
+        qs, qds = cut(qs, qds, lengths, every)
     tell_nonfinite(robot, qs, qds, dt, every, check)
     return qs, qds
 
 
-def _check_numbers(steps: int, dt: float, every: int, checkpoint: int | None) -> None:
+def _check_numbers(
+    steps: int, dt: float, every: int, checkpoint: int | Binomial | None, truncate: int | None
+) -> None:
+    kept = checkpoint.states + 1 if isinstance(checkpoint, Binomial) else checkpoint
     for name, value, fits, advice in (
         ("steps", steps, steps >= 0, "steps=500"),
         ("dt", dt, dt > 0, "dt=2e-3"),
         ("every", every, every > 0, "every=1"),
-        ("checkpoint", checkpoint, checkpoint is None or checkpoint > 0, "checkpoint=20, or None"),
+        ("checkpoint", checkpoint, kept is None or kept > 0, "checkpoint=20, or None"),
+        ("truncate", truncate, truncate is None or truncate > 0, "truncate=50, or None"),
     ):
         if not fits:
             raise TorchskoError(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -15,7 +18,9 @@ from torchsko.errors import FusedError, TorchskoError
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.rollout.binomial import Binomial, split
 from torchsko.rollout.control import Controller, Effort, Forces, Policy
+from torchsko.rollout.external import Wrenches, wrenches_at, wrenches_over
 from torchsko.rollout.limits import LimitSprings
 from torchsko.rollout.step import Step
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
@@ -36,17 +41,26 @@ class Simulation:
     step: Step
     limits: LimitSprings | None
     every: int = 1
+    truncate: int | None = None
+    f_ext: Tensor | Wrenches | None = None
 
     def run(
-        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
+        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
     ) -> tuple[Tensor, Tensor]:
         """All states, joined only once: what is joined exists twice while it is."""
         qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
-        stride = checkpoint or 1
-        for first in range(0, steps, stride):
-            span = (first, min(first + stride, steps), q, qd, memory)
-            run = self.segment if checkpoint is None else self.segment_without_tape
-            q, qd, memory, *states = run(*span)
+        window = self.truncate or max(steps, 1)
+        stride = window if isinstance(checkpoint, Binomial) else checkpoint or 1
+        edges = sorted({*range(0, steps, stride), *range(0, steps, window), steps})
+        for first, last in pairwise(edges):
+            if self.truncate and first and first % window == 0:
+                q, qd, memory = q.detach(), qd.detach(), memory.detach()
+            span = (first, last, q, qd, memory)
+            if isinstance(checkpoint, Binomial):
+                q, qd, memory, *states = self.halved(checkpoint.states, *span)
+            else:
+                run = self.segment if checkpoint is None else self.segment_without_tape
+                q, qd, memory, *states = run(*span)
             qs.append(states[0])
             qds.append(states[1])
         joined = torch.cat(qs, -2)
@@ -55,16 +69,19 @@ class Simulation:
 
     def has_a_kernel(self, steps: int) -> bool:
         """Whether all steps are one kernel by themselves: what no function decides on."""
-        known = isinstance(self.method, str) and self.limits is None and steps > 1
+        plain = self.limits is None and self.f_ext is None and self.truncate is None
+        known = isinstance(self.method, str) and plain and steps > 1
         given = known and isinstance(self.forces.source, Tensor)
         return (
             given and "trajectory" in kernels_of(self.given) and not torch.compiler.is_compiling()
         )
 
     def run_at_once(
-        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | None
+        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
     ) -> tuple[Tensor, Tensor]:
         """All states, from one kernel."""
+        if self.f_ext is not None or self.truncate is not None:
+            raise FusedError(_BY_STEPS)
         forces, given = self.forces, cast(Any, self.given)
         series = forces.series(steps)
         if series is not None and isinstance(self.method, str) and self.limits is None:
@@ -88,7 +105,7 @@ class Simulation:
         qs, qds = [], []
         for k in range(first, last):
             control, memory = self.forces.over(k, q, qd, memory)
-            q, qd = self.advance(k * self.dt, q, qd, control)
+            q, qd = self.advance(k * self.dt, q, qd, control, wrenches_over(self.f_ext, k))
             if (k + 1) % self.every:
                 continue
             # At once, not when all are joined: gradients add up in the order of these views, step by step.
@@ -96,17 +113,33 @@ class Simulation:
             qds.append(qd[..., None, :])
         return q, qd, memory, _joined(qs, q), _joined(qds, qd)
 
-    def segment_without_tape(self, *span: Any) -> tuple[Tensor, ...]:
+    def halved(
+        self, states: int, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[Tensor, ...]:
+        """A segment of which so many states are kept, where the binomial schedule says."""
+        if last - first < 2:
+            return self.segment(first, last, q, qd, memory)
+        middle = first + split(last - first, states)
+        *after, qs, qds = self.segment_without_tape(
+            first, middle, q, qd, memory, run=partial(self.halved, states)
+        )
+        *end, more, further = self.halved(max(states - 1, 0), middle, last, *after)
+        return *end, torch.cat([qs, more], -2), torch.cat([qds, further], -2)
+
+    def segment_without_tape(
+        self, *span: Any, run: Callable[..., tuple[Tensor, ...]] | None = None
+    ) -> tuple[Tensor, ...]:
         """A segment that is computed again in the backward pass, to its end.
 
         By default torch leaves it early, by an exception out of the last function that saves anything.
         Functions with a forward derivative, as forward dynamics is, then hold their own output: a cycle of
         references, which kept the tape of every segment until the garbage collector ran.
         """
+        run = run or self.segment
         if torch.compiler.is_compiling() or self.robot.scalar:  # a trace keeps no tape
-            return recompute(self.segment, *span, use_reentrant=False)
+            return recompute(run, *span, use_reentrant=False)
         try:
-            after = recompute(self.segment, *span, use_reentrant=False, early_stop=False)
+            after = recompute(run, *span, use_reentrant=False, early_stop=False)
         except RuntimeError as error:
             if "saved tensor hooks" in str(error):
                 raise TorchskoError(_NOT_AGAIN) from error
@@ -116,7 +149,12 @@ class Simulation:
         return after
 
     def advance(
-        self, t: float, q: Tensor, qd: Tensor, control: Tensor | Policy | Answer
+        self,
+        t: float,
+        q: Tensor,
+        qd: Tensor,
+        control: Tensor | Policy | Answer,
+        wrenches: Tensor | Wrenches | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The state one step later."""
         given, robot, push = self._opposed(q, qd, control)
@@ -124,17 +162,20 @@ class Simulation:
         if isinstance(control, Answer):
             rows = control if control.rows is not None else None
             control = control.push
-        held = isinstance(control, Tensor) or self.method in SAMPLED_ONCE
+        fixed = isinstance(control, Tensor) and not callable(wrenches)
+        held = fixed or self.method in SAMPLED_ONCE
         if held and rows is None and isinstance(self.method, str) and "step" in kernels_of(given):
             tau = _sampled(control, t, q, qd, push)
-            return cast(Any, given).step(q, qd, tau, self.dt, method=self.method)
+            others = wrenches_at(wrenches, t, q, qd)
+            return cast(Any, given).step(q, qd, tau, self.dt, *others, method=self.method)
 
         def accelerate(
             mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
         ) -> Tensor:
             tau = _sampled(control, t, q, qd, push, force)
             # A step may ask for another mechanism, of which there are no kernels.
-            free = forward_dynamics(given if mech is robot else mech, q, qd, tau)
+            at = given if mech is robot else mech
+            free = forward_dynamics(at, q, qd, tau, *wrenches_at(wrenches, t, q, qd))
             return free if rows is None else _answered(rows, mech, q, qd, free, self.dt)
 
         return self.step(robot, accelerate, t, q, qd, self.dt)
@@ -197,6 +238,12 @@ _NOT_GIVEN = (
     "fused=True was given with forces as a tensor, and limits or a method of your own.\n"
     "Which kernel that is depends on a function.\n"
     "Pass the control as a function, such as lambda t, q, qd: tau, or leave fused out."
+)
+
+_BY_STEPS = (
+    "fused=True was given with f_ext= or truncate=.\n"
+    "These act on single steps; a kernel of all steps knows neither.\n"
+    "Leave fused out: each step is a kernel then."
 )
 
 _NOT_AGAIN = (

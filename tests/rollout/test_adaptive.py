@@ -1,0 +1,90 @@
+"""Adaptive pairs: order of their results, error under the tolerance, steps of each sample's own."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.rollout.test_integrators import robot, state
+from tests.strategies import KINDS, MORE_KINDS
+from torchsko.rollout.adaptive import bogacki_shampine, dormand_prince
+
+PAIRS = {"dormand_prince": (dormand_prince, 5), "bogacki_shampine": (bogacki_shampine, 3)}
+ONE_STEP = {"tolerance": 1e9, "substeps": 1}
+"""No error is too large: a sub-step is a step."""
+
+
+def force(t, q, qd):
+    """Of the time, which is a tensor within a step, and the velocity."""
+    return torch.sin(3 * torch.as_tensor(t, dtype=qd.dtype)) - 0.3 * qd
+
+
+def end(mech, method, steps, span=0.1):
+    with torch.no_grad():
+        qs, qds = ts.rollout(mech, *state(mech), force, steps=steps, dt=span / steps, method=method)
+    return qs[-1], qds[-1]
+
+
+def apart(mech, one, other):
+    return torch.cat([ts.difference(mech, one[0], other[0]), one[1] - other[1]], -1).norm().item()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *MORE_KINDS])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_halving_the_step_shows_the_order_on_every_kind_of_joint(pair, kind):
+    make, order = PAIRS[pair]
+    mech = robot((kind,))
+    exact = end(mech, dormand_prince(**ONE_STEP), 24)
+    errors = [apart(mech, exact, end(mech, make(**ONE_STEP), n)) for n in (2, 4)]
+    assert errors[1] < max(errors[0] / 2 ** (order - 0.5), 1e-13)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_error_follows_the_tolerance(pair):
+    mech = robot(("revolute", "spherical"))
+    exact = end(mech, dormand_prince(**ONE_STEP), 48, 0.4)
+    make, _ = PAIRS[pair]
+    errors = []
+    for tolerance in (1e-3, 1e-6):
+        found = end(mech, make(tolerance, 200, stop_early=True), 1, 0.4)
+        errors.append(apart(mech, exact, found))
+        assert errors[-1] < 30 * tolerance
+    assert errors[1] < errors[0] / 30
+
+
+def test_each_sample_takes_its_own_steps():
+    """A batch of a slow and a fast sample is both alone; the fast one alone needs more sub-steps."""
+    mech = robot(("revolute", "revolute"))
+    q, qd = state(mech)
+    qd = torch.stack([0.1 * qd, 20 * qd])
+    q = q.expand(2, -1)
+    method = dormand_prince(1e-8, 40)
+    both = ts.rollout(mech, q, qd, steps=1, dt=0.1, method=method)
+    for k in range(2):
+        alone = ts.rollout(mech, q[k], qd[k], steps=1, dt=0.1, method=method)
+        assert_close((both[0][k], both[1][k]), alone)
+    few = dormand_prince(1e-8, 3)
+    with pytest.warns(RuntimeWarning, match="left the finite numbers"):
+        qs, _ = ts.rollout(mech, q, qd, steps=1, dt=0.1, method=few)
+    assert qs[0].isfinite().all() and qs[1, -1].isnan().all()
+
+
+def test_gradients_are_those_of_the_motion():
+    mech = robot(("revolute", "revolute"))
+    q, qd = state(mech)
+    accurate = dormand_prince(1e-11, 12, stop_early=True)
+
+    def final(qd):
+        return ts.rollout(mech, q, qd, steps=1, dt=0.05, method=accurate)[1][-1]
+
+    leaf = qd.clone().requires_grad_()
+    (mine,) = torch.autograd.grad(final(leaf)[0], leaf)
+    d = 1e-4 * torch.eye(2, dtype=qd.dtype)
+    differences = [(final(qd + x) - final(qd - x))[0] / 2e-4 for x in d]
+    assert_close(mine, torch.stack(differences), rtol=1e-6, atol=1e-7)
+
+
+def test_stopping_early_changes_nothing():
+    mech = robot(("revolute", "spherical"))
+    blind, early = (end(mech, dormand_prince(1e-6, 6, stop_early=x), 2) for x in (False, True))
+    assert_close(blind, early, rtol=0, atol=0)

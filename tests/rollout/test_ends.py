@@ -1,0 +1,158 @@
+"""External forces along a rollout, samples of their own length, events, truncated and binomial gradients."""
+
+from math import comb
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.rollout.test_integrators import robot, state
+from torchsko.rollout.binomial import Binomial, repetitions, split
+from torchsko.rollout.stops import stop_at
+
+
+@pytest.fixture
+def mech():
+    return robot(("revolute", "spherical"))
+
+
+def starts(mech, *batch):
+    g = torch.Generator().manual_seed(1)
+    q, _ = mech.random_state(*batch, generator=g)
+    return q, torch.randn(*batch, mech.num_dof, generator=g, dtype=q.dtype), g
+
+
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
+def test_external_forces_act_as_the_joint_forces_that_balance_them(mech, method):
+    """By virtual work: f_ext does what J* f_ext does, at every stage."""
+    q, qd, g = starts(mech, 2)
+    f = torch.randn(2, 3, mech.num_bodies, 6, generator=g, dtype=q.dtype)
+
+    def balanced(t, q, qd):
+        return -ts.inverse_dynamics(mech, q, qd, 0 * qd, f[:, round(t / 0.01 - 0.3)]) + (
+            ts.inverse_dynamics(mech, q, qd, 0 * qd)
+        )
+
+    series = ts.rollout(mech, q, qd, steps=3, dt=0.01, f_ext=f, method="semi_implicit_euler")
+    as_joints = ts.rollout(mech, q, qd, balanced, steps=3, dt=0.01, method="semi_implicit_euler")
+    assert_close(series, as_joints)
+    constant = ts.rollout(mech, q, qd, steps=2, f_ext=f[:, :1], method=method)
+    function = ts.rollout(mech, q, qd, steps=2, f_ext=lambda t, q, qd: f[:, 0], method=method)
+    assert_close(constant, function)
+    plain = ts.rollout(mech, q, qd, steps=2, method=method)
+    assert (constant[1] - plain[1]).abs().max() > 1e-4
+
+
+def test_external_forces_that_do_not_fit_are_named(mech):
+    q, qd, _ = starts(mech)
+    with pytest.raises(ts.ShapeError, match="f_ext has shape"):
+        ts.rollout(mech, q, qd, steps=3, f_ext=torch.zeros(2, mech.num_bodies, 6).double())
+
+
+def test_samples_stop_after_their_own_number_of_steps(mech):
+    q, qd, _ = starts(mech, 3)
+    lengths = torch.tensor([0, 2, 4])
+    qs, qds = ts.rollout(mech, q, qd, steps=4, lengths=lengths)
+    for k, n in enumerate(lengths.tolist()):
+        alone = ts.rollout(mech, q[k], qd[k], steps=n)
+        assert_close((qs[k, : n + 1], qds[k, : n + 1]), alone)
+        assert (qs[k, n:] == qs[k, n]).all() and (qds[k, n:] == qds[k, n]).all()
+    with pytest.raises(ts.ShapeError, match="lengths"):
+        ts.rollout(mech, q, qd, steps=4, lengths=lengths.double())
+
+
+def thrown():
+    builder = ts.MechanismBuilder("ball")
+    builder.link("ball", mass=1.0, inertia=torch.eye(3).tolist())
+    builder.joint("fall", "prismatic", child="ball", axis=(0, 0, 1))
+    return builder.build(gravity=(0, 0, -10))
+
+
+def test_a_ball_lands_when_and_as_fast_as_galileo_says():
+    """And the time's derivative by the height is 1 / speed."""
+    ball = thrown()
+    height = torch.tensor([[1.0], [2.0], [50.0]]).double().requires_grad_()
+    qs, qds = ts.rollout(ball, height, torch.zeros(3, 1).double(), steps=800, dt=1e-3, method="rk4")
+    found = stop_at(ball, qs, qds, lambda q, qd: q[..., 0])
+    assert found.happened.tolist() == [True, True, False]
+    seconds, speed = (2 * height / 10).sqrt()[:2, 0], (20 * height).sqrt()[:2, 0]
+    assert_close(1e-3 * found.time[:2], seconds, rtol=0, atol=1e-6)
+    assert_close(-found.qd[:2, -1, 0], speed, rtol=0, atol=1e-5)
+    assert_close(found.q[:2, -1, 0], torch.zeros(2).double(), rtol=0, atol=1e-12)
+    assert_close(found.q[2], qs[2])
+    (slope,) = torch.autograd.grad(1e-3 * found.time[:2].sum(), height)
+    assert_close(slope[:2, 0], 1 / speed.detach(), rtol=1e-3, atol=0)
+
+
+def test_truncated_gradients_are_those_of_the_last_windows(mech):
+    q, qd, g = starts(mech)
+    tau = torch.randn(6, mech.num_dof, generator=g, dtype=q.dtype, requires_grad=True)
+    whole = ts.rollout(mech, q, qd, tau, steps=6)
+    parts = ts.rollout(mech, q, qd, tau, steps=6, truncate=4, checkpoint=3)
+    assert_close(parts, whole)
+    (g_parts,) = torch.autograd.grad(parts[1][-1].sum(), tau)
+    tail = ts.rollout(mech, whole[0][4].detach(), whole[1][4].detach(), tau[4:], steps=2)
+    (g_tail,) = torch.autograd.grad(tail[1][-1].sum(), tau)
+    assert_close(g_parts, g_tail)
+    assert (g_parts[:4] == 0).all() and (g_parts[4:] != 0).any()
+
+
+def evaluations(steps, states):
+    """Steps computed in all, by the schedule."""
+    if steps == 1:
+        return 1
+    m = split(steps, states)
+    return m + evaluations(m, states) + evaluations(steps - m, max(states - 1, 0))
+
+
+@pytest.mark.parametrize("states", [1, 2, 3, 5])
+def test_the_schedule_is_that_of_griewank_and_walther(states):
+    """The fewest steps: n more than r n - beta(s + 1, r - 1), s states with the start."""
+    for steps in range(2, 60):
+        r, s = repetitions(steps, states), states + 1
+        least = r * steps - comb(s + r, s + 1)
+        assert evaluations(steps, states) == steps + least
+
+
+@pytest.mark.parametrize("states", [0, 1, 2])
+def test_binomial_checkpoints_give_the_same_gradients_in_as_many_steps_as_planned(mech, states):
+    q, qd, g = starts(mech, 2)
+    tau = torch.randn(mech.num_dof, generator=g, dtype=q.dtype, requires_grad=True)
+    count = [0]
+
+    def control(t, q, qd):
+        count[0] += 1
+        return tau - 0.1 * qd
+
+    found = []
+    for checkpoint in (None, Binomial(states)):
+        count[0] = 0
+        qs, qds = ts.rollout(mech, q, qd, control, steps=6, every=3, checkpoint=checkpoint)
+        found.append((qs, qds, torch.autograd.grad(qds.sum() + qs.sum(), tau)[0]))
+    assert_close(found[0], found[1], rtol=0, atol=0)
+    assert count[0] == evaluations(6, states)
+
+
+def test_forward_sensitivities_are_the_reverse_ones(mech):
+    """One tangent along with the rollout, by forward mode."""
+    q, qd, g = starts(mech)
+    tau, step = torch.randn(2, 5, mech.num_dof, generator=g, dtype=q.dtype)
+    run = lambda tau: ts.rollout(mech, q, qd, tau, steps=5)[1][-1]  # noqa: E731
+    _, tangent = torch.func.jvp(run, (tau,), (step,))
+    leaf = tau.clone().requires_grad_()
+    for k in range(2):
+        (row,) = torch.autograd.grad(run(leaf)[k], leaf)
+        assert_close((row * step).sum(), tangent[k])
+
+
+def test_kernels_take_external_forces_step_by_step():
+    mech = robot(("revolute",))
+    q, qd = state(mech)
+    f = torch.ones(1, mech.num_bodies, 6, dtype=q.dtype)
+    fast = ts.fuse(mech)
+    assert_close(
+        ts.rollout(fast, q, qd, steps=3, f_ext=f), ts.rollout(mech, q, qd, steps=3, f_ext=f)
+    )
+    with pytest.raises(ts.FusedError, match="f_ext= or truncate="):
+        ts.rollout(fast, q, qd, lambda t, q, qd: 0 * qd, steps=3, f_ext=f, fused=True)

@@ -1,0 +1,61 @@
+"""External forces of a rollout: a series, held over each step, or a function of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import ShapeError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import broadcasts
+
+Wrenches = Callable[[float, Tensor, Tensor], Tensor]
+"""(t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""
+
+
+def wrenches_over(f_ext: Tensor | Wrenches | None, step: int) -> Tensor | Wrenches | None:
+    """Those of one step: held, or a function."""
+    if not isinstance(f_ext, Tensor):
+        return f_ext
+    return f_ext[..., step if f_ext.shape[-3] > 1 else 0, :, :]
+
+
+def wrenches_at(
+    wrenches: Tensor | Wrenches | None, t: float, q: Tensor, qd: Tensor
+) -> tuple[Tensor, ...]:
+    """Those at a state, as further arguments of forward dynamics: none, or one."""
+    if wrenches is None:
+        return ()
+    return (wrenches if isinstance(wrenches, Tensor) else wrenches(t, q, qd),)
+
+
+def wrenches_of(
+    mech: Mechanism, f_ext: Tensor | Wrenches | None, steps: int, batch: torch.Size
+) -> tuple[Tensor | Wrenches | None, torch.Size]:
+    """External forces as `torchsko.rollout` takes them, checked; and the batch with theirs.
+
+    Args:
+        mech: the mechanism.
+        f_ext: see `torchsko.rollout`.
+        steps: number of steps.
+        batch: batch dimensions of all else.
+
+    Returns:
+        A series `[*batch, steps or 1, num_bodies, 6]`, a function or None, and the batch.
+
+    Raises:
+        ShapeError: when a series does not fit.
+    """
+    if f_ext is None or callable(f_ext):
+        return f_ext, batch
+    last, time = (mech.num_bodies, 6), f_ext.shape[-3] if f_ext.ndim > 2 else None
+    own = f_ext.shape[:-3]
+    if tuple(f_ext.shape[-2:]) != last or time not in (1, steps) or not broadcasts(own, batch):
+        raise ShapeError(
+            f"f_ext has shape {list(f_ext.shape)} for {steps} steps and the batch {list(batch)}.\n"
+            "External forces of a rollout are a series over its steps, or a function (t, q, qd).\n"
+            f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant."
+        )
+    return f_ext, torch.broadcast_shapes(own, batch)

@@ -1,0 +1,144 @@
+r"""Implicit methods of order 2 whose equations Newton solves: the midpoint rule, and a variational one.
+
+Both move by one tangent step u, and take the forces half way along it.
+
+The midpoint rule finds the new velocity w of
+
+.. math::
+    w = v + h\, \ddot q(t + \tfrac h2,\; q \oplus \tfrac u2,\; \tfrac{v + w}2), \qquad u = h \tfrac{v + w}2.
+
+The variational one finds the u at which the discrete Lagrangian
+
+.. math:: L_d(q, q \oplus u) = h\, L(q \oplus \tfrac u2, \tfrac uh), \qquad L = T - U,
+
+obeys the discrete equations of Lagrange and d'Alembert, written with momenta:
+
+.. math::
+    \mathcal M(q) v = -D_1 L_d - \tfrac h2 f, \qquad \mathcal M(q') v' = D_2 L_d + \tfrac h2 f,
+
+f all forces without a potential (gravity and springs have one), at the midpoint. Without them the map is
+symplectic: its energy stays near that of the start for exponentially long times, and momenta of symmetries
+stay to rounding.
+
+Reference: J. Marsden, M. West, *Discrete mechanics and variational integrators*, Acta Numerica 10, 2001,
+sections 2.6.2 and 3.2; E. Hairer, C. Lubich, G. Wanner, *Geometric Numerical Integration*, 2nd edition,
+Springer 2006, sections VI.6 and IX.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.elimination import solve_without_pivots
+from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.step import Accelerate, State
+from torchsko.symmetric import spd_solve
+from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, passive_force
+from torchsko.verbs.momenta import kinetic_energy, potential_energy
+
+Residual = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class ImplicitMidpoint:
+    """The implicit midpoint rule, as a `Step`: order 2, symmetric, stable on stiff linear systems.
+
+    Attributes:
+        iterations: of Newton's method, from the velocity before the step; each takes an evaluation and its
+            Jacobian. Their number is fixed, so that a step can be traced and differentiated.
+    """
+
+    iterations: int = 3
+
+    def __call__(
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+    ) -> State:
+        """The next state."""
+
+        def residual(w: Tensor) -> Tensor:
+            rate = (qd + w) / 2
+            there = accelerate(mech, t + dt / 2, moved(mech, q, dt / 2 * rate), rate)
+            return w - qd - dt * there
+
+        w = newton(residual, qd, self.iterations, scalar=mech.scalar)
+        return moved(mech, q, dt * (qd + w) / 2), w
+
+
+@dataclass(frozen=True)
+class Variational:
+    """The variational midpoint method with forces, as a `Step`: order 2, symplectic without them.
+
+    It keeps the momenta and, nearly, the energy of what only gravity and springs act on, for any number of
+    steps. Each iteration takes second derivatives of the energies: it is meant for kernels,
+    ``ts.rollout(ts.fuse(mech), ..., method=Variational(), fused=True)``.
+
+    Attributes:
+        iterations: of Newton's method; see `ImplicitMidpoint`.
+    """
+
+    iterations: int = 3
+
+    def __call__(
+        self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
+    ) -> State:
+        """The next state."""
+        rigid = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
+        p = _times(mass_matrix(mech, q), qd)
+
+        def action(start: Tensor, end: Tensor) -> Tensor:
+            u = apart(mech, start, end)
+            middle = moved(mech, start, u / 2)
+            lagrangian = kinetic_energy(mech, middle, u / dt) - potential_energy(mech, middle)
+            return lagrangian * dt if isinstance(dt, float) else lagrangian * dt[..., 0]
+
+        def impulse(u: Tensor) -> Tensor:
+            """Half of that of all forces without a potential."""
+            middle, rate = moved(mech, q, u / 2), u / dt
+            qdd = accelerate(mech, t + dt / 2, middle, rate)
+            applied = inverse_dynamics(mech, middle, rate, qdd)
+            return dt / 2 * (applied - passive_force(rigid, middle, rate))
+
+        def residual(u: Tensor) -> Tensor:
+            end = moved(mech, q, u)
+            slope = _slope(lambda a: action(moved(mech, q, a), end), u)
+            return -slope - impulse(u) - p
+
+        u = newton(residual, dt * qd, self.iterations, scalar=mech.scalar)
+        end = moved(mech, q, u)
+        after = _slope(lambda b: action(q, moved(mech, end, b)), u) + impulse(u)
+        M = mass_matrix(mech, end)
+        return end, spd_solve(M, after[..., None], scalar=mech.scalar)[..., 0]
+
+
+def _slope(fn: Residual, like: Tensor) -> Tensor:
+    """The gradient of a number at a tangent step of zero, `[*batch, n]`."""
+    value, pull = torch.func.vjp(fn, torch.zeros_like(like))[:2]
+    return pull(torch.ones_like(value))[0]
+
+
+def _times(A: Tensor, x: Tensor) -> Tensor:
+    return (A @ x[..., None])[..., 0]
+
+
+def newton(residual: Residual, x: Tensor, iterations: int, *, scalar: bool) -> Tensor:
+    """Newton's method, so many iterations of it.
+
+    Args:
+        residual: `[*batch, n]` to `[*batch, n]`; its Jacobian has a positive definite symmetric part.
+        x: where to start, `[*batch, n]`.
+        iterations: their number.
+        scalar: as in `torchsko.elimination`.
+    """
+    n = x.shape[-1]
+    rows = torch.eye(n, dtype=x.dtype, device=x.device)
+    rows = rows.reshape(n, *[1] * (x.ndim - 1), n).expand(n, *x.shape)
+    for _ in range(iterations):
+        value, pull = torch.func.vjp(residual, x)[:2]
+        J = torch.func.vmap(lambda row, pull=pull: pull(row)[0])(rows).movedim(0, -2)
+        x = x - solve_without_pivots(J, value, scalar=scalar)
+    return x
