@@ -1,9 +1,14 @@
-"""Learning physical parameters: parametrizations that keep them physical, and an `nn.Module`."""
+"""Learning physical parameters: from logs, by gradients, and as an `nn.Module`."""
 
+from torchsko.learn.base_parameters import BaseParameters as BaseParameters
+from torchsko.learn.base_parameters import base_parameters as base_parameters
 from torchsko.learn.divergence import inertia_divergence as inertia_divergence
 from torchsko.learn.excitation import Trajectory as Trajectory
 from torchsko.learn.excitation import exciting_trajectory as exciting_trajectory
+from torchsko.learn.fitted import Fit as Fit
+from torchsko.learn.fitting import fit as fit
 from torchsko.learn.identify import identify as identify
+from torchsko.learn.log import Log as Log
 from torchsko.learn.parametrizations import Bounded as Bounded
 from torchsko.learn.parametrizations import Free as Free
 from torchsko.learn.parametrizations import InertiaLogCholesky as InertiaLogCholesky

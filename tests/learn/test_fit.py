@@ -1,0 +1,206 @@
+"""From a log to a robot: what is found is true, physical, and as sure as it says."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.strategies import random_mechanism
+from torchsko.learn.entropic import Prior, entropic_least_squares
+from torchsko.learn.friction import Coulomb, Dahl, Offset, Series, SmoothCoulomb, Viscous
+from torchsko.learn.friction.dahl import bristles
+from torchsko.learn.physical import nearest_physical
+from torchsko.learn.residuals import correlated
+from torchsko.spatial.inertia import pseudo_inertia
+
+pytest.importorskip("scipy.signal")
+integrate = pytest.importorskip("scipy.integrate")
+
+
+def arm(seed=4):
+    """Three joints, and the same robot with other numbers."""
+    truth = random_mechanism(["revolute"] * 3, [-1, 0, 1], seed=seed)
+    zero = torch.zeros_like(truth.damping)
+    truth = truth.replace(damping=zero, friction=zero, armature=zero, stiffness=zero)
+    nominal = truth.replace(
+        mass=1.2 * truth.mass, com=truth.com + 0.02, inertia=1.1 * truth.inertia
+    )
+    return truth, nominal
+
+
+def log_of(truth, force, *, seconds=20.0, rate=400.0, seed=0, noise=0.0):
+    """What sensors show of a robot with forces at its joints."""
+    motion = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(seed))
+    t = torch.arange(int(seconds * rate), dtype=truth.dtype) / rate
+    q, qd, qdd = motion(t)
+    tau = ts.inverse_dynamics(truth, q, qd, qdd) + force(q, qd)
+    tau = tau + noise * torch.from_numpy(np.random.default_rng(seed).normal(size=tau.shape))
+    return ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy()), (q, qd, qdd, tau)
+
+
+def friction(q, qd):
+    return 0.3 * qd + 0.5 * (qd / 0.1).tanh() + 0.2
+
+
+def test_base_parameters_are_all_that_torques_depend_on():
+    mech = ts.load(ts.robots.panda)
+    base = ts.learn.base_parameters(mech)
+    g = torch.Generator().manual_seed(1)
+    q, qd = mech.random_state(40, generator=g)
+    Y = ts.torque_regressor(mech, q, qd, torch.randn(qd.shape, generator=g, dtype=qd.dtype))
+    Y = Y.flatten(-2).flatten(0, 1)
+    assert len(base) == torch.linalg.matrix_rank(Y)
+    phi = torch.randn(Y.shape[1], generator=g, dtype=Y.dtype)
+    assert_close(Y @ (base.representative @ base.of(phi)), Y @ phi, rtol=1e-9, atol=1e-9)
+    assert "m of link1" in base.unseen
+
+
+def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior():
+    mech = ts.load(ts.robots.panda)
+    prior = Prior.at(ts.inertial_parameters(mech))
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(30, 70, generator=g, dtype=mech.dtype)
+    # Data that no body explains: the minimum lies at the wall of the cone.
+    y = torch.randn(30, generator=g, dtype=mech.dtype)
+    for weight in (1.0, 1e-3):
+        phi, _ = entropic_least_squares(X.mT @ X, X.mT @ y, prior, weight)
+        assert (torch.linalg.eigvalsh(prior.pseudo(phi)) > 0).all()
+
+        def objective(p, weight=weight):
+            J = prior.pseudo(p)
+            way = (prior.inverse * J).sum() - torch.logdet(J).sum()
+            return (X @ p - y).square().sum() + weight * way
+
+        slope = torch.func.grad(objective)(phi)
+        H = torch.func.hessian(objective)(phi)
+        decrement = slope @ torch.linalg.solve(H, slope)
+        assert decrement < 1e-9 * objective(phi).abs()
+
+
+def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, noise=0.02)
+    fit = ts.learn.fit(nominal, log, cutoff=8.0)
+    _, (q, qd, qdd, tau) = log_of(truth, friction, seed=5)
+    spread = tau.std(0)
+    mine = (fit.inverse_dynamics(q, qd, qdd, series=True) - tau).square().mean(0).sqrt()
+    theirs = (ts.inverse_dynamics(nominal, q, qd, qdd) - tau).square().mean(0).sqrt()
+    assert (mine < 0.01 * spread).all() and (mine < 0.05 * theirs).all()
+    J = pseudo_inertia(fit.mechanism.mass, fit.mechanism.com, fit.mechanism.inertia)
+    assert (torch.linalg.eigvalsh(J) > 0).all()
+    rigid = ts.inertial_parameters(fit.mechanism).flatten()
+    assert_close(rigid, fit.phi, rtol=1e-9, atol=1e-9)
+    assert fit.errors["physical"].mean() < fit.errors["nominal"].mean()
+    for word in ("joint0", "Base parameters", "cut-off 8 Hz (as asked)"):
+        assert word in str(fit)
+
+
+TERMS = [Viscous(), SmoothCoulomb(0.1), Offset()]
+
+
+def test_least_squares_on_noise_free_data_are_exact_and_said_to_be():
+    """With the true terms the columns explain the forces: what is left is the filter's rounding."""
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, rate=1000.0)
+    fit = ts.learn.fit(nominal, log, learn=TERMS, method="ols", cutoff=20.0)
+    true = fit.base.of(ts.inertial_parameters(truth).flatten())
+    assert (fit.value - true).abs().max() < 3e-3 * true.abs().max()
+    for x in fit.numbers:
+        assert_close(x, x.new_tensor([0.2, 0.3, 0.5]), rtol=0.02, atol=0)
+
+
+def test_the_fit_does_not_depend_on_how_the_log_is_cut_into_pieces(monkeypatch):
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, noise=0.02)
+    found = []
+    for piece in (10**6, 2000):
+        monkeypatch.setattr("torchsko.learn.motion.PIECE", piece)
+        found.append(ts.learn.fit(nominal, log, learn=TERMS, cutoff=8.0, prior=1e-2).phi)
+    assert_close(*found, rtol=1e-6, atol=1e-9)
+
+
+def test_a_saved_fit_is_the_fit(tmp_path):
+    truth, nominal = arm()
+    log, (q, qd, qdd, _) = log_of(truth, friction, noise=0.02)
+    fit = ts.learn.fit(nominal, log, learn={"joint1": [Dahl(0.01), Viscous()]}, cutoff=8.0)
+    assert fit.terms[1] == (Viscous(), Dahl(0.01))
+    fit.save(tmp_path / "fit")
+    again = ts.learn.Fit.load(tmp_path / "fit")
+    for series in (True, False):
+        mine, theirs = (f.inverse_dynamics(q, qd, qdd, series=series) for f in (fit, again))
+        assert torch.equal(mine, theirs)
+    assert str(fit) == str(again)
+    assert_close(ts.load(tmp_path / "fit" / "robot.urdf").mass, fit.mechanism.mass)
+    with pytest.raises(ts.FitError, match="holds no fit"):
+        ts.learn.Fit.load(tmp_path)
+    (tmp_path / "fit" / "fit.pt").write_bytes(b"nothing")
+    with pytest.raises(ts.FitError, match=r"fit\.pt is no fit"):
+        ts.learn.Fit.load(tmp_path / "fit")
+
+
+def test_bristles_follow_dahls_law():
+    t = np.linspace(0, 4, 4001)
+    x, xd = np.sin(2 * t) * t, 2 * np.cos(2 * t) * t + np.sin(2 * t)
+    way = 0.05
+
+    def law(s, z):
+        v = 2 * np.cos(2 * s) * s + np.sin(2 * s)
+        return (v - abs(v) * z) / way
+
+    solved = integrate.solve_ivp(law, (0, 4), [0.0], t_eval=t, rtol=1e-8, atol=1e-10, max_step=1e-3)
+    # The derivative is zero where it starts, so the state starts at zero.
+    mine = bristles(torch.from_numpy(x / way)[:, None], torch.from_numpy(np.sign(xd))[:, None])
+    assert_close(mine[:, 0], torch.from_numpy(solved.y[0]), rtol=0, atol=2e-3)
+
+
+def test_dry_friction_with_memory_is_found_where_it_is():
+    truth, nominal = arm()
+
+    def memory(q, qd):
+        series = Series(q, qd, qd, qd)
+        return 0.8 * Dahl(0.03).column(series) + 0.1 * qd
+
+    log, _ = log_of(truth, memory, noise=0.01)
+    fit = ts.learn.fit(nominal, log, cutoff=8.0)
+    assert all(any(isinstance(term, Dahl) for term in some) for some in fit.terms)
+
+
+def test_correlated_errors_count_as_fewer():
+    g = torch.Generator().manual_seed(0)
+    white = torch.randn(200_000, 1, generator=g, dtype=torch.float64)
+    assert correlated(white) < 1.1
+    lasting = white.unfold(0, 20, 1).mean(-1)  # correlations 1 - k / 20: their sum is 20
+    assert_close(correlated(lasting), torch.tensor([20.0]).double(), rtol=0.1, atol=0)
+
+
+def test_unphysical_nominal_inertias_are_made_physical_and_named():
+    truth, nominal = arm()
+    flat = torch.diag(torch.tensor([1.0, 1.0, 5.0], dtype=truth.dtype))
+    bad = nominal.inertia.clone()
+    bad[1] = flat * nominal.inertia[1].diagonal().max()
+    robot = nominal.replace(inertia=bad)
+    near, names = nearest_physical(robot)
+    assert names == ("body1",)
+    assert (torch.linalg.eigvalsh(pseudo_inertia(near.mass, near.com, near.inertia)) > 0).all()
+    assert torch.equal(near.inertia[[0, 2]], robot.inertia[[0, 2]])
+    log, _ = log_of(truth, friction)
+    fit = ts.learn.fit(robot, log, learn=TERMS, cutoff=8.0, prior=1e-2)
+    assert any("body1" in note for note in fit.found.notes)
+
+
+def test_options_out_of_range_are_named():
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, seconds=4.0)
+    many = nominal.replace(mass=nominal.mass.expand(2, -1))
+    for mech, options, match in (
+        (nominal, {"method": "lstsq"}, "no method is named 'lstsq'"),
+        (nominal, {"prior": 0.0}, "prior is 0.0"),
+        (nominal, {"folds": 1}, "folds is 1"),
+        (nominal, {"learn": {"elbow": []}}, "no joint is named 'elbow'"),
+        (nominal, {"learn": [Coulomb]}, "is no term"),
+        (many, {}, "is 2 robots"),
+    ):
+        with pytest.raises(ts.FitError, match=match) as caught:
+            ts.learn.fit(mech, log, **options)
+        assert str(caught.value).count("\n") == 2

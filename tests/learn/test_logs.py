@@ -1,0 +1,168 @@
+"""Logs: columns find their joints, units are declared, faults are named, filters are what they say."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.learn.filtering import derivative, low_pass
+from torchsko.learn.motion import Faults, Settings, motions, settings_of
+
+signal = pytest.importorskip("scipy.signal")
+JOINTS = ("shoulder", "elbow")
+
+
+def arrays(n=400, dt=1e-3):
+    t = dt * np.arange(n)
+    q = np.stack([np.sin(3 * t), np.cos(5 * t)], -1)
+    return t, q, np.gradient(q, dt, axis=0), 2 * q + 1
+
+
+def table(path, names, columns):
+    np.savetxt(path, np.stack(columns, -1), delimiter=",", header=",".join(names), comments="")
+
+
+@pytest.mark.parametrize(
+    "style", ["q_shoulder", "shoulder.q", "Position shoulder", "q1", "tau[1]"], ids=str
+)
+def test_columns_find_their_joints_by_name_or_number_whatever_their_order(tmp_path, style):
+    t, q, _, tau = arrays()
+    named = {
+        "q_shoulder": [f"{x}_{j}" for x in ("q", "tau") for j in JOINTS],
+        "shoulder.q": [f"{j}.{x}" for x in ("q", "tau") for j in JOINTS],
+        "Position shoulder": [f"{x} {j}" for x in ("Position", "Torque") for j in JOINTS],
+        "q1": [f"{x}{k}" for x in ("q", "tau") for k in (1, 2)],
+        "tau[1]": [f"{x}[{k}]" for x in ("q", "tau") for k in (0, 1)],
+    }[style]
+    columns = dict(zip(named, [*q.T, *tau.T], strict=True)) | {"time": t}
+    order = sorted(columns)  # not that of the joints
+    table(tmp_path / "log.csv", order, [columns[name] for name in order])
+    log = ts.learn.Log.load(tmp_path / "log.csv", JOINTS)
+    for mine, theirs in ((log.t, t), (log.q, q), (log.tau, tau)):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+    assert log.qd is None
+
+
+def test_units_are_those_declared(tmp_path):
+    t, q, qd, tau = arrays()
+    np.savez(tmp_path / "a.npz", t=1e3 * t, q=np.rad2deg(q), qd=qd * 30 / np.pi, tau=1e3 * tau)
+    units = {"t": "ms", "q": "deg", "qd": "rpm", "tau": "mNm"}
+    log = ts.learn.Log.load(tmp_path / "a.npz", units=units)
+    for mine, theirs in ((log.t, t), (log.q, q), (log.qd, qd), (log.tau, tau)):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-15)
+
+
+def refused(call, match):
+    with pytest.raises(ts.FitError, match=match) as caught:
+        call()
+    assert str(caught.value).count("\n") == 2, str(caught.value)
+
+
+def test_what_is_wrong_with_a_file_is_named(tmp_path):
+    t, q, _, tau = arrays()
+
+    def load(name, *, joints=JOINTS, **options):
+        return lambda: ts.learn.Log.load(tmp_path / name, joints, **options)
+
+    refused(load("none.csv"), "there is no such file")
+    refused(load("log.mat"), "the name says no format")
+    table(tmp_path / "a.csv", ["t", "q_shoulder", "q_elbow", "tau_shoulder"], [t, *q.T, t])
+    refused(load("a.csv"), "no column is tau of joint 'elbow'")
+    table(tmp_path / "b.csv", ["t", "q1", "q2"], [t, *q.T])
+    refused(load("b.csv"), r"no column is a joint force \('tau'\)")
+    refused(load("b.csv", columns={"tau": ["x"]}), "no column 'x'")
+    table(tmp_path / "c.csv", ["t", "q1", "q2", "q3"], [t, *q.T, t])
+    refused(load("c.csv"), "3 columns are q, the robot has 2 joints")
+    (tmp_path / "d.csv").write_text("0,1,2\n1,2,3\n")
+    refused(load("d.csv"), "its first line holds numbers")
+    (tmp_path / "e.npz").write_text("nothing")
+    refused(load("e.npz"), "cannot be read")
+    np.savez(tmp_path / "f.npz", t=t, q=q, tau=tau)
+    refused(load("f.npz", units={"q": "inch"}), "the unit of q is 'inch'")
+    refused(load("f.npz", units={"qd": "rpm"}), "a unit is given for 'qd'")
+    refused(lambda: ts.learn.Log(t[:5], q[:5], tau[:5]), "the time has shape")
+    refused(lambda: ts.learn.Log(t, q, tau[:9]), "tau has shape")
+
+
+def test_the_filter_is_butterworths_without_phase():
+    """Amplitudes of sines are scaled by 1 / (1 + (tan / tan)^8), and their derivatives are the sines' own."""
+    rate, cutoff = 500.0, 12.0
+    low = low_pass(cutoff, rate)
+    first = derivative(low, rate)
+    t = torch.arange(4000, dtype=torch.float64) / rate
+    for f in (1.0, 5.0, 12.0, 20.0):
+        warped = np.tan(np.pi * f / rate) / np.tan(np.pi * cutoff / rate)
+        gain = 1 / (1 + warped**8)
+        w = 2 * np.pi * f
+        x, xd = (w * t).sin(), w * (w * t).cos()
+        inside = slice(low.reach, len(t) - low.reach)
+        assert_close(low(x), gain * x[inside], rtol=0, atol=2e-4)
+        inside = slice(first.reach, len(t) - first.reach)
+        assert_close(first(x), gain * xd[inside], rtol=0, atol=4e-4 * w)
+
+
+def arm_log(mech, n=6000, rate=500.0, seed=0):
+    motion = ts.learn.exciting_trajectory(mech, generator=torch.Generator().manual_seed(seed))
+    t = torch.arange(n, dtype=mech.dtype) / rate
+    q, qd, qdd = motion(t)
+    return ts.learn.Log(t.numpy(), q.numpy(), ts.inverse_dynamics(mech, q, qd, qdd).numpy()), motion
+
+
+def test_pieces_of_a_log_give_the_samples_of_the_whole():
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    settings = Settings.of(500.0, 10.0)
+    whole, pieces = ([*motions(mech, log, settings, Faults(), piece)] for piece in (10**6, 1500))
+    (whole,) = whole
+    assert len(pieces) > 2
+    kernel = settings.forces
+    taus = torch.cat([kernel(piece.tau) for piece in pieces])
+    assert_close(taus, kernel(whole.tau), rtol=0, atol=1e-11)
+    assert_close(torch.cat([kernel(p.qdd) for p in pieces]), kernel(whole.qdd), rtol=0, atol=1e-9)
+
+
+def test_filtered_states_are_those_of_the_motion_and_the_cut_off_leaves_it_whole():
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech)
+    settings = settings_of(log)
+    (found,) = motions(mech, log, settings, Faults())
+    for mine, true in zip((found.q, found.qd, found.qdd), motion(found.t), strict=True):
+        assert (mine - true).abs().max() < 2e-3 * true.abs().max()
+
+
+def test_uneven_times_gaps_outliers_and_saturation_are_handled_and_counted():
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech, n=12000)
+    rng = np.random.default_rng(0)
+    keep = np.ones(len(log), bool)
+    keep[5000:5600] = False
+    t = (log.t + 4e-4 * rng.random(len(log)))[keep]
+    q, qd, qdd = motion(torch.from_numpy(t))
+    tau = ts.inverse_dynamics(mech, q, qd, qdd).numpy().copy()
+    tau[100, 3], tau[200, 4] = 70.0, np.nan
+    tau[7000:7100, 5] = mech.effort_limit[5].item()
+    faults, settings = Faults(), Settings.of(500.0, 10.0)
+    parts = [*motions(mech, ts.learn.Log(t, q.numpy(), tau), settings, faults)]
+    assert faults.gaps == 1 and len(parts) == 2
+    assert faults.saturated == {mech.joint_names[5]: 100}
+    assert {mech.joint_names[k] for k in (3, 4)} <= set(faults.outliers)
+    for part in parts:
+        true = motion(part.t)
+        for mine, exact in zip((part.q, part.qd), true, strict=False):
+            assert (mine - exact).abs().max() < 5e-3 * exact.abs().max()
+        marked = (part.t > t[7000]) & (part.t < t[7099])
+        assert not part.good[marked, 5].any()
+
+
+def test_logs_of_another_robot_or_at_rest_are_refused():
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    few = ts.learn.Log(log.t, log.q[:, :6], log.tau)
+    refused(lambda: ts.learn.fit(mech, few), "q has 6 columns")
+    still = ts.learn.Log(log.t, 0 * log.q, log.tau)
+    refused(lambda: ts.learn.fit(mech, still), "no joint moves")
+    back = ts.learn.Log(log.t[::-1], log.q, log.tau)
+    refused(lambda: ts.learn.fit(mech, back), "Times ascend")
+    refused(lambda: ts.learn.fit(mech, log, cutoff=400.0), "the cut-off is 400 Hz")
+    refused(lambda: ts.learn.fit(mech, log.part(0, 0.01)), "no sample of joint|cut-off")

@@ -1,0 +1,114 @@
+"""Base parameters: what torques can tell of inertial numbers, as named combinations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.regressors import torque_regressor
+
+NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
+"""The ten numbers of `inertial_parameters`, as the names of combinations call them."""
+
+FIRST = (9, 4, 5, 7, 8, 1, 2, 6, 3, 0)
+"""In which order numbers of a body lead."""
+
+STATES = 64
+"""Random states, times dofs, whose torques say what is independent."""
+
+
+@dataclass(frozen=True, eq=False)
+class BaseParameters:
+    """Combinations of inertial numbers that torques depend on, each led by a number of its own.
+
+    Attributes:
+        names: of each, "joint3: Izz of link3 + 0.08 my of link4 ..." in words.
+        matrix: takes all inertial numbers to the combinations, `[base, 10 bodies]`.
+        independent: columns that lead, `[base]`.
+        unseen: names of numbers that no torque depends on, by themselves or in a combination.
+    """
+
+    names: tuple[str, ...]
+    matrix: Tensor
+    independent: Tensor
+    unseen: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Their number."""
+        return len(self.names)
+
+    def of(self, phi: Tensor) -> Tensor:
+        """Their values: `[*batch, 10 bodies]` to `[*batch, base]`."""
+        return phi @ self.matrix.mT
+
+    @property
+    def representative(self) -> Tensor:
+        """Takes values of the combinations to inertial numbers of equal torques, `[10 bodies, base]`.
+
+        The numbers that lead are the values, the others zero; no body need have these.
+        """
+        n, p = self.matrix.shape
+        S = self.matrix.new_zeros(p, n)
+        S[self.independent, torch.arange(n)] = 1
+        return S
+
+
+def base_parameters(mech: Mechanism, *, tolerance: float = 1e-9) -> BaseParameters:
+    """The combinations of `inertial_parameters` that joint forces depend on.
+
+    Columns of the torque regressor at random states are gone through from base to tip, of a body moments of
+    inertia first and the mass last: one that depends on those before is taken into these. So what a body
+    shares with the one that carries it is counted there, as in the books.
+
+    Args:
+        mech: the mechanism; its inertial numbers do not matter.
+        tolerance: relative length of what is left of a column below which it depends on the others.
+
+    Reference: M. Gautier, *Numerical calculation of the base inertial parameters of robots*, Journal of
+    Robotic Systems 8(4), 1991; H. Mayeda, K. Yoshida, K. Osuka, *Base parameters of manipulator dynamic
+    models*, IEEE Trans. Robotics and Automation 6(3), 1990.
+    """
+    g = torch.Generator(device=mech.device).manual_seed(0)
+    q, qd = mech.random_state(STATES, generator=g)
+    qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype, device=qd.device)
+    W = torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
+    P = W.shape[1]
+    order = [10 * body + k for body in range(mech.num_bodies) for k in FIRST]
+    chosen = _independent(W, order, tolerance)
+    K = torch.linalg.lstsq(W[:, chosen], W).solution
+    K = torch.where(K.abs() > 1e-8, K, 0.0)
+    K[:, chosen] = torch.eye(len(chosen)).to(W)
+    label = [f"{n} of {body}" for body in mech.body_names for n in NAMES]
+    names = tuple(_named(K[k], chosen[k], label) for k in range(len(chosen)))
+    alone = [label[j] for j in range(P) if not bool(K[:, j].any())]
+    index = torch.tensor(chosen, device=mech.device)
+    return BaseParameters(names, K, index, tuple(alone))
+
+
+def _independent(W: Tensor, order: list[int], tolerance: float) -> list[int]:
+    """Columns that no earlier ones of an order give."""
+    chosen: list[int] = []
+    Q = W.new_zeros(len(W), 0)
+    scale = W.norm(dim=0).max()
+    for j in order:
+        rest = W[:, j]
+        for _ in range(2):  # twice is enough for orthogonality to rounding
+            rest = rest - Q @ (Q.mT @ rest)
+        length = rest.norm()
+        if length > tolerance * scale:
+            chosen.append(j)
+            Q = torch.cat([Q, (rest / length)[:, None]], 1)
+    return sorted(chosen)
+
+
+def _named(row: Tensor, lead: int, label: list[str]) -> str:
+    others = [j for j in row.nonzero()[:, 0].tolist() if j != lead]
+    terms = [label[lead]]
+    for j in others:
+        x = row[j].item()
+        size = "" if abs(abs(x) - 1) < 1e-9 else f"{abs(x):.4g} "
+        terms.append(f"{'-' if x < 0 else '+'} {size}{label[j]}")
+    return " ".join(terms)

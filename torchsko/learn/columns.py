@@ -1,0 +1,136 @@
+"""Which columns of a log are which: by the names that people give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsko.errors import FitError
+
+Array = NDArray[np.floating[Any]]
+
+CALLED = {
+    "t": ("t", "time", "stamp", "timestamp"),
+    "q": ("q", "pos", "position", "positions", "angle"),
+    "qd": ("qd", "dq", "qdot", "vel", "velocity", "velocities"),
+    "tau": ("tau", "torque", "torques", "effort", "efforts", "force", "current"),
+}
+"""What each quantity is called in the files of others."""
+
+SCALE = {
+    "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "rad": 1.0, "deg": np.pi / 180, "m": 1.0, "mm": 1e-3,
+    "rad/s": 1.0, "deg/s": np.pi / 180, "m/s": 1.0, "mm/s": 1e-3, "rpm": np.pi / 30,
+    "Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "N": 1.0, "kN": 1e3,
+}  # fmt: skip
+"""SI units in each unit."""
+
+OF = {
+    "t": ("s", "ms", "us", "ns"),
+    "q": ("rad", "deg", "m", "mm"),
+    "qd": ("rad/s", "deg/s", "m/s", "mm/s", "rpm"),
+    "tau": ("Nm", "mNm", "kNm", "N", "kN"),
+}
+"""Units of each quantity."""
+
+
+def scaled(name: str, x: Array, unit: str | None) -> Array:
+    """A quantity in SI units; untouched, and not copied, where it is in these.
+
+    Raises:
+        FitError: on a unit that it cannot have; names those that it can.
+    """
+    if unit is None:
+        return x
+    if unit not in OF[name]:
+        raise FitError(
+            f"the unit of {name} is {unit!r}.\n"
+            f"Units of {name} are {', '.join(OF[name])}.\nPass one of these."
+        )
+    return x if SCALE[unit] == 1 else x * SCALE[unit]
+
+
+def matched(
+    path: Path,
+    found: Mapping[str, Array],
+    joints: tuple[str, ...],
+    columns: Mapping[str, Sequence[str]],
+) -> dict[str, Array]:
+    """The arrays t, q, tau, and qd where there is one, columns in the order of the joints.
+
+    Raises:
+        FitError: where a quantity or a joint's column is missing; names it and what there is.
+    """
+    out: dict[str, Array] = {}
+    for name in CALLED:
+        wanted = columns.get(name)
+        if wanted is not None:
+            x = np.stack([_column(path, found, c) for c in wanted], -1)
+            out[name] = x[:, 0] if name == "t" else x
+            continue
+        whole = next((c for c in found if c.lower() in CALLED[name]), None)
+        if whole is not None and (name == "t" or found[whole].ndim == 2):
+            out[name] = found[whole]
+        elif name != "t":
+            picked = _of_joints(path, name, found, joints)
+            if picked is not None:
+                out[name] = picked
+    for name in ("t", "q", "tau"):
+        if name not in out:
+            raise FitError(
+                f"{path}: no column is {_LONG[name]} ({name!r}).\n"
+                f"There are {', '.join(map(repr, list(found)[:12]))}.\n"
+                f'Name them: columns={{"{name}": ["..."]}}.'
+            )
+    return out
+
+
+_LONG = {"t": "the time", "q": "a position", "tau": "a joint force"}
+
+
+def _column(path: Path, found: Mapping[str, Array], name: str) -> Array:
+    if name not in found:
+        raise FitError(
+            f"{path}: there is no column {name!r}.\n"
+            f"There are {', '.join(map(repr, list(found)[:12]))}.\nName one of these."
+        )
+    return found[name]
+
+
+def _of_joints(
+    path: Path, name: str, found: Mapping[str, Array], joints: tuple[str, ...]
+) -> Array | None:
+    """Columns of one quantity, by the name of the joint or by number."""
+    # Whole words, so that "qd_1" is no position and "joint1_tau" no time.
+    words = "|".join(sorted(CALLED[name], key=len, reverse=True))
+    by: dict[str, str] = {}
+    for column in found:
+        first = re.fullmatch(rf"(?:{words})(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE)
+        last = re.fullmatch(rf"(.+?)[\s_./-]+(?:{words})", column, re.IGNORECASE)
+        for found_name in (m for m in (first, last) if m is not None):
+            owner = found_name[1]
+            if owner in joints or owner.isdigit():
+                by[owner] = column
+    if any(owner in joints for owner in by):
+        missing = [joint for joint in joints if joint not in by]
+        if missing:
+            raise FitError(
+                f"{path}: no column is {name} of joint {missing[0]!r}.\n"
+                f"There are {', '.join(repr(by[j]) for j in joints if j in by)}.\n"
+                f'Name the column "{name}_{missing[0]}", or say which are: columns={{"{name}": [...]}}.'
+            )
+        return np.stack([found[by[joint]] for joint in joints], -1)
+    numbered = sorted((owner for owner in by if owner.isdigit()), key=int)
+    if not numbered:
+        return None
+    if joints and len(numbered) != len(joints):
+        raise FitError(
+            f"{path}: {len(numbered)} columns are {name}, the robot has {len(joints)} joints.\n"
+            "Columns with numbers are taken in the order of the joints.\n"
+            f'Name them after the joints, "{name}_{joints[0]}", or pass columns={{"{name}": [...]}}.'
+        )
+    return np.stack([found[by[owner]] for owner in numbered], -1)

@@ -1,0 +1,167 @@
+r"""Low-pass filters without phase, their derivatives, and the rate that is left, as one product.
+
+A zero-phase Butterworth filter is Butterworth's magnitude squared, :math:`1 / (1 + (f / f_c)^{2 n})`. Its
+impulse response h dies out; cut where it has, it is a symmetric kernel, and so are its derivatives. A
+kernel is used, not SciPy's two passes, since it says exactly which samples the ends spoil (they are left
+out, none is guessed), gives the same numbers in pieces as at once, and gives only the samples kept.
+
+Reference: M. Gautier, *Dynamic identification of robots with power model*, ICRA 1997 (filtering regressor
+and torque alike, and decimation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchsko.errors import FitError
+from torchsko.extras import require
+
+Array = NDArray[np.floating[Any]]
+
+ORDER = 4
+"""Of the Butterworth filter."""
+
+NEGLIGIBLE = 1e-5
+"""Of its peak, where the impulse response is cut."""
+
+SMOOTHING = 5
+"""Samples of the Savitzky-Golay derivative, of degree 4: exact for slow motion, to the fourth order."""
+
+
+OUT = 10.0
+"""Power of a signal over its noise's, where it stands out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A symmetric or antisymmetric filter that keeps every so many samples.
+
+    Attributes:
+        taps: weights of neighbours, the centre in the middle, `[2 reach + 1]`.
+        every: samples of the input to one of the output.
+    """
+
+    taps: Tensor
+    every: int
+
+    @property
+    def reach(self) -> int:
+        """Samples that an output needs on each side."""
+        return len(self.taps) // 2
+
+    def count(self, samples: int) -> int:
+        """Outputs of so many inputs."""
+        return max(0, (samples - len(self.taps)) // self.every + 1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs whose neighbours are all there.
+
+        Args:
+            x: `[samples, *]`; output m lies at sample reach + m every.
+
+        Returns:
+            `[count(samples), *]`.
+        """
+        n, flat = self.count(len(x)), x.reshape(len(x), -1)
+        if n == 0:
+            return x.new_zeros(0, *x.shape[1:])
+        # Outputs by the block: a banded matrix times overlapping pieces, one product for all.
+        block = min(n, max(1, len(self.taps) // self.every))
+        width = len(self.taps) + (block - 1) * self.every
+        band = torch.zeros(block, width, dtype=x.dtype, device=x.device)
+        taps = self.taps.to(x)
+        for row in range(block):
+            band[row, row * self.every : row * self.every + len(taps)] = taps
+        whole = n // block
+        step = block * self.every
+        pieces = flat[: (whole - 1) * step + width].unfold(0, width, step)
+        out = (band @ pieces.mT).flatten(0, 1)
+        rest = n - whole * block
+        if rest:
+            tail = flat[whole * step :]
+            width = len(taps) + (rest - 1) * self.every
+            out = torch.cat([out, band[:rest, :width] @ tail[:width]])
+        return out.reshape(n, *x.shape[1:])
+
+
+def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
+    """The zero-phase Butterworth filter as a kernel, with unit gain at rest.
+
+    Args:
+        cutoff: where half of the amplitude is left [Hz].
+        rate: of the samples [Hz].
+        every: keep each so many.
+
+    Raises:
+        FitError: a cut-off that the samples are too few for.
+        MissingExtraError: when SciPy is not installed.
+    """
+    if not 0 < cutoff < rate / 2:
+        raise FitError(
+            f"the cut-off is {cutoff:g} Hz, the rate of the samples {rate:g} Hz.\n"
+            "A filter passes frequencies below half of the rate.\n"
+            f"Pass cutoff={rate / 10:g}, or leave it out: the data choose it."
+        )
+    signal = require("scipy.signal", "identify")
+    sections = signal.butter(ORDER, cutoff, fs=rate, output="sos")
+    reach = int(np.ceil(4 * rate / cutoff))
+    impulse = np.zeros(4 * reach + 1)
+    impulse[2 * reach] = 1
+    h = signal.sosfiltfilt(sections, impulse, padtype=None)
+    seen = np.flatnonzero(np.abs(h) > NEGLIGIBLE * h.max())
+    reach = max(2 * reach - seen[0], 1)
+    h = h[2 * reach_of(h) - reach : 2 * reach_of(h) + reach + 1]
+    return Kernel(torch.from_numpy(h / h.sum()), every)
+
+
+def reach_of(h: Array) -> int:
+    """A quarter of the length of an impulse response, its centre at twice that."""
+    return len(h) // 4
+
+
+def derivative(kernel: Kernel, rate: float) -> Kernel:
+    """The filter followed by a derivative, as one kernel [per second].
+
+    The derivative is Savitzky and Golay's, of degree 4 over five samples: exact to the fourth order.
+    """
+    signal = require("scipy.signal", "identify")
+    slope = signal.savgol_coeffs(SMOOTHING, SMOOTHING - 1, deriv=1, delta=1 / rate, use="dot")
+    # As weights of neighbours, not as a convolution.
+    return Kernel(torch.from_numpy(np.convolve(kernel.taps.numpy(), slope)), kernel.every)
+
+
+def widened(kernel: Kernel, reach: int) -> Kernel:
+    """The same filter with zeros at its ends, so that several have one reach."""
+    extra = reach - kernel.reach
+    return Kernel(torch.nn.functional.pad(kernel.taps, (extra, extra)), kernel.every)
+
+
+def bandwidth(x: Array, rate: float, share: float = 0.99) -> float:
+    """The frequency below which a share of the power of the rates of several signals lies [Hz].
+
+    Counted are frequencies where the signals stand out of their noise, read off the upper half of the
+    spectrum.
+
+    Args:
+        x: `[samples, signals]`, evenly sampled.
+        rate: [Hz].
+        share: of the power.
+    """
+    signal = require("scipy.signal", "identify")
+    length = min(len(x), int(4 * rate) + 1)
+    f, power = signal.welch(x, rate, nperseg=length, axis=0, detrend="linear")
+    floor = np.median(power[len(f) // 2 :], axis=0)
+    # Of noise that falls with frequency the upper half says too little: whatever follows a dip is noise.
+    clear = np.cumprod(np.where(f[:, None] > 0, power > OUT * floor, True), axis=0)
+    moved = clear * power * f[:, None] ** 2
+    total = moved.sum(0)
+    if not (total > 0).any():
+        return rate / 20
+    grown = np.cumsum(moved[:, total > 0] / total[total > 0], axis=0)
+    return float(max(f[np.argmax(grown >= share, axis=0)]))

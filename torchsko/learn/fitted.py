@@ -1,0 +1,213 @@
+"""What comes out of a fit: a robot, its error bars, and what was left over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FitError
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.friction import Series, Term
+from torchsko.learn.least_squares import Information
+from torchsko.learn.normal import lossless, own_positions
+from torchsko.learn.residuals import Residuals
+from torchsko.learn.selection import Solution
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.saving import save
+from torchsko.verbs.dynamics import inverse_dynamics
+from torchsko.verbs.regressors import inertial_parameters, torque_regressor
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a fit decided on the way.
+
+    Attributes:
+        method: of estimation.
+        cutoff: of the filter [Hz].
+        rate: of the log [Hz].
+        chosen: whether the data chose the cut-off.
+        prior_weight: of the divergence from the nominal robot.
+        scale: how much each dof's squared error counted, `[num_dof]`.
+        equations: how many filtered forces there were.
+        notes: what was wrong in the log or the robot, and what was done about it.
+    """
+
+    method: str
+    cutoff: float
+    rate: float
+    chosen: bool
+    prior_weight: float
+    scale: Tensor
+    equations: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A robot from a log; `torchsko.learn.fit` makes it.
+
+    Attributes:
+        nominal: the robot before, without damping and dry friction.
+        mechanism: the robot after; its damping and friction are those of the terms at speed. By "ols" and
+            "wls" it is the nominal robot with them: numbers of least squares need be no body's.
+        phi: inertial parameters, `[num_bodies * 10]`.
+        terms: of each dof, forces besides the rigid robot's.
+        numbers: of each dof's terms.
+        deviations: their standard deviations, as the data tell.
+        base: combinations of inertial numbers that torques depend on.
+        value: of these, `[base]`.
+        deviation: standard deviations of the values, as the data tell, without the prior, `[base]`.
+        covariance: of the values, `[base, base]`.
+        least_squares: values by ordinary least squares, `[base]`.
+        condition: of the data: the columns of base parameters at unit length.
+        errors: cross-validation, root mean square error of each dof [N m or N], of the fit, of the nominal
+            robot and of ordinary least squares, both with viscous and dry friction and an offset.
+        residuals: what is left, of the whole log.
+        found: what was decided on the way.
+    """
+
+    nominal: Mechanism
+    mechanism: Mechanism
+    phi: Tensor
+    terms: tuple[tuple[Term, ...], ...]
+    numbers: tuple[Tensor, ...]
+    deviations: tuple[Tensor, ...]
+    base: BaseParameters
+    value: Tensor
+    deviation: Tensor
+    covariance: Tensor
+    least_squares: Tensor
+    condition: float
+    errors: dict[str, Tensor]
+    residuals: Residuals
+    found: Found
+
+    @classmethod
+    def of(
+        cls, nominal: Mechanism, terms: Sequence[Term], solution: Solution, found: Found,
+        base: BaseParameters, ordinary: Solution, told: Information, left: Residuals, errors: dict[str, Tensor],
+    ) -> Fit:  # fmt: skip
+        """Gather what the steps of a fit gave."""
+        chosen = tuple(tuple(terms[k] for k in some) for some in solution.choice)
+        nominal = lossless(nominal)
+        return cls(
+            nominal, fitted_robot(nominal, solution.phi, chosen, solution.numbers, found.method),
+            solution.phi, chosen, solution.numbers, told.terms, base, base.of(solution.phi),
+            told.covariance.diagonal().clamp_min(0).sqrt(), told.covariance, base.of(ordinary.phi),
+            told.condition, errors, left, found,
+        )  # fmt: skip
+
+    def friction(self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False) -> Tensor:
+        """Forces of the terms, `[*batch, num_dof]`; arguments are those of `inverse_dynamics`."""
+        load = inverse_dynamics(self.nominal, q, qd, qdd)
+        motion = Series(own_positions(self.nominal, q), qd, qdd, load, ordered=series)
+        total = torch.zeros_like(load)
+        for term in dict.fromkeys(term for some in self.terms for term in some):
+            rows = zip(self.terms, self.numbers, strict=True)
+            numbers = [x[some.index(term)] if term in some else x.new_zeros(()) for some, x in rows]
+            total = total + torch.stack(numbers) * term.column(motion)
+        return total
+
+    def inverse_dynamics(
+        self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False
+    ) -> Tensor:
+        """Joint forces of all that was fitted: the robot, friction, offsets.
+
+        Args:
+            q: `[*batch, num_q]`.
+            qd: `[*batch, num_dof]` [rad/s or m/s].
+            qdd: `[*batch, num_dof]` [rad/s^2 or m/s^2].
+            series: whether the last dimension but one is time, in order, so that friction that remembers can;
+                else it is at its steady value.
+
+        Returns:
+            `[*batch, num_dof]` [N m or N].
+        """
+        rigid = inverse_dynamics(self.nominal, q, qd, qdd)
+        change = self.phi - inertial_parameters(self.nominal).flatten()
+        moved = torque_regressor(self.nominal, q, qd, qdd).flatten(-2) @ change
+        return rigid + moved + self.friction(q, qd, qdd, series=series)
+
+    def save(self, folder: str | os.PathLike[str], *, like: Any = None) -> None:
+        """Write the fit into a folder: numbers (fit.pt), and the robot.
+
+        The robot is ``robot.urdf`` or ``robot.xml``: the file `like` with its numbers replaced and all
+        else kept, or a new URDF file. Files of these names are replaced.
+
+        Args:
+            folder: made where there is none.
+            like: the file that the nominal robot was loaded from, or its text.
+
+        Raises:
+            FitError: when the folder cannot be written.
+        """
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FitError(
+                f"{folder} cannot be made: {error.strerror or error}.\n"
+                "A fit is saved into a folder of its own.\nPass the path of one, or of none yet."
+            ) from error
+        from torchsko.learn.kept import packed, written
+
+        save(self.mechanism, folder / written(like), like=like, overwrite=True)
+        torch.save(packed(self), folder / "fit.pt")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Fit:
+        """Read what `save` wrote; ``torch.load`` reads numbers only, no code.
+
+        Raises:
+            FitError: when the folder holds no fit.
+        """
+        from torchsko.learn.kept import unpacked
+
+        return unpacked(Path(folder))
+
+    def __str__(self) -> str:
+        """The fit as a page to read."""
+        from torchsko.learn.page import page
+
+        return page(self)
+
+
+def fitted_robot(
+    nominal: Mechanism,
+    phi: Tensor,
+    terms: Sequence[Sequence[Term]],
+    numbers: Sequence[Tensor],
+    method: str,
+) -> Mechanism:
+    """The nominal robot with what was fitted: inertias (where physical), damping and friction."""
+    changes: dict[str, Tensor] = {}
+    if method == "physical":
+        changes |= zip(("mass", "com", "inertia"), bodies(phi), strict=True)
+    if nominal.num_dof == len(nominal.damping):
+        for place, field in enumerate(("damping", "friction")):
+            each = [
+                sum((t.level[place] * x for t, x in zip(some, row, strict=True)), row.new_zeros(()))
+                for some, row in zip(terms, numbers, strict=True)
+            ]
+            changes[field] = torch.stack(each).clamp_min(0)
+    return nominal.replace(**changes, has_losses=True)
+
+
+def bodies(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mass `[bodies]`, centre of mass `[bodies, 3]` and inertia about it of `[bodies * 10]`."""
+    x = phi.reshape(-1, 10)
+    mass, first = x[:, 0], x[:, 1:4]
+    com = first / mass[:, None]
+    xx, xy, yy, xz, yz, zz = x[:, 4:].unbind(-1)
+    rows = [torch.stack(row, -1) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
+    about = torch.stack(rows, -2)
+    eye = torch.eye(3).to(x)
+    square = com.square().sum(-1)[:, None, None] * eye - com[:, :, None] * com[:, None, :]
+    return mass, com, about - mass[:, None, None] * square

@@ -1,0 +1,71 @@
+"""Dry friction: of one size against the motion, sharp or smooth, the same both ways or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from torchsko.learn.friction.term import Series, Term
+
+
+@dataclass(frozen=True)
+class Coulomb(Term):
+    """Sharp: the sign of the velocity."""
+
+    dissipates: ClassVar[bool] = True
+    level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def column(self, motion: Series) -> Tensor:
+        """The sign of the velocity."""
+        return motion.qd.sign()
+
+
+@dataclass(frozen=True)
+class SmoothCoulomb(Term):
+    """Smooth: a hyperbolic tangent.
+
+    Args:
+        speed: at which three quarters are reached [rad/s].
+    """
+
+    dissipates: ClassVar[bool] = True
+    level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    speed: float = 0.05
+
+    def column(self, motion: Series) -> Tensor:
+        """Hyperbolic tangent of the velocity over the speed."""
+        return (motion.qd / self.speed).tanh()
+
+
+@dataclass(frozen=True)
+class Asymmetric(Term):
+    """What dry friction differs by between the two ways, besides an offset: it vanishes at rest.
+
+    Args:
+        speed: as of `SmoothCoulomb`.
+    """
+
+    speed: float = 0.05
+
+    def column(self, motion: Series) -> Tensor:
+        """tanh^2 of the velocity over the speed."""
+        return (motion.qd / self.speed).tanh().square()
+
+
+@dataclass(frozen=True)
+class Loaded(Term):
+    """Dry friction in proportion to the force that the joint carries, as in gears.
+
+    Args:
+        speed: as of `SmoothCoulomb`.
+    """
+
+    dissipates: ClassVar[bool] = True
+    unit: ClassVar[str] = "1"
+    speed: float = 0.05
+
+    def column(self, motion: Series) -> Tensor:
+        """The nominal robot's force, without its sign, times tanh of the velocity over the speed."""
+        return motion.load.abs() * (motion.qd / self.speed).tanh()

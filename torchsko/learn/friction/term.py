@@ -1,0 +1,55 @@
+"""One force that a joint adds to the rigid body's, linear in one number: the base of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """States in order of time, and what friction may depend on besides.
+
+    Attributes:
+        q: `[*batch, samples, num_dof]` [rad or m].
+        qd: `[*batch, samples, num_dof]`.
+        qdd: `[*batch, samples, num_dof]`.
+        load: force of the nominal rigid robot at each joint, `[*batch, samples, num_dof]`.
+        ordered: whether the last dimension but one is time; where not, what remembers is at its steady value.
+    """
+
+    q: Tensor
+    qd: Tensor
+    qdd: Tensor
+    load: Tensor
+    ordered: bool = True
+
+
+@dataclass(frozen=True)
+class Term:
+    """A force of a joint: a number to be fitted times a function of the motion.
+
+    Terms add up, and each joint may have others. A class of your own needs `column`, and, to be saved, a
+    line in `torchsko.learn.friction.TERMS`.
+
+    Attributes:
+        dissipates: whether the number is friction, and so not negative.
+        unit: of the number, at a joint that turns.
+        level: what the term adds to dry friction (2nd entry) and damping (1st) of a `Mechanism`.
+    """
+
+    dissipates: ClassVar[bool] = False
+    unit: ClassVar[str] = "N m"
+    level: ClassVar[tuple[float, float]] = (0.0, 0.0)
+
+    def column(self, motion: Series) -> Tensor:
+        """The function of the motion, `[*batch, samples, num_dof]`."""
+        raise NotImplementedError
+
+    @property
+    def label(self) -> str:
+        """Name and shape, to read."""
+        shape = ", ".join(f"{f.name}={getattr(self, f.name):g}" for f in fields(self))
+        return type(self).__name__ + (f"({shape})" if shape else "")

@@ -1,0 +1,139 @@
+"""A fit on disk: tensors, numbers and names, read without running code."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchsko.errors import FitError
+from torchsko.io._xml import read_document
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.friction import TERMS, Term
+from torchsko.learn.residuals import Residuals
+from torchsko.loading import load
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+
+if TYPE_CHECKING:
+    from torchsko.learn.fitted import Fit
+
+VERSION = 1
+"""Of the format."""
+
+PLAIN = (
+    "phi",
+    "numbers",
+    "deviations",
+    "value",
+    "deviation",
+    "covariance",
+    "least_squares",
+    "condition",
+    "errors",
+)
+"""Fields of a fit that are tensors and numbers."""
+
+
+def written(like: Any) -> str:
+    """Name of the robot's file, by the format of the one that it is written like."""
+    return (
+        "robot.xml"
+        if like is not None and read_document(like).root.tag == "mujoco"
+        else "robot.urdf"
+    )
+
+
+def packed(fit: Fit) -> dict[str, Any]:
+    """A fit as tensors, numbers, strings and containers of them."""
+    return {
+        "version": VERSION,
+        **{name: getattr(fit, name) for name in PLAIN},
+        "terms": [[_of_term(term) for term in some] for some in fit.terms],
+        "base": dataclasses.asdict(fit.base),
+        "residuals": {f.name: getattr(fit.residuals, f.name) for f in dataclasses.fields(fit.residuals)},
+        "found": dataclasses.asdict(fit.found),
+        "nominal": _numbers(fit.nominal),
+        "mechanism": _numbers(fit.mechanism),
+        "joints": list(fit.mechanism.tree_joint_names),
+    }  # fmt: skip
+
+
+def _numbers(mech: Mechanism) -> dict[str, torch.Tensor]:
+    # A new file has a frame for the inertial frame; frames change no force.
+    names = (name for name in PARAMETERS if not name.startswith("frame_"))
+    return {name: getattr(mech, name).detach().clone() for name in names}
+
+
+def _of_term(term: Term) -> tuple[str, dict[str, float]]:
+    name = type(term).__name__
+    if TERMS.get(name) is not type(term):
+        raise FitError(
+            f"{term!r} is a term of your own.\n"
+            "A saved fit names its terms, and is read without running code.\n"
+            f"Put it there first: torchsko.learn.friction.TERMS[{name!r}] = {name}."
+        )
+    return name, dataclasses.asdict(term)
+
+
+def _term(name: str, shape: dict[str, float]) -> Term:
+    if name not in TERMS:
+        raise FitError(
+            f"the fit has a term {name!r}, which is not known here.\n"
+            "Its class is your own: a file holds its name and numbers only.\n"
+            f"Put it there first: torchsko.learn.friction.TERMS[{name!r}] = {name}."
+        )
+    return TERMS[name](**shape)
+
+
+def unpacked(folder: Path) -> Fit:
+    """The fit that a folder holds.
+
+    Raises:
+        FitError: when it holds none, or one of another version.
+    """
+    from torchsko.learn.fitted import Fit, Found
+
+    path = folder / "fit.pt"
+    robot = next((folder / x for x in ("robot.urdf", "robot.xml") if (folder / x).is_file()), None)
+    if robot is None or not path.is_file():
+        raise FitError(
+            f"{os.fspath(folder)} holds no fit.\n"
+            "A fit is a folder with fit.pt and robot.urdf or robot.xml.\n"
+            "Pass the folder that Fit.save or python -m torchsko identify wrote."
+        )
+    try:
+        data = torch.load(path, weights_only=True)
+        version = data["version"]
+    except Exception as error:
+        raise FitError(
+            f"{path} is no fit: {str(error).splitlines()[0][:80]}.\n"
+            "It is read as numbers and names only.\nWrite it again, by Fit.save."
+        ) from error
+    if version != VERSION:
+        raise FitError(
+            f"{path} is of version {version}, this is version {VERSION}.\n"
+            "The format has changed.\nFit again, or read it with the torchsko that wrote it."
+        )
+    mech = load(robot, floating_base=_floats(robot, data["joints"]))
+    terms = tuple(tuple(_term(*term) for term in some) for some in data["terms"])
+    plain = {name: data[name] for name in PLAIN}
+    robots = {
+        name: mech.replace(**data[name], has_losses=name == "mechanism")
+        for name in ("nominal", "mechanism")
+    }
+    return Fit(
+        **robots, terms=terms, **plain, base=BaseParameters(**data["base"]),
+        residuals=Residuals(**data["residuals"]), found=Found(**data["found"]),
+    )  # fmt: skip
+
+
+def _floats(robot: Path, joints: list[str]) -> bool:
+    """Whether the robot was loaded with a free joint that its file does not have."""
+    return (
+        robot.suffix == ".urdf"
+        and "root_joint" in joints
+        and "root_joint" not in robot.read_text("utf-8")
+    )

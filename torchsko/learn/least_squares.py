@@ -1,0 +1,101 @@
+"""Least squares on base parameters, without cone or prior; and what the data know of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.normal import Normal
+from torchsko.learn.selection import (
+    Choice,
+    Model,
+    Solution,
+    eliminated,
+    means,
+    weighed,
+)
+
+RANK = 1e-12
+"""Relative eigenvalue of scaled normal equations below which a direction is not in the data."""
+
+
+def base_fit(normal: Normal, model: Model, base: BaseParameters) -> Solution:
+    """Least squares: numbers that lead base parameters, the others zero, and those of the terms.
+
+    Args:
+        normal: equations of one fold.
+        model: terms of each dof, and how much each dof's error counts.
+        base: which numbers lead.
+    """
+    parts = [
+        eliminated(g, normal.inertial, t) for g, t in zip(means(normal), model.choice, strict=True)
+    ]
+    lead = base.independent
+    A, c = weighed(model.scale, parts)
+    A, c = A[lead[:, None], lead], c[lead]
+    beta, _ = scaled_pseudo_inverse(A)
+    phi = base.representative @ (beta @ c)
+    return Solution(phi, tuple(p.numbers(phi) for p in parts), model.choice)
+
+
+def scaled_pseudo_inverse(A: Tensor) -> tuple[Tensor, float]:
+    """Inverse of a symmetric matrix by eigenvalues of it at unit diagonal, and its condition number."""
+    size = A.diagonal().clamp_min(1e-300).rsqrt()
+    value, vector = torch.linalg.eigh(size[:, None] * A * size)
+    known = value > RANK * value[-1]
+    inverse = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
+    condition = float((value[-1] / value[0].clamp_min(1e-300)).sqrt())
+    return size[:, None] * ((vector * inverse) @ vector.mT) * size, condition
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """What the data alone tell of what was fitted: Fisher's information, and what follows.
+
+    Attributes:
+        covariance: of base parameters, `[base, base]`.
+        terms: standard deviations of the numbers of each dof's terms.
+        condition: of the columns of base parameters at unit length, weighed as in the fit.
+    """
+
+    covariance: Tensor
+    terms: tuple[Tensor, ...]
+    condition: float
+
+
+def information(
+    normal: Normal, model: Model, choice: Choice, base: BaseParameters, variance: Tensor, inflation: Tensor
+) -> Information:  # fmt: skip
+    """Covariance of weighted least squares whose errors are correlated in time.
+
+    M^-1 B M^-1 with M the information at the weights of the fit and B the variance of its slope: an error
+    that lasts counts as one, however often it was sampled.
+
+    Args:
+        normal: equations of one fold: all.
+        model: weights of the fit.
+        choice: terms that were fitted.
+        base: parameters.
+        variance: of each dof's residual, `[num_dof]`.
+        inflation: samples of it that are one, `[num_dof]`.
+    """
+    G, n, lead = means(normal), normal.count[0], base.independent
+    parts = [eliminated(g, normal.inertial, t) for g, t in zip(G, choice, strict=True)]
+    A = torch.stack([p.A[lead[:, None], lead] for p in parts])
+    w = model.scale * n
+    bread, condition = scaled_pseudo_inverse((w[:, None, None] * A).sum(0))
+    meat = ((w * model.scale * variance * inflation)[:, None, None] * A).sum(0)
+    covariance = bread @ meat @ bread
+    deviations = []
+    for j, (part, chosen) in enumerate(zip(parts, choice, strict=True)):
+        S = torch.tensor([normal.inertial + k for k in chosen], dtype=torch.long, device=G.device)
+        own, _ = (
+            scaled_pseudo_inverse(G[j][S[:, None], S] * n[j]) if len(S) else (G.new_zeros(0, 0), 0)
+        )
+        gain = part.gain[:, lead]
+        total = variance[j] * inflation[j] * own + gain @ covariance @ gain.mT
+        deviations.append(total.diagonal().clamp_min(0).sqrt())
+    return Information(covariance, tuple(deviations), condition)

@@ -1,0 +1,196 @@
+"""Logs of robots: time, positions and forces of joints, from arrays or files, matched by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsko.errors import FitError
+from torchsko.learn.columns import matched, scaled
+
+Array = NDArray[np.floating[Any]]
+
+FEW = 16
+"""Samples below which a log says nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """What was measured while a robot moved.
+
+    Arrays may be memory-mapped: they are read in pieces. Times may be uneven.
+
+    Attributes:
+        t: time, ascending, `[samples]` [s].
+        q: positions, `[samples, num_q]` [rad or m].
+        tau: joint forces, `[samples, num_dof]` [N m or N].
+        qd: velocities, `[samples, num_dof]` [rad/s or m/s], or None where none were measured.
+        joints: names of the columns, or () where they come in the robot's order.
+        name: what messages call it.
+    """
+
+    t: Array
+    q: Array
+    tau: Array
+    qd: Array | None = None
+    joints: tuple[str, ...] = ()
+    name: str = "log"
+
+    def __post_init__(self) -> None:
+        t, q, tau = self.t, self.q, self.tau
+        if t.ndim != 1 or len(t) < FEW:
+            raise FitError(
+                f"{self.name}: the time has shape {list(t.shape)}.\n"
+                f"A log is at least {FEW} samples in a row.\n"
+                "Pass t as [samples], q, qd and tau as [samples, joints]."
+            )
+        for name, x in (("q", q), ("tau", tau), ("qd", self.qd)):
+            if x is not None and (x.ndim != 2 or len(x) != len(t)):
+                raise FitError(
+                    f"{self.name}: {name} has shape {list(x.shape)}, t has {list(t.shape)}.\n"
+                    "Each sample has a time and a number for each joint.\n"
+                    f"Pass {name} as [{len(t)}, joints]."
+                )
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.t)
+
+    @property
+    def duration(self) -> float:
+        """From the first sample to the last [s]."""
+        return float(self.t[-1] - self.t[0])
+
+    def part(self, start: float, stop: float) -> Log:
+        """The samples of a part of the time, as fractions of its length.
+
+        Args:
+            start: where it begins, 0 for the start of the log.
+            stop: where it ends, not included; 1 for the end.
+        """
+        first, last = float(self.t[0]), float(self.t[-1])
+        edges = [first + x * (last - first) for x in (start, stop)]
+        a, b = np.searchsorted(self.t, edges)
+        b = len(self) if stop >= 1 else int(b)
+        return self.pick(slice(int(a), b))
+
+    def pick(self, rows: slice) -> Log:
+        """Some of the samples; views of the same arrays."""
+        qd = None if self.qd is None else self.qd[rows]
+        return replace(self, t=self.t[rows], q=self.q[rows], tau=self.tau[rows], qd=qd)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        joints: Sequence[str] = (),
+        *,
+        units: Mapping[str, str] | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
+    ) -> Log:
+        """A log from a file: CSV, NPZ or Parquet.
+
+        In a table, columns are called "t", and "q", "qd", "tau" with the name of a joint ("q_joint3",
+        "joint3.q", "tau joint3", ...), or with a number (in the order of the numbers). Names that people
+        use for these are known: "time", "position", "velocity", "effort", "torque". In an NPZ they are
+        arrays of these names, `[samples, joints]`.
+
+        Args:
+            path: of the file; the ending says which format. Parquet needs pandas.
+            joints: names in the robot's order, ``mech.joint_names`` say: columns are matched to them.
+            units: of what is not SI: {"t": "ms", "q": "deg", "qd": "deg/s", "tau": "mNm"}, say. Units
+                known are s, ms, us, ns; rad, deg, m, mm; the same per second; Nm, mNm, N.
+            columns: which columns, where their names say nothing: {"t": ["stamp"], "q": ["a1", "a2"]}.
+
+        Raises:
+            FitError: no such file, a format or unit that is not known, a joint without a column; names it.
+            MissingExtraError: for Parquet, when pandas is not installed.
+        """
+        path = Path(path)
+        found = matched(path, read(path), tuple(joints), columns or {})
+        parts = {name: scaled(name, x, (units or {}).get(name)) for name, x in found.items()}
+        refuse_units(units or {}, parts)
+        return cls(**parts, joints=tuple(joints), name=path.name)
+
+
+def refuse_units(units: Mapping[str, str], parts: Mapping[str, Array]) -> None:
+    """Refuse a unit of what is not there."""
+    unknown = [name for name in units if name not in parts]
+    if unknown:
+        raise FitError(
+            f"a unit is given for {unknown[0]!r}, which the log does not have.\n"
+            f"It has {', '.join(parts)}.\nName one of these."
+        )
+
+
+def read(path: Path) -> dict[str, Array]:
+    """Named arrays of a file; a table's columns are arrays of one dimension."""
+    readers = {".npz": _npz, ".csv": _csv, ".txt": _csv, ".parquet": _parquet}
+    if path.suffix.lower() not in readers:
+        raise FitError(
+            f"{path}: the name says no format.\n"
+            "A log is CSV (.csv, .txt), NumPy (.npz) or Parquet (.parquet).\n"
+            "Give the file one of these endings, or make a ts.learn.Log of arrays."
+        )
+    if not path.is_file():
+        raise FitError(
+            f"{path}: there is no such file.\nA log is read from a file.\nCheck the path."
+        )
+    try:
+        return readers[path.suffix.lower()](path)
+    except (OSError, ValueError, KeyError) as error:
+        if isinstance(error, FitError):
+            raise
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FitError(
+            f"{path}: cannot be read: {why}.\n"
+            f"The ending {path.suffix} says what it should hold.\n"
+            "Check that the file is whole, or make a ts.learn.Log of arrays."
+        ) from error
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    with np.load(path, allow_pickle=False) as data:
+        return {name: np.asarray(data[name]) for name in data.files}
+
+
+def _csv(path: Path) -> dict[str, Array]:
+    with path.open(encoding="utf-8-sig") as file:
+        header = file.readline()
+        sep = max(",;\t", key=header.count)
+        sep = sep if sep in header else None
+        names = [x.strip().strip("\"'#").strip() for x in header.lstrip("#").strip().split(sep)]
+        if _is_number(names[0]):
+            raise FitError(
+                f"{path}: its first line holds numbers, {header.strip()[:40]!r}.\n"
+                "The first line of a CSV file names its columns.\n"
+                'Put one there: "t,q_1,q_2,tau_1,tau_2", say.'
+            )
+        rows = np.genfromtxt(file, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
+    if rows.shape[-1] != len(names):
+        raise FitError(
+            f"{path}: its first line names {len(names)} columns, its rows have {rows.shape[-1]}.\n"
+            "Each column has a name.\nCorrect the first line."
+        )
+    return dict(zip(names, rows.T, strict=True))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parquet(path: Path) -> dict[str, Array]:
+    from torchsko.extras import require
+
+    table = require("pandas", "identify").read_parquet(path)
+    return {str(name): table[name].to_numpy(np.float64) for name in table.columns}

@@ -1,0 +1,175 @@
+"""Normal equations of a log: all that a fit reads of it, in memory that does not grow with its length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from torchsko.learn.friction import Series, Term
+from torchsko.learn.motion import Motion
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.dynamics import inverse_dynamics
+from torchsko.verbs.regressors import inertial_parameters, torque_regressor
+
+Regressor = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+AT_ONCE = 8192
+"""States whose regressors are in memory at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What explains a joint's force: columns for each inertial number, then one for each term.
+
+    Attributes:
+        mech: the nominal robot; its damping and dry friction are left to the terms.
+        terms: of every joint, to choose from.
+        regressor: of positions, velocities, accelerations: `torque_regressor`, or a kernel of it.
+    """
+
+    mech: Mechanism
+    terms: tuple[Term, ...]
+    regressor: Regressor
+
+    @classmethod
+    def of(
+        cls, mech: Mechanism, terms: Sequence[Term], regressor: Regressor | None = None
+    ) -> Problem:
+        """The problem of a robot, its losses set aside."""
+        bare = lossless(mech)
+        if regressor is None:
+            regressor = lambda q, qd, qdd: torque_regressor(bare, q, qd, qdd)  # noqa: E731
+        return cls(bare, tuple(terms), regressor)
+
+    @property
+    def inertial(self) -> int:
+        """Number of inertial parameters."""
+        return 10 * self.mech.num_bodies
+
+    def columns(self, motion: Motion) -> Tensor:
+        """What explains forces, and last what is left of them after springs and armature.
+
+        Returns:
+            `[samples, num_dof, inertial + terms + 1]`, not yet filtered.
+        """
+        q, qd, qdd = motion.q, motion.qd, motion.qdd
+        Y = self.regressor(q, qd, qdd).flatten(-2)
+        load = inverse_dynamics(self.mech, q, qd, qdd)
+        rigid = Y @ inertial_parameters(self.mech).flatten()
+        series = Series(own_positions(self.mech, q), qd, qdd, load)
+        parts = [term.column(series) for term in self.terms]
+        rest = motion.tau - (load - rigid)
+        return torch.cat([Y, torch.stack([*parts, rest], -1)], -1)
+
+    def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Filtered equations of each motion: times, columns, and which count.
+
+        Yields:
+            `[samples]`, `[samples, num_dof, inertial + terms + 1]`, `[samples, num_dof]`.
+        """
+        for motion in motions:
+            kernel = motion.settings.forces
+            taps, every, n = len(kernel.taps), kernel.every, kernel.count(len(motion))
+            # What remembers is computed for the whole motion, regressors for a part at a time.
+            for a in range(0, n, max(1, AT_ONCE // every)):
+                b = min(n, a + max(1, AT_ONCE // every))
+                lead = min(a * every, MEMORY)
+                part = slice(a * every - lead, (b - 1) * every + taps)
+                X = self.columns(picked(motion, part))[lead:]
+                good = kernel(motion.good[part][lead:]) > 0.98
+                t = motion.t[part][lead:][kernel.reach :: every][: b - a]
+                yield t, kernel(X), good
+
+
+MEMORY = 512
+"""States before a part that what remembers is given, to forget where it began."""
+
+
+def picked(motion: Motion, rows: slice) -> Motion:
+    """Some samples of a motion."""
+    names = ("t", "q", "qd", "qdd", "tau", "good")
+    return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
+
+
+def lossless(mech: Mechanism) -> Mechanism:
+    """The mechanism without damping and dry friction."""
+    nothing = torch.zeros_like(mech.damping)
+    return mech.replace(damping=nothing, friction=nothing)
+
+
+def own_positions(mech: Mechanism, q: Tensor) -> Tensor:
+    """Positions dof by dof; 0 at joints whose coordinates are no vector."""
+    if mech.num_q == mech.num_dof:
+        return q
+    parts = []
+    for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        x = q[..., mech.q_slice(name)]
+        size = mech.dof_slice(name).stop - mech.dof_slice(name).start
+        parts.append(x if mech.joints.kinds[k].vector else x.new_zeros(*x.shape[:-1], size))
+    return torch.cat(parts, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """Sums of products of columns, apart for each joint and each fold of time.
+
+    Attributes:
+        sums: `[folds, num_dof, columns, columns]`.
+        count: equations of each, `[folds, num_dof]`.
+        inertial: how many of the columns are inertial parameters; then come the terms, last the force.
+    """
+
+    sums: Tensor
+    count: Tensor
+    inertial: int
+
+    def without(self, fold: int) -> Normal:
+        """All folds but one, as one."""
+        keep = [k for k in range(len(self.sums)) if k != fold]
+        return self.only(keep)
+
+    def only(self, folds: Sequence[int]) -> Normal:
+        """Some folds, as one."""
+        rows = torch.tensor(list(folds), device=self.sums.device)
+        return Normal(
+            self.sums[rows].sum(0, keepdim=True),
+            self.count[rows].sum(0, keepdim=True),
+            self.inertial,
+        )
+
+    @property
+    def all(self) -> Normal:
+        """All folds as one."""
+        return self.only(range(len(self.sums)))
+
+
+def normal_equations(
+    problem: Problem,
+    rows: Iterable[tuple[Tensor, Tensor, Tensor]],
+    span: tuple[float, float],
+    folds: int = 5,
+) -> Normal:
+    """Accumulate the normal equations of a log.
+
+    Args:
+        problem: what the columns are.
+        rows: from `Problem.rows`.
+        span: first and last time, between which folds are equally long [s].
+        folds: stretches of time, each of which is left out once by cross-validation.
+    """
+    dofs, size = problem.mech.num_dof, problem.inertial + len(problem.terms) + 1
+    like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
+    sums = torch.zeros(folds, dofs, size, size, **like)
+    count = torch.zeros(folds, dofs, **like)
+    length = max(span[1] - span[0], 1e-9)
+    for t, X, good in rows:
+        fold = ((t - span[0]) / length * folds).floor().clamp(0, folds - 1)
+        for f in fold.unique().tolist():
+            keep = (good & (fold == f)[:, None]).to(X)
+            part = (X * keep[..., None]).transpose(0, 1)
+            sums[int(f)] += part.mT @ part
+            count[int(f)] += keep.sum(0)
+    return Normal(sums, count, problem.inertial)

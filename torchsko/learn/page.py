@@ -1,0 +1,57 @@
+"""A fit as a page of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchsko.learn.names import dof_names
+
+if TYPE_CHECKING:
+    from torchsko.learn.fitted import Fit
+
+LOST = 0.5
+"""Standard deviation over value beyond which a base parameter is not told by the data."""
+
+
+def page(fit: Fit) -> str:
+    """What was found, how well, and what the data do not tell."""
+    found, names = fit.found, dof_names(fit.mechanism)
+    how = "chosen by the data" if found.chosen else "as asked"
+    lines = [
+        f"{fit.mechanism.name}: {found.equations} filtered forces, cut-off {found.cutoff:.3g} Hz ({how})",
+        f"method {found.method}, prior {found.prior_weight:.3g}, condition {fit.condition:.3g}",
+        *found.notes, "",
+        "Error in stretches of time left out, over the spread of the force:", "",
+    ]  # fmt: skip
+    spread = fit.residuals.spread
+    heads = list(fit.errors)
+    width = max(map(len, names))
+    lines.append(" " * width + "".join(f"{head:>16}" for head in heads))
+    for j, name in enumerate(names):
+        parts = (f"{float(fit.errors[head][j] / spread[j]):16.3f}" for head in heads)
+        lines.append(name.ljust(width) + "".join(parts))
+    means = (f"{float((fit.errors[head] / spread).mean()):16.3f}" for head in heads)
+    lines += ["mean".ljust(width) + "".join(means), "", "Forces besides the rigid robot's:", ""]
+    for name, terms, numbers, deviations in zip(
+        names, fit.terms, fit.numbers, fit.deviations, strict=True
+    ):
+        rows = zip(terms, numbers.tolist(), deviations.tolist(), strict=True)
+        told = ", ".join(f"{t.label} {x:.3g} +- {s:.1g}" for t, x, s in rows)
+        lines.append(f"{name.ljust(width)}  {told or 'none'}")
+    lines += ["", "Base parameters (value, standard deviation, least squares):", ""]
+    for name, x, s, other in zip(
+        fit.base.names,
+        fit.value.tolist(),
+        fit.deviation.tolist(),
+        fit.least_squares.tolist(),
+        strict=True,
+    ):
+        mark = "  not told by the data" if s > LOST * abs(x) else ""
+        lines.append(f"{x:11.4g} +-{s:9.2g}  ({other:11.4g})  {name}{mark}")
+    if fit.base.unseen:
+        lines += ["", "No force depends on: " + ", ".join(fit.base.unseen)]
+    lasting = fit.residuals.lasting
+    memory = f"{1 / (2 * found.cutoff):.2g}"
+    told = ", ".join(f"{x:.2g}" for x in lasting.tolist())
+    lines += ["", f"Errors last (s; the filter's own memory is {memory}): {told}"]
+    return "\n".join(lines)

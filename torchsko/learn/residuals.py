@@ -1,0 +1,78 @@
+"""What a fit leaves unexplained: its size, and whether it is noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.learn.selection import Solution
+
+SHOWN = 4000
+"""Samples of residuals that are kept to be looked at."""
+
+LAGS = 400
+"""Of autocorrelations at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Filtered forces and what is left of them.
+
+    Attributes:
+        t: `[samples]` [s], thinned to be drawn.
+        tau: filtered forces, `[samples, num_dof]`, likewise.
+        error: predicted less measured, `[samples, num_dof]`, likewise.
+        variance: of all errors, `[num_dof]`.
+        spread: standard deviation of the forces, `[num_dof]`.
+        inflation: how many samples are one, for the errors are correlated: the sum of their
+            autocorrelations up to where they first vanish, `[num_dof]`; 1 for white noise.
+        lasting: that sum as a time [s].
+    """
+
+    t: Tensor
+    tau: Tensor
+    error: Tensor
+    variance: Tensor
+    spread: Tensor
+    inflation: Tensor
+    lasting: Tensor
+
+
+def residuals(
+    rows: Iterable[tuple[Tensor, Tensor, Tensor]], solution: Solution, inertial: int
+) -> Residuals:
+    """Residuals of a solution, from rows of equations in order of time."""
+    ts, taus, es, goods = [], [], [], []
+    for t, X, good in rows:
+        parts = []
+        for j, (chosen, x) in enumerate(zip(solution.choice, solution.numbers, strict=True)):
+            S = torch.tensor([inertial + k for k in chosen], dtype=torch.long, device=X.device)
+            parts.append(X[:, j, :inertial] @ solution.phi + X[:, j][:, S] @ x)
+        tau = X[..., -1]
+        ts.append(t)
+        taus.append(tau)
+        es.append(torch.where(good, torch.stack(parts, -1) - tau, 0.0))
+        goods.append(good)
+    t, tau, e, good = (torch.cat(x) for x in (ts, taus, es, goods))
+    count = good.sum(0).clamp_min(1)
+    variance = e.square().sum(0) / count
+    mean = torch.where(good, tau, 0.0).sum(0) / count
+    spread = (torch.where(good, tau - mean, 0.0).square().sum(0) / count).sqrt()
+    inflation = correlated(e)
+    step = torch.diff(t).median() if len(t) > 1 else t.new_ones(())
+    thin = slice(None, None, max(1, len(t) // SHOWN))
+    return Residuals(t[thin], tau[thin], e[thin], variance, spread, inflation, inflation * step)
+
+
+def correlated(e: Tensor) -> Tensor:
+    """1 + 2 times the sum of autocorrelations up to where they vanish, `[samples, dofs]` to `[dofs]`."""
+    n = len(e)
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = torch.fft.rfft(e, size, dim=0)
+    auto = torch.fft.irfft(spectrum.abs().square(), size, dim=0)[: min(n, LAGS)]
+    rho = auto / auto[:1].clamp_min(1e-300)
+    still = (rho > 0).to(e).cumprod(0)
+    return (2 * (rho * still).sum(0) - 1).clamp_min(1.0)
