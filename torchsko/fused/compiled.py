@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from torchsko.errors import FusedError
 from torchsko.fused.build import Toolchain, cached_library, compile_library, name_again
@@ -185,7 +186,7 @@ class Compiled:
             ctypes.py_object,
             (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
         )
-        return torch.utils.dlpack.from_dlpack(capsule(made, _CAPSULE, None))
+        return from_dlpack(capsule(made, _CAPSULE, None))
 
     def quick(self, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
         """See `torchsko.fused.quick.quick_call`; the words are those behind the kernel's own."""

@@ -7,7 +7,7 @@ placement of their geoms: no file is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
         Shape(
             _form(model, k, meshes),
             frames[bodies[k]],
-            tuple(map(tuple, turns[k])),
+            cast(Matrix, tuple(map(tuple, turns[k]))),
             tuple(places[k]),
             visual=groups[k] < HIDDEN,
             collision=bool(surface.contype or surface.conaffinity) or k in paired,
@@ -123,7 +123,8 @@ def _surfaces(model: Any) -> list[Surface]:
     found = []
     for k in range(model.ngeom):
         each: dict[str, Any] = {name: values[k] for name, values in numbers.items()}
-        found.append(Surface(**each, **{name: tuple(x[k]) for name, x in lists.items()}))
+        each |= {name: tuple(x[k]) for name, x in lists.items()}
+        found.append(Surface(**each))
     return found
 
 

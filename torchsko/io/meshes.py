@@ -83,7 +83,7 @@ def _candidates(mesh: Mesh, roots: list[Path]) -> Iterator[Path]:
             yield from ([] if mesh.home is None else [Path(mesh.home) / path])
             yield from (root / path for root in roots)
         return
-    name, rest = named[1], named[2]
+    name, rest = str(named[1]), str(named[2])
     for root in roots:
         above = [x for x in root.parents if any(x.is_relative_to(other) for other in roots)]
         for folder in (root, *above):
