@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from torchsko.mechanism.description import Matrix
 from torchsko.mechanism.geometry import (
     Box,
     Capsule,
