@@ -8,8 +8,8 @@ from torch import Tensor
 
 from torchsko.algorithms import innovations
 from torchsko.bridge.assemble import model_at
-from torchsko.fused.derivatives import Flags, Pullback, Tensors
 from torchsko.fused.workshop import Workshop
+from torchsko.implicit.derivatives import Flags, Pullback, Tensors
 from torchsko.implicit.equation import implicit_vjp
 from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
 

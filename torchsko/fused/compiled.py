@@ -17,9 +17,10 @@ from torch.utils.dlpack import from_dlpack
 
 from torchsko.errors import FusedError
 from torchsko.fused.build import Toolchain, cached_library, compile_library, name_again
-from torchsko.fused.cpp import ENTRY, Roles, emit_cpp, native, plan
+from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Program
 from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
+from torchsko.implicit.steps import Roles
 
 BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")

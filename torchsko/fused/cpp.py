@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from itertools import pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
 from torchsko.fused.schedule import Chunk, Schedule, schedule
+from torchsko.implicit.steps import Roles
 
 ENTRY = "torchsko_kernel"
 
@@ -72,23 +73,6 @@ def refuse_unknown(program: Program) -> None:
             "A misspelt operation would be a misspelt function.\n"
             "Use the instructions listed in torchsko.fused.program."
         )
-
-
-@dataclass(frozen=True)
-class Roles:
-    """What the ports of a step are, in their order; all further inputs stay from step to step.
-
-    Attributes:
-        carry: how many inputs are the state; as many outputs, of the same shapes, are the next one.
-        stream: how many inputs after them come anew with each step.
-        stacked: how many outputs after the state are kept step by step.
-        summed: how many outputs after those are summed over the steps.
-    """
-
-    carry: int
-    stream: int
-    stacked: int
-    summed: int
 
 
 def emit_cpp(

@@ -14,10 +14,10 @@ from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.balance import implicit_pullback
 from torchsko.fused.call import FusedCall
-from torchsko.fused.cpp import Roles
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
+from torchsko.implicit.steps import Roles
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.rollout.integrators import INTEGRATORS

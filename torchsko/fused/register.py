@@ -20,13 +20,20 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
 from torchsko.fused.cuda import build_cuda_kernel
-from torchsko.fused.derivatives import Flags, Function, Pullback, Tensors, gradients_of, tangents_of
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import Node, define_operator, empty_outputs, is_transformed
 from torchsko.fused.program import Port, Program, refuse_size
 from torchsko.fused.quick import Quick
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
 from torchsko.fused.trace import trace
+from torchsko.implicit.derivatives import (
+    Flags,
+    Function,
+    Pullback,
+    Tensors,
+    gradients_of,
+    tangents_of,
+)
 from torchsko.precision import in_own_type
 
 Around = Callable[[], AbstractContextManager]

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.cpp import Roles
-from torchsko.fused.derivatives import Flags, Tensors
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
-from torchsko.fused.scan_derivatives import parted, pulled_step, pushed_step
+from torchsko.fused.scan_derivatives import pulled_step, pushed_step
 from torchsko.fused.scan_kernel import ScanKernel, scan_kernels
+from torchsko.implicit.derivatives import Flags, Tensors
+from torchsko.implicit.steps import Roles, parted
 
 
 class Scan:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from torch import Tensor
 
-from torchsko.fused.cpp import Roles
-from torchsko.fused.derivatives import Flags, Tensors, gradients_of, tangents_of
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction, expanded
 from torchsko.fused.saved import digest
-
-T = TypeVar("T")
+from torchsko.implicit.derivatives import Flags, Tensors, tangents_of
+from torchsko.implicit.steps import Roles, parted, pulled
 
 
 def pulled_step(
@@ -28,24 +25,9 @@ def pulled_step(
         all_states: whether every state has a cotangent, not the last alone.
     """
     count = roles.carry
-    flags = (True,) * count + needed
-    num_inputs, num_outputs = len(step.inputs), step.num_outputs
-    # Cotangent of the state; state, stream, cotangents of all states, of what is stacked; the rest is
-    # what stays, and the cotangent of what is summed.
-    sizes = (count, count, roles.stream, count * all_states, roles.stacked)
 
     def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-        gradients = gradients_of(fn, flags, num_outputs, False)
-
-        def back(*tensors: Tensor) -> Tensors:
-            by, before, streams, marked, stacked, rest = parted(tensors, sizes)
-            stay = rest[: num_inputs - count - roles.stream]
-            summed = rest[len(stay) :]
-            found = gradients(*before, *streams, *stay, *by, *stacked, *summed)
-            own = [x + y for x, y in zip(found, marked, strict=False)] or found[:count]
-            return (*own, *found[count:])
-
-        return back
+        return pulled(fn, roles, needed, step.num_outputs, all_states)
 
     state, streams, stay = parted(step.inputs, (count, roles.stream))
     _, stacked, summed = parted(step.outputs, (count, roles.stacked))
@@ -115,12 +97,3 @@ def _derived(
         identity=step.identity and digest(step.identity, "scan", kind, roles),
         around=step.around,
     )
-
-
-def parted(items: Sequence[T], sizes: Sequence[int]) -> tuple[tuple[T, ...], ...]:
-    """Parts of these sizes, and the rest."""
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(tuple(items[start : start + size]))
-        start += size
-    return (*parts, tuple(items[start:]))

@@ -18,9 +18,9 @@ from torchsko.fused.compiled import (
     build_library,
     load_library,
 )
-from torchsko.fused.cpp import Roles
 from torchsko.fused.kernel import common_batch, rows
 from torchsko.fused.program import Port, Program
+from torchsko.implicit.steps import Roles
 
 
 def scan_kernels(

@@ -10,10 +10,10 @@ from typing import Any, TypeVar, cast
 from torch import Tensor
 
 from torchsko.errors import FusedError, ShapeError, unknown_name
-from torchsko.fused.derivatives import Pullback, Tensors
 from torchsko.fused.program import Port
 from torchsko.fused.register import Around, FusedFunction
 from torchsko.fused.saved import digest, identity_of
+from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice
 
