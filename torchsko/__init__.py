@@ -29,6 +29,7 @@ from torchsko.errors import ShapeError as ShapeError
 from torchsko.errors import SingularError as SingularError
 from torchsko.errors import TorchskoError as TorchskoError
 from torchsko.errors import TreeError as TreeError
+from torchsko.implicit.loop import loop as loop
 from torchsko.mechanism.coordinates import expand as expand
 from torchsko.mechanism.coordinates import expand_velocity as expand_velocity
 from torchsko.mechanism.joints.configuration import difference as difference

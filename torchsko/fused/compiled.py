@@ -25,7 +25,7 @@ from torchsko.implicit.steps import Roles
 BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")
 _NATIVE = tuple(f"native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME))
-_GENERATOR = ("cpp.py", "schedule.py", *_NATIVE)
+_GENERATOR = ("cpp.py", "loop_source.py", "schedule.py", *_NATIVE)
 _OF_STEPS = "native/scan.hpp"
 
 # A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,
@@ -99,6 +99,9 @@ def program_digest(program: Program) -> str:
     total.update(array("q", program.results).tobytes())
     total.update(array("d", program.constants).tobytes())
     total.update("\n".join([f"{op}{args}" for op, args in program.code]).encode())
+    for loop in program.loops:
+        total.update(repr((loop.count, loop.backward, loop.halts, loop.ports)).encode())
+        total.update(program_digest(loop.program).encode())
     return total.hexdigest()
 
 

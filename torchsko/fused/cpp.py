@@ -17,6 +17,7 @@ from importlib.resources import files
 from itertools import pairwise
 
 from torchsko.errors import FusedError
+from torchsko.fused.loop_source import PARAMETERS, function_name, loop_functions
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
 from torchsko.fused.schedule import Chunk, Schedule, schedule
 from torchsko.implicit.steps import Roles
@@ -26,7 +27,7 @@ ENTRY = "torchsko_kernel"
 # `v<name>` is a function of native/vector.hpp.
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_KNOWN = frozenset(("const", "input", *UNARY, *BINARY, *TERNARY))
+_KNOWN = frozenset(("const", "input", "loop", "part", *UNARY, *BINARY, *TERNARY))
 
 # Costs in time of one addition, to size blocks of work and to decide whether threads pay.
 _COST = {
@@ -51,7 +52,8 @@ _FUNCTION_OPS = 2000
 
 def cost(program: Program) -> int:
     """Time of one vector of samples through a program, in additions."""
-    return sum(_COST.get(op, 1) for op, _ in program.code if op not in ("const", "input"))
+    own = sum(_COST.get(op, 1) for op, _ in program.code if op not in ("const", "input", "part"))
+    return own + sum(loop.count * cost(loop.program) for loop in program.loops)
 
 
 def plan(program: Program) -> Schedule:
@@ -66,6 +68,8 @@ def refuse_unknown(program: Program) -> None:
     Raises:
         FusedError: names them.
     """
+    for loop in program.loops:
+        refuse_unknown(loop.program)
     unknown = sorted({op for op, _ in program.code} - _KNOWN)
     if unknown:
         raise FusedError(
@@ -109,16 +113,17 @@ def emit_cpp(
     for start, chunks in groups:
         lines = [prelude]
         linkage = "static " if num_units == 1 else ""
+        if start == 0:
+            lines.extend(loop_functions(cuts, bits, linkage, "", chunk_lines))
+        else:
+            lines.extend(f"void {function_name('', value)}(V* r);" for value in cuts.regions)
         for k, chunk in enumerate(chunks, start):
-            lines.append(f"{linkage}void c{k}({_PARAMETERS}) {{")
-            lines.extend(chunk_lines(program, chunk, bits))
+            lines.append(f"{linkage}void c{k}({PARAMETERS}) {{")
+            lines.extend(chunk_lines(cuts, chunk, bits))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
     units[0] += _driver(cuts, width, bits, len(groups[0][1]), roles)
     return units
-
-
-_PARAMETERS = "const V* __restrict in, V* __restrict out, V* __restrict s"
 
 
 def native(name: str) -> str:
@@ -180,8 +185,8 @@ def _driver(cuts: Schedule, width: int, bits: int, already: int, roles: Roles | 
     lines.append(f"static const T CONSTANT[] = {{{texts}}};")
     lines.append(f"static const int IN_SIZE[] = {{{', '.join(map(str, [*inputs, 0]))}}};")
     lines.append(f"static const int OUT_SIZE[] = {{{', '.join(map(str, [*outputs, 0]))}}};")
-    lines.extend(f"void {name}({_PARAMETERS});" for name in names[already:])
-    lines.append(f"INLINE void run_tile({_PARAMETERS}) {{")
+    lines.extend(f"void {name}({PARAMETERS});" for name in names[already:])
+    lines.append(f"INLINE void run_tile({PARAMETERS}) {{")
     lines.extend(f"  {name}(in, out, s);" for name in names)
     lines.append("}")
     loop = native("driver.hpp" if roles is None else "scan.hpp")
@@ -201,8 +206,9 @@ def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> di
     }
 
 
-def chunk_lines(program: Program, chunk: Chunk, bits: int) -> Iterator[str]:
+def chunk_lines(cuts: Schedule, chunk: Chunk, bits: int, name: str = "") -> Iterator[str]:
     """The statements of one chunk: each load before its first reader, each store at once."""
+    program = cuts.program
     loads, stores = dict(chunk.loads), dict(chunk.stores)
     outputs: dict[int, list[int]] = {}
     for scalar, value in chunk.outputs:
@@ -223,12 +229,22 @@ def chunk_lines(program: Program, chunk: Chunk, bits: int) -> Iterator[str]:
             yield f"const V v{value} = splat({literal(program.constants[args[0]], bits)});"
         elif op == "input":
             yield f"const V v{value} = in[{args[0]}];"
+        elif op == "part":
+            first = cuts.regions[args[0]][0]
+            first += program.loops[program.code[args[0]].args[0]].num_args
+            yield f"const V v{value} = s[{first + args[1]}];"
         else:
-            for x in args:
+            for x in args[1:] if op == "loop" else args:
                 if x in loads and x not in loaded:
                     loaded.add(x)
                     yield f"const V v{x} = s[{loads[x]}];"
             if value in done:
+                continue
+            if op == "loop":
+                first = cuts.regions[value][0]
+                for k, x in enumerate(args[1:], first):
+                    yield f"s[{k}] = v{x};"
+                yield f"{function_name(name, value)}(s + {first});"
                 continue
             if value in pairs:
                 sine, cosine = pairs[value]

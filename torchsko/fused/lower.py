@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from torchsko.fused.graph import ODD, Graph
-from torchsko.fused.program import Instr, Port, Program
+from torchsko.fused.program import Instr, Loop, Port, Program
 
 _FLIP_DEPTH = 32
 _CARRIES_SIGN = ODD | {"add", "mul", "recip"}
@@ -33,6 +33,7 @@ def lower(
         results=lowering.results,
         code=tuple(lowering.code),
         constants=tuple(lowering.constants),
+        loops=tuple(lowering.loops),
     )
 
 
@@ -68,6 +69,7 @@ class _Lowering:
                 self._flip(-x, 0)
         self.code: list[Instr] = []
         self.constants: list[float] = []
+        self.loops: list[Loop] = []
         self._number: dict[tuple, int] = {}
         self._place: dict[int, int] = {}
         self._denominators = self._single_reciprocals(live)
@@ -146,6 +148,11 @@ class _Lowering:
             return self._sum(node, x, y if op == "add" else -y)
         if op == "mul":
             return self._product(node, *args)
+        if op == "loop":
+            self.loops.append(self.graph.loops[args[0]])
+            return self._emit(op, len(self.loops) - 1, *(self._signed(x) for x in args[1:]))
+        if op == "part":
+            return self._emit(op, self._place[args[0]], args[1])
         if node in self.flipped:  # an odd function
             return self._emit(op, self._signed(-args[0]))
         return self._emit(op, *(self._signed(x) for x in args))

@@ -1,8 +1,8 @@
 """The scalar program: what the tracer writes and the code generators read.
 
-A program is straight-line, in static single assignment: value ``k`` is the result of ``code[k]``,
-which reads values with smaller numbers only. It computes every output for *one* sample; a code
-generator wraps it in one loop over the batch.
+A program is straight-line but for loops, each one instruction, and in static single assignment: value ``k``
+is the result of ``code[k]``, which reads values with smaller numbers only. It computes every output for *one*
+sample; a code generator wraps it in one loop over the batch.
 
 ======== ============================ ===================================================
 op       args                         value
@@ -19,6 +19,8 @@ sqrt     (x,)                         square root
 sin cos  (x,)                         sine, cosine
 ...      (x,) or (x, y)               the further names of ``UNARY`` and ``BINARY``
 where    (c, x, y)                    x if c != 0 else y
+loop     (index, x, ...)              ``loops[index]`` of these; only its parts are read
+part     (loop, index)                one scalar of what a loop gives
 ======== ============================ ===================================================
 
 Comparisons (``lt le gt ge eq ne``) give 1 or 0.
@@ -31,6 +33,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchsko.errors import FusedError
+from torchsko.implicit.steps import Roles
 
 UNARY = "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh".split()
 BINARY = "add sub mul div pow atan2 min max lt le gt ge eq ne".split()
@@ -92,6 +95,7 @@ class Program:
         code: the instructions; position is value number.
         constants: the table that ``const`` instructions index, exact doubles.
         results: for every output scalar, in port order, the value that it takes.
+        loops: the table that ``loop`` instructions index.
     """
 
     inputs: tuple[Port, ...]
@@ -99,8 +103,71 @@ class Program:
     code: tuple[Instr, ...]
     constants: tuple[float, ...]
     results: tuple[int, ...]
+    loops: tuple[Loop, ...] = ()
 
     @property
     def num_flops(self) -> int:
-        """Arithmetic instructions: everything but ``const`` and ``input``."""
-        return sum(instr.op not in ("const", "input") for instr in self.code)
+        """Arithmetic instructions: everything but ``const`` and ``input``; those of loops count once."""
+        own = sum(instr.op not in ("const", "input", "loop", "part") for instr in self.code)
+        return own + sum(loop.program.num_flops for loop in self.loops)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A program that is repeated within another one.
+
+    Attributes:
+        program: of one round. Its inputs are the state, what comes anew, what stays; its outputs the next
+            state, what is stacked, what is summed.
+        count: number of rounds.
+        backward: whether what comes anew is taken from its end, and states are numbered from there.
+        halts: whether the last scalar of the state says, if it is not 0, that nothing changes any more.
+        ports: how many ports are state, anew, stacked.
+        carry: scalars of the state.
+        stream: scalars that come anew with each round.
+        stay: scalars that stay.
+        stacked: scalars that are kept round by round.
+        summed: scalars that are summed.
+    """
+
+    program: Program
+    count: int
+    backward: bool
+    halts: bool
+    ports: tuple[int, int, int]
+    carry: int
+    stream: int
+    stay: int
+    stacked: int
+    summed: int
+
+    @staticmethod
+    def of(program: Program, roles: Roles, count: int, backward: bool, halts: bool) -> Loop:
+        """The loop of a program whose ports have these roles."""
+        inputs, outputs = (
+            [port.size for port in ports] for ports in (program.inputs, program.outputs)
+        )
+        state, anew = roles.carry, roles.carry + roles.stream
+        kept = roles.carry + roles.stacked
+        return Loop(
+            program,
+            count,
+            backward,
+            halts,
+            (roles.carry, roles.stream, roles.stacked),
+            sum(inputs[:state]),
+            sum(inputs[state:anew]),
+            sum(inputs[anew:]),
+            sum(outputs[state:kept]),
+            sum(outputs[kept:]),
+        )
+
+    @property
+    def num_args(self) -> int:
+        """How many scalars it reads."""
+        return self.carry + self.count * self.stream + self.stay
+
+    @property
+    def num_parts(self) -> int:
+        """How many scalars it gives: states, the start included, what is stacked, what is summed."""
+        return (self.count + 1) * self.carry + self.count * self.stacked + self.summed

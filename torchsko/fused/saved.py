@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchsko.fused.build import read_cached, write_cached
-from torchsko.fused.program import Instr, Port, Program
+from torchsko.fused.program import Instr, Loop, Port, Program
 from torchsko.mechanism.geometry import NO_SHAPES
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -79,21 +79,40 @@ def load_program(identity: str) -> Program | None:
     content = read_cached(f"{identity}.program")
     if content is None:
         return None
-    inputs, outputs, code, constants, results = marshal.loads(content)
+    return _program(marshal.loads(content))
+
+
+def _program(content: tuple) -> Program:
+    inputs, outputs, code, constants, results, loops = content
     return Program(
-        _ports(inputs), _ports(outputs), tuple(map(Instr._make, code)), constants, results
+        _ports(inputs),
+        _ports(outputs),
+        tuple(map(Instr._make, code)),
+        constants,
+        results,
+        tuple(Loop(_program(inner), *rest) for inner, *rest in loops),
     )
+
+
+def _content(program: Program) -> tuple:
+    """A program as nested tuples; `_program` reads them."""
+    inputs, outputs = (
+        tuple((p.name, p.shape, p.shared) for p in ports)
+        for ports in (program.inputs, program.outputs)
+    )
+    code = tuple((op, args) for op, args in program.code)
+    loops = tuple(
+        (_content(loop.program), *(getattr(loop, field.name) for field in fields(loop)[1:]))
+        for loop in program.loops
+    )
+    return inputs, outputs, code, program.constants, program.results, loops
 
 
 def save_program(identity: str, program: Program) -> None:
     """Keep a program, and its output ports by themselves; without a writable cache nothing happens."""
-    inputs, outputs = (
-        [(p.name, p.shape, p.shared) for p in ports] for ports in (program.inputs, program.outputs)
-    )
-    code = [(op, args) for op, args in program.code]
-    content = marshal.dumps((inputs, outputs, code, program.constants, program.results))
-    write_cached(f"{identity}.program", content)
-    write_cached(f"{identity}.ports", marshal.dumps(outputs))
+    content = _content(program)
+    write_cached(f"{identity}.program", marshal.dumps(content))
+    write_cached(f"{identity}.ports", marshal.dumps(content[1]))
 
 
 def _ports(ports: Iterable[tuple[str, tuple[int, ...], bool]]) -> tuple[Port, ...]:

@@ -18,7 +18,7 @@ Rules that a code generator can rely on:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
@@ -54,12 +54,16 @@ class Schedule:
         order: all arithmetic values in order of computation (no ``const``, no ``input``).
         chunks: the functions, in calling order.
         num_slots: size of the scratch array, in vectors.
+        regions: for the value of each loop, where its region of the scratch array begins, behind the slots,
+            and the schedule of its program. There lie what it reads, what it gives, inputs, outputs and
+            scratch of its program, in this order.
     """
 
     program: Program
     order: tuple[int, ...]
     chunks: tuple[Chunk, ...]
     num_slots: int
+    regions: Mapping[int, tuple[int, Schedule]]
 
 
 def schedule(program: Program, max_ops: int) -> Schedule:
@@ -75,12 +79,29 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     order = depth_first(program)
     pieces = _cut(program, order, max_ops)
     chunks, num_slots = _with_slots(program, pieces)
-    return Schedule(program, tuple(order), chunks, num_slots)
+    regions: dict[int, tuple[int, Schedule]] = {}
+    for value in order:
+        if program.code[value].op == "loop":
+            loop = program.loops[program.code[value].args[0]]
+            inner = schedule(loop.program, max_ops)
+            regions[value] = num_slots, inner
+            ports = (*loop.program.inputs, *loop.program.outputs)
+            num_slots += loop.num_args + loop.num_parts + sum(port.size for port in ports)
+            num_slots += inner.num_slots
+    return Schedule(program, tuple(order), chunks, num_slots, regions)
 
 
 def _operands(program: Program, value: int) -> tuple[int, ...]:
+    """Values that are to be computed before this one."""
     op, args = program.code[value]
-    return () if op in _FREE else args
+    if op in _FREE:
+        return ()
+    return args[1:] if op == "loop" else args[:1] if op == "part" else args
+
+
+def _read(program: Program, value: int) -> tuple[int, ...]:
+    """Values that this one reads as vectors; parts of a loop lie where it has left them."""
+    return () if program.code[value].op == "part" else _operands(program, value)
 
 
 def depth_first(program: Program) -> list[int]:
@@ -113,7 +134,7 @@ def num_live(program: Program, order: Sequence[int]) -> list[int]:
     position = {value: k for k, value in enumerate(order)}
     last_use = dict(position)
     for k, value in enumerate(order):
-        last_use.update((x, k) for x in _operands(program, value) if x in position)
+        last_use.update((x, k) for x in _read(program, value) if x in position)
     change = [0] * (len(order) + 1)
     for value, k in position.items():
         change[k] += 1
@@ -142,7 +163,7 @@ def _with_slots(program: Program, pieces: list[list[int]]) -> tuple[tuple[Chunk,
     home = {value: k for k, piece in enumerate(pieces) for value in piece}
     last_reader = dict(home)
     for k, piece in enumerate(pieces):
-        last_reader.update((x, k) for v in piece for x in _operands(program, v) if x in home)
+        last_reader.update((x, k) for v in piece for x in _read(program, v) if x in home)
     writes: list[list[tuple[int, int]]] = [[] for _ in pieces]
     for scalar, value in enumerate(program.results):
         writes[home.get(value, 0)].append((scalar, value))
@@ -185,7 +206,7 @@ def _reads(
     loads: dict[int, None] = {}
     instrs: dict[int, None] = {}
     for value in piece:
-        for x in _operands(program, value):
+        for x in _read(program, value):
             if x not in home:
                 instrs[x] = None
             elif home[x] != chunk:

@@ -25,7 +25,10 @@ from torch._decomp import decomposition_table
 from torchsko.errors import FusedError
 from torchsko.fused.entries import constants
 from torchsko.fused.graph import Graph
+from torchsko.fused.loops import traced_loop
 from torchsko.fused.rules import PREDICATES, RULES
+from torchsko.implicit.derivatives import Tensors
+from torchsko.implicit.loop import Rounds
 
 _MOVES = frozenset(
     """
@@ -73,6 +76,14 @@ class Symbolic(Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
+
+    def rounds(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
+        """A loop of these tensors, of which some are symbolic, as one instruction."""
+        from torchsko.fused.trace import trace  # which needs this class
+
+        given = [lift(self.graph, x) for x in tensors]
+        found = traced_loop(trace, self.graph, rounds, given)
+        return tuple(Symbolic(self.graph, ids) for ids in found)
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 

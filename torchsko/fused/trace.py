@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
+from torchsko.fused.entries import listed
 from torchsko.fused.graph import Graph
 from torchsko.fused.lower import lower
 from torchsko.fused.program import Port, Program
@@ -57,7 +58,7 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Port]) -> Program:
     ports: list[Port] = []
     for name, result in _named_tensors("out", fn(*arguments)):
         ports.append(Port(name, tuple(result.shape)))
-        outputs.extend(lift(graph, result).reshape(-1).tolist())
+        outputs.extend(listed(lift(graph, result)))
     return lower(graph, outputs, inputs, ports)
 
 

@@ -38,6 +38,7 @@ CALL_2(atan2)
 
 LANE V splat(T x) { return x; }
 LANE V select(bool choice, V x, V y) { return choice ? x : y; }
+LANE bool in_all_lanes(V x) { return x != 0; }
 LANE V truth(bool choice) { return choice ? (T)1 : (T)0; }
 LANE V vabs(V x) { return LIBM(fabs)(x); }
 LANE V vmax(V x, V y) { return (x > y) || (x != x) ? x : y; }

@@ -17,6 +17,12 @@ enum { W = BYTES / sizeof(T) };
 
 INLINE V splat(T x) { return x - V{}; }  // minus: the sum would lose the sign of -0
 INLINE V select(M mask, V x, V y) { return mask ? x : y; }
+INLINE bool in_all_lanes(V x) {
+  bool all = true;
+  LANES all = all && x[lane] != 0;
+  return all;
+}
+
 INLINE V truth(M mask) { return (V)(mask & (M)splat(1)); }
 INLINE V vabs(V x) { return (V)((M)x & ~((I)1 << (T_BITS - 1))); }
 

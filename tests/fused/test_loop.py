@@ -1,0 +1,216 @@
+"""Loops inside of programs: the loop written out, in every form a program takes, and its derivatives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import torchsko as ts
+from torchsko.fused.cuda import emit_cuda
+from torchsko.fused.evaluate import evaluate
+from torchsko.fused.program import Port
+from torchsko.fused.register import FusedFunction
+from torchsko.fused.schedule import schedule
+from torchsko.fused.trace import trace
+from torchsko.implicit.loop import loop
+
+D = torch.float64
+
+
+def written_out(body, carry, n, args=(), until=None):
+    """What a loop means."""
+    state = (carry,) if isinstance(carry, torch.Tensor) else tuple(carry)
+    for _ in range(n):
+        found = body(*state, *args)
+        found = (found,) if isinstance(carry, torch.Tensor) else tuple(found)
+        if until is not None:
+            done = until(*state, *args) != 0
+            found = [
+                torch.where(done[(...,) + (None,) * (x.ndim - done.ndim)], x, y)
+                for x, y in zip(state, found, strict=True)
+            ]
+        state = tuple(found)
+    return state[0] if isinstance(carry, torch.Tensor) else state
+
+
+def pendulum(repeat, n):
+    """A map with a state of two tensors, a matrix that stays, and work before and behind the loop."""
+
+    def fn(x, v, A):
+        def body(x, v, A, start):
+            x = x + 0.1 * v
+            return x, v - 0.1 * torch.sin(x @ A) + 0.01 * start
+
+        start = x.square()
+        x, v = repeat(body, (x, v), n, (A, start))
+        return (x * v.sum(-1, keepdim=True)).cos(), v.exp()
+
+    return fn, [Port("x", (3,)), Port("v", (3,)), Port("A", (3, 3))]
+
+
+def roots(repeat, n):
+    """Newton's method in each sample until it is there, a loop within a loop."""
+
+    def fn(a):
+        def inner(y, x):
+            return y - (y.square() - x) / (2 * y)
+
+        def body(x, a):
+            y = repeat(inner, x + 1, 4, (x.square() + 1e-3,))
+            return (x + a / x) / 2 + 1e-3 * (y - (x.square() + 1e-3).sqrt())
+
+        return repeat(body, a + 1, n, (a,), until=lambda x, a: ((x * x - a).abs() < 1e-9).all(-1))
+
+    return fn, [Port("a", (2,))]
+
+
+CASES = {"pendulum": pendulum, "roots": roots}
+
+
+def inputs(ports, batch, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        0.2 + torch.rand(*batch, *p.shape, dtype=D, generator=generator).requires_grad_()
+        for p in ports
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_traced_loop_is_the_loop_written_out(case, n):
+    fn, ports = CASES[case](loop, n)
+    plain, _ = CASES[case](written_out, n)
+    program = trace(fn, ports)
+    assert n == 1 or len(program.loops) == 1
+    for batch in ((), (1,), (2, 3)):
+        given = [x.detach() for x in inputs(ports, batch)]
+        expected = torch.vmap(plain)(
+            *(x.reshape(-1, *p.shape) for x, p in zip(given, ports, strict=True))
+        )
+        expected = (expected,) if isinstance(expected, torch.Tensor) else expected
+        for found, wanted in zip(evaluate(program, given), expected, strict=True):
+            torch.testing.assert_close(found.reshape(wanted.shape), wanted, rtol=1e-13, atol=1e-13)
+
+
+def fused(case, n, order=2):
+    fn, ports = CASES[case](loop, n)
+    plain, _ = CASES[case](written_out, n)
+    both = []
+    for f in (fn, plain):
+        num = 2 if case == "pendulum" else 1
+        both.append(FusedFunction(f, ports, num_outputs=num, order=order))
+    return *both, ports
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_kernels_agree_with_the_loop_written_out(case, dtype):
+    mine, plain, ports = fused(case, 9)
+    given = [x.detach().to(dtype) for x in inputs(ports, (37,))]
+    tolerance = 1e-12 if dtype == D else 1e-5
+    for x, y in zip(mine(*given), plain(*given), strict=True):
+        torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
+    assert mine.program.num_flops < plain.program.num_flops / 3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_derivatives_are_loops_and_right(case):
+    mine, plain, ports = fused(case, 6)
+    given = inputs(ports, (5,))
+    loss = [sum(y.square().sum() for y in f(*given)) for f in (mine, plain)]
+    gradients = [torch.autograd.grad(x, given, create_graph=True) for x in loss]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+    again = [torch.autograd.grad(sum(g.sin().sum() for g in x), given) for x in gradients]
+    torch.testing.assert_close(*again, rtol=1e-9, atol=1e-9)
+    few = inputs(ports, (2,), 3)
+    assert gradcheck(mine, few)
+    assert gradgradcheck(mine, few)
+    assert gradcheck(mine, few, check_forward_ad=True, check_backward_ad=False)
+
+
+def test_a_programs_derivative_does_not_grow_with_the_rounds():
+    sizes = []
+    for n in (10, 80):
+        fn, ports = pendulum(loop, n)
+        flat = [*ports, Port("by", (3,))]
+        program = trace(
+            lambda x, v, A, by, fn=fn: torch.func.vjp(lambda *z: fn(*z)[0], x, v, A)[1](by), flat
+        )
+        sizes.append(program.num_flops)
+    assert sizes[0] == sizes[1]
+
+
+def test_eager_loops_have_every_transform():
+    fn, ports = roots(loop, 8)
+    (a,) = inputs(ports, (4,))
+    plain, _ = roots(written_out, 8)
+    assert torch.equal(fn(a), plain(a))
+    torch.testing.assert_close(torch.vmap(fn)(a), plain(a))
+    torch.testing.assert_close(fn(a), a.sqrt(), rtol=1e-7, atol=1e-7)
+    assert gradcheck(fn, (a,), check_forward_ad=True)
+
+
+def test_a_verb_in_a_loop_in_a_kernel():
+    """The configuration at which joint springs hold gravity, by damped iterations, with its gradient."""
+    arm = ts.load(ts.robots.panda)
+
+    def hold(mech, q, stiffness):
+        def body(q, rest, stiffness):
+            force = ts.gravity_force(mech, q) + stiffness * (q - rest)
+            return q - 0.5 * force / (stiffness + 60.0)
+
+        return loop(body, q, 30, (q, stiffness))
+
+    fast = ts.fuse(hold, arm, shapes={"stiffness": (7,)})
+    q = arm.random_state(3)[0]
+    stiffness = torch.full((7,), 300.0, dtype=D, requires_grad=True)
+    found = []
+    for f in (lambda: fast(q, stiffness), lambda: hold(arm, q, stiffness)):
+        y = f()
+        found.append((y.detach(), torch.autograd.grad(y.square().sum(), stiffness)[0]))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+
+
+def test_the_cuda_source_holds_the_loop():
+    fn, ports = roots(loop, 6)
+    source = emit_cuda(schedule(trace(fn, ports), 500), bits=64)
+    assert source.count("for (int step = 0;") == 2
+
+
+def test_a_body_that_gives_another_shape_is_named():
+    x = torch.zeros(3, dtype=D)
+    with pytest.raises(ts.ShapeError, match="body of a loop"):
+        loop(lambda x: x[:2], x, 3)
+
+
+def test_a_loop_in_a_control_of_a_rollout_in_one_kernel():
+    arm = ts.load(ts.robots.panda)
+    fast, (q, qd) = ts.fuse(arm), arm.random_state(3)
+    gain = torch.tensor(2.0, dtype=D, requires_grad=True)
+
+    def control(t, q, qd):
+        def body(u, q, qd, gain):
+            return 0.7 * u - gain * (q + 0.1 * qd) / (1 + u.square().sum(-1, keepdim=True))
+
+        return loop(body, torch.zeros_like(qd), 10, (q, qd, gain))
+
+    found = []
+    for fused_ in (True, False):
+        qs, qds = ts.rollout(fast, q, qd, control, steps=12, fused=fused_)
+        (gradient,) = torch.autograd.grad(qs.square().sum() + qds.sum(), gain)
+        found.append((qs.detach(), qds.detach(), gradient))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+def test_what_a_control_closes_over_comes_to_a_loop_by_its_arguments():
+    """As an argument it is an input, read anew; a body that closes over it is refused by name."""
+    arm = ts.load(ts.robots.panda)
+    gain = torch.tensor(0.5, dtype=D)
+    fast = ts.fuse(lambda mech, q: loop(lambda x, g: g * x, q, 5, (gain,)), arm)
+    q = arm.random_state(2)[0]
+    for value in (0.5, 0.25):
+        gain.fill_(value)
+        torch.testing.assert_close(fast(q), value**5 * q, rtol=1e-13, atol=1e-13)
+    with pytest.raises(ts.FusedError, match="another trace"):
+        ts.fuse(lambda mech, q: loop(lambda x: gain * x, q, 5), arm)(q)

@@ -1,0 +1,84 @@
+"""Loops of a program: how they are traced, and what their instruction reads and gives.
+
+A loop is one instruction of the program. It reads scalars in a row: the state at the start, what comes anew
+round by round, what stays. Its results are parts of it: all states, round by round, what is stacked, round by
+round, and what is summed. Inside is a program of its own, traced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.fused.entries import listed, tensor_of
+from torchsko.fused.graph import Graph
+from torchsko.fused.program import Loop, Port, Program
+from torchsko.implicit.loop import Rounds
+from torchsko.implicit.steps import parted
+
+
+def traced_loop(
+    trace: Callable[[Callable[..., Any], Sequence[Port]], Program],
+    graph: Graph,
+    rounds: Rounds,
+    tensors: Sequence[Tensor],
+) -> list[Tensor]:
+    """Expressions of what `Rounds.run` gives, from those of what it takes.
+
+    Args:
+        trace: makes a program of the step.
+        graph: numbers the expressions.
+        rounds: the loop.
+        tensors: expressions.
+
+    Returns:
+        Tensors of expressions.
+    """
+    roles, n = rounds.roles, rounds.count
+    state, streams, stay = parted([x.shape for x in tensors], (roles.carry, roles.stream))
+    shapes = (*state, *(shape[1:] for shape in streams), *stay)
+    ports = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
+    program = trace(rounds.step, ports)
+    loop = Loop.of(program, roles, n, rounds.backward, rounds.halts)
+    own, anew, rest = parted(list(tensors), (roles.carry, roles.stream))
+    args = _flat(own)
+    for k in range(n):
+        args += _flat([x[k] for x in anew])
+    node = graph.loop(loop, [*args, *_flat(rest)])
+    return _results(graph, node, loop, _flat(own), [port.shape for port in program.outputs])
+
+
+def _flat(tensors: Sequence[Tensor]) -> list[int]:
+    return [x for tensor in tensors for x in listed(tensor)]
+
+
+def _results(
+    graph: Graph, node: int, loop: Loop, start: list[int], shapes: list[tuple[int, ...]]
+) -> list[Tensor]:
+    """All states, what is stacked, what is summed."""
+    states, stacked, summed = parted(shapes, (loop.ports[0], loop.ports[2]))
+    known = dict(enumerate(start, loop.count * loop.carry if loop.backward else 0))
+
+    def part(j: int) -> int:
+        return known[j] if j in known else graph.part(node, j)
+
+    def series(of: tuple[tuple[int, ...], ...], first: int, length: int) -> list[Tensor]:
+        sizes = [Port("", shape).size for shape in of]
+        found = []
+        for shape, size, at in zip(of, sizes, accumulate(sizes, initial=first), strict=False):
+            ids = [part(at + k * sum(sizes) + i) for k in range(length) for i in range(size)]
+            found.append(tensor_of(ids, (length, *shape)))
+        return found
+
+    after = (loop.count + 1) * loop.carry
+    totals = series(summed, after + loop.count * loop.stacked, 1)
+    found = [
+        *series(states, 0, loop.count + 1),
+        *series(stacked, after, loop.count),
+        *(x[0] for x in totals),
+    ]
+    return [torch.clone(x) for x in found]
