@@ -56,6 +56,13 @@ def test_04_rolls_out_and_tunes(tmp_path):
     assert errors[-1] < errors[0]
 
 
+def test_11_sways_on_its_feet(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("11_whole_body.py", tmp_path, "--seconds", "0.2", "--rate", "200")
+    assert float(re.search(r"([\d.]+) mm off", out)[1]) < 1.0
+    assert (tmp_path / "whole_body.png").stat().st_size > 10_000
+
+
 def test_07_tracks_and_learns_the_tool(tmp_path):
     pytest.importorskip("mujoco")
     out = run("07_tracking.py", tmp_path, "--seconds", "4", "--out", str(tmp_path))

@@ -40,8 +40,8 @@ CALLS = (  # verb, name of the variant, number in pinocchio.cpp, world conventio
 )
 
 
-def library(dtype: torch.dtype) -> ctypes.CDLL:
-    """The compiled program.
+def library(dtype: torch.dtype, *defines: str) -> ctypes.CDLL:
+    """The compiled program, with further definitions for its preprocessor.
 
     Raises:
         MissingPeerError: headers are missing, or the build failed.
@@ -53,7 +53,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     include = Path(pinocchio.__file__).parents[4] / "include"
     flags = [*DEFINES, f"-DSCALAR={'float' if dtype == torch.float32 else 'double'}"]
     folders = (include, include / "pinocchio" / "deprecated", eigen())
-    flags += [f"-I{folder}" for folder in folders]
+    flags += [*defines, *(f"-I{folder}" for folder in folders)]
     lib = build("pinocchio.cpp", flags, pinocchio.__version__)
     lib.pin_new.restype = ctypes.c_void_p
     lib.pin_delete.argtypes = [ctypes.c_void_p]
@@ -78,8 +78,8 @@ def eigen() -> Path:
 class Model:
     """Pinocchio's model of a robot, with work space for every thread."""
 
-    def __init__(self, case: Case) -> None:
-        self._lib = library(case.dtype)
+    def __init__(self, case: Case, *defines: str) -> None:
+        self._lib = library(case.dtype, *defines)
         mech, scalar = case.robot.mech, np.dtype(str(case.dtype).removeprefix("torch."))
         kinds = [
             kind(name, axis)
@@ -101,6 +101,48 @@ class Model:
         """Run over a batch; see pin_run."""
         batch = ctypes.c_long(len(arrays[0]))
         self._lib.pin_run(self._handle, verb, world, batch, *map(address, arrays))
+
+    def matrices(
+        self, what: int, states: list[np.ndarray], joints: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Run over a batch; see pin_matrices."""
+        batch, given = ctypes.c_long(len(out)), map(address, states)
+        chosen = (len(joints), address(joints), address(out))
+        self._lib.pin_matrices(self._handle, what, batch, *given, *chosen)
+
+
+MATRICES = ("forward_derivatives", "inverse_derivatives", "jacobians", "centroidal", "regressor")
+"""What pin_matrices computes, by number."""
+
+
+def matrices(
+    case: Case, joints: list[int]
+) -> dict[str, tuple[Callable[[], None], Callable[[], Tensor]]]:
+    """For each of `MATRICES` a call, and its last result: matrices as Pinocchio lays them out.
+
+    Args:
+        case: whose `tau` serves forward dynamics, `qdd` the others.
+        joints: whose frames have Jacobians taken.
+    """
+    model, convention = Model(case, "-DKINEMATICS"), Convention(case)
+    q = case.q
+    if case.robot.floating_base:
+        q = torch.cat([q[:, :3], q[:, 4:7], q[:, 3:4], q[:, 7:]], -1)
+    q, v = array(q), array(convention.velocity.to(case.dtype))
+    n, bodies = case.robot.mech.num_dof, case.robot.mech.num_bodies
+    shapes = [(3, n, n), (3, n, n), (len(joints), n, 6), (n, 6), (10 * bodies, n)]
+    chosen = np.array(joints, dtype=np.int32)
+
+    def entry(what: int) -> tuple[Callable[[], None], Callable[[], Tensor]]:
+        x = array((convention.force if what == 0 else convention.accel).to(case.dtype))
+        out = np.empty((case.batch, *shapes[what]), dtype=q.dtype)
+
+        def run() -> None:
+            model.matrices(what, [q, v, x], chosen, out)
+
+        return run, lambda: torch.from_numpy(out).mT  # columns lie together
+
+    return {name: entry(what) for what, name in enumerate(MATRICES)}
 
 
 def kind(name: str, axis: list[float]) -> int:

@@ -110,11 +110,17 @@ def com_objective(
     target: Tensor,
     gains: tuple[float, float] = (100.0, 20.0),
     weight: float = 1.0,
+    *,
+    velocity: Tensor | None = None,
+    acceleration: Tensor | None = None,
 ) -> Objective:
-    """The centre of mass on the way to a point `[*batch, 3]` [m]; gains in 1/s^2 and 1/s."""
-    off = gains[0] * (target - center_of_mass(mech, q)) - gains[1] * com_velocity(mech, q, qd)
+    """The centre of mass on the way to a point `[*batch, 3]` [m], which may move; gains in 1/s^2 and 1/s."""
+    off = -com_velocity(mech, q, qd)
+    off = off if velocity is None else off + velocity
+    wanted = gains[0] * (target - center_of_mass(mech, q)) + gains[1] * off
+    wanted = wanted if acceleration is None else wanted + acceleration
     bias = com_acceleration(mech, q, qd, torch.zeros_like(qd))
-    return Objective(com_jacobian(mech, q), off - bias, weight)
+    return Objective(com_jacobian(mech, q), wanted - bias, weight)
 
 
 def posture_objective(

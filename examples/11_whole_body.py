@@ -1,0 +1,79 @@
+"""A quadruped sways on its feet in MuJoCo: whole-body control finds joint torques and contact forces.
+
+Each call solves one quadratic program: the centre of mass goes to and fro, the posture is held, feet push
+inside their cones of friction, motors stay within limits. Needs pip install ".[identify]" in a clone.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from mujoco_arm import mujoco
+
+import torchsko as ts
+from torchsko.control import Contact, com_objective, posture_objective, whole_body_control
+
+FEET = [f"{side}_foot" for side in ("front_right", "front_left", "hind_right", "hind_left")]
+WIDTH, TURNS, GAINS = 0.04, 1.0, (200.0, 28.0)  # m; per second; 1/s^2, 1/s
+STANCE = torch.tensor([0.0, -0.8, 1.6], dtype=torch.float64).repeat(4)  # rad
+
+
+def on_the_ground(dog):
+    """MuJoCo's model of the robot on a floor, a small ball for each foot."""
+    with tempfile.TemporaryDirectory() as folder:
+        ts.save(dog, Path(folder) / "dog.xml")
+        spec = mujoco.MjSpec.from_file(str(Path(folder) / "dog.xml"))
+    spec.option.timestep = 1e-3
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[5, 5, 0.1])
+    for k in map(dog.frame_index, FEET):
+        ball = {"type": mujoco.mjtGeom.mjGEOM_SPHERE, "size": [0.005, 0, 0], "mass": 0.0}
+        at = dog.frame_position[k].tolist()
+        spec.body(dog.body_names[dog.frame_body[k]]).add_geom(pos=at, friction=[0.8, 0, 0], **ball)
+    return spec.compile()
+
+
+def sway(dog, model, rate, seconds):
+    """At every step the side way and its target [m], commanded normal forces, and MuJoCo's sum [N]."""
+    data, there, log = mujoco.MjData(model), ts.conventions("mujoco", dog), []
+    start = torch.cat([dog.neutral()[:7], STANCE])
+    lift = 0.005 - ts.frame_pose(dog, start, FEET).position[:, 2].mean()
+    start = start + lift * (torch.arange(len(start)) == 2)
+    center, contacts = ts.center_of_mass(dog, start), [Contact(foot) for foot in FEET]
+    data.qpos[:] = there.q_to(start).numpy()
+    for k in range(round(rate * seconds)):
+        at, w = torch.from_numpy(data.qpos.copy()), 2 * np.pi * TURNS
+        q, qd = there.q_from(at), there.qd_from(at, torch.from_numpy(data.qvel.copy()))
+        rates = (1 - np.cos(w * k / rate), w * np.sin(w * k / rate), w * w * np.cos(w * k / rate))
+        way, v, a = torch.tensor([[0.0, WIDTH / 2 * x, 0.0] for x in rates], dtype=q.dtype)
+        asked = [com_objective(dog, q, qd, center + way, GAINS, velocity=v, acceleration=a)]
+        asked.append(posture_objective(dog, q, qd, start, GAINS, weight=1e-2))
+        out = whole_body_control(dog, q, qd, asked, contacts, iterations=12)
+        data.qfrc_applied[:] = there.tau_to(q, out.tau).numpy()
+        mujoco.mj_step(model, data, round(1 / rate / model.opt.timestep))
+        side, felt = ts.center_of_mass(dog, q)[1] - center[1], data.qfrc_constraint[2]
+        log.append(torch.stack([side, way[1], *out.forces[:, 2], torch.tensor(felt)]))
+    return torch.stack(log)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--rate", type=int, default=250, help="of control [Hz]")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    args = parser.parse_args()
+    dog = ts.load(ts.robots.quadruped, floating_base=True)
+    log = sway(dog, on_the_ground(dog), args.rate, args.seconds)
+    print(f"centre of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm off its way at most")
+    time, (fig, axes) = torch.arange(len(log)) / args.rate, plt.subplots(1, 2, figsize=(9, 4))
+    axes[0].plot(time, 1e3 * log[:, 1], "k--", time, 1e3 * log[:, 0], "C0")
+    axes[0].set(xlabel="time [s]", ylabel="centre of mass to the side [mm]")
+    axes[1].plot(time, log[:, 2:6].sum(-1), "k", time, log[:, 6], "r:", time, log[:, 2:6])
+    axes[1].set(xlabel="time [s]", ylabel="forces of the feet, their sum, MuJoCo's (red) [N]")
+    fig.savefig(args.out / "whole_body.png", dpi=150, bbox_inches="tight")
+
+
+if __name__ == "__main__":
+    main()
