@@ -92,6 +92,7 @@ def load(
         Mechanism('panda': 7 bodies, 7 dofs, 7 revolute; torch.float64, cpu)
     """
     if xacro is not None:
+        mesh_path = (*(mesh_path or ()), os.path.dirname(os.path.abspath(source)))
         source = expanded(source, xacro)
     if is_mjcf(source):
         if floating_base:
@@ -165,7 +166,7 @@ def from_mujoco(
     joints: ours are [angular; linear] in the body frame. Bodies, named sites and cameras are frames; linear
     equalities of joints are exact couplings; several trees are one mechanism. Forces of contact, tendons,
     actuators and fluids are not there, and said in ``unused``. ``mech.keyframes`` are the states that the
-    model names; ``mech.kept`` holds its closures and contact lists besides, which nothing enforces yet.
+    model names; ``mech.kept.closures`` its closures, which nothing enforces yet.
 
     Args:
         model: ``mujoco.MjModel``.
