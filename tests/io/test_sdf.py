@@ -4,8 +4,10 @@ import re
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 import torchsko as ts
+from tests.io.urdf_texts import mutations
 from tests.strategies import agree
 
 INERTIA = "<ixx>0.3</ixx><ixy>0.01</ixy><ixz>0</ixz><iyy>0.2</iyy><iyz>0.02</iyz><izz>0.25</izz>"
@@ -174,3 +176,38 @@ def test_a_link_without_inertia_has_the_formats_and_is_told():
         assert ts.load(text).mass.tolist() == [1.0]
     with pytest.raises(ts.RobotFileError, match="has no <inertial>"):
         ts.load(text, strict=True)
+
+
+def test_a_joint_that_closes_a_loop_is_kept_where_both_links_meet():
+    """At the pose of the file both points, and of a weld both frames, are in one place."""
+    links = body("a", "0 0 1 0.1 0 0") + body("b", "1 0 1 0 0.2 0") + body("c", "1 0 2 0 0 0.3")
+    joints = "".join(
+        f'<joint name="{n}" type="{t}"><pose>0.1 0.2 0 0.3 0 0</pose><parent>{p}</parent>'
+        f"<child>{c}</child></joint>"
+        for n, t, p, c in (("j", "revolute", "world", "a"), ("k", "revolute", "a", "b"),
+                           ("l", "revolute", "b", "c"), ("m", "ball", "a", "c"), ("n", "fixed", "c", "a"))
+    )  # fmt: skip
+    mech = ts.load(model(links + joints))
+    assert mech.num_dof == 3 and [c.kind for c in mech.kept.closures] == ["connect", "weld"]
+    q = mech.neutral()
+    for loop in mech.kept.closures:
+        pose = ts.frame_pose(mech, q, [loop.frame1, loop.frame2])
+        points = torch.tensor([loop.position1, loop.position2], dtype=q.dtype)
+        at = pose.position + (pose.rotation @ points[..., None])[..., 0]
+        agree(at[:1], at[1:], 1e-14)
+        turn = torch.tensor(loop.rotation, dtype=q.dtype)
+        agree(pose.rotation[0] @ turn, pose.rotation[1], 1e-14)
+    assert any("joint 'm': closes a loop" in str(line) for line in mech.unused)
+
+
+@pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
+@settings(max_examples=60, deadline=None)
+@given(mutations(ARM))
+def test_any_text_either_loads_or_is_refused_by_name(text):
+    try:
+        mech = ts.load(text)
+    except ts.TorchskoError as error:
+        assert str(error).count("\n") >= 2
+        return
+    q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
+    assert bool(ts.inverse_dynamics(mech, q, qd, qd).isfinite().all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from torchsko.mechanism.description import (
     Vector,
 )
 from torchsko.mechanism.joints.compound import Turn
+from torchsko.mechanism.kept import Closure
 
 AXES = {"revolute": 1, "continuous": 1, "prismatic": 1, "universal": 2, "revolute2": 2,
         "ball": 0, "fixed": 0}  # fmt: skip
@@ -29,6 +31,9 @@ AXES = {"revolute": 1, "continuous": 1, "prismatic": 1, "universal": 2, "revolut
 
 ENDLESS = 1e16
 """Stands for no limit in the format."""
+
+CLOSURES = {"ball": "connect", "fixed": "weld"}
+"""Kinds of loops by the type of the joint that closes them; others are called by their type."""
 
 Chain = tuple[list[LinkDescription], list[JointDescription]]
 
@@ -47,7 +52,7 @@ def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
             f"The types known are {', '.join(AXES)}.\n"
             "Write it as one of these, or leave it out."
         )
-    parent, child = (frames.link(_end(element, tag, where)) for tag in ("parent", "child"))
+    parent, child = ends(element, frames)
     if child == WORLD_FRAME:
         raise RobotFileError(
             f"{where} (line {element.line}): its child is the world.\n"
@@ -71,6 +76,39 @@ def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
         return [], [JointDescription(name, "revolute", parent, child, R, p, axes[0], **given)]
     data = {"motions": tuple(Turn(axis, point) for axis in axes)}
     return [], [JointDescription(name, "compound", parent, child, R, p, data=data, **given)]
+
+
+def ends(element: Element, frames: Frames) -> tuple[str, str]:
+    """The links that a joint joins: parent and child."""
+    where = f"joint {element.attributes['name'].strip()!r}"
+    parent, child = (frames.link(_end(element, tag, where)) for tag in ("parent", "child"))
+    return parent, child
+
+
+def closes(parent: str, child: str, above: Mapping[str, str]) -> bool:
+    """Whether a joint closes a loop with those before it: its child has a parent, or carries its parent."""
+    while parent in above and parent != child:
+        parent = above[parent]
+    return child in above or parent == child
+
+
+def closure(element: Element, frames: Frames) -> Closure:
+    """A joint that closes a loop: its point on both links, and how the child turns where it is fixed."""
+    name, kind = element.attributes["name"].strip(), element.attributes.get("type", "")
+    parent, child = ends(element, frames)
+    on_parent, on_child = (
+        (Pose() if link == WORLD_FRAME else frames.pose(link).inverse()) @ frames.pose(name)
+        for link in (parent, child)
+    )
+    return Closure(
+        name,
+        CLOSURES.get(kind, kind),
+        None if parent == WORLD_FRAME else parent,
+        child,
+        _vector(on_parent.position),
+        _vector(on_child.position),
+        _matrix(on_parent.rotation @ on_child.rotation.T),
+    )
 
 
 def _end(element: Element, tag: str, where: str) -> str:

@@ -2,7 +2,8 @@
 
 Read are links with their inertias, joints with their axes, limits, losses and springs, and frames. Not read:
 files that others include, worlds of several models, shapes, sensors and plugins. A link has its frame where
-the file puts it, so a joint that is elsewhere turns about a point of the link.
+the file puts it, so a joint that is elsewhere turns about a point of the link. Of joints that form a loop the
+last in the file is kept as a closure.
 
 Reference: SDFormat specification 1.4 to 1.12, http://sdformat.org/spec.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from torchsko.errors import RobotFileError
 from torchsko.io._numbers import number
 from torchsko.io._report import Report
-from torchsko.io._sdf_joint import read_joint
+from torchsko.io._sdf_joint import closes, closure, ends, read_joint
 from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, Written, read_pose
 from torchsko.io._xml import Element, is_xml_text, read_xml, root_tag
 from torchsko.mechanism.construct import WORLD
@@ -69,8 +70,18 @@ def read_sdf(
     by_tag = {tag: [c for c in model.children if c.tag == tag] for tag in READ}
     frames = Frames(_poses(by_tag))
     links = [_link(element, report) for element in by_tag["link"]]
-    joints, between = [], []
+    joints, between, closures = [], [], []
+    above = {}
     for element in by_tag["joint"]:
+        parent, child = ends(element, frames)
+        if closes(parent, child, above):
+            closures.append(closure(element, frames))
+            what = f"joint {element.attributes['name']!r}"
+            report.unused.append(
+                Unused(what, "closes a loop; kept in mech.kept.closures, not enforced")
+            )
+            continue
+        above[child] = parent
         more, chain = read_joint(element, frames, report)
         between += more
         joints += chain
@@ -86,6 +97,7 @@ def read_sdf(
         (*held, *joints, *(joint for _, joint in more_frames)),
         (*_leftovers(model, name, by_tag["link"]), *report.unused),
         report=tuple(report.faults),
+        closures=tuple(closures),
     )
 
 

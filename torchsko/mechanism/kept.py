@@ -57,12 +57,13 @@ class Closure:
 
     Attributes:
         name: of it, made up where the file has none.
-        kind: "connect" where the points coincide, "weld" where their frames do not turn either.
+        kind: "connect" where the points coincide, "weld" where their frames do not turn either; or the type
+            of the joint that closes the loop.
         frame1: that carries the first point.
         frame2: that carries the second.
         position1: of the point in the first frame [m].
         position2: of the point in the second frame [m].
-        rotation: of a weld, takes coordinates of the second frame to those of the first.
+        rotation: takes coordinates of the second frame to those of the first where the loop is closed.
         active: whether it holds at the start.
         solref: of MuJoCo's soft constraint: time constant [s] and damping ratio; or stiffness and damping.
         solimp: of the same: its impedance.
