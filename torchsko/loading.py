@@ -16,6 +16,7 @@ from torchsko.io._xacro import expanded
 from torchsko.io.mjcf import is_mjcf, read_mjcf
 from torchsko.io.mujoco_kept import kept
 from torchsko.io.mujoco_model import ModelDescription, describe
+from torchsko.io.sdf import is_sdf, read_sdf
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
@@ -43,7 +44,7 @@ def load(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> Mechanism:
-    """Load a robot file: URDF, or MJCF by MuJoCo's own parser (see `from_mujoco`).
+    """Load a robot file: URDF, MJCF by MuJoCo's own parser (see `from_mujoco`), or one model of SDF.
 
     Faults of a URDF file that leave the dynamics defined do not keep it from loading. They are read as
     follows, named in one `RobotFileWarning`, and kept in ``mech.report``:
@@ -58,8 +59,8 @@ def load(
       xacro where nothing is read: left alone.
 
     Args:
-        source: path of a URDF file (``.urdf``, ``.xml``) or an MJCF file (``.xml``, ``.mjcf``, or compiled
-            ``.mjb``), or the text of one.
+        source: path of a URDF file (``.urdf``, ``.xml``), an MJCF file (``.xml``, ``.mjcf``, or compiled
+            ``.mjb``) or an SDF file (``.sdf``, ``.xml``), or the text of one.
         floating_base: put a free joint named "root_joint" under the root link; named
             "root_joint_LINK" where a moving joint of the file has that name, or several links are roots.
         gravity: in the inertial frame [m/s^2]; the file's own, or (0, 0, -9.81), when left out.
@@ -92,6 +93,7 @@ def load(
         Mechanism('panda': 7 bodies, 7 dofs, 7 revolute; torch.float64, cpu)
     """
     if xacro is not None:
+        mesh_path = (*(mesh_path or ()), os.path.dirname(os.path.abspath(source)))
         source = expanded(source, xacro)
     if is_mjcf(source):
         if floating_base:
@@ -102,8 +104,12 @@ def load(
             )
         _refuse_mesh_path(mesh_path)
         return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
+    if is_sdf(source):
+        read = read_sdf(source, floating_base=floating_base, strict=strict)
+    else:
+        read = read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path or ())
     mech = build_mechanism(
-        read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path or ()),
+        read,
         floating_base=floating_base,
         gravity=(0.0, 0.0, -9.81) if gravity is None else gravity,
         strict=strict,
@@ -165,7 +171,7 @@ def from_mujoco(
     joints: ours are [angular; linear] in the body frame. Bodies, named sites and cameras are frames; linear
     equalities of joints are exact couplings; several trees are one mechanism. Forces of contact, tendons,
     actuators and fluids are not there, and said in ``unused``. ``mech.keyframes`` are the states that the
-    model names; ``mech.kept`` holds its closures and contact lists besides, which nothing enforces yet.
+    model names; ``mech.kept.closures`` its closures, which nothing enforces yet.
 
     Args:
         model: ``mujoco.MjModel``.

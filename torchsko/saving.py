@@ -34,9 +34,8 @@ NOT_URDF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "ar
             "frame_rotation", "frame_position")  # fmt: skip
 """Parameters that are not written into a URDF file that there is."""
 
-NOT_MJCF = ("axis", "joint_rotation", "joint_position", "joint_parameters", "coupling_ratio",
-            "coupling_offset", "spring_reference", "gravity", "lower", "upper", "velocity_limit",
-            "effort_limit", "frame_rotation", "frame_position")  # fmt: skip
+NOT_MJCF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "spring_reference",
+            "velocity_limit", "effort_limit", "frame_rotation", "frame_position")  # fmt: skip
 """Parameters that are not written into an MJCF file that there is."""
 
 
@@ -52,8 +51,9 @@ def save(
     With `like`, the file is that one with its numbers replaced, and every other byte as it was; where no
     number changed, it is a copy. Written are, of URDF, the mass, centre of mass and inertia of links, the
     placement (<origin>), damping and friction of joints; of MJCF mass, centre of mass and inertia of bodies
-    (<inertial>, which is put in where MuJoCo inferred it from geoms), and damping, dry friction, armature and
-    stiffness of joints. Other changes are refused by name. URDF has no gravity: it is left out.
+    (<inertial>, which is put in where MuJoCo inferred it from geoms), the place of bodies, damping, dry
+    friction, armature, stiffness and range of joints, and gravity. Other changes are refused by name. URDF
+    has no gravity: it is left out.
 
     Links that fixed joints weld together are one body of the mechanism. A change of it goes to the heaviest
     of them, so that together they are the body; where nothing would be left of its mass, the masses of all

@@ -117,26 +117,39 @@ def test_closures_are_where_mujoco_has_them(model, mech):
             )
 
 
-def test_contact_lists_are_kept_by_name(model, mech):
-    assert set(map(frozenset, mech.kept.excluded)) == {
-        frozenset({"a", "c"}),
-        frozenset({None, "box"}),
-    }
-    (pair,) = mech.kept.pairs
-    assert (pair.geom1, pair.geom2, pair.condim) == ("skin", "geom_b", 4)
-    assert pair.friction == (0.5, 0.6, 0.007, 0.01, 0.02) and (pair.margin, pair.gap) == (0.1, 0.05)
+def test_contact_lists_and_loops_are_told(mech):
     told = " ".join(map(str, mech.unused))
     assert "3 contact pairs and excludes" in told and "equality 'pin': closes a chain" in told
 
 
-def test_appended_robots_keep_both_loops_and_no_state(mech):
-    both = mech.append(mech, "c", prefix="second_", weld=False)
+def test_appended_robots_keep_both_loops_where_they_were_and_no_state(mech):
+    """The second robot's loops to its inertial frame are loops to the frame that it stands on."""
+    turn = [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    both = mech.append(mech, "c", turn, [0.1, 0.2, 0.3], prefix="second_", weld=False)
     assert both.keyframes == {} and len(both.kept.closures) == 8
-    assert both.kept.closures[4].frame1 == "second_c" and both.kept.closures[6].frame2 is None
-    assert both.kept.pairs[1].geom2 == "second_geom_b"
-    assert both.kept.excluded[2:] == tuple(
-        tuple(None if x is None else f"second_{x}" for x in pair) for pair in mech.kept.excluded
-    )
+    q, _ = both.random_state(generator=torch.Generator().manual_seed(3))
+    for old, new in zip(mech.kept.closures, both.kept.closures[4:], strict=True):
+        assert new.name == f"second_{old.name}" and new.kind == old.kind
+        ends = ((old.frame1, new.frame1, old.position1, new.position1),
+                (old.frame2, new.frame2, old.position2, new.position2))  # fmt: skip
+        turns = []
+        for before, after, point, placed in ends:
+            assert after == ("c" if before is None else f"second_{before}")
+            at, R = world_point(both, q, after, placed, np.eye(3).tolist())
+            if before is None:
+                p, place = world_point(both, q, "c", [0.1, 0.2, 0.3], turn)
+                expected, R = p + place @ torch.tensor(point, dtype=q.dtype), place
+                agree(at[None], expected[None], 1e-12)
+            turns.append(R)
+        if new.kind == "weld":
+            # What a weld says of the inertial frame's axes it says of them where they now are.
+            R1, R2 = (
+                world_point(both, q, f, [0.0] * 3, np.eye(3).tolist())[1]
+                for f in (new.frame1, new.frame2)
+            )
+            mine = R1 @ torch.tensor(new.rotation, dtype=q.dtype) @ R2.mT
+            theirs = turns[0] @ torch.tensor(old.rotation, dtype=q.dtype) @ turns[1].mT
+            agree(mine, theirs, 1e-12)
 
 
 def test_equalities_of_tendons_of_joints_are_couplings():

@@ -177,6 +177,35 @@ def test_a_model_comes_back_from_its_mjcf_with_the_numbers_it_was_given(name, tm
     assert max(errors.values()) < 2e-15, errors  # principal axes as quaternions round once more
 
 
+@pytest.mark.parametrize("name", ["stacked", "ant.xml", "humanoid.xml"])
+def test_places_ranges_and_gravity_of_an_mjcf_file_are_written(name, tmp_path):
+    source = STACKED if name == "stacked" else beside(gymnasium_models()[name], tmp_path)
+    mech = ts.load(source)
+    g = torch.Generator().manual_seed(0)
+    fixed = [kind.name == "free" or joint == "after"
+             for kind, joint in zip(mech.joints.kinds, mech.tree_joint_names, strict=True)]  # fmt: skip
+    keep = torch.tensor(fixed)[:, None]
+    shift = torch.rand(mech.num_bodies, 3, generator=g, dtype=mech.dtype)
+    turn = quaternion_to_matrix(quaternion_exp(shift))
+    limited = mech.upper.isfinite()
+    changes = {
+        "joint_position": torch.where(keep, mech.joint_position, mech.joint_position + shift),
+        "joint_rotation": torch.where(
+            keep[..., None], mech.joint_rotation, turn @ mech.joint_rotation
+        ),
+        "upper": torch.where(limited, mech.upper + 0.1, mech.upper),
+        "lower": torch.where(limited, mech.lower - 0.2, mech.lower),
+        "gravity": mech.gravity + torch.tensor([0.1, 0.2, 0.3], dtype=mech.dtype),
+    }
+    ts.save(mech.replace(**changes), tmp_path / "new.xml", like=source)
+    back = ts.load(tmp_path / "new.xml")
+    for field, values in changes.items():
+        mine, theirs = getattr(back, field).reshape(1, -1), values.reshape(1, -1)
+        assert torch.equal(mine.isinf(), theirs.isinf())
+        agree(mine[mine.isfinite()][None], theirs[theirs.isfinite()][None], 1e-14)
+    assert torch.equal(back.gravity, changes["gravity"])
+
+
 # New files.
 
 

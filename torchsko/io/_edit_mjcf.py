@@ -14,15 +14,14 @@ import numpy as np
 from torch import Tensor
 
 from torchsko.errors import MechanismError, RobotFileError
+from torchsko.io._edit_mjcf_places import TURNS, write_gravity, write_placements, write_ranges
 from torchsko.io._edits import Edits, words
 from torchsko.io._fit import changed, one_of
 from torchsko.io._mujoco_names import body_name, joint_names
+from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io._xml import Document, Element
 from torchsko.mechanism.description import LinkDescription, RobotDescription
 from torchsko.mechanism.mechanism import Mechanism
-
-TURNS = ("quat", "axisangle", "xyaxes", "zaxis", "euler")
-"""Attributes that turn a frame."""
 
 UNSETTLED = ("include", "replicate", "attach", "composite", "flexcomp")
 """Elements for which other bodies stand in the model than in the text."""
@@ -65,6 +64,13 @@ def edited_mjcf(
         if body_name(model, b) in told:
             _write_inertial(edits, _found(bodies, model, b), *links[body_name(model, b)])
     _write_joints(edits, bodies, model, mech, file)
+
+    def element(b: int, i: int, name: str) -> Element:
+        return _joint_element(_found(bodies, model, b), i, name)
+
+    write_placements(edits, lambda b: _found(bodies, model, b), model, mech, file)
+    write_ranges(edits, element, model, document.root, mech, file)
+    write_gravity(edits, document.root, mech, file)
     return edits.result()
 
 
@@ -141,23 +147,6 @@ def _principal(link: LinkDescription) -> tuple[np.ndarray, np.ndarray]:
     else:
         moments = np.diag(inertia)
     return moments, quaternion_from_matrix(axes)
-
-
-def quaternion_from_matrix(R: np.ndarray) -> np.ndarray:
-    """Unit quaternion w x y z of a rotation matrix, by the largest of its four squares.
-
-    Reference: Shepperd 1978, Quaternion from rotation matrix, J. Guidance and Control 1(3).
-    """
-    t = np.array([np.trace(R), *np.diag(R)])
-    i = int(t.argmax())
-    skew = np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
-    if i == 0:
-        quat = np.array([1 + t[0], *skew])
-    else:
-        row = R[i - 1] + R[:, i - 1]
-        row[i - 1] = 1 + 2 * R[i - 1, i - 1] - t[0]
-        quat = np.array([skew[i - 1], *row])
-    return quat / np.linalg.norm(quat)
 
 
 def _write_joints(

@@ -35,7 +35,7 @@ def unused(model: Any) -> list[Unused]:
         (
             model.npair + model.nexclude,
             "contact pairs and excludes",
-            "kept in mech.kept; contact is not there yet",
+            "kept in mech.geometry; contact is not there yet",
         ),
         (getattr(model, "nflex", 0), "flexible bodies", "they are not rigid"),
         (sum(1 for x in model.body_gravcomp if x), "bodies with gravcomp", "it is not honoured"),

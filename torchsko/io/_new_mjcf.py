@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.io._edit_mjcf import quaternion_from_matrix
 from torchsko.io._edits import words
 from torchsko.io._fit import check_one
 from torchsko.io._new_urdf import followed
+from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.mechanism.mechanism import Mechanism
 
 ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}

@@ -1,4 +1,4 @@
-"""What a compiled MuJoCo model holds besides its dynamics: keyframes, closures, lists of contact pairs."""
+"""What a compiled MuJoCo model holds besides its dynamics: keyframes and closures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchsko.io._mujoco_unused import finite_state
 from torchsko.io.conventions import conventions
 from torchsko.io.mujoco_model import ModelDescription, matrix_of, vector_of
 from torchsko.mechanism.description import IDENTITY, ZERO
-from torchsko.mechanism.kept import Closure, ContactPair, FrameName, Kept, Keyframe
+from torchsko.mechanism.kept import Closure, FrameName, Kept, Keyframe
 from torchsko.mechanism.mechanism import Mechanism
 
 SITE = 6
@@ -33,8 +33,6 @@ def kept(model: Any, read: ModelDescription, mech: Mechanism) -> Kept:
     return Kept(
         keyframes=tuple(_keyframes(model, mech)),
         closures=tuple(_closures(model, read.site_frames)),
-        excluded=tuple(_excluded(model)),
-        pairs=tuple(_pair(model, i) for i in range(model.npair)),
     )
 
 
@@ -119,28 +117,6 @@ def _closures(model: Any, frames: Mapping[int, str]) -> list[Closure]:
 
 def _frame(model: Any, b: int) -> FrameName:
     return body_name(model, b) if b else None
-
-
-def _excluded(model: Any) -> list[tuple[FrameName, FrameName]]:
-    """Pairs of bodies, whose numbers a signature holds as (b1 << 16) + b2."""
-    signatures = [int(x) for x in model.exclude_signature]
-    return [(_frame(model, s >> 16), _frame(model, s & 0xFFFF)) for s in signatures]
-
-
-def _pair(model: Any, i: int) -> ContactPair:
-    ends = (int(model.pair_geom1[i]), int(model.pair_geom2[i]))
-    one, two = (model.geom(g).name or f"geom{g}" for g in ends)
-    return ContactPair(
-        one,
-        two,
-        int(model.pair_dim[i]),
-        _numbers(model.pair_friction[i]),
-        _numbers(model.pair_solref[i]),
-        _numbers(model.pair_solreffriction[i]),
-        _numbers(model.pair_solimp[i]),
-        float(model.pair_margin[i]),
-        float(model.pair_gap[i]),
-    )
 
 
 def _numbers(x: Any) -> tuple[float, ...]:

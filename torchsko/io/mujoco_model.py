@@ -69,7 +69,7 @@ def describe(model: Any) -> ModelDescription:
     links, joints = [], []
     for b in range(1, model.nbody):
         links.append(_link(model, b))
-        more, chain = _joints(model, b)
+        more, chain = body_joints(model, b)
         links += more
         joints += chain
     taken = {link.name for link in links}
@@ -107,11 +107,11 @@ def _link(model: Any, b: int) -> LinkDescription:
     )
 
 
-def _joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDescription]]:
+def body_joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDescription]]:
     """The joints from a body's parent to it, and the massless links between them."""
     body, parent = body_name(model, b), body_name(model, int(model.body_parentid[b]))
     first, names = int(model.body_jntadr[b]), joint_names(model, b)
-    R, r = _turn(model.body_quat[b]), np.array(model.body_pos[b])
+    R, r = turn_of(model.body_quat[b]), np.array(model.body_pos[b])
     steps: list[tuple[str, str, np.ndarray, np.ndarray, dict]] = []  # name, kind, placement, data
     stack: list[int] = []
     for j in range(first, first + len(names)):
@@ -215,7 +215,7 @@ def vector_of(x: Any) -> Vector:
 
 def matrix_of(quaternion: Any) -> Matrix:
     """Rotation matrix of a quaternion w x y z, as floats."""
-    return _matrix(_turn(quaternion))
+    return _matrix(turn_of(quaternion))
 
 
 def _matrix(x: np.ndarray) -> Matrix:
@@ -223,7 +223,7 @@ def _matrix(x: np.ndarray) -> Matrix:
     return a, b, c
 
 
-def _turn(quaternion: Any) -> np.ndarray:
+def turn_of(quaternion: Any) -> np.ndarray:
     """Rotation matrix of a quaternion w x y z."""
     w, x, y, z = np.asarray(quaternion, dtype=np.float64) / np.linalg.norm(quaternion)
     return np.array(
@@ -238,4 +238,4 @@ def _turn(quaternion: Any) -> np.ndarray:
 def _rotation(axis: np.ndarray, angle: float) -> np.ndarray:
     """Rotation about a unit axis."""
     half = angle / 2
-    return _turn([math.cos(half), *(math.sin(half) * axis)])
+    return turn_of([math.cos(half), *(math.sin(half) * axis)])

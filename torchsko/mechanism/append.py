@@ -90,7 +90,6 @@ def _joined(
         "has_losses": mech.has_losses or other.has_losses,
         "aligned": mech.aligned and other.aligned,
         "report": mech.report + other.report,
-        "kept": mech.kept.beside(other.kept, prefix),
     }
     changes |= skeleton(
         changes["body_names"],
@@ -106,7 +105,7 @@ def _joined(
 def _shapes(
     mech: Mechanism, other: Mechanism, prefix: str, frame: str, place: Placement
 ) -> dict[str, Any]:
-    """The shapes of both; without those of the other's inertial frame where that is many places."""
+    """The shapes and loops of both; without those of the other's inertial frame where that is many places."""
     theirs, unused = other.geometry, mech.unused + other.unused
     loose = sum(shape.frame is None for shape in theirs.shapes)
     batched = any(x.ndim > n for x, n in zip(place, (2, 1), strict=True))
@@ -117,6 +116,7 @@ def _shapes(
     numbers = None if batched else tuple(x.detach().tolist() for x in place)
     return {
         "geometry": joined_shapes(mech.geometry, theirs, prefix, frame, numbers),
+        "kept": mech.kept.beside(other.kept, prefix, frame, numbers),
         "unused": unused,
     }
 

@@ -25,6 +25,7 @@ from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
+from torchsko.mechanism.kept import Kept
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.skeleton import skeleton
 
@@ -266,6 +267,7 @@ def _tensors(
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused + _still(robot, frames) + _not_enforced(hinges) + allowed.unused,
         report=robot.report,
+        kept=Kept(closures=robot.closures),
         geometry=robot.geometry or Geometry(),
     )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torchsko.mechanism.geometry import Geometry
+    from torchsko.mechanism.kept import Closure
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
@@ -161,7 +162,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class RobotDescription:
-    """Links, joints, leftovers, couplings, rotors, faults and shapes of one robot file, in file order."""
+    """Links, joints, leftovers, couplings, rotors, faults, shapes, loops of one robot file, in file order."""
 
     name: str
     links: tuple[LinkDescription, ...]
@@ -171,3 +172,4 @@ class RobotDescription:
     rotors: tuple[RotorDescription, ...] = ()
     report: tuple[Fault, ...] = ()
     geometry: Geometry | None = None
+    closures: tuple[Closure, ...] = ()

@@ -1,10 +1,12 @@
-"""What a robot file says besides its dynamics, kept: named states, loops, lists of contact pairs."""
+"""What a robot file says besides its dynamics, kept: named states and loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +16,9 @@ FrameName = str | None
 """Name of a frame, or None for the inertial frame."""
 
 Map = Callable[[Tensor], Tensor]
+
+Place = Sequence[Sequence[Any]]
+"""Rotation and position [m], as nested sequences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +57,13 @@ class Closure:
 
     Attributes:
         name: of it, made up where the file has none.
-        kind: "connect" where the points coincide, "weld" where their frames do not turn either.
+        kind: "connect" where the points coincide, "weld" where their frames do not turn either; or the type
+            of the joint that closes the loop.
         frame1: that carries the first point.
         frame2: that carries the second.
         position1: of the point in the first frame [m].
         position2: of the point in the second frame [m].
-        rotation: of a weld, takes coordinates of the second frame to those of the first.
+        rotation: takes coordinates of the second frame to those of the first where the loop is closed.
         active: whether it holds at the start.
         solref: of MuJoCo's soft constraint: time constant [s] and damping ratio; or stiffness and damping.
         solimp: of the same: its impedance.
@@ -76,47 +82,16 @@ class Closure:
 
 
 @dataclass(frozen=True)
-class ContactPair:
-    """Two shapes that a file lets touch, whatever its masks say. Nothing uses it yet.
-
-    Attributes:
-        geom1: name of the one, made up where the file has none.
-        geom2: name of the other.
-        condim: dimension of the contact: 1 frictionless, 3 sliding, 4 spinning, 6 rolling friction.
-        friction: two of sliding [1], one of spinning [m], two of rolling [m].
-        solref: see `Closure`.
-        solreffriction: the same in the directions of friction.
-        solimp: see `Closure`.
-        margin: distance at which the contact is found [m].
-        gap: of that, what lies before forces act [m].
-    """
-
-    geom1: str
-    geom2: str
-    condim: int
-    friction: tuple[float, ...]
-    solref: tuple[float, ...]
-    solreffriction: tuple[float, ...]
-    solimp: tuple[float, ...]
-    margin: float
-    gap: float
-
-
-@dataclass(frozen=True)
 class Kept:
     """All of it.
 
     Attributes:
         keyframes: named states.
         closures: loops.
-        excluded: pairs of frames whose shapes pass through each other.
-        pairs: pairs of shapes that touch.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
     closures: tuple[Closure, ...] = ()
-    excluded: tuple[tuple[FrameName, FrameName], ...] = ()
-    pairs: tuple[ContactPair, ...] = ()
 
     def to(self, target: torch.device | torch.dtype) -> Kept:
         """The same on another device, or in another floating-point type."""
@@ -127,22 +102,35 @@ class Kept:
         keys = (replace(key, q=q(key.q), qd=qd(key.qd)) for key in self.keyframes)
         return replace(self, keyframes=tuple(keys))
 
-    def beside(self, other: Kept, prefix: str) -> Kept:
-        """Of two robots as one, the names of the second with a prefix; states say too little then."""
+    def beside(self, other: Kept, prefix: str, on: str, place: Place | None) -> Kept:
+        """The loops of two robots as one; states say too little then.
 
-        def named(frame: FrameName) -> FrameName:
-            return None if frame is None else prefix + frame
-
-        closures = (
-            replace(c, name=prefix + c.name, frame1=named(c.frame1), frame2=named(c.frame2))
+        Args:
+            other: of the second robot.
+            prefix: before its names.
+            on: the frame that stands for its inertial frame.
+            place: rotation and position of that in `on`; None where it has many, and its loops to it go.
+        """
+        R, r = (np.eye(3), np.zeros(3)) if place is None else map(np.array, place)
+        closures = [
+            _appended(c, prefix, on, R, r)
             for c in other.closures
-        )
-        pairs = (replace(p, geom1=prefix + p.geom1, geom2=prefix + p.geom2) for p in other.pairs)
-        return Kept(
-            closures=(*self.closures, *closures),
-            excluded=(*self.excluded, *((named(a), named(b)) for a, b in other.excluded)),
-            pairs=(*self.pairs, *pairs),
-        )
+            if place is not None or None not in (c.frame1, c.frame2)
+        ]
+        return Kept(closures=(*self.closures, *closures))
+
+
+def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) -> Closure:
+    """A loop whose inertial frame is placed at (R, r) on a frame."""
+    changes: dict[str, Any] = {"name": prefix + c.name}
+    turn = np.array(c.rotation)
+    for end in ("1", "2"):
+        frame, position = getattr(c, f"frame{end}"), getattr(c, f"position{end}")
+        changes[f"frame{end}"] = on if frame is None else prefix + frame
+        if frame is None:
+            changes[f"position{end}"] = tuple((R @ position + r).tolist())
+            turn = R @ turn if end == "1" else turn @ R.T
+    return replace(c, **changes, rotation=tuple(map(tuple, turn.tolist())))
 
 
 NOTHING_KEPT = Kept()

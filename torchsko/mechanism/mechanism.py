@@ -111,7 +111,7 @@ class Mechanism(Numbering):
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
         unused: what the robot file held and the dynamics does not use, each with the reason.
         report: what was wrong in the robot file, each with what was done about it (`torchsko.load`).
-        kept: named states, loops, and lists of contact pairs of the robot file.
+        kept: named states and loops of the robot file.
         geometry: shapes to be seen and to touch, each on a frame; no verb reads them.
     """
 

@@ -1,0 +1,213 @@
+"""SDF: the robots of URDF and MJCF files, written again, have the dynamics of those."""
+
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+import torchsko as ts
+from tests.io.urdf_texts import mutations
+from tests.strategies import agree
+
+INERTIA = "<ixx>0.3</ixx><ixy>0.01</ixy><ixz>0</ixz><iyy>0.2</iyy><iyz>0.02</iyz><izz>0.25</izz>"
+URDF_INERTIA = '<inertia ixx="0.3" ixy="0.01" ixz="0" iyy="0.2" iyz="0.02" izz="0.25"/>'
+ARM = f"""<sdf version="1.9"><model name="arm"><pose>0.5 0 0.1 0 0 0.3</pose>
+  <link name="base"><inertial><mass>3</mass></inertial></link>
+  <link name="upper"><pose relative_to="base">0.1 0.2 0.3 0.4 0.5 0.6</pose><inertial>
+    <pose>0.1 0 0.2 0.1 0.2 0.3</pose><mass>2</mass><inertia>{INERTIA}</inertia></inertial>
+    <visual name="v"><geometry><sphere><radius>1</radius></sphere></geometry></visual></link>
+  <link name="lower"><pose relative_to="shoulder">0.3 0 0.1 10 20 30</pose><inertial><mass>1</mass>
+    <inertia>{INERTIA}</inertia></inertial></link>
+  <frame name="tool" attached_to="lower"><pose>0 0 0.4 0 1 0</pose></frame>
+  <joint name="shoulder" type="revolute"><parent>base</parent><child>upper</child><axis>
+    <xyz>0 0.6 0.8</xyz><limit><lower>-1</lower><upper>2</upper><effort>30</effort></limit>
+    <dynamics><damping>0.3</damping><friction>0.1</friction><spring_stiffness>4</spring_stiffness>
+    <spring_reference>0.2</spring_reference></dynamics></axis></joint>
+  <joint name="slide" type="prismatic"><parent>upper</parent><child>lower</child>
+    <pose>0.2 0.1 0 0.3 0 0</pose><axis><xyz expressed_in="base">1 0 0</xyz></axis></joint>
+</model></sdf>""".replace("10 20 30</pose>", "0.1 0.2 0.3</pose>")
+
+
+def state(mech, batch=8):
+    g = torch.Generator().manual_seed(0)
+    q, _ = mech.random_state(batch, generator=g)
+    return q, *torch.randn(2, batch, mech.num_dof, generator=g, dtype=q.dtype)
+
+
+def test_an_arm_is_that_of_its_urdf():
+    """Poses composed by hand: the base stands at the model's pose, the child frames are where they say."""
+    urdf = f"""<robot name="arm"><link name="w"/><link name="base"/>
+      <link name="upper"><inertial><origin xyz="0.1 0 0.2" rpy="0.1 0.2 0.3"/><mass value="2"/>{URDF_INERTIA}
+      </inertial></link><link name="lower"><inertial><mass value="1"/>{URDF_INERTIA}</inertial></link>
+      <link name="tool"/>
+      <joint name="f" type="fixed"><parent link="w"/><child link="base"/>
+      <origin xyz="0.5 0 0.1" rpy="0 0 0.3"/></joint>
+      <joint name="shoulder" type="revolute"><parent link="base"/><child link="upper"/>
+      <origin xyz="0.1 0.2 0.3" rpy="0.4 0.5 0.6"/><axis xyz="0 0.6 0.8"/>
+      <limit lower="-1" upper="2" effort="30" velocity="1"/><dynamics damping="0.3" friction="0.1"/></joint>
+      <joint name="turn" type="fixed"><parent link="lower"/><child link="tool"/>
+      <origin xyz="0 0 0.4" rpy="0 1 0"/></joint>
+      <joint name="slide" type="prismatic"><parent link="upper"/><child link="lower"/>
+      <origin xyz="0.3 0 0.1" rpy="0.1 0.2 0.3"/><axis xyz="AXIS"/>
+      <limit lower="-9" upper="9" effort="9" velocity="9"/></joint></robot>"""
+    mine = ts.load(ARM)
+    # x of the base, seen from the lower link: the rotations between, transposed.
+    R = torch.linalg.multi_dot(
+        [torch.tensor(rpy(*a), dtype=torch.float64).T for a in ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))]
+    )
+    theirs = ts.load(urdf.replace("AXIS", " ".join(f"{x:.17g}" for x in R[:, 0].tolist())))
+    spring = torch.tensor([4.0, 0.0], dtype=torch.float64)
+    relaxed = torch.tensor([0.2, 0.0], dtype=torch.float64)
+    theirs = theirs.replace(stiffness=spring, spring_reference=relaxed)
+    q, qd, qdd = state(mine)
+    agree(ts.inverse_dynamics(mine, q, qd, qdd), ts.inverse_dynamics(theirs, q, qd, qdd), 1e-12)
+    for a, b in zip(ts.frame_pose(mine, q, ["tool", "base"]), ts.frame_pose(theirs, q, ["tool", "base"]),
+                    strict=True):  # fmt: skip
+        agree(a.flatten(1), b.flatten(1), 1e-12)
+    assert (mine.lower[0], mine.upper[0], mine.effort_limit[0]) == (-1.0, 2.0, 30.0)
+    assert mine.upper[1] == torch.inf and mine.velocity_limit[0] == torch.inf
+    assert any("<visual> of links" in str(line) for line in mine.unused)
+
+
+def rpy(x, y, z):
+    from torchsko.io._numbers import rotation_from_rpy
+
+    return rotation_from_rpy((x, y, z))
+
+
+def body(name: str, pose: str = "0 0 0 0 0 0") -> str:
+    return (
+        f'<link name="{name}"><pose>{pose}</pose><inertial><mass>1</mass><inertia>{INERTIA}</inertia>'
+        "</inertial></link>"
+    )
+
+
+JOINT = '<joint name="j" type="{0}"><parent>{1}</parent><child>b</child></joint>'
+
+
+def model(inside: str) -> str:
+    return f'<sdf version="1.7"><model name="m">{inside}</model></sdf>'
+
+
+POINT = 'pos="0.2 0.1 0.3"'
+TURNING = f'<joint name="j" axis="0 0.6 0.8" {POINT}/>', "<axis><xyz>0 0.6 0.8</xyz></axis>"
+AWAY = {
+    "revolute": TURNING,
+    "continuous": TURNING,
+    "universal": (
+        f'<joint name="j" axis="1 0 0" {POINT}/><joint name="k" axis="0 1 0" {POINT}/>',
+        "<axis><xyz>1 0 0</xyz></axis><axis2><xyz>0 1 0</xyz></axis2>",
+    ),
+    "ball": (f'<joint name="j" type="ball" {POINT}/>', ""),
+}
+
+
+@pytest.mark.parametrize("kind", AWAY)
+def test_a_joint_away_from_its_links_frame_turns_about_its_own_point(kind):
+    """As MuJoCo has it, whose joints have an anchor in the body."""
+    pytest.importorskip("mujoco")
+    joint, axis = AWAY[kind]
+    there = ts.load(
+        f'<mujoco><compiler angle="radian"/><worldbody><body name="b" pos="0.3 0.2 0.1">{joint}'
+        '<inertial pos="0 0 0" mass="1" fullinertia="0.3 0.2 0.25 0.01 0 0.02"/></body></worldbody></mujoco>'
+    )
+    mine = ts.load(model(
+        body("b", "0.3 0.2 0.1 0 0 0") + f'<joint name="j" type="{kind}"><pose>0.2 0.1 0.3 0 0 0</pose>'
+        f"<parent>world</parent><child>b</child>{axis}</joint>"
+    ))  # fmt: skip
+    q, qd, qdd = state(mine)
+    agree(ts.inverse_dynamics(mine, q, qd, qdd), ts.inverse_dynamics(there, q, qd, qdd), 1e-12)
+    agree(ts.frame_pose(mine, q, "b").position, ts.frame_pose(there, q, "b").position, 1e-12)
+
+
+def test_a_model_floats_where_that_is_asked_for(tmp_path):
+    (tmp_path / "m.sdf").write_text(model(body("b") + body("c", "1 0 0 0 0 0") +
+        '<joint name="j" type="fixed"><parent>b</parent><child>c</child></joint>'))  # fmt: skip
+    mech = ts.load(tmp_path / "m.sdf", floating_base=True)
+    assert mech.joint_kinds == ("free",) and mech.mass.tolist() == [2.0]
+    assert mech.com[0].tolist() == [0.5, 0.0, 0.0]
+    with pytest.raises(ts.MechanismError, match="floating_base=True"):
+        ts.load(tmp_path / "m.sdf")
+
+
+def test_older_files_give_axes_in_the_model():
+    old = JOINT.format("revolute", "world").replace(
+        "</joint>", "<axis><xyz>0 0 1</xyz>{}</axis></joint>"
+    )
+    turned = body("b", "0 0 0 1.5707963267948966 0 0")
+    frame = "<use_parent_model_frame>1</use_parent_model_frame>"
+    upright = ts.load(model(turned + old.format(frame)))
+    assert ts.load(model(turned + old.format(""))).axis.tolist() == [[0.0, 0.0, 1.0]]
+    axis = upright.joint_rotation[0] @ upright.axis[0]
+    agree(axis[None], torch.tensor([[0.0, 0.0, 1.0]]).double(), 1e-15)
+
+
+REFUSED = {
+    "includes another": model("<include><uri>model://x</uri></include>"),
+    "holds 0 models": "<sdf version='1.9'/>",
+    "holds 2 models": model(body("b") + '<model name="inner"/>'),
+    "type 'screw' cannot be read": model(body("b") + JOINT.format("screw", "world")),
+    "no frame of the model is named 'no'": model(body("b") + JOINT.format("revolute", "no")),
+    "is relative to itself": model(
+        '<link name="b"><pose relative_to="c">0 0 0 0 0 0</pose></link>'
+        '<link name="c"><pose relative_to="b">0 0 0 0 0 0</pose></link>' + JOINT.format("revolute", "world")
+    ),
+    "has 5 numbers": model(body("b", "0 0 0 0 0") + JOINT.format("revolute", "world")),
+    "which is not finite": model(body("b", "0 0 nan 0 0 0") + JOINT.format("revolute", "world")),
+    "its child is the world": model(
+        body("b") + '<joint name="j" type="ball"><parent>b</parent><child>world</child></joint>'
+    ),
+    "leaves its inertia to the simulator": model('<link name="b"><inertial auto="true"/></link>'),
+    "has the name 'b'": model(body("b") + body("b")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_has_no_meaning_is_refused_by_name(said):
+    with pytest.raises(ts.TorchskoError, match=re.escape(said)) as refused:
+        ts.load(REFUSED[said])
+    assert str(refused.value).count("\n") >= 2
+
+
+def test_a_link_without_inertia_has_the_formats_and_is_told():
+    text = model('<link name="b"/>' + JOINT.format("revolute", "world"))
+    with pytest.warns(ts.RobotFileWarning, match="1 kg with unit inertia"):
+        assert ts.load(text).mass.tolist() == [1.0]
+    with pytest.raises(ts.RobotFileError, match="has no <inertial>"):
+        ts.load(text, strict=True)
+
+
+def test_a_joint_that_closes_a_loop_is_kept_where_both_links_meet():
+    """At the pose of the file both points, and of a weld both frames, are in one place."""
+    links = body("a", "0 0 1 0.1 0 0") + body("b", "1 0 1 0 0.2 0") + body("c", "1 0 2 0 0 0.3")
+    joints = "".join(
+        f'<joint name="{n}" type="{t}"><pose>0.1 0.2 0 0.3 0 0</pose><parent>{p}</parent>'
+        f"<child>{c}</child></joint>"
+        for n, t, p, c in (("j", "revolute", "world", "a"), ("k", "revolute", "a", "b"),
+                           ("l", "revolute", "b", "c"), ("m", "ball", "a", "c"), ("n", "fixed", "c", "a"))
+    )  # fmt: skip
+    mech = ts.load(model(links + joints))
+    assert mech.num_dof == 3 and [c.kind for c in mech.kept.closures] == ["connect", "weld"]
+    q = mech.neutral()
+    for loop in mech.kept.closures:
+        pose = ts.frame_pose(mech, q, [loop.frame1, loop.frame2])
+        points = torch.tensor([loop.position1, loop.position2], dtype=q.dtype)
+        at = pose.position + (pose.rotation @ points[..., None])[..., 0]
+        agree(at[:1], at[1:], 1e-14)
+        turn = torch.tensor(loop.rotation, dtype=q.dtype)
+        agree(pose.rotation[0] @ turn, pose.rotation[1], 1e-14)
+    assert any("joint 'm': closes a loop" in str(line) for line in mech.unused)
+
+
+@pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
+@settings(max_examples=60, deadline=None)
+@given(mutations(ARM))
+def test_any_text_either_loads_or_is_refused_by_name(text):
+    try:
+        mech = ts.load(text)
+    except ts.TorchskoError as error:
+        assert str(error).count("\n") >= 2
+        return
+    q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
+    assert bool(ts.inverse_dynamics(mech, q, qd, qd).isfinite().all())

@@ -1,0 +1,253 @@
+"""The SDF reader: a single model to a `RobotDescription`.
+
+Read are links with their inertias, joints with their axes, limits, losses and springs, and frames. Not read:
+files that others include, worlds of several models, shapes, sensors and plugins. A link has its frame where
+the file puts it, so a joint that is elsewhere turns about a point of the link. Of joints that form a loop the
+last in the file is kept as a closure.
+
+Reference: SDFormat specification 1.4 to 1.12, http://sdformat.org/spec.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import numpy as np
+
+from torchsko.errors import RobotFileError
+from torchsko.io._numbers import number
+from torchsko.io._report import Report
+from torchsko.io._sdf_joint import closes, closure, ends, read_joint
+from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, Written, read_pose
+from torchsko.io._xml import Element, is_xml_text, read_xml, root_tag
+from torchsko.mechanism.construct import WORLD
+from torchsko.mechanism.description import (
+    FIXED,
+    JointDescription,
+    LinkDescription,
+    Matrix,
+    RobotDescription,
+    Unused,
+    Vector,
+)
+
+ENTRIES = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+READ = ("link", "joint", "frame", "pose", "static")
+REASONS = {
+    "plugin": "a program of a simulator",
+    "self_collide": "contact is not modelled",
+    "allow_auto_disable": "settings of a simulator",
+    "enable_wind": "wind is not modelled",
+    "gripper": "not modelled",
+}
+
+
+def is_sdf(source: str | os.PathLike[str]) -> bool:
+    """Whether a source is SDF, by its outermost element."""
+    if not is_xml_text(source) and os.path.splitext(source)[1] not in (".sdf", ".xml"):
+        return False
+    return root_tag(source) == "sdf"
+
+
+def read_sdf(
+    source: str | os.PathLike[str], *, floating_base: bool = False, strict: bool = False
+) -> RobotDescription:
+    """Read the one model of a file in SDF.
+
+    Args:
+        source: path of the file, or its text.
+        floating_base: leave a link that no joint moves free of the world; else it is held where it is.
+        strict: refuse faults that leave the dynamics defined.
+
+    Raises:
+        RobotFileError: the file is not readable, includes others, holds no or several models, or says what
+            has no meaning.
+    """
+    report = Report(strict)
+    model = _only_model(read_xml(source, report, text=True))
+    name = model.attributes.get("name", "").strip() or "robot"
+    by_tag = {tag: [c for c in model.children if c.tag == tag] for tag in READ}
+    frames = Frames(_poses(by_tag))
+    links = [_link(element, report) for element in by_tag["link"]]
+    joints, between, closures = [], [], []
+    above = {}
+    for element in by_tag["joint"]:
+        parent, child = ends(element, frames)
+        if closes(parent, child, above):
+            closures.append(closure(element, frames))
+            what = f"joint {element.attributes['name']!r}"
+            report.unused.append(
+                Unused(what, "closes a loop; kept in mech.kept.closures, not enforced")
+            )
+            continue
+        above[child] = parent
+        more, chain = read_joint(element, frames, report)
+        between += more
+        joints += chain
+    placed = read_pose(next(iter(by_tag["pose"]), None), f"model {name!r}")
+    joints = [_in_world(joint, placed) for joint in joints]
+    moved = {joint.child for joint in joints}
+    roots = [link.name for link in links if link.name not in moved]
+    held = [] if floating_base else [_held(root, placed @ frames.pose(root)) for root in roots]
+    more_frames = [_frame(element, frames) for element in by_tag["frame"]]
+    return RobotDescription(
+        name,
+        (*links, *between, *(link for link, _ in more_frames)),
+        (*held, *joints, *(joint for _, joint in more_frames)),
+        (*_leftovers(model, name, by_tag["link"]), *report.unused),
+        report=tuple(report.faults),
+        closures=tuple(closures),
+    )
+
+
+def _only_model(root: Element) -> Element:
+    """The one model of a file, which includes nothing."""
+    if root.tag != "sdf":
+        raise RobotFileError(
+            f"line {root.line}: the outermost element is <{root.tag}>, not <sdf>.\n"
+            "This reader knows SDF only.\nCheck that the file is the right one."
+        )
+    for element in root.walk():
+        if element.tag == "include":
+            raise RobotFileError(
+                f"line {element.line}: the file includes another.\n"
+                "A model is read from its own file only; what it includes may be anywhere.\n"
+                "Write it out first: gz sdf -p FILE > model.sdf"
+            )
+    places = [root, *(c for c in root.children if c.tag == "world")]
+    models = [c for place in places for c in place.children if c.tag == "model"]
+    nested = [c for model in models for c in model.children if c.tag == "model"]
+    if len(models) != 1 or nested:
+        raise RobotFileError(
+            f"the file holds {len(models) + len(nested)} models.\n"
+            "A mechanism is read from one, with no other inside.\n"
+            "Write each <model> to a file of its own."
+        )
+    return models[0]
+
+
+def _poses(by_tag: dict[str, list[Element]]) -> dict[str, Written]:
+    """Every frame of a model by name, with what it is relative to where the file does not say."""
+    found = {MODEL: Written(Pose(), MODEL, MODEL), WORLD_FRAME: Written(Pose(), MODEL, WORLD_FRAME)}
+    for tag in ("link", "joint", "frame"):
+        for element in by_tag[tag]:
+            name = element.attributes.get("name", "").strip()
+            if not name or name in found:
+                raise RobotFileError(
+                    f"line {element.line}: <{tag}> has the name {name!r}.\n"
+                    "Links, joints and frames of a model have names of their own.\n"
+                    "Give it another."
+                )
+            pose = next((c for c in element.children if c.tag == "pose"), None)
+            usual, on = {
+                "link": (MODEL, name),
+                "joint": (child := said(element, "child"), child),
+                "frame": (on := element.attributes.get("attached_to") or MODEL, on),
+            }[tag]
+            where = "" if pose is None else pose.attributes.get("relative_to", "")
+            found[name] = Written(read_pose(pose, f"{tag} {name!r}"), where or usual, on)
+    first = by_tag["link"][0].attributes["name"] if by_tag["link"] else MODEL
+    return found | {MODEL: Written(Pose(), MODEL, first)} if by_tag["link"] else found
+
+
+def said(element: Element, tag: str) -> str:
+    """The text of a child; empty where there is none."""
+    return next((c.text.strip() for c in element.children if c.tag == tag), "")
+
+
+def _link(element: Element, report: Report) -> LinkDescription:
+    """A link with its inertia; without one it has the format's own, of 1 kg."""
+    name = element.attributes["name"].strip()
+    where = f"link {name!r}"
+    inertial = next((c for c in element.children if c.tag == "inertial"), None)
+    if inertial is None:
+        report.fault(
+            where,
+            "no <inertial>: read as 1 kg with unit inertia, which is what the format says",
+            f"{where} (line {element.line}) has no <inertial>.\n"
+            "The format gives it 1 kg and unit inertia then, which is seldom meant.\n"
+            "Write its mass and inertia.",
+        )
+        return LinkDescription(name, 1.0, inertia=_matrix(np.eye(3)))
+    if inertial.attributes.get("auto", "false") in ("true", "1"):
+        raise RobotFileError(
+            f"{where} (line {inertial.line}) leaves its inertia to the simulator: auto.\n"
+            "That follows from shapes and densities, which are not read here.\n"
+            "Write the numbers: gz sdf --inertial-stats FILE shows them."
+        )
+    pose = read_pose(next((c for c in inertial.children if c.tag == "pose"), None), where)
+    entries = next((c for c in inertial.children if c.tag == "inertia"), inertial)
+    xx, xy, xz, yy, yz, zz = (
+        number(
+            said(entries, key) or ("1" if key in ("ixx", "iyy", "izz") else "0"), f"{where} <{key}>"
+        )
+        for key in ENTRIES
+    )
+    return LinkDescription(
+        name,
+        number(said(inertial, "mass") or "1", f"{where} <mass>"),
+        _vector(pose.position),
+        ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)),
+        _matrix(pose.rotation),
+    )
+
+
+def _in_world(joint: JointDescription, placed: Pose) -> JointDescription:
+    """A joint on the world, seen from the world and not from the model."""
+    if joint.parent != WORLD:
+        return joint
+    pose = placed @ Pose(np.array(joint.rotation), np.array(joint.position))
+    return JointDescription(
+        **{
+            **vars(joint),
+            "rotation": _matrix(pose.rotation),
+            "position": _vector(pose.position),
+        }
+    )
+
+
+def _held(root: str, pose: Pose) -> JointDescription:
+    return JointDescription(
+        f"{root}_held", FIXED, WORLD, root, _matrix(pose.rotation), _vector(pose.position)
+    )
+
+
+def _frame(element: Element, frames: Frames) -> tuple[LinkDescription, JointDescription]:
+    """A named frame on the link that it hangs on."""
+    name = element.attributes["name"].strip()
+    link = frames.link(name)
+    pose = frames.pose(link).inverse() @ frames.pose(name)
+    parent = WORLD if link == WORLD_FRAME else link
+    rotation, position = _matrix(pose.rotation), _vector(pose.position)
+    joint = JointDescription(f"{name}_fixed", FIXED, parent, name, rotation, position)
+    return LinkDescription(name), joint
+
+
+def _leftovers(model: Element, name: str, links: list[Element]) -> list[Unused]:
+    tags = Counter(c.tag for c in model.children if c.tag not in READ)
+    found = [
+        Unused(
+            f"model {name!r} <{tag}>" + (f" ({n} times)" if n > 1 else ""),
+            REASONS.get(tag, "not read"),
+        )
+        for tag, n in tags.items()
+    ]
+    inside = Counter(
+        c.tag for link in links for c in link.children if c.tag not in ("inertial", "pose")
+    )
+    why = {"visual": "shapes are not read from SDF", "collision": "shapes are not read from SDF"}
+    return found + [
+        Unused(f"<{tag}> of links ({n} times)", why.get(tag, "not read"))
+        for tag, n in inside.items()
+    ]
+
+
+def _vector(x: np.ndarray) -> Vector:
+    a, b, c = map(float, x)
+    return a, b, c
+
+
+def _matrix(x: np.ndarray) -> Matrix:
+    a, b, c = (_vector(row) for row in x)
+    return a, b, c
