@@ -16,6 +16,9 @@ from torchsko.view.scene import Kind, Scene, scene_of
 NEAR = 2e-3
 """Height above the ground up to which a point of a shape touches it [m]."""
 
+THROUGH = 0.45
+"""Opacity of bodies while frames or the centre of mass are shown."""
+
 SHOWN = 64
 """Contact points of one shape."""
 
@@ -35,7 +38,10 @@ class Figure:
         self, server: Any, root: str, mech: Mechanism, offset: tuple[float, float, float]
     ) -> None:
         self.mech, self._server, self._root = mech, server, root
-        self._offset, self._kind, self._bodies = offset, "visual", {}
+        self._offset, self._kind = offset, "visual"
+        self._bodies: dict[int, Any] = {}
+        self._meshes: list[tuple[Any, float]] = []
+        self._axes = self._com = None
         self.scene: Scene = scene_of(mech)
         self.q = _start(mech)
         corners = self.scene.corners(self.q)
@@ -46,8 +52,8 @@ class Figure:
             f"{root}/frames",
             np.tile([1.0, 0.0, 0.0, 0.0], (mech.num_frames, 1)),
             np.zeros((mech.num_frames, 3)),
-            axes_length=0.06 * self.size,
-            axes_radius=0.0025 * self.size,
+            axes_length=0.1 * self.size,
+            axes_radius=0.003 * self.size,
             visible=False,
         )
         self._labels = [
@@ -78,7 +84,8 @@ class Figure:
             return
         for handle in self._bodies.values():
             handle.remove()
-        self._kind, self._bodies, self.scene = kind, {}, scene_of(self.mech, kind)
+        self._kind, self._bodies, self._meshes = kind, {}, []
+        self.scene = scene_of(self.mech, kind)
         self._draw()
         self.move(self.q)
 
@@ -91,6 +98,8 @@ class Figure:
         handles = {"frames": [self._axes], "names": self._labels, "center of mass": [self._com]}
         for handle in handles[what]:
             handle.visible = visible
+        for mesh, opacity in self._meshes:
+            mesh.opacity = self._opacity(opacity)
 
     def move(self, q: Tensor, contacts: np.ndarray | None = None) -> None:
         """Move the robot.
@@ -126,15 +135,21 @@ class Figure:
             if node.frame not in self._bodies:
                 self._bodies[node.frame] = self._server.scene.add_frame(place, show_axes=False)
             red, green, blue, opacity = np.clip(node.colour, 0.0, 1.0)
-            self._server.scene.add_mesh_simple(
+            mesh = self._server.scene.add_mesh_simple(
                 f"{place}/{k}",
                 np.asarray(node.triangles.vertices, dtype=np.float32),
                 np.asarray(node.triangles.faces, dtype=np.uint32),
                 color=tuple(round(255 * x) for x in (red, green, blue)),
-                opacity=None if opacity >= 1 else float(opacity),
+                opacity=self._opacity(float(opacity)),
                 flat_shading=len(node.triangles.faces) < 64,
                 side="double",
             )
+            self._meshes.append((mesh, float(opacity)))
+
+    def _opacity(self, own: float) -> float | None:
+        """Of a mesh: its own, less where what is shown lies inside of bodies; None: opaque."""
+        inside = any(handle is not None and handle.visible for handle in (self._axes, self._com))
+        return min(own, THROUGH) if inside else own if own < 1 else None
 
     def _no_points(self, points: np.ndarray | None = None) -> Any:
         found = np.zeros((0, 3)) if points is None else points

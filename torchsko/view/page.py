@@ -123,7 +123,8 @@ class Page:
         cell = 10.0 ** math.floor(math.log10(max(size, 1e-6)))
         self.server.scene.add_grid(
             "/ground", width=20 * cell, height=20 * cell, cell_size=cell / 2, section_size=cell,
-            plane="xy", position=(0.0, 0.0, -1e-3 * size),
+            cell_color=(228, 229, 232), section_color=(205, 207, 212), plane="xy",
+            position=(0.0, 0.0, -1e-3 * size),
         )  # fmt: skip
 
     def _look(self) -> None:
