@@ -43,7 +43,7 @@ class Figure:
         self._meshes: list[tuple[Any, float]] = []
         self._axes = self._com = None
         self.scene: Scene = scene_of(mech)
-        self.q = _start(mech)
+        self.q = start_of(self.scene)
         corners = self.scene.corners(self.q)
         self.size = float(np.linalg.norm(np.ptp(corners, axis=0)))
         server.scene.add_frame(root, show_axes=False, position=offset)
@@ -201,7 +201,24 @@ def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _start(mech: Mechanism) -> Tensor:
-    """Zeros, or the nearest that limits allow."""
-    q = mech.neutral()
-    return torch.minimum(torch.maximum(q, mech.lower), mech.upper)
+def start_of(scene: Scene) -> Tensor:
+    """Zeros, or the nearest that limits allow; one robot that floats stands on the ground."""
+    mech = scene.mech
+    q = torch.minimum(torch.maximum(mech.neutral(), mech.lower), mech.upper)
+    roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
+    if [mech.joints.kinds[k].name for k in roots] != ["free"]:
+        return q
+    moving = [node for node in scene.nodes if node.frame >= 0 and mech.frame_body[node.frame] >= 0]
+    floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
+    R, r = scene.poses(q)
+    low = min(
+        (
+            (node.triangles.vertices @ R[node.frame].T + r[node.frame])[:, 2].min()
+            for node in moving
+        ),
+        default=0.0,
+    )
+    z = mech.q_slice(mech.tree_joint_names[roots[0]]).start + 2
+    lift = torch.zeros_like(q)
+    lift[z] = max(floors, default=0.0) - float(low)
+    return q + lift

@@ -227,7 +227,7 @@ def _ranges(mech: Mechanism, start: Tensor) -> list[tuple[str, float, float, flo
     at, found = difference(mech, mech.neutral(), start).tolist(), []
     for name in mech.joint_names:
         kind = mech.joints.kinds[mech.joint_index(name)]
-        q, dofs = mech.q_slice(name), mech.dof_slice(name)
+        q, dofs, parts = mech.q_slice(name), mech.dof_slice(name), name.split("+")
         for i, (rate, reach) in enumerate(zip(kind.rates, kind.usual_speed, strict=True)):
             low, high = -reach, reach
             if kind.vector:
@@ -237,5 +237,6 @@ def _ranges(mech: Mechanism, start: Tensor) -> list[tuple[str, float, float, flo
                 )
             value = at[dofs.start + i]
             label = name if kind.num_dof == 1 else f"{name} {rate}"
+            label = parts[i] if len(parts) == kind.num_dof > 1 else label
             found.append((label, min(low, value), max(high, value), value))
     return found
