@@ -172,13 +172,20 @@ class Figure:
         return on_ground(*self._floor, q)
 
 
-def look(server: Any, corners: np.ndarray) -> None:
-    """Put the camera of a page before what lies within corners, `[n, 3]` [m]."""
+def look(server: Any, corners: np.ndarray, aside: float = 0.0) -> None:
+    """Put the camera of a page before what lies within corners, `[n, 3]` [m].
+
+    Args:
+        server: of viser.
+        corners: of boxes.
+        aside: how far left of the middle they come to lie, in their size: beside a panel.
+    """
     low, high = corners.min(axis=0), corners.max(axis=0)
     middle, size = (low + high) / 2, float(np.linalg.norm(high - low))
+    target = middle + aside * size * np.array([-0.43, 0.9, 0.0])
     camera = server.initial_camera
-    camera.position = tuple(middle + size * np.array([0.85, 0.4, 0.35]))
-    camera.look_at = tuple(middle)
+    camera.position = tuple(target + size * np.array([0.85, 0.4, 0.35]))
+    camera.look_at = tuple(target)
 
 
 def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:

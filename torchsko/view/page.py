@@ -129,7 +129,8 @@ class Page:
 
     def _look(self) -> None:
         """The camera before the robots."""
-        look(self.server, np.concatenate([figure.corners(figure.q) for figure in self.figures]))
+        corners = np.concatenate([figure.corners(figure.q) for figure in self.figures])
+        look(self.server, corners, aside=0.15)
 
     def _toggles(self, kind: str) -> None:
         gui = self.server.gui
