@@ -23,6 +23,9 @@ from torchsko.view.motion import Motion
 RATE = 30.0
 """Pictures of a playback in a second."""
 
+MOVES = {"wx": "turn x", "wy": "turn y", "wz": "turn z", "vx": "x", "vy": "y", "vz": "z"}
+"""What a slider moves, by the rate of a free or spherical joint."""
+
 TOGGLES = ("frames", "names", "center of mass", "contacts")
 
 
@@ -237,7 +240,7 @@ def _ranges(mech: Mechanism, start: Tensor) -> list[tuple[str, float, float, flo
                     x if math.isfinite(x) else y for x, y in zip(own, (low, high), strict=True)
                 )
             value = at[dofs.start + i]
-            label = name if kind.num_dof == 1 else f"{name} {rate}"
+            label = name if kind.num_dof == 1 else f"{name} {MOVES.get(rate, rate)}"
             label = parts[i] if len(parts) == kind.num_dof > 1 else label
             found.append((label, min(low, value), max(high, value), value))
     return found
