@@ -113,11 +113,16 @@ def test_what_is_shown_can_be_chosen():
         for what, handle in (("center of mass", figure._com), ("frames", figure._axes)):
             figure.show(what, True)
             assert handle.visible
+            assert all(mesh.opacity < 1 for mesh, _ in figure._meshes)  # it lies inside
         figure.show("names", True)
         assert all(label.visible for label in figure._labels)
         figure.draw("inertia")
         assert len(figure.scene.nodes) > 7 and stands(figure, figure.q)
         tip = ts.frame_pose(figure.mech, figure.q, "link7").position[2].item()
+        for what in ("center of mass", "frames"):
+            figure.show(what, False)
+        figure.draw("visual")
+        assert all(mesh.opacity is None for mesh, _ in figure._meshes)
         figure.show("contacts", True)
         assert not len(figure._contacts.points)
         figure.move(figure.q, np.array([[0.0, 0.0, tip], [np.nan] * 3]))

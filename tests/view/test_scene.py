@@ -11,7 +11,7 @@ import torch
 import torchsko as ts
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
-from torchsko.view.figure import on_ground
+from torchsko.view.figure import on_ground, start_of
 from torchsko.view.motion import motion_of, read_log
 from torchsko.view.scene import scene_of
 from torchsko.view.tessellate import triangles_of
@@ -159,3 +159,17 @@ def test_logs_are_read_and_what_is_none_is_refused(tmp_path):
 def test_motions_that_do_not_fit_are_refused(q, t):
     with pytest.raises(ts.ShapeError):
         motion_of(arm(), q, t)
+
+
+def test_a_robot_that_floats_starts_on_the_ground():
+    mech = ts.load(ts.robots.panda, floating_base=True)
+    for height in (None, 0.7):
+        floor = () if height is None else (Shape(forms.Plane(), None, position=(0.0, 0.0, height)),)
+        scene = scene_of(mech.replace(geometry=Geometry(floor)))
+        R, r = scene.poses(start_of(scene))
+        low = min(
+            (node.triangles.vertices @ R[node.frame].T + r[node.frame])[:, 2].min()
+            for node in scene.nodes
+            if not node.floor
+        )
+        assert low == pytest.approx(height or 0.0, abs=1e-12)

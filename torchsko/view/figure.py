@@ -16,6 +16,9 @@ from torchsko.view.scene import Kind, Scene, scene_of
 NEAR = 2e-3
 """Height above the ground up to which a point of a shape touches it [m]."""
 
+THROUGH = 0.45
+"""Opacity of bodies while frames or the centre of mass are shown."""
+
 SHOWN = 64
 """Contact points of one shape."""
 
@@ -35,9 +38,12 @@ class Figure:
         self, server: Any, root: str, mech: Mechanism, offset: tuple[float, float, float]
     ) -> None:
         self.mech, self._server, self._root = mech, server, root
-        self._offset, self._kind, self._bodies = offset, "visual", {}
+        self._offset, self._kind = offset, "visual"
+        self._bodies: dict[int, Any] = {}
+        self._meshes: list[tuple[Any, float]] = []
+        self._axes = self._com = None
         self.scene: Scene = scene_of(mech)
-        self.q = _start(mech)
+        self.q = start_of(self.scene)
         corners = self.scene.corners(self.q)
         self.size = float(np.linalg.norm(np.ptp(corners, axis=0)))
         server.scene.add_frame(root, show_axes=False, position=offset)
@@ -46,8 +52,8 @@ class Figure:
             f"{root}/frames",
             np.tile([1.0, 0.0, 0.0, 0.0], (mech.num_frames, 1)),
             np.zeros((mech.num_frames, 3)),
-            axes_length=0.06 * self.size,
-            axes_radius=0.0025 * self.size,
+            axes_length=0.1 * self.size,
+            axes_radius=0.003 * self.size,
             visible=False,
         )
         self._labels = [
@@ -78,7 +84,8 @@ class Figure:
             return
         for handle in self._bodies.values():
             handle.remove()
-        self._kind, self._bodies, self.scene = kind, {}, scene_of(self.mech, kind)
+        self._kind, self._bodies, self._meshes = kind, {}, []
+        self.scene = scene_of(self.mech, kind)
         self._draw()
         self.move(self.q)
 
@@ -91,6 +98,8 @@ class Figure:
         handles = {"frames": [self._axes], "names": self._labels, "center of mass": [self._com]}
         for handle in handles[what]:
             handle.visible = visible
+        for mesh, opacity in self._meshes:
+            mesh.opacity = self._opacity(opacity)
 
     def move(self, q: Tensor, contacts: np.ndarray | None = None) -> None:
         """Move the robot.
@@ -126,15 +135,21 @@ class Figure:
             if node.frame not in self._bodies:
                 self._bodies[node.frame] = self._server.scene.add_frame(place, show_axes=False)
             red, green, blue, opacity = np.clip(node.colour, 0.0, 1.0)
-            self._server.scene.add_mesh_simple(
+            mesh = self._server.scene.add_mesh_simple(
                 f"{place}/{k}",
                 np.asarray(node.triangles.vertices, dtype=np.float32),
                 np.asarray(node.triangles.faces, dtype=np.uint32),
                 color=tuple(round(255 * x) for x in (red, green, blue)),
-                opacity=None if opacity >= 1 else float(opacity),
+                opacity=self._opacity(float(opacity)),
                 flat_shading=len(node.triangles.faces) < 64,
                 side="double",
             )
+            self._meshes.append((mesh, float(opacity)))
+
+    def _opacity(self, own: float) -> float | None:
+        """Of a mesh: its own, less where what is shown lies inside of bodies; None: opaque."""
+        inside = any(handle is not None and handle.visible for handle in (self._axes, self._com))
+        return min(own, THROUGH) if inside else own if own < 1 else None
 
     def _no_points(self, points: np.ndarray | None = None) -> Any:
         found = np.zeros((0, 3)) if points is None else points
@@ -157,13 +172,20 @@ class Figure:
         return on_ground(*self._floor, q)
 
 
-def look(server: Any, corners: np.ndarray) -> None:
-    """Put the camera of a page before what lies within corners, `[n, 3]` [m]."""
+def look(server: Any, corners: np.ndarray, aside: float = 0.0) -> None:
+    """Put the camera of a page before what lies within corners, `[n, 3]` [m].
+
+    Args:
+        server: of viser.
+        corners: of boxes.
+        aside: how far left of the middle they come to lie, in their size: beside a panel.
+    """
     low, high = corners.min(axis=0), corners.max(axis=0)
     middle, size = (low + high) / 2, float(np.linalg.norm(high - low))
+    target = middle + aside * size * np.array([-0.43, 0.9, 0.0])
     camera = server.initial_camera
-    camera.position = tuple(middle + size * np.array([0.85, 0.4, 0.35]))
-    camera.look_at = tuple(middle)
+    camera.position = tuple(target + size * np.array([0.85, 0.4, 0.35]))
+    camera.look_at = tuple(target)
 
 
 def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:
@@ -186,7 +208,24 @@ def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _start(mech: Mechanism) -> Tensor:
-    """Zeros, or the nearest that limits allow."""
-    q = mech.neutral()
-    return torch.minimum(torch.maximum(q, mech.lower), mech.upper)
+def start_of(scene: Scene) -> Tensor:
+    """Zeros, or the nearest that limits allow; one robot that floats stands on the ground."""
+    mech = scene.mech
+    q = torch.minimum(torch.maximum(mech.neutral(), mech.lower), mech.upper)
+    roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
+    if [mech.joints.kinds[k].name for k in roots] != ["free"]:
+        return q
+    moving = [node for node in scene.nodes if node.frame >= 0 and mech.frame_body[node.frame] >= 0]
+    floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
+    R, r = scene.poses(q)
+    low = min(
+        (
+            (node.triangles.vertices @ R[node.frame].T + r[node.frame])[:, 2].min()
+            for node in moving
+        ),
+        default=0.0,
+    )
+    z = mech.q_slice(mech.tree_joint_names[roots[0]]).start + 2
+    lift = torch.zeros_like(q)
+    lift[z] = max(floors, default=0.0) - float(low)
+    return q + lift

@@ -23,6 +23,9 @@ from torchsko.view.motion import Motion
 RATE = 30.0
 """Pictures of a playback in a second."""
 
+MOVES = {"wx": "turn x", "wy": "turn y", "wz": "turn z", "vx": "x", "vy": "y", "vz": "z"}
+"""What a slider moves, by the rate of a free or spherical joint."""
+
 TOGGLES = ("frames", "names", "center of mass", "contacts")
 
 
@@ -123,12 +126,14 @@ class Page:
         cell = 10.0 ** math.floor(math.log10(max(size, 1e-6)))
         self.server.scene.add_grid(
             "/ground", width=20 * cell, height=20 * cell, cell_size=cell / 2, section_size=cell,
-            plane="xy", position=(0.0, 0.0, -1e-3 * size),
+            cell_color=(228, 229, 232), section_color=(205, 207, 212), plane="xy",
+            position=(0.0, 0.0, -1e-3 * size),
         )  # fmt: skip
 
     def _look(self) -> None:
         """The camera before the robots."""
-        look(self.server, np.concatenate([figure.corners(figure.q) for figure in self.figures]))
+        corners = np.concatenate([figure.corners(figure.q) for figure in self.figures])
+        look(self.server, corners, aside=0.15)
 
     def _toggles(self, kind: str) -> None:
         gui = self.server.gui
@@ -226,7 +231,7 @@ def _ranges(mech: Mechanism, start: Tensor) -> list[tuple[str, float, float, flo
     at, found = difference(mech, mech.neutral(), start).tolist(), []
     for name in mech.joint_names:
         kind = mech.joints.kinds[mech.joint_index(name)]
-        q, dofs = mech.q_slice(name), mech.dof_slice(name)
+        q, dofs, parts = mech.q_slice(name), mech.dof_slice(name), name.split("+")
         for i, (rate, reach) in enumerate(zip(kind.rates, kind.usual_speed, strict=True)):
             low, high = -reach, reach
             if kind.vector:
@@ -235,6 +240,7 @@ def _ranges(mech: Mechanism, start: Tensor) -> list[tuple[str, float, float, flo
                     x if math.isfinite(x) else y for x, y in zip(own, (low, high), strict=True)
                 )
             value = at[dofs.start + i]
-            label = name if kind.num_dof == 1 else f"{name} {rate}"
+            label = name if kind.num_dof == 1 else f"{name} {MOVES.get(rate, rate)}"
+            label = parts[i] if len(parts) == kind.num_dof > 1 else label
             found.append((label, min(low, value), max(high, value), value))
     return found

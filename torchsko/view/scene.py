@@ -130,6 +130,7 @@ def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
     nodes: list[Node] = []
     missing: list[str] = []
     drawn: set[int | str] = set()
+    known: dict[Mesh, tuple[Part, ...]] = {}  # legs are alike
     for shapes in _chosen(mech, kind):
         found: set[int | str] = set()
         for shape in shapes:
@@ -140,7 +141,7 @@ def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
             if owner in drawn:
                 continue
             try:
-                nodes += _nodes(shape, frame)
+                nodes += _nodes(shape, frame, known)
                 found.add(owner)
             except (RobotFileError, MissingExtraError) as error:
                 missing.append(f"{shape.frame}: {str(error).splitlines()[0]}")
@@ -172,11 +173,14 @@ def _check(mech: Mechanism, kind: str) -> None:
         )
 
 
-def _nodes(shape: Shape, frame: int) -> list[Node]:
+def _nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) -> list[Node]:
     """A shape as nodes, a mesh of several colours as several."""
     form = shape.form
     floor = isinstance(form, Plane) and frame < 0
-    parts = read_mesh(form) if isinstance(form, Mesh) else (Part(triangles_of(form)),)
+    if isinstance(form, Mesh):
+        parts = known[form] = known.get(form) or read_mesh(form)
+    else:
+        parts = (Part(triangles_of(form)),)
     name = shape.frame or "inertial frame"
     turn, shift = np.array(shape.rotation), np.array(shape.position)
     plain = FLOOR if floor else PLAIN
