@@ -41,7 +41,7 @@ LEAST, LOWER, HIGHER = 1e-6, 0.1, 10.0
 """Regularisation after a first failure, over Q_uu; its change by steps that help, and that do not."""
 
 LIGHTEST = 1 / 64
-"""Least weight of second derivatives besides none: a quarter for each failure, four times for each success."""
+"""Least weight of second derivatives but none: a quarter for each failure, four times for each success."""
 
 ROUNDING = 50
 """Rounding units of the cost that a step may seem to lose near the end."""
