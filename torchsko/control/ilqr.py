@@ -250,7 +250,8 @@ def _judged(
     """Which samples have converged; expansions of steps and of the end, costates, and free inputs."""
     along = problem.expand(motion.q[:-1], motion.qd[:-1], motion.u, *goals)
     end = problem.expand_final(motion.q[-1], motion.qd[-1], *goals)
-    costates, descent = _costates(*along[:3], end[0])
+    A, B, gradient, _ = along
+    costates, descent = _costates(A, B, gradient, end[0])
     free = _free(problem, motion.u, descent)
     norm = torch.where(
         motion.converged, motion.gradient, (free * descent).square().sum(-1).sum(0).sqrt()
