@@ -174,7 +174,7 @@ def main() -> None:
     print(
         f"  converged {int(found.converged.sum())}, by the gradient of the rollout {count}; iterations "
         f"median {steps.median():.0f}, mean {steps.mean():.1f}, most {steps.max():.0f}; "
-        f"{1e6 * cpu / steps.sum():.3g} us of the processor an iteration",
+        f"{1e6 * cpu / steps.sum():.3g} us of the processor an iteration; largest gradient {norm.max():.2g}",
         flush=True,
     )
     try:

@@ -2,9 +2,8 @@
 
     torchrun --nproc-per-node 2 --max-restarts 1 examples/12_two_processes.py --out DIR [--kill-at 5]
 
-Each process simulates its share of the motions; gradients are summed. What one process finds alone (python
-examples/12_two_processes.py --out DIR) is the same to rounding. A run that dies goes on from its last file:
---kill-at ends the last process in the middle, once, and torchrun starts all again.
+Each process simulates its share of the motions; gradients are summed. One process alone, without torchrun,
+finds the same to rounding. A run goes on from its last file: --kill-at ends the last process once.
 """
 
 import argparse
@@ -12,12 +11,12 @@ import os
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
+from torch import distributed as dist
 
 import torchsko as ts
 
 MOTIONS, STEPS, DT = 8, 8, 0.02
-RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+RANK, WORLD = (int(os.environ.get(name, k)) for k, name in enumerate(("RANK", "WORLD_SIZE")))
 LEARNED = {"link5": ts.learn.InertiaLogCholesky, "joint4.damping": ts.learn.Positive}
 
 
@@ -27,8 +26,8 @@ def measured(arm):
     more = 0.5 * (torch.arange(arm.num_bodies) == arm.body_index("link5"))
     real = arm.replace(mass=arm.mass + more)
     q, _ = arm.random_state(MOTIONS, generator=g)
-    noise = torch.randn(MOTIONS, STEPS, arm.num_dof, generator=g, dtype=q.dtype)
-    tau = ts.gravity_force(arm, q)[:, None] + noise
+    tau = torch.randn(MOTIONS, STEPS, arm.num_dof, generator=g, dtype=q.dtype)
+    tau = tau + ts.gravity_force(arm, q)[:, None]
     qs, qds = ts.rollout(real, q, torch.zeros(arm.num_dof).double(), tau, STEPS, DT)
     return q, tau, qs, qds
 
@@ -40,10 +39,9 @@ def share(layer, data):
     return ((mine[0] - qs).square().sum() + 0.01 * (mine[1] - qds).square().sum()) / MOTIONS
 
 
-def saved(file, content):
-    """Whole or not at all: written beside, then renamed."""
-    torch.save(content, file.with_suffix(".new"))
-    file.with_suffix(".new").replace(file)
+def save_whole(file, content):
+    torch.save(content, new := file.with_suffix(".new"))
+    new.replace(file)
 
 
 def main():
@@ -51,12 +49,12 @@ def main():
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--kill-at", type=int, default=-1)
-    args = parser.parse_args()
+    args, first = parser.parse_args(), 0
+    arm = ts.load(ts.robots.panda)
     if WORLD > 1:
         dist.init_process_group("gloo")
-    arm = ts.load(ts.robots.panda)
     data, layer = measured(arm), ts.Dynamics(arm, {name: make() for name, make in LEARNED.items()})
-    optimiser, file, first = torch.optim.Adam(layer.parameters(), lr=1e-2), args.out / "run.pt", 0
+    optimiser, file = torch.optim.Adam(layer.parameters(), lr=1e-2), args.out / "run.pt"
     if file.exists():
         kept = torch.load(file, weights_only=True)
         layer.load_state_dict(kept["layer"])
@@ -71,10 +69,10 @@ def main():
             dist.all_reduce(part)
         optimiser.step()
         if iteration == args.kill_at and RANK == WORLD - 1 and first == 0:
-            os._exit(1)  # as the machine's power would
+            os._exit(1)
         if RANK == 0:
             done = {"layer": layer.state_dict(), "optimiser": optimiser.state_dict()}
-            saved(file, {**done, "iteration": iteration + 1, "gradients": parts[1:]})
+            save_whole(file, done | {"iteration": iteration + 1, "gradients": parts[1:]})
             print(f"iteration {iteration}: squared error {parts[0].item():.16g}", flush=True)
 
 

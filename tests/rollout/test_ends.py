@@ -73,16 +73,19 @@ def test_a_ball_lands_when_and_as_fast_as_galileo_says():
     """And the time's derivative by the height is 1 / speed."""
     ball = thrown()
     height = torch.tensor([[1.0], [2.0], [50.0]]).double().requires_grad_()
-    qs, qds = ts.rollout(ball, height, torch.zeros(3, 1).double(), steps=800, dt=1e-3, method="rk4")
+    still, dt = torch.zeros(3, 1).double(), 0.02
+    qs, qds = ts.rollout(ball, height, still, steps=40, dt=dt, method="rk4")
     found = stop_at(ball, qs, qds, lambda q, qd: q[..., 0])
     assert found.happened.tolist() == [True, True, False]
     seconds, speed = (2 * height / 10).sqrt()[:2, 0], (20 * height).sqrt()[:2, 0]
-    assert_close(1e-3 * found.time[:2], seconds, rtol=0, atol=1e-6)
-    assert_close(-found.qd[:2, -1, 0], speed, rtol=0, atol=1e-5)
+    # A chord of the parabola is off by g dt^2 / 8 at most.
+    off = 10 * dt**2 / 8 / speed.min().item()
+    assert_close(dt * found.time[:2], seconds, rtol=0, atol=off)
+    assert_close(-found.qd[:2, -1, 0], speed, rtol=0, atol=10 * off)
     assert_close(found.q[:2, -1, 0], torch.zeros(2).double(), rtol=0, atol=1e-12)
     assert_close(found.q[2], qs[2])
-    (slope,) = torch.autograd.grad(1e-3 * found.time[:2].sum(), height)
-    assert_close(slope[:2, 0], 1 / speed.detach(), rtol=1e-3, atol=0)
+    (slope,) = torch.autograd.grad(dt * found.time[:2].sum(), height)
+    assert_close(slope[:2, 0], 1 / speed.detach(), rtol=10 * dt / 4, atol=0)
 
 
 def test_truncated_gradients_are_those_of_the_last_windows(mech):

@@ -13,7 +13,7 @@ Costates
 give the gradient g of the cost by all inputs, exactly; its norm says when a sample has converged. Inputs at a
 bound that the gradient pushes against stay there, and do not count. With `exact`, the costates weigh the
 second derivatives of the steps, and iterations are Newton's; a sample whose matrix is then not positive
-definite takes one step without them.
+definite, or whose step is too long, takes them with less weight.
 
 Every sample has its own alpha, regularisation and end. Nothing waits for the device, unless `stop_early`.
 
@@ -39,6 +39,9 @@ SHARE, HALVINGS = 1e-4, 8
 
 LEAST, LOWER, HIGHER = 1e-6, 0.1, 10.0
 """Regularisation after a first failure, over Q_uu; its change by steps that help, and that do not."""
+
+LIGHTEST = 1 / 64
+"""Least weight of second derivatives but none: a quarter for each failure, four times for each success."""
 
 ROUNDING = 50
 """Rounding units of the cost that a step may seem to lose near the end."""
@@ -247,8 +250,8 @@ def _judged(
     """Which samples have converged; expansions of steps and of the end, costates, and free inputs."""
     along = problem.expand(motion.q[:-1], motion.qd[:-1], motion.u, *goals)
     end = problem.expand_final(motion.q[-1], motion.qd[-1], *goals)
-    A, B, slope, _ = along
-    costates, descent = _costates(A, B, slope, end[0])
+    A, B, gradient, _ = along
+    costates, descent = _costates(A, B, gradient, end[0])
     free = _free(problem, motion.u, descent)
     norm = torch.where(
         motion.converged, motion.gradient, (free * descent).square().sum(-1).sum(0).sqrt()
@@ -367,6 +370,7 @@ def _counted(motion: _Motion, taken: Tensor, size: Tensor, exact: bool) -> _Moti
         weight = motion.exact
     else:
         mu = torch.where(failed & (motion.exact == 0), raised, mu)
-        weight = torch.where(failed, torch.zeros_like(mu), torch.ones_like(mu))
+        less = torch.where(motion.exact > LIGHTEST, motion.exact / 4, torch.zeros_like(mu))
+        weight = torch.where(failed, less, torch.clamp(4 * motion.exact, LIGHTEST, 1))
     iterations = motion.iterations + left.to(motion.iterations.dtype)
     return motion._replace(mu=mu, exact=weight, iterations=iterations)
