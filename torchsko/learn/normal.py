@@ -60,7 +60,7 @@ class Problem:
         rigid = Y @ inertial_parameters(self.mech).flatten()
         known = joints_own(self.mech, q, qd, qdd)
         load = rigid + known
-        series = Series(own_positions(self.mech, q), qd, qdd, load)
+        series = Series(own_positions(self.mech, q), qd, qdd, load, motion.rate)
         parts = [term.column(series) for term in self.terms]
         rest = motion.tau - known
         return torch.cat([Y, torch.stack([*parts, rest], -1)], -1)
@@ -91,7 +91,7 @@ MEMORY = 512
 
 def picked(motion: Motion, rows: slice) -> Motion:
     """Some samples of a motion."""
-    names = ("t", "q", "qd", "qdd", "tau", "good")
+    names = ("t", "q", "qd", "qdd", "tau", "rate", "good")
     return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
 
 

@@ -14,6 +14,7 @@ from torchsko.learn.friction import (
     Asymmetric,
     Coulomb,
     Dahl,
+    Delay,
     Loaded,
     Offset,
     Periodic,
@@ -38,7 +39,7 @@ LIBRARY: tuple[Term, ...] = (
     *(Dahl(distance) for distance in DISTANCES),
     *(Turbulent(), Stribeck(0.1), Stribeck(0.3)),
     *(Asymmetric(0.05), Loaded(0.05)),
-    *(Spring(), Periodic(1.0, 0.0), Periodic(1.0, 0.25)),
+    *(Spring(), Periodic(1.0, 0.0), Periodic(1.0, 0.25), Delay()),
 )
 """Terms that a fit chooses from."""
 
