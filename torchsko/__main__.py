@@ -1,5 +1,6 @@
 """The command line: ``info robot.urdf`` says what a robot file holds, ``view robot.urdf`` shows it.
 
+``identify robot.urdf log.csv --out DIR`` makes a robot of a log.
 Errors come as the library words them, with exit code 2.
 """
 
@@ -11,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 
 from torchsko.errors import RobotFileWarning, TorchskoError
+from torchsko.learn.command import add_identify, run_identify
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.view.command import add_view, run_view
@@ -37,10 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     info.add_argument("--strict", action="store_true", help="refuse faults of the file")
     add_view(commands)
+    add_identify(commands)
     given = parser.parse_args(arguments)
     try:
         if given.command == "view":
             run_view(given)
+            return 0
+        if given.command == "identify":
+            run_identify(given)
             return 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RobotFileWarning)  # the faults are in what is printed

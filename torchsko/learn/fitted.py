@@ -92,7 +92,8 @@ class Fit:
     @classmethod
     def of(
         cls, nominal: Mechanism, terms: Sequence[Term], solution: Solution, found: Found,
-        base: BaseParameters, ordinary: Solution, told: Information, left: Residuals, errors: dict[str, Tensor],
+        base: BaseParameters, ordinary: Solution, told: Information, left: Residuals,
+        errors: dict[str, Tensor],
     ) -> Fit:  # fmt: skip
         """Gather what the steps of a fit gave."""
         chosen = tuple(tuple(terms[k] for k in some) for some in solution.choice)
@@ -103,6 +104,11 @@ class Fit:
             told.covariance.diagonal().clamp_min(0).sqrt(), told.covariance, base.of(ordinary.phi),
             told.condition, errors, left, found,
         )  # fmt: skip
+
+    @property
+    def nominal_numbers(self) -> Tensor:
+        """Inertial parameters of the nominal robot, `[num_bodies * 10]`."""
+        return inertial_parameters(self.nominal).flatten()
 
     def friction(self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False) -> Tensor:
         """Forces of the terms, `[*batch, num_dof]`; arguments are those of `inverse_dynamics`."""
@@ -131,7 +137,7 @@ class Fit:
             `[*batch, num_dof]` [N m or N].
         """
         rigid = inverse_dynamics(self.nominal, q, qd, qdd)
-        change = self.phi - inertial_parameters(self.nominal).flatten()
+        change = self.phi - self.nominal_numbers
         moved = torque_regressor(self.nominal, q, qd, qdd).flatten(-2) @ change
         return rigid + moved + self.friction(q, qd, qdd, series=series)
 

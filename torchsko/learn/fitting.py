@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import FitError, unknown_name
+from torchsko.errors import CompilerError, FitError, FusedError, unknown_name
+from torchsko.fused.api import fuse
+from torchsko.fused.build import find_toolchain
 from torchsko.learn.base_parameters import BaseParameters, base_parameters
+from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.entropic import Prior
 from torchsko.learn.fitted import Fit, Found
 from torchsko.learn.friction import Coulomb, Offset, Term, Viscous
@@ -19,7 +24,7 @@ from torchsko.learn.least_squares import base_fit, information
 from torchsko.learn.log import Log
 from torchsko.learn.motion import Faults, Motion, Settings, motions, settings_of
 from torchsko.learn.names import dof_names
-from torchsko.learn.normal import Normal, Problem, normal_equations
+from torchsko.learn.normal import Normal, Problem, Regressor, lossless, normal_equations
 from torchsko.learn.physical import nearest_physical
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import (
@@ -28,17 +33,17 @@ from torchsko.learn.selection import (
     Folds,
     Model,
     Solution,
-    chosen_terms,
     chosen_weight,
     eliminated,
     error_of,
     errors,
     means,
     solved,
+    with_terms_chosen,
 )
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.verbs.regressors import inertial_parameters
+from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 METHODS = ("physical", "ols", "wls")
 """Estimators: physically consistent, and least squares on base parameters, ordinary and weighted."""
@@ -58,7 +63,8 @@ def fit(
     cutoff: float | None = None,
     prior: float | None = None,
     folds: int = 5,
-    regressor: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
+    regressor: Regressor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     tell: Callable[[str, float], None] | None = None,
 ) -> Fit:
     """A physically consistent robot, with error bars, from a log.
@@ -77,7 +83,9 @@ def fit(
         cutoff: of the zero-phase filter [Hz]; chosen by the data when left out.
         prior: weight of the divergence from the nominal robot, against the mean weighted square error.
         folds: of cross-validation.
-        regressor: a kernel of `torque_regressor`, such as ``ts.fuse(mech).torque_regressor``, for long logs.
+        regressor: instead of `torque_regressor`; a kernel of it is built for long logs.
+        checkpoint: file to keep in what was done so far: a fit that was stopped goes on from there. It is
+            gone when the fit is done. After an interrupt (Ctrl-C) the best so far is fitted and given.
         tell: called with what is being done, and the part of it that is done.
 
     Returns:
@@ -99,14 +107,32 @@ def fit(
     terms, named = _terms(nominal, learn)
     say("reading the log", 0.0)
     settings, faults = settings_of(log, cutoff), Faults()
-    problem = Problem.of(nominal, terms, regressor)
+    problem = Problem.of(nominal, terms, regressor or _kernel(nominal, log, settings))
     read = Reader(nominal, log, settings, faults)
-    span = float(log.t[0]), float(log.t[-1])
-    normal = normal_equations(problem, problem.rows(read()), span, folds)
-    enough(log, nominal, normal, settings)
+    kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds)
+    state = kept.read()
+    if state:
+        normal = Normal(state["sums"], state["count"], problem.inertial)
+        faults.__dict__.update(state["faults"])
+        read.counted = True
+    else:
+        span = float(log.t[0]), float(log.t[-1])
+        rows = _told(problem.rows(read()), span, lambda part: say("reading the log", 0.2 * part))
+        normal = normal_equations(problem, rows, span, folds)
+        enough(log, nominal, normal, settings)
+        kept.write(normal, faults)
     base, divergence = base_parameters(nominal), Prior.at(inertial_parameters(nominal))
     parts = Folds.of(normal)
-    model, squares = _chosen(problem, parts, base, divergence, named, prior, say)
+    chosen = _Choosing(problem, parts, base, divergence, named, prior, say)
+    notes = [
+        f"unphysical nominal inertia of {name}: the nearest physical one is used"
+        for name in changed
+    ]
+    try:
+        chosen.run(state, lambda: kept.write(normal, faults, chosen.model, chosen.at))
+    except KeyboardInterrupt:
+        notes.append("interrupted: friction and prior are the best so far")
+    model, squares = chosen.model, chosen.squares
     say("fitting", 0.8)
     if method == "physical":
         solution = solved(normal.all, model, divergence, terms)
@@ -123,58 +149,122 @@ def fit(
     say("error bars", 0.9)
     left = residuals(problem.rows(read()), solution, problem.inertial)
     told = information(normal.all, model, solution.choice, base, left.variance, left.inflation)
-    notes = [
-        f"unphysical nominal inertia of {name}: the nearest physical one is used"
-        for name in changed
-    ]
-    say("done", 1.0)
-    return Fit.of(
-        nominal, terms, solution,
-        Found(method, settings.cutoff, settings.rate, settings.chosen, model.prior_weight, model.scale,
-              int(normal.count.sum()), tuple([*notes, *faults.lines()])),
-        base, ordinary, told, left, {name: x.mean(0).sqrt() for name, x in others.items()},
+    found = Found(
+        method, settings.cutoff, settings.rate, settings.chosen, model.prior_weight, model.scale,
+        int(normal.count.sum()), tuple([*notes, *faults.lines()]),
     )  # fmt: skip
+    errors = {name: x.mean(0).sqrt() for name, x in others.items()}
+    done = Fit.of(nominal, terms, solution, found, base, ordinary, told, left, errors)
+    kept.done()
+    say("done", 1.0)
+    return done
 
 
-def _chosen(
-    problem: Problem,
-    folds: Folds,
-    base: BaseParameters,
-    divergence: Prior,
-    named: Mapping[int, tuple[int, ...]],
-    prior: float | None,
-    say: Callable[[str, float], None],
-) -> tuple[Model, Tensor]:
-    """The model that cross-validation chooses, and its errors `[folds, num_dof]`."""
-    terms, dofs = problem.terms, problem.mech.num_dof
-    usual = tuple(k for k, term in enumerate(terms) if term in USUAL)
-    library = tuple(k for k, term in enumerate(terms) if term in LIBRARY)
-    choice = tuple(named.get(j, usual) for j in range(dofs))
-    allowed = [named.get(j, library) for j in range(dofs)]
-    first = base_errors(folds, _plain(terms, dofs), base).mean(0)
-    model = Model(choice, weights(first), 1.0 if prior is None else prior)
+PAYS = 150_000
+"""States from which on a kernel of the regressor is built: that takes seconds, and saves more."""
 
-    def judged(model: Model) -> tuple[Model, Tensor]:
-        if prior is None:
-            return chosen_weight(folds, model, divergence, terms)
-        return model, errors(folds, model, divergence, terms)[0]
 
-    model, squares = judged(model)
-    for turn in range(TURNS):
-        model = replace(model, scale=weights(squares.mean(0)))
-        before = model.choice
-        if len(named) < dofs:
-            free = [() if j in named else a for j, a in enumerate(allowed)]
-            part = 0.2 + 0.5 * turn / TURNS
+def _kernel(mech: Mechanism, log: Log, settings: Settings) -> Regressor | None:
+    """A kernel of the regressor, where it pays and can be built."""
+    if len(log) / settings.states.every < PAYS or mech.device.type != "cpu":
+        return None
+    try:
+        find_toolchain()
+        call = fuse(torque_regressor, lossless(mech))
+        call.function(("q", "qd", "qdd")).trace()
+        return call
+    except (FusedError, CompilerError):
+        return None
 
-            def tell(dof: int, part: float = part) -> None:
-                say("choosing friction", part + 0.5 / TURNS * dof / dofs)
 
-            model = chosen_terms(folds, model, divergence, terms, free, named, tell)
-        model, squares = judged(model)
-        if model.choice == before:
-            break
-    return replace(model, scale=weights(squares.mean(0))), squares
+def _told(
+    rows: Iterable[tuple[Tensor, Tensor, Tensor]],
+    span: tuple[float, float],
+    tell: Callable[[float], None],
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The same rows; says how far they are."""
+    for row in rows:
+        yield row
+        if len(row[0]):
+            tell((float(row[0][-1]) - span[0]) / max(span[1] - span[0], 1e-9))
+
+
+class _Choosing:
+    """Cross-validation: a model that gets better, at every moment the best so far.
+
+    Attributes:
+        model: so far.
+        squares: its errors in what was left out, `[folds, num_dof]`.
+        at: how many choices were made: rounds, and dofs of a round.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        folds: Folds,
+        base: BaseParameters,
+        divergence: Prior,
+        named: Mapping[int, tuple[int, ...]],
+        prior: float | None,
+        say: Callable[[str, float], None],
+    ) -> None:
+        self.folds, self.divergence, self.named = folds, divergence, named
+        self.prior, self.say, self.terms = prior, say, problem.terms
+        self.dofs, self.at = problem.mech.num_dof, 0
+        usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
+        self.library = tuple(k for k, term in enumerate(self.terms) if term in LIBRARY)
+        choice = tuple(named.get(j, usual) for j in range(self.dofs))
+        first = base_errors(folds, _plain(self.terms, self.dofs), base)
+        self.model = Model(choice, weights(first.mean(0)), 1.0 if prior is None else prior)
+        self.squares = first
+
+    def run(self, state: Mapping[str, Any], keep: Callable[[], None]) -> None:
+        """Choose terms, weights of dofs and the prior's weight in turn until nothing changes.
+
+        Args:
+            state: where an earlier run was stopped, or empty.
+            keep: called after every choice.
+        """
+        if state.get("model"):
+            model = state["model"]
+            choice = tuple(tuple(some) for some in model["choice"])
+            self.model = Model(choice, model["scale"], model["prior_weight"])
+            self.at = state["at"]
+            if self.at % self.dofs:
+                self.squares = errors(self.folds, self.model, self.divergence, self.terms)[0]
+        if self.at % self.dofs == 0:
+            self._judge()
+        while self.at < TURNS * self.dofs:
+            before = self.model.choice
+            if self.at % self.dofs == 0:
+                self.model = replace(self.model, scale=weights(self.squares.mean(0)))
+            turn = self.at // self.dofs
+            if len(self.named) < self.dofs:
+                while self.at < (turn + 1) * self.dofs:
+                    dof = self.at % self.dofs
+                    self.say(
+                        f"choosing friction of dof {dof + 1}",
+                        0.2 + 0.6 * self.at / TURNS / self.dofs,
+                    )
+                    if dof not in self.named:
+                        self.model = with_terms_chosen(
+                            self.folds, self.model, self.divergence, self.terms, self.library, dof
+                        )
+                    self.at += 1
+                    keep()
+            self._judge()
+            if self.model.choice == before:
+                break
+        self.model = replace(self.model, scale=weights(self.squares.mean(0)))
+
+    def _judge(self) -> None:
+        """Choose the prior's weight, and see how good the model is."""
+        if self.prior is None:
+            self.model, self.squares = chosen_weight(
+                self.folds, self.model, self.divergence, self.terms
+            )
+        else:
+            self.squares = errors(self.folds, self.model, self.divergence, self.terms)[0]
 
 
 TURNS = 3
@@ -225,22 +315,21 @@ class Reader:
     settings: Settings
     faults: Faults
     kept: list[Motion] | None = None
-    count: int = 0
+    counted: bool = False
 
     def __call__(self) -> Iterable[Motion]:
         """All motions, in order of time."""
         if self.kept is not None:
             yield from self.kept
             return
-        kept, few = [], True
-        faults = self.faults if not self.count else Faults()
-        count = 0
+        kept, few, count = [], True, 0
+        faults = Faults() if self.counted else self.faults
         for motion in motions(self.mech, self.log, self.settings, faults):
             count += len(motion)
             few = few and count <= KEPT
             kept = [*kept, motion] if few else []
             yield motion
-        self.count = count
+        self.counted = True
         self.kept = kept if few else None
 
 

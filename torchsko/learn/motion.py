@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.extras import require
 from torchsko.learn.filtering import Kernel, bandwidth, derivative, low_pass, widened
 from torchsko.learn.log import Log
 from torchsko.mechanism.mechanism import Mechanism
@@ -30,6 +29,9 @@ LONG = 100.0
 
 OUTLIER = 30.0
 """Deviation from neighbours over the usual one beyond which a sample is no measurement."""
+
+BURST = 3
+"""Longest run of outliers that is found [samples]."""
 
 FINE = 16.0
 """Rate of filtered states over the cut-off: forces are computed of states, and have higher frequencies."""
@@ -100,6 +102,7 @@ class Motion:
         qd: `[samples, num_dof]`.
         qdd: `[samples, num_dof]`.
         tau: `[samples, num_dof]`.
+        rate: of tau, `[samples, num_dof]` [N m/s or N/s].
         good: 0 where a force says nothing (saturated, or made up for one missing), else 1,
             `[samples, num_dof]`.
         settings: how the log was filtered.
@@ -110,6 +113,7 @@ class Motion:
     qd: Tensor
     qdd: Tensor
     tau: Tensor
+    rate: Tensor
     good: Tensor
     settings: Settings
 
@@ -298,7 +302,7 @@ def _filtered(
     good = (low(held) < 0.02).to(q)
     states = (low(q), low(qd[0]), first(qd[0])) if qd else (low(q), first(q), second(q))
     at = torch.from_numpy(even)[low.reach :: low.every][: len(good)]
-    return Motion(at, *states, low(tau), good, settings)
+    return Motion(at, *states, low(tau), first(tau), good, settings)
 
 
 def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None:
@@ -311,10 +315,13 @@ def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None
 
 def _repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Samples that stand out of their neighbours, or are not finite, interpolated; and which."""
-    ndimage = require("scipy.ndimage", "identify")
     bad = ~np.isfinite(x)
     filled = np.where(bad, 0.0, x)
-    off = np.abs(filled - ndimage.median_filter(filled, size=(7, 1), mode="nearest"))
+    # The middle one of three: bursts are shorter than what lies between them.
+    padded = np.pad(filled, ((BURST, BURST), (0, 0)), mode="edge")
+    before, after = padded[: -2 * BURST], padded[2 * BURST :]
+    low, high = np.minimum(before, after), np.maximum(before, after)
+    off = np.maximum(np.maximum(low - filled, filled - high), 0.0)
     # Noise is the usual deviation; turns of fast motion deviate by a small part of the whole.
     usual = np.maximum(1.4826 * np.median(off, axis=0), off.mean(0))
     bad |= off > np.maximum(OUTLIER * usual, 0.05 * filled.std(0))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.motion import Motion
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.dynamics import inverse_dynamics
+from torchsko.verbs.dynamics import inverse_dynamics, passive_force
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 Regressor = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -57,11 +57,12 @@ class Problem:
         """
         q, qd, qdd = motion.q, motion.qd, motion.qdd
         Y = self.regressor(q, qd, qdd).flatten(-2)
-        load = inverse_dynamics(self.mech, q, qd, qdd)
         rigid = Y @ inertial_parameters(self.mech).flatten()
-        series = Series(own_positions(self.mech, q), qd, qdd, load)
+        known = joints_own(self.mech, q, qd, qdd)
+        load = rigid + known
+        series = Series(own_positions(self.mech, q), qd, qdd, load, motion.rate)
         parts = [term.column(series) for term in self.terms]
-        rest = motion.tau - (load - rigid)
+        rest = motion.tau - known
         return torch.cat([Y, torch.stack([*parts, rest], -1)], -1)
 
     def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -90,7 +91,7 @@ MEMORY = 512
 
 def picked(motion: Motion, rows: slice) -> Motion:
     """Some samples of a motion."""
-    names = ("t", "q", "qd", "qdd", "tau", "good")
+    names = ("t", "q", "qd", "qdd", "tau", "rate", "good")
     return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
 
 
@@ -98,6 +99,14 @@ def lossless(mech: Mechanism) -> Mechanism:
     """The mechanism without damping and dry friction."""
     nothing = torch.zeros_like(mech.damping)
     return mech.replace(damping=nothing, friction=nothing)
+
+
+def joints_own(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+    """Forces of springs and armature: what `inverse_dynamics` has and `torque_regressor` has not."""
+    if mech.coupling is None:
+        return passive_force(mech, q, qd) + mech.armature * qdd
+    rigid = torque_regressor(mech, q, qd, qdd).flatten(-2) @ inertial_parameters(mech).flatten()
+    return inverse_dynamics(mech, q, qd, qdd) - rigid
 
 
 def own_positions(mech: Mechanism, q: Tensor) -> Tensor:

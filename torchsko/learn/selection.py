@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from torchsko.learn.friction import (
     Asymmetric,
     Coulomb,
     Dahl,
+    Delay,
     Loaded,
     Offset,
     Periodic,
@@ -38,7 +39,7 @@ LIBRARY: tuple[Term, ...] = (
     *(Dahl(distance) for distance in DISTANCES),
     *(Turbulent(), Stribeck(0.1), Stribeck(0.3)),
     *(Asymmetric(0.05), Loaded(0.05)),
-    *(Spring(), Periodic(1.0, 0.0), Periodic(1.0, 0.25)),
+    *(Spring(), Periodic(1.0, 0.0), Periodic(1.0, 0.25), Delay()),
 )
 """Terms that a fit chooses from."""
 
@@ -249,34 +250,33 @@ def chosen_weight(
     return replace(model, prior_weight=weight), squares
 
 
-def chosen_terms(
-    folds: Folds, model: Model, prior: Prior, terms: Sequence[Term], allowed: Sequence[Sequence[int]],
-    named: Mapping[int, tuple[int, ...]], tell: Callable[[int], None] = lambda dof: None,
-) -> Model:  # fmt: skip
-    """The model with the terms that predict stretches left out best, joint by joint.
+def with_terms_chosen(
+    folds: Folds,
+    model: Model,
+    prior: Prior,
+    terms: Sequence[Term],
+    allowed: Sequence[int],
+    dof: int,
+) -> Model:
+    """The model with the terms of one dof that predict stretches left out best, while the others' stay.
 
-    Each joint's terms are grown one by one, dry friction exchanged, and thinned, while the others' stay. Fits
-    are those of the divergence's quadratic part at the fit so far, which are solved at once. Dofs in
-    `named` keep what they have.
+    They are grown one by one, dry friction exchanged, and thinned. Fits are those of the divergence's
+    quadratic part at the fit so far, which are solved at once.
     """
     _, fits = errors(folds, model, prior, terms)
     inertial, choice = folds.seen[0].inertial, list(model.choice)
     train, test = (torch.stack([means(n) for n in some], 1) for some in (folds.seen, folds.left))
     half = model.prior_weight / 2
-    H = torch.stack([half * prior.curvature(fit.phi) for fit in fits])
+    A = torch.stack([half * prior.curvature(fit.phi) for fit in fits])
     phi0 = torch.stack([fit.phi for fit in fits])
-    h = (H @ phi0[..., None])[..., 0] - torch.stack([half * prior.slope(x) for x in phi0])
-    for dof in range(len(choice)):
-        if dof in named:
-            continue
-        A, c, Q = H, h, H.new_zeros(len(H), inertial + 1, inertial + 1)
-        for j, chosen in enumerate(choice):
-            if j != dof:
-                part, w = eliminated(train[j], inertial, chosen), model.scale[j]
-                A, c, Q = A + w * part.A, c + w * part.c, Q + w * judged(test[j], part, chosen)
-        score = partial(_score, train[dof], test[dof], A, c, Q, model.scale[dof])
-        choice[dof] = _grown(score, choice[dof], allowed[dof], terms)
-        tell(dof)
+    c = (A @ phi0[..., None])[..., 0] - torch.stack([half * prior.slope(x) for x in phi0])
+    Q = A.new_zeros(len(A), inertial + 1, inertial + 1)
+    for j, chosen in enumerate(choice):
+        if j != dof:
+            part, w = eliminated(train[j], inertial, chosen), model.scale[j]
+            A, c, Q = A + w * part.A, c + w * part.c, Q + w * judged(test[j], part, chosen)
+    score = partial(_score, train[dof], test[dof], A, c, Q, model.scale[dof])
+    choice[dof] = _grown(score, choice[dof], allowed, terms)
     return replace(model, choice=tuple(choice))
 
 

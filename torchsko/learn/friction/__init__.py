@@ -5,6 +5,7 @@ from torchsko.learn.friction.coulomb import Coulomb as Coulomb
 from torchsko.learn.friction.coulomb import Loaded as Loaded
 from torchsko.learn.friction.coulomb import SmoothCoulomb as SmoothCoulomb
 from torchsko.learn.friction.dahl import Dahl as Dahl
+from torchsko.learn.friction.other import Delay as Delay
 from torchsko.learn.friction.other import Gain as Gain
 from torchsko.learn.friction.other import Offset as Offset
 from torchsko.learn.friction.other import Periodic as Periodic
@@ -20,7 +21,7 @@ TERMS: dict[str, type[Term]] = {
     kind.__name__: kind
     for kind in (
         *(Viscous, Turbulent, Coulomb, SmoothCoulomb, Asymmetric, Loaded, Stribeck, Dahl),
-        *(Offset, RotorInertia, Spring, Periodic, Gain),
+        *(Offset, RotorInertia, Spring, Periodic, Gain, Delay),
     )
 }
 """Terms by the name that files know them by."""

@@ -62,6 +62,20 @@ class Periodic(Term):
 
 
 @dataclass(frozen=True)
+class Delay(Term):
+    """How much later forces are measured than positions [s], to first order.
+
+    It belongs to the sensors: in predicted forces it does nothing.
+    """
+
+    unit: ClassVar[str] = "s"
+
+    def column(self, motion: Series) -> Tensor:
+        """The rate of the measured force, against its sign."""
+        return torch.zeros_like(motion.qd) if motion.rate is None else -motion.rate
+
+
+@dataclass(frozen=True)
 class Gain(Term):
     """An error of the scale of measured forces: a torque constant, a transmission ratio.
 

@@ -17,6 +17,7 @@ class Series:
         qd: `[*batch, samples, num_dof]`.
         qdd: `[*batch, samples, num_dof]`.
         load: force of the nominal rigid robot at each joint, `[*batch, samples, num_dof]`.
+        rate: of the measured force, `[*batch, samples, num_dof]`; None where forces are to be predicted.
         ordered: whether the last dimension but one is time; where not, what remembers is at its steady value.
     """
 
@@ -24,6 +25,7 @@ class Series:
     qd: Tensor
     qdd: Tensor
     load: Tensor
+    rate: Tensor | None = None
     ordered: bool = True
 
 

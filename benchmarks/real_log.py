@@ -1,0 +1,145 @@
+"""A real arm's log: `python -m torchsko identify` with its defaults beside ordinary least squares.
+
+Usage: python benchmarks/real_log.py LOG [--robot robot.urdf] [--use 0.6]
+LOG is an NPZ file with t, q, tau, and qd where measured. The first part of it is fitted, by the command
+line in a process of its own and by least squares on Pinocchio's regressor with viscous and Coulomb
+friction and an offset for each joint. Both see states and forces through the same filter, and are judged
+on the rest of the log, filtered alike. An error is the root mean square over the spread of the measured
+force. Then the same by speed: fitted to the slow samples, judged on the fast ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pinocchio as pin
+import torch
+from torch import Tensor
+
+import torchsko as ts
+from torchsko.learn.friction import Offset, SmoothCoulomb, Viscous
+from torchsko.learn.motion import Faults, Motion, Settings, motions
+from torchsko.spatial.inertia import pseudo_inertia
+
+PLAIN = [Viscous(), SmoothCoulomb(0.05), Offset()]
+
+
+def filtered(mech: ts.Mechanism, log: ts.learn.Log, settings: Settings) -> Motion:
+    """The longest stretch of a log without a gap."""
+    return max(motions(mech, log, settings, Faults(), len(log)), key=len)
+
+
+def design(robot: str, motion: Motion) -> np.ndarray:
+    """Least squares' columns: Pinocchio's regressor, viscous and Coulomb friction, an offset."""
+    model = pin.buildModelFromUrdf(robot)
+    data = model.createData()
+    n, dofs = len(motion), model.nv
+    inertial = 10 * (model.njoints - 1)
+    X = np.zeros((n, dofs, inertial + 3 * dofs))
+    for k, state in enumerate(
+        zip(*(x.numpy() for x in (motion.q, motion.qd, motion.qdd)), strict=True)
+    ):
+        X[k, :, :inertial] = pin.computeJointTorqueRegressor(model, data, *state)
+    v = motion.qd.numpy()
+    for j in range(dofs):
+        own = inertial + 3 * j
+        X[:, j, own : own + 3] = np.stack([v[:, j], np.sign(v[:, j]), np.ones(n)], -1)
+    return X
+
+
+def least_squares(X: np.ndarray, tau: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Ordinary least squares, of least norm."""
+    return np.linalg.lstsq(X[rows].reshape(-1, X.shape[-1]), tau[rows].reshape(-1), rcond=1e-9)[0]
+
+
+def nrmse(predicted: Tensor, motion: Motion, rows: Tensor) -> Tensor:
+    """Root mean square error of each joint over its force's spread, on some samples."""
+    error = (predicted - motion.tau)[rows]
+    return error.square().mean(0).sqrt() / motion.tau[rows].std(0)
+
+
+def row(name: str, errors: Tensor, against: Tensor) -> None:
+    told = " ".join(f"{x:.3f}" for x in errors.tolist())
+    mean = errors.mean()
+    print(f"| {name} | {told} | {mean:.4f} | {mean / against.mean():.3f} |")
+
+
+HEAD = "| | each joint | mean | of least squares' |\n|---|---|---|---|"
+
+
+def by_command(robot: str, path: str, use: float, out: Path) -> ts.learn.Fit:
+    """The fit of the command line with its defaults, timed."""
+    command = [sys.executable, "-m", "torchsko", "identify", robot, path]
+    command += ["--out", str(out), "--use", f"0:{use}"]
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    wall = time.perf_counter() - start
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime
+    load = os.getloadavg()[0]
+    print(f"python -m torchsko identify: {wall:.1f} s, of which its processor time {cpu:.1f} s")
+    print(
+        f"({os.cpu_count()} cores, load {load:.1f}; interpreter, imports, report and figures included)\n"
+    )
+    return ts.learn.Fit.load(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("log")
+    parser.add_argument("--robot", default=str(ts.robots.panda))
+    parser.add_argument("--use", type=float, default=0.6, help="part of the time that is fitted")
+    parser.add_argument("--seen", type=float, default=0.6, help="part of the samples, slow ones")
+    args = parser.parse_args()
+    mech = ts.load(args.robot)
+    log = ts.learn.Log.load(args.log)
+    with tempfile.TemporaryDirectory() as folder:
+        fit = by_command(args.robot, args.log, args.use, Path(folder) / "fit")
+    J = pseudo_inertia(fit.mechanism.mass, fit.mechanism.com, fit.mechanism.inertia)
+    print(f"smallest eigenvalue of a pseudo-inertia: {torch.linalg.eigvalsh(J).min():.2g}")
+    settings = Settings.of(fit.found.rate, fit.found.cutoff)
+    train, test = (filtered(mech, log.part(*x), settings) for x in ((0, args.use), (args.use, 1)))
+    print(f"cut-off {settings.cutoff:.3g} Hz, {len(train)} states fitted, {len(test)} judged\n")
+
+    every = torch.ones(len(test), dtype=torch.bool)
+    numbers = least_squares(design(args.robot, train), train.tau.numpy(), slice(None))
+    theirs = nrmse(torch.from_numpy(design(args.robot, test) @ numbers), test, every)
+    mine = nrmse(fit.inverse_dynamics(test.q, test.qd, test.qdd, series=True), test, every)
+    plain = ts.learn.fit(mech, log.part(0, args.use), learn=PLAIN, cutoff=settings.cutoff)
+    usual = nrmse(plain.inverse_dynamics(test.q, test.qd, test.qdd, series=True), test, every)
+    print(f"The last {100 * (1 - args.use):.0f}% of the time\n\n{HEAD}")
+    row("least squares", theirs, theirs)
+    row("physical, viscous and smooth Coulomb", usual, theirs)
+    row("physical, defaults", mine, theirs)
+
+    whole = filtered(mech, log, settings)
+    at = np.searchsorted(log.t, whole.t.numpy()).clip(0, len(log) - 1)
+    rates = log.qd if log.qd is not None else np.gradient(log.q, axis=0)
+    speed = (np.abs(rates) / np.abs(rates).max(0)).max(-1)
+    slow = speed <= np.quantile(speed, args.seen)
+    tau = np.where(slow[:, None], log.tau, np.nan)  # no measurement: of no weight
+    fast = torch.from_numpy(~slow[at])
+    hidden = ts.learn.Log(log.t, log.q, tau, log.qd, name="slow samples")
+    numbers = least_squares(design(args.robot, whole), whole.tau.numpy(), ~fast.numpy())
+    theirs = nrmse(torch.from_numpy(design(args.robot, whole) @ numbers), whole, fast)
+    print(f"\nThe fastest {100 * (1 - args.seen):.0f}% of the samples, never fitted\n\n{HEAD}")
+    row("least squares", theirs, theirs)
+    for name, learn in (
+        ("physical, viscous and smooth Coulomb", PLAIN),
+        ("physical, defaults", None),
+    ):
+        found = ts.learn.fit(mech, hidden, learn=learn, cutoff=settings.cutoff)
+        force = found.inverse_dynamics(whole.q, whole.qd, whole.qdd, series=True)
+        row(name, nrmse(force, whole, fast), theirs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Where a fit got to, kept on disk, so that one that was stopped goes on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchsko.learn.log import Log
+from torchsko.learn.motion import Faults, Settings
+from torchsko.learn.normal import Normal, Problem
+from torchsko.learn.selection import Model
+from torchsko.mechanism.mechanism import PARAMETERS
+
+
+@dataclass
+class Checkpoint:
+    """A file that holds the normal equations and the choices so far of one fit.
+
+    Attributes:
+        path: of the file; None where nothing is kept.
+        key: says which fit it is: of another one nothing is read.
+    """
+
+    path: Path | None
+    key: str = ""
+
+    @classmethod
+    def of(
+        cls, path: str | os.PathLike[str] | None, problem: Problem, log: Log, settings: Settings,
+        *options: Any,
+    ) -> Checkpoint:  # fmt: skip
+        """The checkpoint of a fit."""
+        if path is None:
+            return cls(None)
+        told = sha256(
+            repr((problem.terms, settings.rate, settings.cutoff, len(log), options)).encode()
+        )
+        for name in PARAMETERS:
+            told.update(getattr(problem.mech, name).detach().cpu().numpy().tobytes())
+        thin = slice(None, None, max(1, len(log) // 1000))
+        for x in (log.t, log.q, log.tau):
+            told.update(x[thin].tobytes())
+        return cls(Path(path), told.hexdigest())
+
+    def read(self) -> dict[str, Any]:
+        """What was kept of this fit; empty where nothing was."""
+        if self.path is None or not self.path.is_file():
+            return {}
+        try:
+            state = torch.load(self.path, weights_only=True)
+        except Exception:
+            return {}  # a file cut short when the machine stopped: begin again
+        return state if state.get("key") == self.key else {}
+
+    def write(
+        self, normal: Normal, faults: Faults, model: Model | None = None, at: int = 0
+    ) -> None:
+        """Keep where the fit is; the old file stays until the new one is whole.
+
+        Args:
+            normal: the normal equations.
+            faults: of the log.
+            model: so far.
+            at: how many choices are made.
+        """
+        if self.path is None:
+            return
+        state = {
+            "key": self.key, "sums": normal.sums, "count": normal.count, "faults": asdict(faults),
+            "model": None if model is None else asdict(model), "at": at,
+        }  # fmt: skip
+        part = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        torch.save(state, part)
+        os.replace(part, self.path)
+
+    def done(self) -> None:
+        """Forget it."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

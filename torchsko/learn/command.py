@@ -1,0 +1,134 @@
+"""``python -m torchsko identify robot.urdf log.csv --out DIR``: a log goes in, a robot comes out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from torchsko.errors import FitError, MissingExtraError, RobotFileWarning
+from torchsko.extras import require
+
+CHECKPOINT = "unfinished.pt"
+"""File in the output folder that a run that was stopped goes on from."""
+
+
+def add_identify(commands: Any) -> None:
+    """Add the command to the parsers of ``python -m torchsko``."""
+    parser = commands.add_parser(
+        "identify",
+        help="a physically consistent robot, with error bars, from a log of its motion",
+        description="Fits inertias, friction and offsets to a log. Filter, friction and prior are "
+        "chosen by the data. Ctrl-C keeps the best so far; a run that was killed goes on when run again.",
+    )
+    parser.add_argument("file", help="the nominal robot: URDF or MJCF")
+    parser.add_argument("log", help="CSV, NPZ or Parquet, with t, q, tau, and qd where measured")
+    parser.add_argument(
+        "--out", required=True, type=Path, help="folder for the robot and the report"
+    )
+    parser.add_argument("--method", default="physical", help="physical, ols or wls")
+    parser.add_argument("--cutoff", type=float, help="of the filter [Hz]")
+    parser.add_argument("--prior", type=float, help="weight of the nominal robot")
+    parser.add_argument(
+        "--unit", action="append", default=[], metavar="q=deg", help="of t, q, qd or tau, if not SI"
+    )
+    parser.add_argument(
+        "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
+    )
+    parser.add_argument("--floating-base", action="store_true", help="a free joint under the root")
+
+
+def run_identify(given: argparse.Namespace) -> None:
+    """Fit, and write robot.urdf (or .xml), fit.pt, report.txt and report.html.
+
+    Raises:
+        TorchskoError: on what is wrong with the robot, the log or an option.
+    """
+    from torchsko.learn.fitting import fit
+    from torchsko.learn.log import Log
+    from torchsko.loading import load
+
+    start = time.perf_counter()
+    units = dict(_pair(text, "=", "--unit q=deg") for text in given.unit)
+    part = _part(given.use)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RobotFileWarning)  # what matters of it is in the report
+        mech = load(given.file, floating_base=given.floating_base)
+    log = Log.load(given.log, mech.joint_names, units=units).part(*part)
+    given.out.mkdir(parents=True, exist_ok=True)
+    bar = Bar()
+    try:
+        found = fit(
+            mech, log, method=given.method, cutoff=given.cutoff, prior=given.prior,
+            checkpoint=given.out / CHECKPOINT, tell=bar,
+        )  # fmt: skip
+    finally:
+        bar.close()
+    found.save(given.out, like=given.file)
+    (given.out / "report.txt").write_text(f"{found}\n", "utf-8")
+    written = ["report.txt"]
+    try:
+        from torchsko.learn.report import write_report
+
+        write_report(found, given.out / "report.html")
+        written.append("report.html")
+    except MissingExtraError as error:
+        print(f"no report.html: {str(error).splitlines()[0]}", file=sys.stderr)
+    print(found)
+    seconds = time.perf_counter() - start
+    print(f"\n{given.out}: {', '.join(['fit.pt', 'robot', *written])}, in {seconds:.1f} s")
+
+
+def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
+    left, found, right = text.partition(sign)
+    if not found or not right:
+        raise FitError(
+            f"{text!r} says no unit.\nA unit belongs to a quantity of the log.\nType {example}, say."
+        )
+    return left, right
+
+
+def _part(text: str) -> tuple[float, float]:
+    try:
+        start, stop = (float(x) for x in text.split(":"))
+        fits = 0 <= start < stop <= 1
+    except ValueError:
+        fits = False
+        start = stop = 0.0
+    if not fits:
+        raise FitError(
+            f"--use {text} is no part of a log.\n"
+            "It is two fractions of its time, the first smaller.\nType --use 0:0.6, say."
+        )
+    return start, stop
+
+
+class Bar:
+    """Says what a fit does: a bar where tqdm is installed, else a line for each step."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._last = ""
+
+    def __call__(self, text: str, part: float) -> None:
+        """Show what is done now, and the part that is done."""
+        if not self._last:
+            try:
+                tqdm = require("tqdm", "identify").tqdm
+                self._bar = tqdm(total=100, bar_format="{l_bar}{bar}| {elapsed}", file=sys.stderr)
+            except MissingExtraError:
+                pass
+        if self._bar is not None:
+            self._bar.set_description(text, refresh=False)
+            self._bar.update(100 * part - self._bar.n)
+        elif text != self._last:
+            print(f"{100 * part:3.0f} %  {text}", file=sys.stderr)
+        self._last = text
+
+    def close(self) -> None:
+        """End the line."""
+        if self._bar is not None:
+            self._bar.close()

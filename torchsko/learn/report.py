@@ -1,0 +1,142 @@
+"""A fit as a page for the browser: one file, figures inside."""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torchsko.extras import require
+from torchsko.learn.fitted import Fit
+from torchsko.learn.friction import Offset, Series
+from torchsko.learn.names import dof_names
+from torchsko.learn.page import page
+
+STYLE = "body{font:15px sans-serif;max-width:70em;margin:2em auto}img{max-width:100%}pre{overflow-x:auto}"
+
+SHOWN = 12
+"""Joints that have a picture of their own at most."""
+
+
+def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
+    """Write a fit's report: figures of forces, errors, friction and base parameters, and the text.
+
+    Args:
+        fit: from `torchsko.learn.fit`.
+        path: of the HTML file; replaced where there is one.
+
+    Raises:
+        MissingExtraError: when matplotlib is not installed.
+    """
+    figure = require("matplotlib.figure", "identify")
+    parts = [
+        f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>\n{_image(figure, draw, fit)}"
+        for title, text, draw in FIGURES
+    ]
+    name = html.escape(fit.mechanism.name)
+    told = html.escape(page(fit))
+    head = f"<!doctype html><meta charset='utf-8'><title>{name}</title><style>{STYLE}</style>"
+    body = f"{head}\n<h1>{name}, identified</h1>\n{''.join(parts)}\n<h2>Numbers</h2>\n<pre>{told}</pre>\n"
+    Path(path).write_text(body, "utf-8")
+
+
+def _image(module: ModuleType, draw: Callable[[Any, Fit], None], fit: Fit) -> str:
+    # A figure without pyplot: no window system, no state.
+    figure = module.Figure(layout="constrained")
+    draw(figure, fit)
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=90)
+    return f"<img src='data:image/png;base64,{b64encode(data.getvalue()).decode()}'>\n"
+
+
+def _grid(figure: Any, fit: Fit, height: float) -> list[Any]:
+    count = min(len(dof_names(fit.mechanism)), SHOWN)
+    rows = -(-count // 2)
+    figure.set_size_inches(12, height * rows)
+    axes = list(figure.subplots(rows, 2, squeeze=False).flat)
+    for ax in axes[count:]:
+        ax.set_axis_off()
+    for ax, name in zip(axes, dof_names(fit.mechanism), strict=False):
+        ax.set_title(name)
+    return axes[:count]
+
+
+def draw_forces(figure: Any, fit: Fit) -> None:
+    """Measured and predicted forces of each joint, and what is left."""
+    left = fit.residuals
+    for j, ax in enumerate(_grid(figure, fit, 2.0)):
+        ax.plot(left.t, left.tau[:, j], lw=1, label="measured")
+        ax.plot(left.t, left.tau[:, j] + left.error[:, j], lw=0.8, label="predicted")
+        ax.plot(left.t, left.error[:, j], lw=0.8, color="black", label="error")
+    figure.axes[0].legend(fontsize="small")
+    figure.supxlabel("time [s]")
+
+
+def draw_errors(figure: Any, fit: Fit) -> None:
+    """Errors in stretches left out, beside the nominal robot's and least squares'."""
+    figure.set_size_inches(12, 4)
+    ax, names = figure.subplots(), dof_names(fit.mechanism)
+    width = 0.8 / len(fit.errors)
+    for k, (head, error) in enumerate(fit.errors.items()):
+        place = torch.arange(len(names)) + width * (k - (len(fit.errors) - 1) / 2)
+        ax.bar(place, error / fit.residuals.spread, width, label=head)
+    ax.set_xticks(range(len(names)), names, rotation=30)
+    ax.set_ylabel("error / spread of the force")
+    ax.legend()
+
+
+def draw_friction(figure: Any, fit: Fit) -> None:
+    """Forces of the terms at each speed, at the middle of the joints' ranges and no load."""
+    for j, ax in enumerate(_grid(figure, fit, 1.8)):
+        top = fit.nominal.velocity_limit[j]
+        top = float(top) if bool(top.isfinite()) else 2.0
+        v = torch.linspace(-top, top, 401, dtype=fit.phi.dtype)[:, None]
+        nothing = torch.zeros_like(v)
+        motion = Series(nothing, v, nothing, nothing, ordered=False)
+        total = torch.zeros_like(v)
+        for term, x in zip(fit.terms[j], fit.numbers[j], strict=True):
+            if not isinstance(term, Offset):
+                total = total + x * term.column(motion)
+        ax.plot(v[:, 0], total[:, 0])
+        ax.grid(alpha=0.3)
+    figure.supxlabel("velocity [rad/s or m/s]")
+    figure.supylabel("force [N m or N]")
+
+
+def draw_base(figure: Any, fit: Fit) -> None:
+    """Base parameters over their standard deviation by the data, with those of the nominal robot."""
+    count = len(fit.base)
+    figure.set_size_inches(12, max(4.0, 0.22 * count))
+    ax = figure.subplots()
+    rows = torch.arange(count)
+    scale = fit.deviation.clamp_min(1e-300)
+    nominal = fit.base.of(fit.nominal_numbers)
+    ax.axvspan(-3, 3, alpha=0.1)
+    ax.plot(torch.zeros(count), rows, "o", label="fit")
+    ax.plot((nominal - fit.value) / scale, rows, "x", label="nominal")
+    ax.plot((fit.least_squares - fit.value) / scale, rows, "+", label="least squares")
+    ax.set_xscale("symlog", linthresh=3)
+    ax.set_yticks(
+        rows, [name.split(" + ")[0].split(" - ")[0] for name in fit.base.names], fontsize=7
+    )
+    ax.set_xlabel("away from the fit, in standard deviations by the data")
+    ax.legend()
+
+
+FIGURES: tuple[tuple[str, str, Callable[[Any, Fit], None]], ...] = (
+    ("Forces", "Filtered, of the whole log.", draw_forces),
+    ("Errors in time left out", "By cross-validation, over the spread of each force.", draw_errors),
+    ("Friction", "What the terms give at each speed, offsets left out.", draw_friction),
+    (
+        "Base parameters",
+        "Combinations that forces depend on, named by the number that leads.",
+        draw_base,
+    ),
+)
