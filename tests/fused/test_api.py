@@ -8,7 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import torchsko as ts
 from tests.strategies import mechanisms
 from torchsko.errors import CompilerError, FusedError, ShapeError
-from torchsko.fused import compiled, kernel, register
+from torchsko.fused import build, kernel, register
 
 FRAMES = ("link7", "link4")
 
@@ -267,7 +267,7 @@ def test_what_was_built_before_is_neither_traced_nor_compiled_again(arm, monkeyp
     q, qd, tau, _ = state(arm, 4)
     first = ts.fuse(arm).forward_dynamics_vjp(q, qd, tau, q)
     monkeypatch.setattr(register, "trace", None)
-    monkeypatch.setattr(compiled, "compile_library", None)
+    monkeypatch.setattr(build, "compile_library", None)
     again = ts.fuse(ts.load(ts.robots.panda)).forward_dynamics_vjp(q, qd, tau, q)
     assert torch.equal(first[0], again[0])
     heavier = ts.fuse(arm.replace(mass=1.1 * arm.mass))

@@ -1,11 +1,15 @@
 """Libraries on disk: built once, verified, rebuilt when damaged, safe among processes."""
 
 import ctypes
+import hashlib
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +18,8 @@ import torch
 
 from tests.fused.programs import random_program
 from torchsko.errors import CompilerError
-from torchsko.fused import build, compiled
-from torchsko.fused.build import cached_library, compile_library, find_toolchain
+from torchsko.fused import build
+from torchsko.fused.build import built_library, cached_library, compile_library, find_toolchain
 from torchsko.fused.compiled import program_digest
 from torchsko.fused.kernel import build_kernel
 
@@ -72,7 +76,7 @@ def test_a_damaged_kernel_is_rebuilt(cache):
 def test_a_kernel_from_the_cache_needs_no_compiler_run_and_little_time(cache, monkeypatch):
     program = random_program(2, num_ops=300)
     build_kernel(program, torch.float64)
-    monkeypatch.setattr(compiled, "compile_library", None)
+    monkeypatch.setattr(build, "compile_library", None)
     start = time.perf_counter()
     build_kernel(program, torch.float64)
     assert time.perf_counter() - start < 1.0  # 0.02 s where nothing else runs
@@ -117,6 +121,132 @@ def test_the_cache_is_bounded_and_what_was_used_longest_ago_goes_first(cache, mo
     found = [cached_library(key) for key in keys]
     assert [library and library.answer() for library in found] == [0, None, 2, 3]
     assert (cache / "notes.so").exists()
+
+
+def forked(work) -> int:
+    """The number of a child that does some work, and ends without Python's own end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
+
+
+def assert_whole(cache: Path) -> None:
+    """What can be read of a cache is complete: libraries and the keys that lead to them."""
+    for library in libraries(cache):
+        content = hashlib.sha256(library.read_bytes()).digest()
+        assert hashlib.sha256(content).hexdigest() == library.stem
+    for key in cache.glob("*.lib"):
+        assert (cache / f"{key.read_text()}.so").exists()
+
+
+# What a build asks of the system; Python reports it to hooks before it is done.
+EVENTS = ("open", "os.", "tempfile.", "fcntl.", "ctypes.dlopen", "subprocess.")
+
+
+def test_a_build_may_be_killed_at_any_moment(cache, tmp_path, monkeypatch):
+    toolchain = find_toolchain()
+    made = tmp_path / "made.so"
+    source = tmp_path / "made.cpp"
+    source.write_text(UNIT)
+    build._run_all(toolchain, [["-shared", str(source), "-o", str(made)]])
+    monkeypatch.setattr(build, "_run_all", lambda _, jobs: shutil.copy(made, jobs[0][-1]))
+    key = "ab" * 32
+
+    def killed_at(moment: int) -> None:
+        seen = 0
+
+        def hook(event, _):
+            nonlocal seen
+            if event.startswith(EVENTS):
+                seen += 1
+                if seen == moment:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        if built_library(key, lambda: [UNIT], toolchain).answer() != 42:
+            os._exit(1)
+
+    for moment in range(1, 200):
+        for path in cache.glob("*"):  # every build starts anew, among what killed ones have left
+            if path.suffix in (".so", ".lib"):
+                path.unlink()
+        _, status = os.waitpid(forked(lambda moment=moment: killed_at(moment)), 0)
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        assert_whole(cache) if cache.exists() else None
+    assert 20 < moment < 199  # the last one ran to its end; all before it were killed
+    assert_whole(cache)
+    found = cached_library(key)
+    assert found is not None and found.answer() == 42
+
+
+def test_what_killed_builds_left_goes_in_time(cache):
+    compile_library("ab", [UNIT], find_toolchain())
+    fresh, old = cache / f"{build._TEMPORARY}1", cache / f"{build._TEMPORARY}2"
+    for path in (fresh, old):
+        path.write_bytes(b"half")
+    long_ago = time.time() - 3600
+    os.utime(old, (long_ago, long_ago))
+    compile_library("cd", [UNIT.replace("42", "43")], find_toolchain())
+    assert fresh.exists() and not old.exists()
+
+
+def counting_compiler(folder: Path, monkeypatch) -> Path:
+    """Make a compiler the chosen one that notes its runs, and takes long enough to be met; the notes."""
+    notes, path = folder / "runs", folder / "compiler"
+    notes.touch()
+    wait = f'case "$*" in *-shared*) echo run >> {notes}; sleep 1;; esac'
+    path.write_text(f'#!/bin/sh\n{wait}\nexec {find_toolchain().path} "$@"\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    return notes
+
+
+def test_processes_and_threads_that_want_one_library_compile_it_once(cache, tmp_path, monkeypatch):
+    notes = counting_compiler(tmp_path, monkeypatch)
+    toolchain = find_toolchain()
+
+    def wanted() -> bool:
+        return built_library("ab", lambda: [UNIT], toolchain).answer() == 42
+
+    def by_threads() -> None:
+        with ThreadPoolExecutor(3) as pool:
+            if not all(pool.map(lambda _: wanted(), range(3))):
+                os._exit(1)
+
+    children = [forked(by_threads) for _ in range(3)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert notes.read_text().split() == ["run"]
+    assert {path.suffix for path in cache.iterdir()} == {".so", ".lib"}
+
+
+def test_a_lock_that_a_killed_process_left_is_none(cache, tmp_path, monkeypatch):
+    notes = counting_compiler(tmp_path, monkeypatch)
+    toolchain = find_toolchain()
+    child = forked(lambda: built_library("ab", lambda: [UNIT], toolchain))
+    while not notes.read_text():
+        time.sleep(0.01)
+    assert (cache / "ab.lock").exists()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert built_library("ab", lambda: [UNIT], toolchain).answer() == 42
+    assert not (cache / "ab.lock").exists()
+
+
+def test_programs_count_for_the_bound_too(cache, monkeypatch):
+    monkeypatch.setattr(build, "_MOST_BYTES", 2500)
+    names = [f"{k:064x}.program" for k in range(4)]
+    for k, name in enumerate(names):
+        build.write_cached(name, bytes(1000))
+        os.utime(cache / name, (k, k))
+    assert sum(path.stat().st_size for path in cache.iterdir()) <= 2500
+    assert [build.read_cached(name) is not None for name in names] == [False, False, True, True]
 
 
 def test_processes_build_the_same_kernel_at_the_same_time(cache):

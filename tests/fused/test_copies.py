@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import torchsko as ts
 from tests.fused.carts import driven, four_states, slider
-from torchsko.fused import compiled, register
+from torchsko.fused import build, register
 
 
 def energy_and_pose(mech, q, qd):
@@ -89,7 +89,7 @@ def test_copies_compute_the_same_from_kernels_that_are_there(
     simulator, states, copied, monkeypatch
 ):
     expected = simulator(*states)
-    monkeypatch.setattr(compiled, "compile_library", None)
+    monkeypatch.setattr(build, "compile_library", None)
     twin = copied(simulator)
     for mine, theirs in zip(twin(*states), expected, strict=True):
         assert torch.equal(mine, theirs)

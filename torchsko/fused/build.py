@@ -2,9 +2,9 @@
 
 The cache holds, for every key, a text file ``<key>.lib`` with the SHA-256 of a library and the
 library itself under that digest. Both are written to a temporary file and renamed, the library
-first; so concurrent builds overwrite each other with valid files, an interrupted one leaves nothing
-that is read, and a library whose bytes no longer give its name is rebuilt. The cache is bounded: what was
-used longest ago goes first.
+first; so a build that is interrupted or killed leaves nothing that is read, and a library whose bytes no
+longer give its name is rebuilt. Who builds a library holds a lock on its key: others wait for it and load it.
+The cache is bounded: what was used longest ago goes first.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import hexdigits
 
 from torchsko.errors import CompilerError
+from torchsko.fused.lock import locked
 
 # -fno-math-errno and -fno-trapping-math change no value: they let loops over lanes become vectors.
 _FLAGS = (
@@ -32,7 +34,8 @@ _SECONDS = 600
 
 # Of the cache. A humanoid's kernels take some MiB each.
 _MOST_BYTES = 2**31
-_SUFFIXES = (".so", ".lib", ".program", ".ports")
+_SUFFIXES = (".so", ".lib", ".program", ".ports", ".lock")
+_TEMPORARY = ".torchsko-"
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,26 @@ def cache_directory() -> Path:
     if own := os.environ.get("TORCHSKO_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchsko"
+
+
+def built_library(
+    key: str, units: Callable[[], Sequence[str]], toolchain: Toolchain
+) -> ctypes.CDLL:
+    """The library stored under a key, compiled if there is none; once, however many ask for it at a time.
+
+    Args:
+        key: name in the cache, of hexadecimal digits.
+        units: gives the C++ texts.
+        toolchain: the compiler.
+
+    Raises:
+        CompilerError: the compiler failed; the message holds its own.
+    """
+    found = cached_library(key)
+    if found is not None:
+        return found
+    with locked(cache_directory() / f"{key}.lock"):
+        return cached_library(key) or compile_library(key, units(), toolchain)
 
 
 def compile_library(key: str, units: Sequence[str], toolchain: Toolchain) -> ctypes.CDLL:
@@ -204,6 +227,7 @@ def write_cached(name: str, payload: bytes) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(folder / name, _digest(payload).encode() + payload)
+        trim_cache(_MOST_BYTES, keep=folder / name)
     except OSError:
         return
 
@@ -225,6 +249,7 @@ def trim_cache(most_bytes: int, keep: Path) -> None:
     """Delete what was used longest ago, until the cache is no larger than this.
 
     A library that a process has loaded stays with it, and what refers to a deleted file is built anew.
+    Temporary files that are older than any build belong to one that was killed, and go.
 
     Args:
         most_bytes: bound on the sum of its files' sizes.
@@ -234,6 +259,9 @@ def trim_cache(most_bytes: int, keep: Path) -> None:
     for path in filter(_is_ours, cache_directory().iterdir()):
         try:
             stat = path.stat()
+            if path.name.startswith(_TEMPORARY) and stat.st_mtime < time.time() - _SECONDS:
+                path.unlink()
+                continue
         except OSError:  # another process was faster
             continue
         files.append((stat.st_mtime_ns, stat.st_size, path))
@@ -248,6 +276,8 @@ def trim_cache(most_bytes: int, keep: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     """Whether a file is of the cache: the folder may be one that holds others."""
+    if path.name.startswith(_TEMPORARY):
+        return True
     return path.suffix in _SUFFIXES and len(path.stem) == 64 and set(path.stem) <= set(hexdigits)
 
 
@@ -259,7 +289,7 @@ def _touch(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from torchsko.errors import FusedError
-from torchsko.fused.build import Toolchain, cached_library, compile_library, name_again
+from torchsko.fused.build import Toolchain, built_library, cached_library, name_again
 from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Program
 from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
@@ -68,16 +68,17 @@ def build_library(
             "Convert the inputs, or use the eager functions."
         )
     key = _key_of(toolchain, dtype, program_digest(program), roles)
-    library = cached_library(key)
-    if library is None:
-        units = emit_cpp(
+
+    def units() -> list[str]:
+        return emit_cpp(
             plan(program),
             bits=BITS[dtype],
             vector_bytes=toolchain.vector_bytes,
             max_units=os.cpu_count() or 1,
             roles=roles,
         )
-        library = compile_library(key, units, toolchain)
+
+    library = built_library(key, units, toolchain)
     if identity is not None:
         name_again(key, _key_of(toolchain, dtype, identity, roles))
     return Compiled(library, toolchain)
@@ -118,9 +119,7 @@ def _key_of(toolchain: Toolchain, *parts: object) -> str:
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
     """Threads and memory, one library for all kernels."""
     key = _key_of(toolchain, "runtime")
-    return cached_library(key) or compile_library(
-        key, [native(name) for name in _RUNTIME], toolchain
-    )
+    return built_library(key, lambda: [native(name) for name in _RUNTIME], toolchain)
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

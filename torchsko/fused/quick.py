@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError
-from torchsko.fused.build import Toolchain, cached_library, compile_library
+from torchsko.fused.build import Toolchain, built_library
 from torchsko.fused.cpp import native
 
 SOURCE = "quick.cpp"
@@ -36,7 +36,7 @@ def quick_library(key: str, toolchain: Toolchain) -> ctypes.CDLL | None:
     if _exchange() is None:
         return None
     try:
-        return cached_library(key) or compile_library(key, [native(SOURCE)], toolchain)
+        return built_library(key, lambda: [native(SOURCE)], toolchain)
     except (CompilerError, OSError):  # no linking against a running Python
         return None
 
