@@ -16,6 +16,7 @@ from tests.strategies import (
     mechanisms,
     random_mechanism,
 )
+from torchsko.algorithms.motion_products import mass_and_motion_matrices
 
 robots = mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4)
 PAIRS = [
@@ -53,6 +54,8 @@ def test_they_are_what_reverse_mode_finds(dynamics, derivatives, mech, batch, se
         agree(mine, theirs, 1e-9)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 3", mass_and_motion_matrices)
+@pytest.mark.shows("Jain 2011, Part II", "Lemma 11", ts.forward_dynamics_derivatives)
 @given(robots, st.integers(0, 2**31))
 def test_those_of_the_one_are_the_inverse_of_those_of_the_other(mech, seed):
     q, qd, tau, f_ext = state(mech, (2,), seed)

@@ -9,6 +9,7 @@ from torch.func import jacrev, jvp, vmap
 
 import torchsko as ts
 from tests.strategies import ALL_KINDS, BATCHES, agree, coupled_mechanisms, mechanisms
+from torchsko.bridge.momenta import composite_inertias_of
 
 robots = mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4)
 seeds = st.integers(0, 2**31)
@@ -72,6 +73,9 @@ def test_passive_force_is_the_sum_of_its_parts(mech, batch, seed):
     agree(parts.springs, ts.passive_force(mech.replace(damping=none, friction=none), q, qd), 1e-12)
 
 
+@pytest.mark.shows(
+    "Jain 2011, Part II", "Algorithm 4.1", ts.composite_inertias, composite_inertias_of
+)
 @given(robots, st.sampled_from(BATCHES), seeds)
 def test_frozen_all_turns_as_one_body_about_its_centre_of_mass(mech, batch, seed):
     """A composite inertia is that of the bodies outboard: its momentum at any one twist is their sum."""

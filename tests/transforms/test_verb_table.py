@@ -15,10 +15,12 @@ from torchsko.table import ROWS, Verbs
 
 
 def public_functions_of_mechanisms():
-    """What `torchsko` exports whose first argument is called mech, by name."""
+    """What `torchsko` exports whose first argument is called mech, by name; pictures are no numbers of it."""
     for name in dir(ts):
         fn = getattr(ts, name)
-        if inspect.isfunction(fn) and next(iter(inspect.signature(fn).parameters), "") == "mech":
+        if not inspect.isfunction(fn) or fn.__module__.startswith("torchsko.view"):
+            continue
+        if next(iter(inspect.signature(fn).parameters), "") == "mech":
             yield name, fn
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
         return _ball(name, parent, child, at, in_child)
     tags = ("axis", "axis2")[: AXES[kind]]
     axes = [_axis(element, tag, name, child, frames, where) for tag in tags]
-    given = _numbers(element, kind, where, report)
+    given: dict[str, Any] = dict(_numbers(element, kind, where, report))
     if kind == "prismatic":
         return [], [JointDescription(name, "prismatic", parent, child, R, p, axes[0], **given)]
     if len(axes) == 1 and not any(point):
