@@ -41,7 +41,8 @@ class Figure:
         self._offset, self._kind = offset, "visual"
         self._bodies: dict[int, Any] = {}
         self._meshes: list[tuple[Any, float]] = []
-        self._axes = self._com = None
+        self._axes: Any = None
+        self._com: Any = None
         self.scene: Scene = scene_of(mech)
         self.q = start_of(self.scene)
         corners = self.scene.corners(self.q)
