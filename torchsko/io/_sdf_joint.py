@@ -152,7 +152,7 @@ def _axis(joint: Element, tag: str, name: str, child: str, frames: Frames, where
     return unit(_vector(turn @ axis), f"{where} <xyz>")
 
 
-def _numbers(joint: Element, kind: str, where: str, report: Report) -> dict[str, float]:
+def _numbers(joint: Element, kind: str, where: str, report: Report) -> dict[str, Any]:
     """Limits, losses and spring of the first axis; a second one's are its own only where they are equal."""
     each = [_of_axis(c, where) for c in joint.children if c.tag in ("axis", "axis2")[: AXES[kind]]]
     if not each:
@@ -177,7 +177,7 @@ def _numbers(joint: Element, kind: str, where: str, report: Report) -> dict[str,
     return found
 
 
-def _of_axis(axis: Element, where: str) -> dict[str, float]:
+def _of_axis(axis: Element, where: str) -> dict[str, Any]:
     inside = {c.tag: c for c in axis.children}
 
     def said(group: str, key: str, default: float) -> float:
