@@ -63,6 +63,17 @@ def test_11_sways_on_its_feet(tmp_path):
     assert (tmp_path / "whole_body.png").stat().st_size > 10_000
 
 
+def test_09_makes_a_report_of_a_log(tmp_path):
+    for needed in ("mujoco", "scipy", "matplotlib"):
+        pytest.importorskip(needed)
+    out = run("09_log_to_report.py", tmp_path, "--out", str(tmp_path / "new"))
+    assert (tmp_path / "new" / "report.html").stat().st_size > 100_000
+    before, after = re.search(r"off by ([0-9.]+) % before, ([0-9.]+) % after", out).groups()
+    assert float(after) < 0.2 * float(before)
+    inside, every = re.search(r"deviations: (\d+) of (\d+)", out).groups()
+    assert int(inside) >= 0.9 * int(every)
+
+
 def test_07_tracks_and_learns_the_tool(tmp_path):
     pytest.importorskip("mujoco")
     out = run("07_tracking.py", tmp_path, "--seconds", "4", "--out", str(tmp_path))
