@@ -204,3 +204,21 @@ def test_options_out_of_range_are_named():
         with pytest.raises(ts.FitError, match=match) as caught:
             ts.learn.fit(mech, log, **options)
         assert str(caught.value).count("\n") == 2
+
+
+@pytest.mark.nightly
+def test_base_parameters_lie_within_what_is_reported_over_repetitions():
+    """50 logs with quantised encoders, no velocities and noisy torques: 99% within three deviations."""
+    truth, nominal = arm()
+    encoder, z = 2 * np.pi / 2**17, []
+    for seed in range(50):
+        log, _ = log_of(truth, friction, seed=seed, noise=0.1)
+        q = np.round(log.q / encoder) * encoder
+        log = ts.learn.Log(log.t, q, log.tau)
+        fit = ts.learn.fit(nominal, log, learn=TERMS, cutoff=8.0, prior=1e-4)
+        true = fit.base.of(ts.inertial_parameters(truth).flatten())
+        z.append((fit.value - true) / fit.deviation)
+    z = torch.stack(z)
+    assert (z.abs() < 3).double().mean() >= 0.99
+    # Nor are they larger than they have to be.
+    assert 0.6 < z.square().mean().sqrt() < 1.3
