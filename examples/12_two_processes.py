@@ -52,7 +52,10 @@ def main():
     args, first = parser.parse_args(), 0
     arm = ts.load(ts.robots.panda)
     if WORLD > 1:
-        dist.init_process_group("gloo")
+        # A place to meet of each attempt's own: where the killed one met, nobody answers any more.
+        attempt = (os.environ[f"TORCHELASTIC_{x}"] for x in ("RUN_ID", "RESTART_COUNT"))
+        place = (args.out / "-".join(("meet", *attempt))).resolve()
+        dist.init_process_group("gloo", f"file://{place}", rank=RANK, world_size=WORLD)
     data, layer = measured(arm), ts.Dynamics(arm, {name: make() for name, make in LEARNED.items()})
     optimiser, file = torch.optim.Adam(layer.parameters(), lr=1e-2), args.out / "run.pt"
     if file.exists():
