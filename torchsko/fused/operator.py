@@ -31,7 +31,7 @@ from torch._C import (
 )
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
-from torch.jit import is_tracing
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.overrides import has_torch_function_unary
 
 from torchsko.fused.kernel import broadcast_batch
