@@ -21,7 +21,7 @@ from torchsko.fused.kernel import Kernel, build_kernel
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
 
-BATCH, CALLS, ROUNDS = 256, 10, 60
+BATCH, CALLS, ROUNDS = 4096, 2, 40
 
 
 def toolchain_of(compiler: str, target: str) -> Toolchain:

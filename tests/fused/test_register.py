@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.overrides import TorchFunctionMode
 from torch.torch_version import TorchVersion
 from torch.utils._pytree import tree_leaves
 
@@ -278,6 +279,22 @@ def test_value_and_gradient_come_from_one_kernel(fused):
     expected, pullback = func.vjp(lambda x, p: fused.eager(x, y, p), x, p)
     assert_same((values, to_x, to_p), (list(expected), *pullback((a, b))))
     assert to_p.shape == (2,)
+
+
+def test_modes_and_traces_see_the_operator(fused):
+    x, y, p = tensors((4, 3), (4, 3), (2,))
+    seen = []
+
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Watching():
+        fused(x, y, p)
+    assert fused.operator in seen
+    traced = torch.jit.trace(lambda x: fused(x, y, p)[0], x)
+    torch.testing.assert_close(traced(2 * x), fused(2 * x, y, p)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 
 @contextmanager
@@ -33,8 +29,10 @@ def locked(path: Path) -> Iterator[None]:
 
 def _acquire(path: Path) -> int | None:
     """The open file once it is ours, None where there can be none."""
-    if fcntl is None:
+    if sys.platform == "win32":
         return None
+    import fcntl  # Unix alone has it
+
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:

@@ -5,6 +5,13 @@ mode in silence and its registrations live as long as the process. Here the oper
 as its function: the registry of PyTorch itself is needed, since torch.compile and torch.func know
 functions that are no tensor operations by their registered names only, but nothing else holds on
 to it, and it holds the function weakly.
+
+Some of that has no public name in PyTorch. Private ones, which a later version may change: whether
+transforms of torch.func or modes of dispatch are active (`_are_functorch_transforms_active`,
+`peek_interpreter_stack`, `_len_torch_dispatch_stack`), the old vmap of autograd
+(`_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`), forward mode
+(`forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`), the call below autograd
+(`_AutoDispatchBelowAutograd`) and the end of a library (`Library._destroy`).
 """
 
 from __future__ import annotations
@@ -20,12 +27,12 @@ from torch import Tensor
 from torch._C import (
     _are_functorch_transforms_active,
     _dispatch_tls_is_dispatch_key_included,
-    _get_tracing_state,
     _len_torch_dispatch_stack,
-    _len_torch_function_stack,
 )
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
+from torch.overrides import has_torch_function_unary
 
 from torchsko.fused.kernel import broadcast_batch
 
@@ -155,8 +162,8 @@ def is_transformed(inputs: Iterable[Tensor]) -> bool:
         _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack() > 0
-        or _len_torch_function_stack() > 0
-        or _get_tracing_state() is not None
+        or has_torch_function_unary(None)  # by a mode: tensors are looked at below
+        or is_tracing()
         or _dispatch_tls_is_dispatch_key_included(_LEGACY_VMAP)
     ):
         return True
