@@ -139,12 +139,18 @@ def dormand_prince(
         substeps: likewise.
         stop_early: likewise.
 
+    Dry friction jumps where a velocity changes its sign, and no step across the jump meets a tolerance: such
+    a sample runs out of sub-steps, and its state is not finite from there on. The default step of
+    `torchsko.rollout` is for those.
+
     Example:
+        >>> import torch
         >>> import torchsko as ts
         >>> from torchsko.rollout.adaptive import dormand_prince
         >>> arm = ts.load(ts.robots.panda)
         >>> q, qd = arm.random_state(2)
-        >>> qs, qds = ts.rollout(arm, q, 0.1 * qd, steps=2, method=dormand_prince(1e-6, 8))
+        >>> arm = arm.replace(friction=torch.zeros_like(arm.friction))  # which jumps with the velocity
+        >>> qs, qds = ts.rollout(arm, q, 0.1 * qd, steps=2, method=dormand_prince(1e-6, 40))
         >>> qs.isfinite().all()
         tensor(True)
     """
