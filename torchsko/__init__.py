@@ -29,92 +29,18 @@ from torchsko.errors import ShapeError as ShapeError
 from torchsko.errors import SingularError as SingularError
 from torchsko.errors import TorchskoError as TorchskoError
 from torchsko.errors import TreeError as TreeError
-from torchsko.implicit.loop import loop as loop
 from torchsko.mechanism.coordinates import expand as expand
 from torchsko.mechanism.coordinates import expand_velocity as expand_velocity
 from torchsko.mechanism.joints.configuration import difference as difference
 from torchsko.mechanism.joints.configuration import integrate as integrate
 from torchsko.mechanism.joints.kind import JointType as JointType
 from torchsko.mechanism.mechanism import Mechanism as Mechanism
-from torchsko.rollout.finite import first_nonfinite as first_nonfinite
-from torchsko.rollout.linearize import linearize as linearize
-from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
-from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
-from torchsko.verbs.balance import (
-    centroidal_momentum_matrix_rate as centroidal_momentum_matrix_rate,
-)
-from torchsko.verbs.balance import centroidal_momentum_rate as centroidal_momentum_rate
-from torchsko.verbs.balance import subtree_centers as subtree_centers
-from torchsko.verbs.balance import subtree_masses as subtree_masses
-from torchsko.verbs.balance import zero_moment_point as zero_moment_point
-from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as CentroidalDerivatives
-from torchsko.verbs.centroidal_derivatives import centroidal_derivatives as centroidal_derivatives
-from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
-from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
-from torchsko.verbs.derivatives import (
-    forward_dynamics_derivatives as forward_dynamics_derivatives,
-)
-from torchsko.verbs.derivatives import (
-    inverse_dynamics_derivatives as inverse_dynamics_derivatives,
-)
 from torchsko.verbs.dynamics import bias_force as bias_force
 from torchsko.verbs.dynamics import forward_dynamics as forward_dynamics
 from torchsko.verbs.dynamics import hybrid_dynamics as hybrid_dynamics
 from torchsko.verbs.dynamics import inverse_dynamics as inverse_dynamics
 from torchsko.verbs.dynamics import mass_matrix as mass_matrix
 from torchsko.verbs.dynamics import passive_force as passive_force
-from torchsko.verbs.energy import PassiveForces as PassiveForces
-from torchsko.verbs.energy import PowerBalance as PowerBalance
-from torchsko.verbs.energy import centroidal_inertia as centroidal_inertia
-from torchsko.verbs.energy import composite_inertias as composite_inertias
-from torchsko.verbs.energy import passive_force_parts as passive_force_parts
-from torchsko.verbs.energy import power_balance as power_balance
-from torchsko.verbs.energy import total_energy as total_energy
-from torchsko.verbs.frame import Frame as Frame
-from torchsko.verbs.frame_derivatives import (
-    frame_acceleration_derivatives as frame_acceleration_derivatives,
-)
-from torchsko.verbs.frame_derivatives import (
-    frame_velocity_derivatives as frame_velocity_derivatives,
-)
-from torchsko.verbs.frames import frame_acceleration as frame_acceleration
-from torchsko.verbs.frames import frame_jacobian as frame_jacobian
-from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
-from torchsko.verbs.frames import frame_pose as frame_pose
-from torchsko.verbs.frames import frame_velocity as frame_velocity
-from torchsko.verbs.kinematics import Pose as Pose
-from torchsko.verbs.kinematics import forward_kinematics as forward_kinematics
-from torchsko.verbs.momenta import center_of_mass as center_of_mass
-from torchsko.verbs.momenta import centroidal_momentum as centroidal_momentum
-from torchsko.verbs.momenta import centroidal_momentum_matrix as centroidal_momentum_matrix
-from torchsko.verbs.momenta import com_acceleration as com_acceleration
-from torchsko.verbs.momenta import com_jacobian as com_jacobian
-from torchsko.verbs.momenta import com_velocity as com_velocity
-from torchsko.verbs.momenta import gravity_force as gravity_force
-from torchsko.verbs.momenta import joint_wrenches as joint_wrenches
-from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
-from torchsko.verbs.momenta import potential_energy as potential_energy
-from torchsko.verbs.operational_space import (
-    consistent_jacobian_inverse as consistent_jacobian_inverse,
-)
-from torchsko.verbs.operational_space import manipulability as manipulability
-from torchsko.verbs.operational_space import (
-    operational_space_compliance as operational_space_compliance,
-)
-from torchsko.verbs.operational_space import operational_space_inertia as operational_space_inertia
-from torchsko.verbs.regressors import drive_parameters as drive_parameters
-from torchsko.verbs.regressors import drive_regressor as drive_regressor
-from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
-from torchsko.verbs.regressors import kinetic_energy_regressor as kinetic_energy_regressor
-from torchsko.verbs.regressors import momentum_regressor as momentum_regressor
-from torchsko.verbs.regressors import potential_energy_regressor as potential_energy_regressor
-from torchsko.verbs.regressors import torque_regressor as torque_regressor
-from torchsko.verbs.regressors import wrench_regressor as wrench_regressor
-from torchsko.verbs.relative import relative_acceleration as relative_acceleration
-from torchsko.verbs.relative import relative_jacobian as relative_jacobian
-from torchsko.verbs.relative import relative_jacobian_rate as relative_jacobian_rate
-from torchsko.verbs.relative import relative_pose as relative_pose
-from torchsko.verbs.relative import relative_velocity as relative_velocity
 
 if TYPE_CHECKING:
     from torchsko import control as control
@@ -143,6 +69,7 @@ if TYPE_CHECKING:
     from torchsko.fused.api import fuse as fuse
     from torchsko.fused.call import FusedCall as FusedCall
     from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
+    from torchsko.implicit.loop import loop as loop
     from torchsko.io.conventions import Conventions as Conventions
     from torchsko.io.conventions import conventions as conventions
     from torchsko.learn.module import Dynamics as Dynamics
@@ -152,13 +79,150 @@ if TYPE_CHECKING:
     from torchsko.mechanism.joints.compound import Slide as Slide
     from torchsko.mechanism.joints.compound import Turn as Turn
     from torchsko.mechanism.joints.registry import register_joint as register_joint
+    from torchsko.rollout.finite import first_nonfinite as first_nonfinite
+    from torchsko.rollout.linearize import linearize as linearize
     from torchsko.saving import save as save
+    from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
+    from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
+    from torchsko.verbs.balance import (
+        centroidal_momentum_matrix_rate as centroidal_momentum_matrix_rate,
+    )
+    from torchsko.verbs.balance import centroidal_momentum_rate as centroidal_momentum_rate
+    from torchsko.verbs.balance import subtree_centers as subtree_centers
+    from torchsko.verbs.balance import subtree_masses as subtree_masses
+    from torchsko.verbs.balance import zero_moment_point as zero_moment_point
+    from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as CentroidalDerivatives
+    from torchsko.verbs.centroidal_derivatives import (
+        centroidal_derivatives as centroidal_derivatives,
+    )
+    from torchsko.verbs.coriolis import christoffel_symbols as christoffel_symbols
+    from torchsko.verbs.coriolis import coriolis_matrix as coriolis_matrix
+    from torchsko.verbs.derivatives import (
+        forward_dynamics_derivatives as forward_dynamics_derivatives,
+    )
+    from torchsko.verbs.derivatives import (
+        inverse_dynamics_derivatives as inverse_dynamics_derivatives,
+    )
+    from torchsko.verbs.energy import PassiveForces as PassiveForces
+    from torchsko.verbs.energy import PowerBalance as PowerBalance
+    from torchsko.verbs.energy import centroidal_inertia as centroidal_inertia
+    from torchsko.verbs.energy import composite_inertias as composite_inertias
+    from torchsko.verbs.energy import passive_force_parts as passive_force_parts
+    from torchsko.verbs.energy import power_balance as power_balance
+    from torchsko.verbs.energy import total_energy as total_energy
+    from torchsko.verbs.frame import Frame as Frame
+    from torchsko.verbs.frame_derivatives import (
+        frame_acceleration_derivatives as frame_acceleration_derivatives,
+    )
+    from torchsko.verbs.frame_derivatives import (
+        frame_velocity_derivatives as frame_velocity_derivatives,
+    )
+    from torchsko.verbs.frames import frame_acceleration as frame_acceleration
+    from torchsko.verbs.frames import frame_jacobian as frame_jacobian
+    from torchsko.verbs.frames import frame_jacobian_rate as frame_jacobian_rate
+    from torchsko.verbs.frames import frame_pose as frame_pose
+    from torchsko.verbs.frames import frame_velocity as frame_velocity
+    from torchsko.verbs.kinematics import Pose as Pose
+    from torchsko.verbs.kinematics import forward_kinematics as forward_kinematics
+    from torchsko.verbs.momenta import center_of_mass as center_of_mass
+    from torchsko.verbs.momenta import centroidal_momentum as centroidal_momentum
+    from torchsko.verbs.momenta import centroidal_momentum_matrix as centroidal_momentum_matrix
+    from torchsko.verbs.momenta import com_acceleration as com_acceleration
+    from torchsko.verbs.momenta import com_jacobian as com_jacobian
+    from torchsko.verbs.momenta import com_velocity as com_velocity
+    from torchsko.verbs.momenta import gravity_force as gravity_force
+    from torchsko.verbs.momenta import joint_wrenches as joint_wrenches
+    from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
+    from torchsko.verbs.momenta import potential_energy as potential_energy
+    from torchsko.verbs.operational_space import (
+        consistent_jacobian_inverse as consistent_jacobian_inverse,
+    )
+    from torchsko.verbs.operational_space import manipulability as manipulability
+    from torchsko.verbs.operational_space import (
+        operational_space_compliance as operational_space_compliance,
+    )
+    from torchsko.verbs.operational_space import (
+        operational_space_inertia as operational_space_inertia,
+    )
+    from torchsko.verbs.regressors import drive_parameters as drive_parameters
+    from torchsko.verbs.regressors import drive_regressor as drive_regressor
+    from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
+    from torchsko.verbs.regressors import kinetic_energy_regressor as kinetic_energy_regressor
+    from torchsko.verbs.regressors import momentum_regressor as momentum_regressor
+    from torchsko.verbs.regressors import potential_energy_regressor as potential_energy_regressor
+    from torchsko.verbs.regressors import torque_regressor as torque_regressor
+    from torchsko.verbs.regressors import wrench_regressor as wrench_regressor
+    from torchsko.verbs.relative import relative_acceleration as relative_acceleration
+    from torchsko.verbs.relative import relative_jacobian as relative_jacobian
+    from torchsko.verbs.relative import relative_jacobian_rate as relative_jacobian_rate
+    from torchsko.verbs.relative import relative_pose as relative_pose
+    from torchsko.verbs.relative import relative_velocity as relative_velocity
     from torchsko.view import plot as plot
     from torchsko.view.notebook import show as show
 
     __version__: str
 
 _LATER = {
+    "loop": "torchsko.implicit.loop",
+    "CentroidalDerivatives": "torchsko.verbs.centroidal_derivatives",
+    "centroidal_derivatives": "torchsko.verbs.centroidal_derivatives",
+    "Frame": "torchsko.verbs.frame",
+    "frame_acceleration": "torchsko.verbs.frames",
+    "frame_jacobian": "torchsko.verbs.frames",
+    "frame_jacobian_rate": "torchsko.verbs.frames",
+    "frame_pose": "torchsko.verbs.frames",
+    "frame_velocity": "torchsko.verbs.frames",
+    "Pose": "torchsko.verbs.kinematics",
+    "forward_kinematics": "torchsko.verbs.kinematics",
+    "center_of_mass": "torchsko.verbs.momenta",
+    "centroidal_momentum": "torchsko.verbs.momenta",
+    "centroidal_momentum_matrix": "torchsko.verbs.momenta",
+    "com_acceleration": "torchsko.verbs.momenta",
+    "com_jacobian": "torchsko.verbs.momenta",
+    "com_velocity": "torchsko.verbs.momenta",
+    "gravity_force": "torchsko.verbs.momenta",
+    "joint_wrenches": "torchsko.verbs.momenta",
+    "kinetic_energy": "torchsko.verbs.momenta",
+    "potential_energy": "torchsko.verbs.momenta",
+    "consistent_jacobian_inverse": "torchsko.verbs.operational_space",
+    "manipulability": "torchsko.verbs.operational_space",
+    "operational_space_compliance": "torchsko.verbs.operational_space",
+    "operational_space_inertia": "torchsko.verbs.operational_space",
+    "first_nonfinite": "torchsko.rollout.finite",
+    "linearize": "torchsko.rollout.linearize",
+    "analytic_jacobian": "torchsko.verbs.analytic",
+    "frame_coordinates": "torchsko.verbs.analytic",
+    "centroidal_momentum_rate": "torchsko.verbs.balance",
+    "subtree_centers": "torchsko.verbs.balance",
+    "subtree_masses": "torchsko.verbs.balance",
+    "zero_moment_point": "torchsko.verbs.balance",
+    "christoffel_symbols": "torchsko.verbs.coriolis",
+    "coriolis_matrix": "torchsko.verbs.coriolis",
+    "PassiveForces": "torchsko.verbs.energy",
+    "PowerBalance": "torchsko.verbs.energy",
+    "centroidal_inertia": "torchsko.verbs.energy",
+    "composite_inertias": "torchsko.verbs.energy",
+    "passive_force_parts": "torchsko.verbs.energy",
+    "power_balance": "torchsko.verbs.energy",
+    "total_energy": "torchsko.verbs.energy",
+    "drive_parameters": "torchsko.verbs.regressors",
+    "drive_regressor": "torchsko.verbs.regressors",
+    "inertial_parameters": "torchsko.verbs.regressors",
+    "kinetic_energy_regressor": "torchsko.verbs.regressors",
+    "momentum_regressor": "torchsko.verbs.regressors",
+    "potential_energy_regressor": "torchsko.verbs.regressors",
+    "torque_regressor": "torchsko.verbs.regressors",
+    "wrench_regressor": "torchsko.verbs.regressors",
+    "relative_acceleration": "torchsko.verbs.relative",
+    "relative_jacobian": "torchsko.verbs.relative",
+    "relative_jacobian_rate": "torchsko.verbs.relative",
+    "relative_pose": "torchsko.verbs.relative",
+    "relative_velocity": "torchsko.verbs.relative",
+    "centroidal_momentum_matrix_rate": "torchsko.verbs.balance",
+    "forward_dynamics_derivatives": "torchsko.verbs.derivatives",
+    "inverse_dynamics_derivatives": "torchsko.verbs.derivatives",
+    "frame_acceleration_derivatives": "torchsko.verbs.frame_derivatives",
+    "frame_velocity_derivatives": "torchsko.verbs.frame_derivatives",
     "ActuatedControl": "torchsko.actuation.control",
     "Actuator": "torchsko.actuation.description",
     "Actuators": "torchsko.actuation.actuators",
