@@ -22,6 +22,7 @@ from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.simulation import is_mapped
 
 if TYPE_CHECKING:
     from torchsko.fused.mechanism import FusedMechanism
@@ -101,16 +102,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
         return False
     robot = as_mechanism(mech)
     read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
-    return not any(_is_mapped(x) for x in read if isinstance(x, Tensor))
-
-
-def _is_mapped(x: Tensor) -> bool:
-    """Whether a tensor belongs to a transform of torch.func: it has no memory of its own."""
-    try:
-        x.data_ptr()
-    except RuntimeError:
-        return True
-    return False
+    return not any(is_mapped(x) for x in read if isinstance(x, Tensor))
 
 
 rollout = _with_kernels(rollouts.rollout)

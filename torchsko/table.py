@@ -307,3 +307,6 @@ ROWS: dict[str, Row] = {
     name: entry.row for name, entry in vars(Verbs).items() if hasattr(entry, "row")
 }
 """Rows by name; see `Verbs`."""
+
+FUSIBLE = frozenset(name for name, row in ROWS.items() if "" not in row.refuses)
+"""Names of those that are kernels, for some of their options at least."""

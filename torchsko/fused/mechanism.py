@@ -21,7 +21,7 @@ from torchsko.implicit.steps import Roles
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.table import ROWS, Options, Row, Verbs, row_of
+from torchsko.table import FUSIBLE, ROWS, Options, Row, Verbs, row_of
 from torchsko.verbs.dynamics import forward_dynamics
 
 
@@ -76,9 +76,7 @@ class FusedMechanism(Verbs):
         kernels: names of the methods that are kernels.
     """
 
-    kernels = frozenset(
-        {"step", "trajectory", *(name for name, row in ROWS.items() if "" not in row.refuses)}
-    )
+    kernels = FUSIBLE | {"step", "trajectory"}
 
     def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
         self._mech = mech
@@ -146,7 +144,7 @@ class FusedMechanism(Verbs):
         """
         if method not in INTEGRATORS:
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
-        if f_ext is None and type(dt) is float and not self._parameters:
+        if f_ext is None and type(dt) is float and not self._workshop.parameters:
             check_dtype(self._mech, q)
             made = self._positional[method, 4].at_once((q, qd, tau), dt)
             if made is not None:

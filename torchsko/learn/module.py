@@ -15,13 +15,11 @@ from torchsko.errors import FusedError, MechanismError
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
-from torchsko.table import ROWS, Row, Verbs
+from torchsko.table import FUSIBLE, Row, Verbs
 from torchsko.verbs.dynamics import forward_dynamics
 
 if TYPE_CHECKING:
     from torchsko.fused.mechanism import FusedMechanism
-
-_FUSIBLE = frozenset(name for name, row in ROWS.items() if "" not in row.refuses)
 
 
 class Dynamics(nn.Module, Verbs):
@@ -116,7 +114,7 @@ class Dynamics(nn.Module, Verbs):
     @property
     def kernels(self) -> frozenset[str]:
         """Names of the methods that may be kernels."""
-        return frozenset() if self.fused is False else _FUSIBLE
+        return frozenset() if self.fused is False else FUSIBLE
 
     def forward(self, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None) -> Tensor:
         """Accelerations that joint forces produce; see `torchsko.forward_dynamics`."""

@@ -144,7 +144,7 @@ class Simulation:
             if "saved tensor hooks" in str(error):
                 raise TorchskoError(_NOT_AGAIN) from error
             raise
-        if torch.is_grad_enabled() and _is_mapped(after[0]):
+        if torch.is_grad_enabled() and is_mapped(after[0]):
             raise TorchskoError(_NOT_AGAIN)
         return after
 
@@ -253,7 +253,7 @@ _NOT_AGAIN = (
 )
 
 
-def _is_mapped(x: Tensor) -> bool:
+def is_mapped(x: Tensor) -> bool:
     """Whether a tensor stands for the samples of a vmap: it has no memory of its own."""
     try:
         x.data_ptr()
