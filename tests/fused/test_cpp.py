@@ -19,6 +19,7 @@ from torchsko.fused.evaluate import evaluate
 from torchsko.fused.kernel import build_kernel
 from torchsko.fused.program import Instr, Port, Program
 from torchsko.fused.schedule import schedule
+from torchsko.fused.trace import trace
 
 DTYPES = [torch.float64, torch.float32]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-5}
@@ -275,3 +276,22 @@ def test_inputs_that_do_not_fit_are_refused_by_name(sample):
         kernel([a[:3], b, c])
     with pytest.raises(FusedError, match="float16"):
         build_kernel(program, torch.float16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_columns_of_zeros_are_written_for_every_sample(dtype):
+    """Between others, at the ends of rows, in the first and the last samples, over what memory held."""
+
+    def fn(x):
+        zeros = torch.zeros(40, dtype=torch.float64)
+        return torch.cat([x, zeros, 2 * x, zeros[:3]]), torch.cat([zeros, x]), zeros
+
+    kernel = build_kernel(trace(fn, [Port("x", (9,))]), dtype)
+    for batch in (1, 3, 8, 16, 37, 4096):
+        for _ in range(2):  # memory of results is used again
+            x = torch.randn(batch, 9, dtype=dtype)
+            found = kernel([x])
+            wanted = [y.to(dtype) for y in torch.vmap(fn)(x.double())]
+            for mine, right in zip(found, wanted, strict=True):
+                assert torch.equal(mine, right)
+                mine.fill_(7.0)

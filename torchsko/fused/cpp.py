@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.loop_source import PARAMETERS, function_name, loop_functions
@@ -183,6 +183,10 @@ def _driver(cuts: Schedule, width: int, bits: int, already: int, roles: Roles | 
     lines.append(f"static const int CONSTANT_AT[] = {{{', '.join(map(str, [*constant, 0]))}}};")
     texts = ", ".join([literal(x, bits) for x in (*values, 0.0)])
     lines.append(f"static const T CONSTANT[] = {{{texts}}};")
+    zero = _zero_blocks(
+        outputs, {k for k, x in zip(constant, values, strict=True) if x == 0}, width
+    )
+    lines.append(f"static const char ZERO[] = {{{', '.join(map(str, [*zero, 0]))}}};")
     lines.append(f"static const int IN_SIZE[] = {{{', '.join(map(str, [*inputs, 0]))}}};")
     lines.append(f"static const int OUT_SIZE[] = {{{', '.join(map(str, [*outputs, 0]))}}};")
     lines.extend(f"void {name}({PARAMETERS});" for name in names[already:])
@@ -191,6 +195,13 @@ def _driver(cuts: Schedule, width: int, bits: int, already: int, roles: Roles | 
     lines.append("}")
     loop = native("driver.hpp" if roles is None else "scan.hpp")
     return "\n".join(lines) + "\n" + native("rows.hpp") + loop
+
+
+def _zero_blocks(sizes: Sequence[int], zeros: set[int], width: int) -> Iterator[int]:
+    """For each port's whole blocks of output scalars, whether all are zeros."""
+    for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
+        for at in range(first, first + size // width * width, width):
+            yield int(zeros.issuperset(range(at, at + width)))
 
 
 def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, int]:
@@ -206,8 +217,22 @@ def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> di
     }
 
 
-def chunk_lines(cuts: Schedule, chunk: Chunk, bits: int, name: str = "") -> Iterator[str]:
-    """The statements of one chunk: each load before its first reader, each store at once."""
+def chunk_lines(
+    cuts: Schedule,
+    chunk: Chunk,
+    bits: int,
+    name: str = "",
+    place: Callable[[int], str] = "in[{}]".format,
+) -> Iterator[str]:
+    """The statements of one chunk: each load before its first reader, each store at once.
+
+    Args:
+        cuts: the program.
+        chunk: one of its functions.
+        bits: of its numbers.
+        name: of the program; those of its loops begin with it.
+        place: where the program's inputs stand.
+    """
     program = cuts.program
     loads, stores = dict(chunk.loads), dict(chunk.stores)
     outputs: dict[int, list[int]] = {}
@@ -220,6 +245,8 @@ def chunk_lines(cuts: Schedule, chunk: Chunk, bits: int, name: str = "") -> Iter
     def settle(value: int) -> Iterator[str]:
         if value in stores:
             yield f"s[{stores[value]}] = v{value};"
+        for place in cuts.given.get(value, ()):
+            yield f"s[{place}] = v{value};"
         for scalar in outputs.get(value, ()):
             yield f"out[{scalar}] = v{value};"
 
@@ -228,13 +255,13 @@ def chunk_lines(cuts: Schedule, chunk: Chunk, bits: int, name: str = "") -> Iter
         if op == "const":
             yield f"const V v{value} = splat({literal(program.constants[args[0]], bits)});"
         elif op == "input":
-            yield f"const V v{value} = in[{args[0]}];"
+            yield f"const V v{value} = {place(args[0])};"
         elif op == "part":
             first = cuts.regions[args[0]][0]
             first += program.loops[program.code[args[0]].args[0]].num_args
             yield f"const V v{value} = s[{first + args[1]}];"
         else:
-            for x in args[1:] if op == "loop" else args:
+            for x in () if op == "loop" else args:
                 if x in loads and x not in loaded:
                     loaded.add(x)
                     yield f"const V v{x} = s[{loads[x]}];"
@@ -242,8 +269,9 @@ def chunk_lines(cuts: Schedule, chunk: Chunk, bits: int, name: str = "") -> Iter
                 continue
             if op == "loop":
                 first = cuts.regions[value][0]
-                for k, x in enumerate(args[1:], first):
-                    yield f"s[{k}] = v{x};"
+                for at, x in enumerate(args[1:], first):
+                    if program.code[x].op in ("const", "input"):
+                        yield f"s[{at}] = v{x};"
                 yield f"{function_name(name, value)}(s + {first});"
                 continue
             if value in pairs:

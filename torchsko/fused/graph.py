@@ -16,10 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from torchsko.fused.program import Loop
+
+if TYPE_CHECKING:
+    from torchsko.fused.products import Products
 
 SNAP = 1e-15
 
@@ -72,6 +76,7 @@ class Graph:
         nodes: for each number, the operation and its arguments, e.g. ``("add", 4, 7)``; arguments
             are expressions (signed). ``add``, ``sub`` and ``mul`` have positive arguments only.
         loops: the table of loops.
+        products: for nodes of loops that are products of matrices, these; see `torchsko.fused.products`.
         constant: for each number, its value if it is a constant, else None.
     """
 
@@ -82,6 +87,7 @@ class Graph:
         self._inverse: dict[int, int] = {}
         self._has_nonfinite = False
         self.loops: list[Loop] = []
+        self.products: dict[int, Products] = {}
         self.const(0.0)
         self.const(1.0)
 

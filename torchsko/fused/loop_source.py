@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from torchsko.fused.program import Loop
 from torchsko.fused.schedule import Chunk, Schedule
 
 PARAMETERS = "const V* __restrict in, V* __restrict out, V* __restrict s"
 
-Lines = Callable[[Schedule, Chunk, int, str], Iterator[str]]
+Lines = Callable[[Schedule, Chunk, int, str, Callable[[int], str]], Iterator[str]]
 
 
 def loop_functions(
@@ -22,16 +23,16 @@ def loop_functions(
         bits: of its numbers.
         linkage: what stands before a function.
         name: of the program; those of its loops begin with it.
-        lines: the statements of a chunk of a program of that name.
+        lines: the statements of a chunk of a program of that name, from where its inputs stand.
     """
     for value, (_, inner) in cuts.regions.items():
         own = function_name(name, value)
+        loop = cuts.program.loops[cuts.program.code[value].args[0]]
         yield from loop_functions(inner, bits, linkage, own, lines)
         for k, chunk in enumerate(inner.chunks):
             yield f"{linkage} void {own}c{k}({PARAMETERS}) {{"
-            yield from lines(inner, chunk, bits, own)
+            yield from lines(inner, chunk, bits, own, partial(_input, loop))
             yield "}"
-        loop = cuts.program.loops[cuts.program.code[value].args[0]]
         yield from _function(loop, linkage, own, len(inner.chunks))
 
 
@@ -40,40 +41,52 @@ def function_name(program: str, value: int) -> str:
     return f"{program}l{value}"
 
 
+def _input(loop: Loop, k: int) -> str:
+    """Where a round reads input k of its program: what comes anew is ``in``, the rest lies before ``s``."""
+    if loop.carry <= k < loop.carry + loop.stream:
+        return f"in[{k - loop.carry}]"
+    before = loop.carry + loop.num_out  # the state of this round
+    if k >= loop.carry:
+        k -= loop.carry + loop.stream
+        before += loop.num_parts + loop.stay
+    return f"s[{k - before}]"
+
+
 def _function(loop: Loop, linkage: str, name: str, num_chunks: int) -> list[str]:
-    num_in = loop.carry + loop.stream + loop.stay
-    num_out = loop.carry + loop.stacked + loop.summed
+    """The rounds. Their region has what the loop reads and gives, state and results of a round, scratch."""
     at_stack = (loop.count + 1) * loop.carry
     at_sums = at_stack + loop.count * loop.stacked
     n, start = loop.count, loop.count * loop.carry if loop.backward else 0
     turned = f"{n - 1} - step" if loop.backward else "step"
     after = "k" if loop.backward else "k + 1"
+    at_place = loop.num_out == 0
     body = [
         f"{linkage} void {name}(V* r) {{",
-        f"  V *parts = r + {loop.num_args}, *in = parts + {loop.num_parts}, *out = in + {num_in};",
-        f"  V* s = out + {num_out};",
-        f"  for (int i = 0; i < {loop.carry}; ++i) in[i] = parts[{start} + i] = r[i];",
-        f"  for (int i = 0; i < {loop.stay}; ++i)",
-        f"    in[{loop.carry + loop.stream} + i] = r[{loop.carry + n * loop.stream} + i];",
+        f"  V *parts = r + {loop.num_args}, *state = parts + {loop.num_parts};",
+        f"  V *out = state + {loop.carry}, *s = out + {loop.num_out};",
+        f"  for (int i = 0; i < {loop.carry}; ++i) state[i] = parts[{start} + i] = r[i];",
         f"  for (int i = 0; i < {loop.summed}; ++i) parts[{at_sums} + i] = splat(0);",
         f"  for (int step = 0; step < {n}; ++step) {{",
         f"    const int k = {turned};",
-        f"    for (int i = 0; i < {loop.stream}; ++i)",
-        f"      in[{loop.carry} + i] = r[{loop.carry} + k * {loop.stream} + i];",
+        f"    const V* in = r + {loop.carry} + k * {loop.stream};",
+        *([f"    out = parts + k * {loop.stacked};"] if at_place else []),
         *(f"    {name}c{k}(in, out, s);" for k in range(num_chunks)),
-        f"    for (int i = 0; i < {loop.carry}; ++i)",
-        f"      in[i] = parts[({after}) * {loop.carry} + i] = out[i];",
-        f"    for (int i = 0; i < {loop.stacked}; ++i)",
-        f"      parts[{at_stack} + k * {loop.stacked} + i] = out[{loop.carry} + i];",
-        f"    for (int i = 0; i < {loop.summed}; ++i)",
-        f"      parts[{at_sums} + i] = parts[{at_sums} + i] + out[{loop.carry + loop.stacked} + i];",
     ]
+    if not at_place:
+        body += [
+            f"    for (int i = 0; i < {loop.carry}; ++i)",
+            f"      state[i] = parts[({after}) * {loop.carry} + i] = out[i];",
+            f"    for (int i = 0; i < {loop.stacked}; ++i)",
+            f"      parts[{at_stack} + k * {loop.stacked} + i] = out[{loop.carry} + i];",
+            f"    for (int i = 0; i < {loop.summed}; ++i)",
+            f"      parts[{at_sums} + i] = parts[{at_sums} + i] + out[{loop.carry + loop.stacked} + i];",
+        ]
     if loop.halts:  # nothing changes any more: the states to come are this one
         body += [
-            f"    if (step + 1 < {n} && in_all_lanes(in[{loop.carry - 1}])) {{",
+            f"    if (step + 1 < {n} && in_all_lanes(state[{loop.carry - 1}])) {{",
             f"      for (++step; step < {n}; ++step)",
             f"        for (int i = 0; i < {loop.carry}; ++i)",
-            f"          parts[(step + 1) * {loop.carry} + i] = in[i];",
+            f"          parts[(step + 1) * {loop.carry} + i] = state[i];",
             "      return;",
             "    }",
         ]

@@ -171,3 +171,14 @@ class Loop:
     def num_parts(self) -> int:
         """How many scalars it gives: states, the start included, what is stacked, what is summed."""
         return (self.count + 1) * self.carry + self.count * self.stacked + self.summed
+
+    @property
+    def num_out(self) -> int:
+        """How many results of a round are distributed after it; what is stacked alone goes to its place."""
+        alone = self.carry == self.summed == 0
+        return 0 if alone else self.carry + self.stacked + self.summed
+
+    @property
+    def region_size(self) -> int:
+        """Vectors that it needs besides the scratch of its program; see `torchsko.fused.loop_source`."""
+        return self.num_args + self.num_parts + self.carry + self.num_out

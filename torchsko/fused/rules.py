@@ -17,7 +17,7 @@ from torch import Tensor
 from torchsko.fused import entries
 from torchsko.fused.entries import Number, Rule, add, div, ids_of, mul, sub, tensor_of
 from torchsko.fused.graph import Graph
-from torchsko.fused.program import MOST_OPERATIONS, refuse_size
+from torchsko.fused.products import bmm, dot, mm, mv
 
 # -- reductions ----------------------------------------------------------------------------------
 
@@ -84,40 +84,6 @@ def cumsum(graph: Graph, x: Tensor, dim: int, **_: Any) -> Tensor:
 
 
 # -- products ------------------------------------------------------------------------------------
-
-
-def bmm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """Product of stacks of matrices; zeros cost nothing."""
-    if 2 * x.numel() * y.shape[-1] > MOST_OPERATIONS:  # zeros apart, before anyone waits for it
-        refuse_size(2 * int(((x != 0).sum(-2) * (y != 0).sum(-1)).sum()))
-    add, mul = graph.add, graph.mul
-    flat = []
-    for rows, columns in zip(x.tolist(), y.mT.tolist(), strict=True):
-        for row in rows:
-            nonzero = [(k, a) for k, a in enumerate(row) if a]
-            for column in columns:
-                entry = 0
-                for k, a in nonzero:
-                    b = column[k]
-                    if b:
-                        entry = add(entry, mul(a, b))
-                flat.append(entry)
-    return tensor_of(flat, (*x.shape[:-1], y.shape[-1]))
-
-
-def mm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """Product of two matrices."""
-    return bmm(graph, x[None], y[None])[0]
-
-
-def mv(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """Product of a matrix and a vector."""
-    return mm(graph, x, y[:, None])[:, 0]
-
-
-def dot(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """Inner product of two vectors."""
-    return mv(graph, x[None], y)[0]
 
 
 def _plus(product: Rule) -> Rule:

@@ -55,8 +55,9 @@ class Schedule:
         chunks: the functions, in calling order.
         num_slots: size of the scratch array, in vectors.
         regions: for the value of each loop, where its region of the scratch array begins, behind the slots,
-            and the schedule of its program. There lie what it reads, what it gives, inputs, outputs and
-            scratch of its program, in this order.
+            and the schedule of its program. There lie what it reads, what it gives, state and results of
+            one round, and scratch of its program, in this order.
+        given: for a computed value that loops read, where in their regions it is to be written at once.
     """
 
     program: Program
@@ -64,6 +65,7 @@ class Schedule:
     chunks: tuple[Chunk, ...]
     num_slots: int
     regions: Mapping[int, tuple[int, Schedule]]
+    given: Mapping[int, Sequence[int]]
 
 
 def schedule(program: Program, max_ops: int) -> Schedule:
@@ -80,15 +82,17 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     pieces = _cut(program, order, max_ops)
     chunks, num_slots = _with_slots(program, pieces)
     regions: dict[int, tuple[int, Schedule]] = {}
+    given: dict[int, list[int]] = {}
     for value in order:
         if program.code[value].op == "loop":
             loop = program.loops[program.code[value].args[0]]
             inner = schedule(loop.program, max_ops)
             regions[value] = num_slots, inner
-            ports = (*loop.program.inputs, *loop.program.outputs)
-            num_slots += loop.num_args + loop.num_parts + sum(port.size for port in ports)
-            num_slots += inner.num_slots
-    return Schedule(program, tuple(order), chunks, num_slots, regions)
+            for place, x in enumerate(program.code[value].args[1:], num_slots):
+                if program.code[x].op not in _FREE:
+                    given.setdefault(x, []).append(place)
+            num_slots += loop.region_size + inner.num_slots
+    return Schedule(program, tuple(order), chunks, num_slots, regions, given)
 
 
 def _operands(program: Program, value: int) -> tuple[int, ...]:
@@ -100,8 +104,11 @@ def _operands(program: Program, value: int) -> tuple[int, ...]:
 
 
 def _read(program: Program, value: int) -> tuple[int, ...]:
-    """Values that this one reads as vectors; parts of a loop lie where it has left them."""
-    return () if program.code[value].op == "part" else _operands(program, value)
+    """Values that this one reads as vectors; what a loop reads and gives lies in its region of scratch."""
+    op, args = program.code[value]
+    if op == "loop":
+        return tuple(x for x in args[1:] if program.code[x].op in _FREE)
+    return () if op == "part" else _operands(program, value)
 
 
 def depth_first(program: Program) -> list[int]:

@@ -9,7 +9,8 @@
 //   COST                   time of one vector of samples, in additions
 //   run_tile(in, out, s)   calls the chunks
 //   NUM_CONSTANT           outputs that are constants, which no chunk writes
-// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those outputs.
+// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those outputs, ZERO of the
+// ports' whole blocks of W columns: whether they are zeros.
 
 struct Call {
   long long batch, block_rows;  // samples, and those of a block, the unit of work of a thread
@@ -29,13 +30,14 @@ INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_wri
 }
 
 // What the next tile reads and this one writes arrives while this one is computed: the hardware does
-// not foresee a few rows of several arrays every thousand operations.
+// not foresee a few rows of several arrays every thousand operations. Results that would fill the first
+// level of the cache it had better fetch itself, when they are written.
 static void prefetch_tile(const CallPort* in, const CallPort* out, long long sample, long long rows) {
   if (rows < 2 * W) return;
   for (int p = 0; p < NUM_IN_PORTS; ++p)
     if (in[p].stride != 0) prefetch_rows(in[p], sample + W, IN_SIZE[p], false);
   for (int p = 0; p < NUM_OUT_PORTS; ++p)
-    if (out[p].stride != 0) prefetch_rows(out[p], sample, OUT_SIZE[p], true);
+    if (out[p].stride != 0 && OUT_SIZE[p] * W * sizeof(T) <= 1 << 14) prefetch_rows(out[p], sample, OUT_SIZE[p], true);
 }
 
 TELL torchsko_width = W;
@@ -70,9 +72,10 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
       M live;
       LANES live[lane] = lane < rows ? -1 : 0;
       int k = 0;
-      for (int p = 0; p < NUM_OUT_PORTS; k += OUT_SIZE[p++]) {
+      const char* zero = ZERO;
+      for (int p = 0; p < NUM_OUT_PORTS; zero += OUT_SIZE[p] / W, k += OUT_SIZE[p++]) {
         if (outputs[p].stride != 0)
-          store_rows(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], rows, out + k);
+          store_rows(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], rows, out + k, zero);
         else
           for (int j = k; j < k + OUT_SIZE[p]; ++j) sums[j] += select(live, out[j], V{});
       }

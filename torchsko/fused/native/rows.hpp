@@ -45,8 +45,9 @@ static void load_rows(const T* data, long long stride, int size, long long rows,
     LANES to[column][lane] = data[(lane < rows ? lane : rows - 1) * stride + column];
 }
 
-// Output rows follow each other without gaps.
-static void store_rows(T* data, int size, long long rows, const V* from) {
+// Output rows follow each other without gaps. `zero` tells for each whole block of W columns, if it is
+// given, whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
+static void store_rows(T* data, int size, long long rows, const V* from, const char* zero = nullptr) {
   const int used = rows < W ? (int)rows : W, whole = used < W ? 0 : size / W * W;
   V block[W];
   // A partial block of columns writes past its row, over what is written later; so it goes first,
@@ -64,6 +65,10 @@ static void store_rows(T* data, int size, long long rows, const V* from) {
     }
   }
   for (int base = 0; base < whole; base += W) {
+    if (zero && zero[base / W]) {
+      LANES *(Row*)(data + lane * size + base) = Row{};
+      continue;
+    }
     for (int k = 0; k < W; ++k) block[k] = from[base + k];
     transpose(block);
     LANES *(Row*)(data + lane * size + base) = block[lane];
