@@ -69,11 +69,12 @@ def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Ten
         " tendons:": model.ntendon,
         " sensors:": model.nsensor,
         " flexible bodies:": model.nflex,
-        " bodies with gravcomp:": np.count_nonzero(model.body_gravcomp),
         " mocap bodies:": model.nmocap,
         " contact pairs and excludes:": model.npair + model.nexclude,
         " fluid:": int(model.opt.density > 0 or model.opt.viscosity > 0),
-        " damping of higher order:": int(some(model.dof_dampingpoly)),
+        " free joints with damping of higher order:": sum(
+            some(model.dof_dampingpoly[model.jnt_dofadr[j]]) for j in np.flatnonzero(floating)
+        ),
         " stiffness of higher order:": int(some(model.jnt_stiffnesspoly)),
         " springs of free joints:": sum(some(x) for x in model.jnt_stiffness[floating]),
     }
@@ -95,11 +96,13 @@ def take_out(model, drive: ts.Actuators, tendons: ts.Tendons) -> None:
     """Leave in MuJoCo's model what is covered."""
     model.opt.disableflags |= int(WITHOUT) & ~int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
     model.opt.density = model.opt.viscosity = 0.0
-    for field in ("body_gravcomp", "dof_dampingpoly", "jnt_stiffnesspoly", "tendon_armature",
+    model.jnt_actgravcomp[:] = False  # gravcomp is passive here
+    for field in ("jnt_stiffnesspoly", "tendon_armature",
                   "tendon_dampingpoly", "tendon_stiffnesspoly", "actuator_damping",
                   "actuator_dampingpoly", "actuator_armature"):  # fmt: skip
         getattr(model, field)[:] = 0.0
     model.jnt_stiffness[np.array(model.jnt_type) == 0] = 0.0
+    model.dof_dampingpoly[np.array(model.jnt_type)[model.dof_jntid] == 0] = 0.0
     for t in range(model.ntendon):
         if (model.tendon(t).name or f"tendon{t}") not in tendons.names:
             model.tendon_stiffness[t] = model.tendon_damping[t] = 0.0

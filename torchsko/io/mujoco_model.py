@@ -47,8 +47,8 @@ class ModelDescription:
     Attributes:
         robot: links and joints.
         gravity: [m/s^2].
-        dof_numbers: per dof of the tree, in MuJoCo's order: damping, friction, armature, stiffness,
-            velocity and effort limits.
+        dof_numbers: per dof of the tree, in MuJoCo's order: damping (also of higher order), friction,
+            armature, stiffness, velocity and effort limits.
         q_numbers: per coordinate: lower and upper limits, positions in which springs are relaxed.
         site_frames: names of the frames of named sites, by the number of the site.
     """
@@ -104,6 +104,7 @@ def _link(model: Any, b: int) -> LinkDescription:
         com=vector_of(model.body_ipos[b]),
         inertia=_matrix(np.diag(model.body_inertia[b])),
         inertia_rotation=matrix_of(model.body_iquat[b]),
+        gravcomp=float(model.body_gravcomp[b]),
     )
 
 
