@@ -54,6 +54,7 @@ def load(
     - no <mass>, no <inertia>, or an attribute of these missing: zero; <axis> without xyz: 1 0 0;
     - lower above upper limit, and a negative limit of velocity or effort: no limit;
     - a joint that no inertia resists: as written, `forward_dynamics` refuses it by name;
+    - a <mimic> that names no joint of the file: none, its joint is one of its own;
     - a link that no joint names: apart from the robot; a parent "world" that nobody declares: a link
       without mass, the inertial frame; no name of the robot: "robot";
     - white space before the XML declaration: skipped; a line break inside a number: joined; macros of
