@@ -49,6 +49,11 @@ def unused(model: Any) -> list[Unused]:
             "not honoured",
         ),
         (
+            sum(1 for j in floating if _some(model.dof_armature[model.jnt_dofadr[j]])),
+            "free joints with armature",
+            "it resists rates in the axes of the body, MuJoCo's in those of the world",
+        ),
+        (
             sum(1 for j in floating if _higher(model, "dof_damping", model.jnt_dofadr[j])),
             "free joints with damping of higher order",
             "the linear part acts",
