@@ -16,6 +16,7 @@ from torchsko.io._xacro import expanded
 from torchsko.io.mjcf import is_mjcf, read_mjcf
 from torchsko.io.mujoco_kept import kept
 from torchsko.io.mujoco_model import ModelDescription, describe
+from torchsko.io.mujoco_numbers import HIGHER
 from torchsko.io.sdf import is_sdf, read_sdf
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
@@ -53,6 +54,7 @@ def load(
     - no <mass>, no <inertia>, or an attribute of these missing: zero; <axis> without xyz: 1 0 0;
     - lower above upper limit, and a negative limit of velocity or effort: no limit;
     - a joint that no inertia resists: as written, `forward_dynamics` refuses it by name;
+    - a <mimic> that names no joint of the file: none, its joint is one of its own;
     - a link that no joint names: apart from the robot; a parent "world" that nobody declares: a link
       without mass, the inertial frame; no name of the robot: "robot";
     - white space before the XML declaration: skipped; a line break inside a number: joined; macros of
@@ -194,12 +196,16 @@ def from_mujoco(
         return x if of is None or not own else x.index_select(-1, own[of])
 
     numbers = {name: tensor(x, None) for name, x in read.dof_numbers.items() if name in PASSIVE}
+    numbers["higher_damping"] = torch.stack([tensor(read.dof_numbers[x], None) for x in HIGHER], -1)
     numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
     numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
     numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
     flags = {
         "has_armature": bool(numbers["armature"].any()),
-        "has_losses": bool(numbers["damping"].any() or numbers["friction"].any()),
+        "has_losses": any(
+            bool(numbers[x].any()) for x in ("damping", "friction", "higher_damping")
+        ),
+        "has_higher_damping": bool(numbers["higher_damping"].any()),
     }
     mech = mech.replace(**numbers, **flags)
     mech = mech.replace(kept=kept(model, read, mech))

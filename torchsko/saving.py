@@ -30,12 +30,13 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
 NOT_URDF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "armature", "stiffness",
-            "spring_reference", "lower", "upper", "velocity_limit", "effort_limit",
-            "frame_rotation", "frame_position")  # fmt: skip
+            "gravcomp", "higher_damping", "spring_reference", "lower", "upper", "velocity_limit",
+            "effort_limit", "frame_rotation", "frame_position")  # fmt: skip
 """Parameters that are not written into a URDF file that there is."""
 
-NOT_MJCF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "spring_reference",
-            "velocity_limit", "effort_limit", "frame_rotation", "frame_position")  # fmt: skip
+NOT_MJCF = ("axis", "gravcomp", "higher_damping", "joint_parameters", "coupling_ratio",
+            "coupling_offset", "spring_reference", "velocity_limit", "effort_limit",
+            "frame_rotation", "frame_position")  # fmt: skip
 """Parameters that are not written into an MJCF file that there is."""
 
 
@@ -109,6 +110,8 @@ OF_NEW = (
     "friction",
     "armature",
     "stiffness",
+    "gravcomp",
+    "higher_damping",
 )
 """Parameters by which a new file is compared: a stack of joints may be read as one of another kind."""
 

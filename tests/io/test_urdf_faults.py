@@ -247,9 +247,18 @@ def test_dynamics_of_an_inertia_that_breaks_the_triangle_inequality_are_newtons(
 def test_a_joint_that_mimics_nothing_may_be_loaded_as_independent(strict):
     for tag in ("<mimic/>", '<mimic joint="nobody"/>'):
         text = robot(joint(tag))
-        with pytest.raises(ts.TorchskoError, match="mimic='independent'"):
-            ts.load(text, strict=strict)
+        if strict or tag == "<mimic/>":
+            with pytest.raises(ts.TorchskoError, match="mimic='independent'"):
+                ts.load(text, strict=strict)
         assert ts.load(text, mimic="independent", strict=strict).joint_names == ("j",)
+
+
+def test_a_mimic_tag_that_names_no_joint_is_no_tag():
+    text = robot(joint('<mimic joint="nobody" multiplier="2"/>'))
+    with pytest.warns(ts.RobotFileWarning, match="names the joint 'nobody'"):
+        mech = ts.load(text)
+    assert [fault.element for fault in mech.report] == ["joint 'j' <mimic>"]
+    assert mech.num_dof == 1 and mech.num_dependent == 0
 
 
 @pytest.mark.parametrize("strict", [False, True])

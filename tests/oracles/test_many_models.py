@@ -25,7 +25,11 @@ PACKAGES = (
     "gymnasium_robotics",
     "mujoco_playground",
 )
-"""Packages with models; none needs to be imported. ``pip install --no-deps dm_control`` is enough."""
+"""Packages with models, as far as they are installed; none needs to be imported, nor what it depends on.
+
+``pip install --no-deps --target FOLDER dm_control brax robosuite gymnasium-robotics`` and PYTHONPATH=FOLDER
+are enough. The wheel of mink has no models.
+"""
 
 CLOSE = 1e-9
 
@@ -69,11 +73,15 @@ def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Ten
         " tendons:": model.ntendon,
         " sensors:": model.nsensor,
         " flexible bodies:": model.nflex,
-        " bodies with gravcomp:": np.count_nonzero(model.body_gravcomp),
         " mocap bodies:": model.nmocap,
         " contact pairs and excludes:": model.npair + model.nexclude,
         " fluid:": int(model.opt.density > 0 or model.opt.viscosity > 0),
-        " damping of higher order:": int(some(model.dof_dampingpoly)),
+        " free joints with damping of higher order:": sum(
+            some(model.dof_dampingpoly[model.jnt_dofadr[j]]) for j in np.flatnonzero(floating)
+        ),
+        " free joints with armature:": sum(
+            some(model.dof_armature[model.jnt_dofadr[j]]) for j in np.flatnonzero(floating)
+        ),
         " stiffness of higher order:": int(some(model.jnt_stiffnesspoly)),
         " springs of free joints:": sum(some(x) for x in model.jnt_stiffness[floating]),
     }
@@ -95,11 +103,14 @@ def take_out(model, drive: ts.Actuators, tendons: ts.Tendons) -> None:
     """Leave in MuJoCo's model what is covered."""
     model.opt.disableflags |= int(WITHOUT) & ~int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
     model.opt.density = model.opt.viscosity = 0.0
-    for field in ("body_gravcomp", "dof_dampingpoly", "jnt_stiffnesspoly", "tendon_armature",
+    model.jnt_actgravcomp[:] = False  # gravcomp is passive here
+    for field in ("jnt_stiffnesspoly", "tendon_armature",
                   "tendon_dampingpoly", "tendon_stiffnesspoly", "actuator_damping",
                   "actuator_dampingpoly", "actuator_armature"):  # fmt: skip
         getattr(model, field)[:] = 0.0
     model.jnt_stiffness[np.array(model.jnt_type) == 0] = 0.0
+    loose = np.array(model.jnt_type)[model.dof_jntid] == 0
+    model.dof_dampingpoly[loose] = model.dof_armature[loose] = 0.0
     for t in range(model.ntendon):
         if (model.tendon(t).name or f"tendon{t}") not in tendons.names:
             model.tendon_stiffness[t] = model.tendon_damping[t] = 0.0
@@ -108,6 +119,7 @@ def take_out(model, drive: ts.Actuators, tendons: ts.Tendons) -> None:
             model.actuator_gear[i] = 0.0
             model.actuator_gaintype[i], model.actuator_biastype[i] = 0, 0
             model.actuator_gainprm[i], model.actuator_biasprm[i] = 0.0, 0.0
+    mujoco.mj_setConst(model, mujoco.MjData(model))  # masses of bodies by themselves stand in it
 
 
 def differences(model, seed: int = 0) -> dict[str, float]:
@@ -119,7 +131,14 @@ def differences(model, seed: int = 0) -> dict[str, float]:
     drive, tendons = ts.actuators_of(model, tree), ts.tendons_of(model, tree)
     check_report(model, mech, drive, tendons)
     take_out(model, drive, tendons)
-    tree = tree.replace(friction=torch.zeros_like(tree.friction))  # a constraint of MuJoCo's
+    tree = tree.replace(
+        friction=torch.zeros_like(tree.friction),  # a constraint of MuJoCo's
+        armature=without_free(tree, tree.armature),
+    )
+    nothing = torch.zeros_like(tree.damping)
+    free = tree.replace(
+        damping=nothing, stiffness=nothing, has_higher_damping=False, has_gravcomp=False
+    )
     g, data = torch.Generator().manual_seed(seed), mujoco.MjData(model)
     there = ts.conventions("mujoco", tree, names_of_joints(model))
     strings = [
@@ -142,13 +161,13 @@ def differences(model, seed: int = 0) -> dict[str, float]:
         mujoco.mj_fullM(model, data, M)
         pull = tendons.force(tree, q, qd)
         drives, _ = ts.actuate(tree, drive, q, qd, act, ctrl=ctrl, dt=model.opt.timestep)
-        passive, bias = ts.passive_force(tree, q, qd), ts.bias_force(tree, q, qd)
+        passive, bias = ts.passive_force(tree, q, qd), ts.bias_force(free, q, qd)
         theirs = {name: torch.tensor(getattr(data, name)) for name in (
             "qfrc_passive", "qfrc_bias", "qfrc_actuator", "qacc_smooth")}  # fmt: skip
         pairs = {
             "mass matrix": (ts.mass_matrix(tree, q), there.mass_matrix_from(q, torch.tensor(M))),
             "passive": (pull - passive, there.tau_from(q, theirs["qfrc_passive"])),
-            "bias": (bias - passive, bias_of(tree, there, q, qd, theirs["qfrc_bias"], M)),
+            "bias": (bias, bias_of(tree, there, q, qd, theirs["qfrc_bias"], M)),
             "actuators": (drives, there.tau_from(q, theirs["qfrc_actuator"])),
             "acceleration": (
                 ts.forward_dynamics(tree, q, qd, drives + pull),
@@ -164,6 +183,12 @@ def differences(model, seed: int = 0) -> dict[str, float]:
             if mine.numel():
                 worst[name] = max(worst.get(name, 0.0), error(mine, other))
     return worst
+
+
+def without_free(tree: ts.Mechanism, x: torch.Tensor) -> torch.Tensor:
+    """Numbers of dofs, zero at those of free joints."""
+    kept = [kind.name != "free" for kind in tree.joints.kinds for _ in range(kind.num_dof)]
+    return x * torch.tensor(kept, dtype=x.dtype)
 
 
 def bias_of(tree, there, q, qd, theirs, M):

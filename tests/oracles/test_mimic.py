@@ -49,12 +49,16 @@ def test_eight_robots_have_joints_that_follow_others():
             pin.buildModelFromUrdf(str(files()[name]), mimic=True)
 
 
-def test_a_mimic_tag_that_names_no_joint_says_so():
+def test_a_mimic_tag_that_names_no_joint_is_reported_and_its_joint_moves_by_itself():
+    file = files()[UNKNOWN_JOINTS]
     with pytest.raises(
-        ts.MechanismError, match=r"'index_q1', which is not there(.*\n)*.*independent"
+        ts.RobotFileError, match=r"'index_q1', which is not there(.*\n)*.*independent"
     ):
-        ts.load(files()[UNKNOWN_JOINTS])
-    assert ts.load(files()[UNKNOWN_JOINTS], mimic="independent").num_dof == 39
+        ts.load(file, strict=True)
+    with pytest.warns(ts.RobotFileWarning, match="'Left_index_q2' <mimic>: names the joint"):
+        mech = ts.load(file)
+    assert mech.num_dof == ts.load(file, mimic="independent").num_dof == 39
+    assert len(mech.report) == 8 and mech.num_dependent == 0
 
 
 @pytest.mark.parametrize(("name", "floating"), CASES)

@@ -170,7 +170,10 @@ def _joint_ranges(model: Any, names: Mapping[int, str]) -> dict[str, Range]:
 def _besides(model: Any, names: Mapping[int, str]) -> list[Unused]:
     """What else of a model has to do with actuators and is not honoured."""
     found = [
-        Unused(f"actuatorgravcomp of joint {name!r}", "gravcomp is not honoured")
+        Unused(
+            f"actuatorgravcomp of joint {name!r}",
+            "weights are compensated passively, outside of the range of actuators' force",
+        )
         for j, name in names.items()
         if model.jnt_actgravcomp[j]
     ]

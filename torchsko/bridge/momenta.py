@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchsko.algebra.operators.hinge import apply_blocks
-from torchsko.algebra.operators.sweeps import gather
+from torchsko.algebra.operators.sweeps import gather, scatter
 from torchsko.algebra.recursions.lyapunov import forward_diag
 from torchsko.algebra.topology.gathering import join
-from torchsko.bridge.kinematics import body_rates, edge_weights, joint_maps, tree_accels
+from torchsko.bridge.kinematics import (
+    body_rates,
+    edge_weights,
+    gravity_accel,
+    joint_maps,
+    tree_accels,
+)
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.spatial.inertia import spatial_inertia
+from torchsko.spatial.inertia import compensated_mass, inertia_of_vector, spatial_inertia
 from torchsko.spatial.motion import cross_force
 
 
@@ -66,6 +73,26 @@ def joint_forces(
     if f_ext is not None:
         f = f - mech.layout.breadth_first(f_ext, -2)[..., None]
     return gather(mech.layout, A, f)
+
+
+def compensating_forces(mech: Mechanism, q: Tensor) -> Tensor:
+    """Joint forces by which weights are compensated (`Mechanism.gravcomp`), `[*batch, num_dof]`."""
+    q, tree = all_q(mech, q), uncoupled(mech)
+    layout, A = tree.layout, edge_weights(tree, q)
+    still = scatter(layout, A, gravity_accel(tree, A))
+    through = gather(layout, A, apply_blocks(compensated_inertias(tree), still))
+    return own_forces(mech, layout.dofs.unpack(joint_maps(tree, q) @ through)[..., 0])
+
+
+def compensated_inertias(mech: Mechanism) -> Tensor:
+    """Spatial inertia of the masses whose weight is compensated, each in a point; as `body_inertias`.
+
+    Without moments of inertia: gravity, which accelerates all alike, has no use for them.
+    """
+    lifted, first = compensated_mass(mech.mass, mech.com, mech.gravcomp)
+    both = torch.cat([lifted.expand(*first.shape[:-1], 1), first], -1)
+    both = mech.layout.breadth_first(both, -2)
+    return inertia_of_vector(torch.nn.functional.pad(both, (0, 6)))
 
 
 def joint_forces_of(mech: Mechanism, q: Tensor, f: Tensor) -> Tensor:

@@ -38,7 +38,6 @@ def unused(model: Any) -> list[Unused]:
             "kept in mech.geometry; contact is not there yet",
         ),
         (getattr(model, "nflex", 0), "flexible bodies", "they are not rigid"),
-        (sum(1 for x in model.body_gravcomp if x), "bodies with gravcomp", "it is not honoured"),
         (
             sum(1 for x in model.body_mocapid if x >= 0),
             "mocap bodies",
@@ -49,13 +48,22 @@ def unused(model: Any) -> list[Unused]:
             "springs of free joints",
             "not honoured",
         ),
+        (
+            sum(1 for j in floating if _some(model.dof_armature[model.jnt_dofadr[j]])),
+            "free joints with armature",
+            "it resists rates in the axes of the body, MuJoCo's in those of the world",
+        ),
+        (
+            sum(1 for j in floating if _higher(model, "dof_damping", model.jnt_dofadr[j])),
+            "free joints with damping of higher order",
+            "the linear part acts",
+        ),
         (sum(1 for j in balls if model.jnt_limited[j]), "limits of ball joints", "not read"),
         (
             int(_some(model.opt.density) or _some(model.opt.viscosity)),
             "fluid",
             "its forces are not there",
         ),
-        (int(_higher(model, "dof_damping")), "damping of higher order", "the linear part acts"),
         (int(_higher(model, "jnt_stiffness")), "stiffness of higher order", "the linear part acts"),
     )
     return [Unused(f"{count} {what}", why) for count, what, why in counted if count]
@@ -67,8 +75,8 @@ def finite_state(model: Any, k: int) -> bool:
     return all(bool(np.isfinite(x[k]).all()) for x in fields)
 
 
-def _higher(model: Any, field: str) -> bool:
-    return hasattr(model, f"{field}poly") and _some(getattr(model, f"{field}poly"))
+def _higher(model: Any, field: str, at: Any = slice(None)) -> bool:
+    return hasattr(model, f"{field}poly") and _some(getattr(model, f"{field}poly")[at])
 
 
 def _some(x: Any) -> bool:

@@ -67,11 +67,25 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
     own = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
     space = " " * indent
     return [
-        f"{space}<body name={quoteattr(mech.body_names[k])}{place}>",
+        f"{space}<body name={quoteattr(mech.body_names[k])}{place}{_gravcomp(mech, k)}>",
         f'{space}  <inertial pos="{_words(mech.com[k])}" quat="{turn}" {own}/>',
         *(f"{space}  {line}" for line in _joints(mech, k)),
         *_sites(mech, k, indent + 2),
     ]
+
+
+def _gravcomp(mech: Mechanism, k: int) -> str:
+    """The share of a body's weight that is compensated."""
+    share, *besides = mech.gravcomp[k].tolist()
+    if not any(map(abs, (share, *besides))):
+        return ""
+    if max(map(abs, besides)) > 1e-12 * (1.0 + float(mech.mass[k])):
+        raise MechanismError(
+            f"the weight of body {mech.body_names[k]!r} is not compensated at its centre of mass.\n"
+            "MJCF compensates a share of a body's weight, and nothing elsewhere.\n"
+            "Give all bodies that are welded together one share, or save like the original file."
+        )
+    return f' gravcomp="{share!r}"'
 
 
 def _joints(mech: Mechanism, k: int) -> list[str]:
@@ -96,6 +110,9 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
                 )
             if bool(x[0]):
                 values[attribute] = _words(x[:1])
+        higher = mech.higher_damping[dof]
+        if bool(higher.any()):
+            values["damping"] = _words(torch.cat([mech.damping[dof, None], higher]))
         if kind.vector and bool(mech.spring_reference[q.start + i]):
             values["springref"] = _words(mech.spring_reference[q.start + i, None])
         text = " ".join(f'{key}="{value}"' for key, value in values.items())

@@ -98,6 +98,12 @@ def _check_sayable(mech: Mechanism) -> None:
                     f"joint {name!r} has {field}.\nURDF has no place for it.\n"
                     f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...))."
                 )
+    for field in ("gravcomp", "higher_damping"):
+        if bool(getattr(mech, field).any()):
+            raise MechanismError(
+                f"{mech.name!r} has {field}.\nURDF has no place for it.\n"
+                f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...))."
+            )
 
 
 def _unused_name(name: str, taken: object) -> str:

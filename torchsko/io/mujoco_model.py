@@ -28,6 +28,8 @@ from torchsko.io._mujoco_unused import unused
 from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, q_numbers
 from torchsko.mechanism.description import (
     FIXED,
+    IDENTITY,
+    ZERO,
     JointDescription,
     LinkDescription,
     Matrix,
@@ -35,6 +37,9 @@ from torchsko.mechanism.description import (
     Vector,
 )
 from torchsko.mechanism.joints.compound import Slide, Turn
+
+SAME_FRAME, SAME_AXES = 1, 3
+"""Of an inertial frame, or its axes, that are so nearly the body's that MuJoCo takes those (mjtSameFrame)."""
 
 NO_GRAVITY = 1 << 7
 """MuJoCo's flag that turns gravity off (mjtDisableBit)."""
@@ -47,8 +52,8 @@ class ModelDescription:
     Attributes:
         robot: links and joints.
         gravity: [m/s^2].
-        dof_numbers: per dof of the tree, in MuJoCo's order: damping, friction, armature, stiffness,
-            velocity and effort limits.
+        dof_numbers: per dof of the tree, in MuJoCo's order: damping (also of higher order), friction,
+            armature, stiffness, velocity and effort limits.
         q_numbers: per coordinate: lower and upper limits, positions in which springs are relaxed.
         site_frames: names of the frames of named sites, by the number of the site.
     """
@@ -98,12 +103,16 @@ def _model_name(model: Any) -> str:
 
 
 def _link(model: Any, b: int) -> LinkDescription:
+    same = int(model.body_sameframe[b])
     return LinkDescription(
         name=body_name(model, b),
         mass=float(model.body_mass[b]),
-        com=vector_of(model.body_ipos[b]),
+        com=ZERO if same == SAME_FRAME else vector_of(model.body_ipos[b]),
         inertia=_matrix(np.diag(model.body_inertia[b])),
-        inertia_rotation=matrix_of(model.body_iquat[b]),
+        inertia_rotation=IDENTITY
+        if same in (SAME_FRAME, SAME_AXES)
+        else matrix_of(model.body_iquat[b]),
+        gravcomp=float(model.body_gravcomp[b]),
     )
 
 

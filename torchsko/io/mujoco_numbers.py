@@ -10,6 +10,9 @@ import numpy as np
 FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
 """MuJoCo's types of joints (mjtJoint)."""
 
+HIGHER = ("squared_damping", "cubed_damping")
+"""Coefficients of damping beyond the linear one."""
+
 
 def dof_numbers(model: Any) -> dict[str, list[float]]:
     """Losses, armature, stiffness and limits of effort of each dof."""
@@ -23,6 +26,7 @@ def dof_numbers(model: Any) -> dict[str, list[float]]:
     stiffness = np.where(floating, 0.0, linear(model.jnt_stiffness)[joint])
     return {
         "damping": _list(linear(model.dof_damping)),
+        **dict(zip(HIGHER, map(_list, _higher_damping(model).T), strict=True)),
         "friction": _list(model.dof_frictionloss),
         "armature": _list(model.dof_armature),
         "stiffness": _list(stiffness),
@@ -41,6 +45,17 @@ def q_numbers(model: Any) -> dict[str, list[float]]:
         "upper": _list(upper),
         "spring_reference": _list(model.qpos_spring),
     }
+
+
+def _higher_damping(model: Any) -> np.ndarray:
+    """Coefficients of |qd| qd and qd^3 of each dof; zero where a version of MuJoCo has none.
+
+    Of free joints, too: in other axes of its velocity a power of each component is another force.
+    """
+    if not hasattr(model, "dof_dampingpoly"):
+        return np.zeros((model.nv, 2))
+    floating = np.array(model.jnt_type)[np.array(model.dof_jntid, dtype=int)] == FREE
+    return np.where(floating[:, None], 0.0, np.asarray(model.dof_dampingpoly, dtype=np.float64))
 
 
 def linear(x: Any) -> np.ndarray:

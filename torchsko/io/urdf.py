@@ -23,7 +23,11 @@ from torchsko.io._urdf_link import check_inertias, read_link
 from torchsko.io._urdf_names import check_names, check_roots, with_world
 from torchsko.io._xacro import check_macros
 from torchsko.io._xml import Element, is_xml_text, read_xml
-from torchsko.mechanism.description import RobotDescription
+from torchsko.mechanism.description import (
+    CouplingDescription,
+    JointDescription,
+    RobotDescription,
+)
 
 NAMELESS = "robot"
 """Name of a robot whose file gives none."""
@@ -110,10 +114,37 @@ def _read_robot(
         tuple(links),
         tuple(joints),
         tuple(report.unused),
-        tuple(coupling for coupling in mimics if coupling is not None),
+        _couplings(mimics, joints, report),
         report=tuple(report.faults),
         geometry=geometry,
     )
+
+
+def _couplings(
+    mimics: Sequence[CouplingDescription | None],
+    joints: Sequence[JointDescription],
+    report: Report,
+) -> tuple[CouplingDescription, ...]:
+    """What follows a joint that is there; the others are joints of their own."""
+    known, found = {joint.name for joint in joints}, []
+    for coupling in mimics:
+        if coupling is None:
+            continue
+        (leader,) = coupling.coefficients
+        if leader in known:
+            found.append(coupling)
+            continue
+        where, said = (
+            f"joint {coupling.joint!r} <mimic>",
+            f"the joint {leader!r}, which is not there",
+        )
+        report.fault(
+            where,
+            f"names {said}: read as a joint of its own",
+            f"{where} names {said}.\nA joint follows one of the same file.\n"
+            "Name that one, or load the file with mimic='independent'.",
+        )
+    return tuple(found)
 
 
 def _check_root_element(root: Element) -> None:

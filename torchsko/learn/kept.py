@@ -121,7 +121,12 @@ def unpacked(folder: Path) -> Fit:
     terms = tuple(tuple(_term(*term) for term in some) for some in data["terms"])
     plain = {name: data[name] for name in PLAIN}
     robots = {
-        name: mech.replace(**data[name], has_losses=name == "mechanism")
+        name: mech.replace(
+            **data[name],
+            has_losses=name == "mechanism",
+            has_higher_damping=mech.has_higher_damping,
+            has_gravcomp=mech.has_gravcomp,
+        )
         for name in ("nominal", "mechanism")
     }
     return Fit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -80,8 +81,8 @@ class Dynamics(nn.Module, Verbs):
         self._plan = _plan(self._targets, mech)
         # Names, topology and index tensors; the tensors of PARAMETERS in it are never read.
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
-        flags = {"has_armature": mech.has_armature, "has_losses": mech.has_losses}
-        self._structure = mech.replace(**still, **flags)
+        flags = (field.name for field in fields(mech) if field.name.startswith("has_"))
+        self._structure = mech.replace(**still, **{name: getattr(mech, name) for name in flags})
         if mech.singular_joints and learn:
             with torch.no_grad():
                 verdict = checked(self.mechanism()).singular_joints
@@ -100,9 +101,13 @@ class Dynamics(nn.Module, Verbs):
         start, learned = self._structure, self._plan.keys()
         if fields["mass"].is_meta:
             start = start.to("meta")
-        armature = start.has_armature or "armature" in learned
-        losses = start.has_losses or bool(learned & {"damping", "friction"})
-        return start.replace(**fields, has_armature=armature, has_losses=losses)
+        return start.replace(
+            **fields,
+            has_armature=start.has_armature or "armature" in learned,
+            has_losses=start.has_losses or bool(learned & {"damping", "friction"}),
+            has_higher_damping=start.has_higher_damping,
+            has_gravcomp=start.has_gravcomp,
+        )
 
     rollout = rollout
 

@@ -86,8 +86,10 @@ def _joined(
     }
     changes |= {
         "frame_body": mech.frame_body + shifted(other.frame_body),
-        "has_armature": mech.has_armature or other.has_armature,
-        "has_losses": mech.has_losses or other.has_losses,
+        **{
+            name: getattr(mech, name) or getattr(other, name)
+            for name in ("has_armature", "has_losses", "has_higher_damping", "has_gravcomp")
+        },
         "aligned": mech.aligned and other.aligned,
         "report": mech.report + other.report,
     }

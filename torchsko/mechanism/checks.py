@@ -132,9 +132,9 @@ def _check_limits(joint: JointDescription) -> None:
 def inertial_fault(link: LinkDescription) -> str | None:
     """Why a link's inertial parameters are no numbers of a rigid body; None when they may be."""
     entries = [x for row in link.inertia for x in row]
-    if not all(map(math.isfinite, (link.mass, *link.com, *entries))):
+    if not all(map(math.isfinite, (link.mass, *link.com, *entries, link.gravcomp))):
         return (
-            "mass, centre of mass or inertia is not finite.\n"
+            "mass, centre of mass, inertia or gravcomp is not finite.\n"
             "Every number of a robot is finite.\nCorrect the number."
         )
     if link.mass < 0:

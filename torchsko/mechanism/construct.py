@@ -200,6 +200,20 @@ def lump(
     return mass, com, np.sum(inertias, axis=0) + np.sum(spread, axis=0)
 
 
+def _compensated(
+    welded: list[str], frames: dict[str, Frame], links: dict[str, LinkDescription]
+) -> np.ndarray:
+    """The share of weight that is compensated, of all links welded to a carrier, and the moment besides."""
+    own = [links[name] for name in welded if links[name].mass]
+    if len({link.gravcomp for link in own}) < 2:
+        return np.array([own[0].gravcomp if own else 0.0, 0.0, 0.0, 0.0])
+    masses = np.array([link.mass for link in own])
+    lifted = masses * [link.gravcomp for link in own]
+    coms = [frames[x.name].position + frames[x.name].rotation @ np.array(x.com) for x in own]
+    share = lifted.sum() / masses.sum()
+    return np.array([share, *(lifted - share * masses) @ coms])
+
+
 def _tensors(
     robot: RobotDescription,
     hinges: list[JointDescription],
@@ -239,6 +253,7 @@ def _tensors(
         mass=tensor([mass for mass, _, _ in lumps]),
         com=tensor([com for _, com, _ in lumps]),
         inertia=tensor([inertia for _, _, inertia in lumps]),
+        gravcomp=tensor([_compensated(welded[j.child], frames, links) for j in hinges]),
         joint_rotation=tensor([frame.rotation for frame in placed]),
         joint_position=tensor([frame.position for frame in placed]),
         axis=tensor([_snap(axis) for axis in axes]),
@@ -248,6 +263,7 @@ def _tensors(
         ),
         coupling_offset=tensor([following[k].offset for k in sorted(following)]),
         damping=per(dof_sizes, "damping"),
+        higher_damping=torch.zeros(sum(dof_sizes), 2, dtype=torch.float64),
         friction=per(dof_sizes, "friction"),
         armature=per(dof_sizes, "armature"),
         stiffness=per(dof_sizes, "stiffness"),
@@ -264,6 +280,7 @@ def _tensors(
         ),
         has_armature=has_armature,
         has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
+        has_gravcomp=any(links[n].gravcomp for j in hinges for n in welded[j.child]),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused + _still(robot, frames) + _not_enforced(hinges) + allowed.unused,
         report=robot.report,

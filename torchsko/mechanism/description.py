@@ -35,6 +35,7 @@ class LinkDescription:
         com: centre of mass in the link frame [m].
         inertia: about the centre of mass, along the axes of the *inertial* frame [kg m^2].
         inertia_rotation: takes inertial-frame coordinates to link-frame coordinates.
+        gravcomp: share of its weight that is compensated, at the centre of mass.
     """
 
     name: str
@@ -42,6 +43,7 @@ class LinkDescription:
     com: Vector = ZERO
     inertia: Matrix = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
     inertia_rotation: Matrix = IDENTITY
+    gravcomp: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from torchsko.mechanism.description import Unused
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.state import dtype_advice
 from torchsko.shapes import broadcast_shapes
+from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import skew
 
 if TYPE_CHECKING:
@@ -181,11 +182,38 @@ def _lumps(mech: Mechanism, placed: Mapping[int, Placed], kept: list[int]) -> di
         welded.setdefault(where.carrier, []).append(k)
     rows = [_lump(mech, placed, k, welded.get(k, [])) for k in kept]
     mass, com, inertia = zip(*rows, strict=True)
+    compensated = [
+        _compensated(mech, placed, k, welded.get(k, []), *row[:2])
+        for k, row in zip(kept, rows, strict=True)
+    ]
     return {
         "mass": torch.stack(torch.broadcast_tensors(*mass), -1),
         "com": torch.stack(torch.broadcast_tensors(*com), -2),
         "inertia": torch.stack(torch.broadcast_tensors(*inertia), -3),
+        "gravcomp": torch.stack(torch.broadcast_tensors(*compensated), -2),
     }
+
+
+def _compensated(
+    mech: Mechanism,
+    placed: Mapping[int, Placed],
+    body: int,
+    others: list[int],
+    mass: Tensor,
+    com: Tensor,
+) -> Tensor:
+    """`gravcomp` of one body and what is welded to it, of that mass and centre together."""
+    if not (mech.has_gravcomp and others):
+        return mech.gravcomp[..., body, :]
+    every = compensated_mass(mech.mass, mech.com, mech.gravcomp)
+    lifted, first = (x[..., body, :] for x in every)
+    for k in others:
+        m, h = (x[..., k, :] for x in every)
+        lifted, first = lifted + m, first + m * placed[k].position + turned(placed[k].rotation, h)
+    empty = (mass == 0)[..., None]
+    share = torch.where(empty, 0.0, lifted / torch.where(empty, 1.0, mass[..., None]))
+    besides = first - share * mass[..., None] * com
+    return torch.cat([share.expand(*besides.shape[:-1], 1), besides], -1)
 
 
 def _lump(
@@ -284,6 +312,8 @@ def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> d
         name: chosen(getattr(mech, name), at) for names, at in which.items() for name in names
     }
     found["axis"] = mech.axis.index_select(-2, torch.tensor(kept, device=mech.device))
+    dofs = torch.tensor(places("dof", every), dtype=torch.int64, device=mech.device)
+    found["higher_damping"] = mech.higher_damping.index_select(-2, dofs)
     q, dof = places("q", own), places("dof", own)
     found["kept"] = mech.kept.mapped(lambda x: chosen(x, q), lambda x: chosen(x, dof))
     return found

@@ -41,6 +41,8 @@ def within_range(
         refuse_too_large(f"{where} mass [kg]", (link.mass,), largest, dtype)
         refuse_too_large(f"{where} centre of mass [m]", link.com, largest, dtype)
         entries = [x for row in link.inertia for x in row]
+        weightless = link.gravcomp * link.mass
+        refuse_too_large(f"{where} compensated mass [kg]", (weightless,), largest, dtype)
         refuse_too_large(f"{where} inertia [kg m^2]", entries, largest**3, dtype)
     for joint in robot.joints:
         where = f"joint {joint.name!r}: the"

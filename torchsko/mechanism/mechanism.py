@@ -34,6 +34,7 @@ PARAMETERS = {
     "mass": ("num_bodies",),
     "com": ("num_bodies", 3),
     "inertia": ("num_bodies", 3, 3),
+    "gravcomp": ("num_bodies", 4),
     "joint_rotation": ("num_bodies", 3, 3),
     "joint_position": ("num_bodies", 3),
     "axis": ("num_bodies", 3),
@@ -41,6 +42,7 @@ PARAMETERS = {
     "coupling_ratio": ("num_ratios",),
     "coupling_offset": ("num_dependent",),
     "damping": ("num_tree_dof",),
+    "higher_damping": ("num_tree_dof", 2),
     "friction": ("num_tree_dof",),
     "armature": ("num_tree_dof",),
     "stiffness": ("num_tree_dof",),
@@ -77,6 +79,9 @@ class Mechanism(Numbering):
         mass: `[num_bodies]` [kg].
         com: centre of mass in the body frame, `[num_bodies, 3]` [m].
         inertia: about the centre of mass, in the body frame's axes, `[num_bodies, 3, 3]` [kg m^2].
+        gravcomp: share of each body's weight that is compensated, by a passive force at its centre of mass;
+            and first moment by which it acts elsewhere, in the body frame, as where bodies of other shares
+            are welded to it: `[num_bodies, 4]` [1, kg m]. Zero for most robots.
         joint_rotation: joint frame to parent body coordinates, `[num_bodies, 3, 3]`.
         joint_position: joint frame origin in the parent body, `[num_bodies, 3]` [m].
         axis: unit axis of a joint that has one, in the joint frame, `[num_bodies, 3]`.
@@ -86,6 +91,8 @@ class Mechanism(Numbering):
             `[num_ratios]` [rad/rad, m/rad, ...].
         coupling_offset: c of each dependent joint, `[num_dependent]` [rad or m].
         damping: viscous, `[num_tree_dof]` [N m s/rad or N s/m].
+        higher_damping: coefficients of |qd| qd and of qd^3, `[num_tree_dof, 2]`, in the units of damping over
+            those of qd once and twice.
         friction: Coulomb, `[num_tree_dof]` [N m or N]; acts as friction * sign(qd), zero at rest.
         armature: reflected rotor inertia, `[num_tree_dof]` [kg m^2 or kg].
         stiffness: joint spring, `[num_tree_dof]` [N m/rad or N/m].
@@ -106,6 +113,8 @@ class Mechanism(Numbering):
             two joints meet in a massless body; some methods refuse them by name.
         has_armature: whether any armature was given.
         has_losses: whether any damping or dry friction was given.
+        has_higher_damping: whether any damping was given that is not linear.
+        has_gravcomp: whether any weight is compensated.
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
@@ -123,6 +132,7 @@ class Mechanism(Numbering):
     mass: Tensor
     com: Tensor
     inertia: Tensor
+    gravcomp: Tensor
     joint_rotation: Tensor
     joint_position: Tensor
     axis: Tensor
@@ -130,6 +140,7 @@ class Mechanism(Numbering):
     coupling_ratio: Tensor
     coupling_offset: Tensor
     damping: Tensor
+    higher_damping: Tensor
     friction: Tensor
     armature: Tensor
     stiffness: Tensor
@@ -149,6 +160,8 @@ class Mechanism(Numbering):
     bare_joints: tuple[str, ...] = ()
     has_armature: bool = False
     has_losses: bool = False
+    has_higher_damping: bool = False
+    has_gravcomp: bool = False
     aligned: bool = False
     scalar: bool = False
     unused: tuple[Unused, ...] = ()
@@ -229,8 +242,12 @@ class Mechanism(Numbering):
                 check_parameter(self, name, value, PARAMETERS[name])
         if "armature" in changes:
             changes.setdefault("has_armature", True)
-        if "damping" in changes or "friction" in changes:
+        if "damping" in changes or "friction" in changes or "higher_damping" in changes:
             changes.setdefault("has_losses", True)
+        if "higher_damping" in changes:
+            changes.setdefault("has_higher_damping", True)
+        if "gravcomp" in changes:
+            changes.setdefault("has_gravcomp", True)
         if "axis" in changes:
             changes.setdefault("aligned", False)
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})

@@ -88,7 +88,7 @@ class Variational:
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
-        rigid = mech.replace(stiffness=torch.zeros_like(mech.stiffness))
+        rigid = mech.replace(stiffness=torch.zeros_like(mech.stiffness), has_gravcomp=False)
         p = _times(mass_matrix(mech, q), qd)
 
         def action(start: Tensor, end: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
 def secant_losses(mech: Mechanism, qd: Tensor, dt: float, creep: float) -> Mechanism:
     """The mechanism whose acceleration takes damping B and dry friction on the velocity after a step.
 
-    Dry friction becomes damping by its secant, and h B inertia of the joints.
+    Damping that is not linear acts to first order in the change of velocity. Dry friction becomes damping
+    by its secant, and h B inertia of the joints.
 
     Args:
         mech: the mechanism.
@@ -40,6 +41,15 @@ def secant_losses(mech: Mechanism, qd: Tensor, dt: float, creep: float) -> Mecha
     """
     rates = all_rates(mech, qd)
     B = mech.damping + mech.friction / (rates * rates + creep**2).sqrt()
+    slope = B
+    if mech.has_higher_damping:
+        once, twice = (mech.higher_damping * torch.stack([rates.abs(), rates * rates], -1)).unbind(
+            -1
+        )
+        B, slope = B + once + twice, B + 2 * once + 3 * twice
     return mech.replace(
-        damping=B, friction=torch.zeros_like(mech.friction), armature=mech.armature + dt * B
+        damping=B,
+        friction=torch.zeros_like(mech.friction),
+        armature=mech.armature + dt * slope,
+        has_higher_damping=False,
     )

@@ -80,6 +80,21 @@ def inertia_of_vector(vector: Tensor) -> Tensor:
     return torch.cat([torch.cat([I_o, h], -1), torch.cat([h.mT, m], -1)], -2)
 
 
+def compensated_mass(mass: Tensor, com: Tensor, gravcomp: Tensor) -> tuple[Tensor, Tensor]:
+    """The mass of bodies whose weight is compensated, and its first moment in the body frame.
+
+    Args:
+        mass: `[*]` [kg].
+        com: `[*, 3]` [m].
+        gravcomp: share of the weight, and moment besides, `[*, 4]` [1, kg m].
+
+    Returns:
+        `[*, 1]` [kg] and `[*, 3]` [kg m].
+    """
+    lifted = gravcomp[..., :1] * mass[..., None]
+    return lifted, lifted * com + gravcomp[..., 1:]
+
+
 def force_regressor(V: Tensor, alpha: Tensor) -> Tensor:
     r"""The matrix that takes a body's `inertial_vector` to the force that moves it so.
 

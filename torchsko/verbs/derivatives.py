@@ -18,11 +18,15 @@ Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System Dynamics
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from torchsko import algorithms
+from torchsko.algebra.operators.model import SKOModel
 from torchsko.bridge.assemble import model_at
+from torchsko.bridge.momenta import compensated_inertias
 from torchsko.bridge.tangents import tangents
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
@@ -102,6 +106,25 @@ def forward_dynamics_derivatives(
     return to_q, to_qd, W.mT @ W
 
 
+def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
+    """How damping grows with the rates of joints, `[*batch, num_tree_dof]`."""
+    if not tree.has_higher_damping:
+        return tree.damping
+    squared, cubed = tree.higher_damping.unbind(-1)
+    return tree.damping + 2 * squared * qd.abs() + 3 * cubed * qd * qd
+
+
+def _compensation_tangent(tree: Mechanism, model: SKOModel, q: Tensor) -> Tensor:
+    """Derivative of the joint forces that compensate weights: those that hold as much mass at rest."""
+    lifted = replace(model, inertia=compensated_inertias(tree))
+    rest = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], tree.num_dof)
+    motion = tangents(tree, lifted, q, rest, rest, None, joint_bends(tree, q, rest))
+    _, to_q, _ = algorithms.mass_and_motion_matrices(
+        lifted, motion.inertia_rate, [motion.to_q, motion.to_qd]
+    )
+    return to_q
+
+
 def _inverse(
     mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,6 +137,8 @@ def _inverse(
     )
     to_q = to_q + tree.stiffness[..., None] * stretch_tangent(tree, q)
     if tree.has_losses:
-        to_qd = to_qd + torch.diag_embed(tree.damping)
+        to_qd = to_qd + torch.diag_embed(_damping_slope(tree, qd))
+    if tree.has_gravcomp:
+        to_q = to_q - _compensation_tangent(tree, model, q)
     to_q, to_qd, M = (own_rows(mech, own_rows(mech, x).mT).mT for x in (to_q, to_qd, M))
     return to_q, to_qd, M

@@ -16,6 +16,7 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import coupled, model_at
 from torchsko.bridge.hinges import undefined
 from torchsko.bridge.level_free import assemble_level_free
+from torchsko.bridge.momenta import compensating_forces
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.implicit.forward_dynamics import accelerations
 from torchsko.mechanism.coordinates import (
@@ -271,10 +272,11 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
 
 @verb
 def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Forces the joints themselves oppose to motion: damping, dry friction, springs.
+    """Forces the joints themselves oppose to motion: damping, dry friction, springs; less compensation.
 
-    damping * qd + friction * sign(qd) + stiffness * difference(spring_reference, q). Dry friction is
-    zero at rest, and its derivative is zero everywhere.
+    damping * qd + friction * sign(qd) + stiffness * difference(spring_reference, q), and where a robot
+    has them the terms of `higher_damping`, and the joint forces of compensated weights
+    (`Mechanism.gravcomp`) subtracted. Dry friction is zero at rest, and its derivative is zero everywhere.
 
     Args:
         mech: the mechanism.
@@ -295,8 +297,20 @@ def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """`passive_force` at a state that is known to fit."""
     q, qd, tree = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
     stretch = apart(tree, mech.spring_reference, q)
-    losses = mech.damping * qd + mech.friction * torch.sign(qd)
-    return own_forces(mech, losses + mech.stiffness * stretch)
+    losses = damping_force(mech, qd) + mech.friction * torch.sign(qd)
+    forces = losses + mech.stiffness * stretch
+    if mech.has_gravcomp:
+        forces = forces - compensating_forces(tree, q)
+    return own_forces(mech, forces)
+
+
+def damping_force(mech: Mechanism, qd: Tensor) -> Tensor:
+    """What damping opposes to rates of all joints of the tree, `[*batch, num_tree_dof]`."""
+    linear = mech.damping * qd
+    if not mech.has_higher_damping:
+        return linear
+    squared, cubed = mech.higher_damping.unbind(-1)
+    return linear + (squared * qd.abs() + cubed * qd * qd) * qd
 
 
 def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.kinematics import body_accels
-from torchsko.bridge.momenta import body_inertias, composite_inertias_of
+from torchsko.bridge.momenta import body_inertias, compensating_forces, composite_inertias_of
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
-from torchsko.verbs.dynamics import forward_dynamics
+from torchsko.verbs.dynamics import damping_force, forward_dynamics
 from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
 
 
@@ -29,14 +29,16 @@ class PassiveForces(NamedTuple):
     """The parts of `passive_force`, each `[*batch, num_dof]` [N m or N].
 
     Attributes:
-        damping: damping * qd.
+        damping: damping * qd, and the terms of `higher_damping`.
         friction: friction * sign(qd).
         springs: stiffness * difference(spring_reference, q).
+        compensation: of weights (`Mechanism.gravcomp`), negative where it lifts.
     """
 
     damping: Tensor
     friction: Tensor
     springs: Tensor
+    compensation: Tensor
 
 
 class PowerBalance(NamedTuple):
@@ -44,7 +46,7 @@ class PowerBalance(NamedTuple):
 
     Attributes:
         kinetic: rate of `kinetic_energy`.
-        potential: rate of the potential of gravity, and what joint springs take up.
+        potential: rate of the potential of gravity, less what is compensated, and what joint springs take up.
         drives: what the joint forces tau give.
         external: what forces on bodies give.
         losses: what damping and dry friction take.
@@ -59,7 +61,7 @@ class PowerBalance(NamedTuple):
 
 @verb
 def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces:
-    """The parts of `passive_force`, which is their sum: damping, dry friction, springs.
+    """The parts of `passive_force`, which is their sum: damping, dry friction, springs, compensation.
 
     Args:
         mech: the mechanism.
@@ -74,8 +76,10 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     """
     check_state(mech, q=q, qd=qd)
     q, qd = all_q(mech, q), all_rates(mech, qd)
-    stretch = apart(uncoupled(mech), mech.spring_reference, q)
-    parts = (mech.damping * qd, mech.friction * torch.sign(qd), mech.stiffness * stretch)
+    tree = uncoupled(mech)
+    springs = mech.stiffness * apart(tree, mech.spring_reference, q)
+    lifted = -compensating_forces(tree, q) if mech.has_gravcomp else torch.zeros_like(springs)
+    parts = (damping_force(mech, qd), mech.friction * torch.sign(qd), springs, lifted)
     return PassiveForces(*(own_forces(mech, x) for x in parts))
 
 
@@ -133,12 +137,12 @@ def power_balance(
     if mech.has_armature:
         rates = all_rates(mech, qd)
         kinetic = kinetic + (mech.armature * rates * all_rates(mech, qdd)).sum(-1)
-    damping, friction, springs = passive_force_parts(mech, q, qd)
+    damping, friction, springs, lifted = passive_force_parts(mech, q, qd)
     external = torch.zeros_like(kinetic)
     if f_ext is not None:
         V = mech.layout.tree_order(V, -3)[..., 0]
         external = (V * f_ext).sum((-2, -1))
-    potential = ((gravity_force(mech, q) + springs) * qd).sum(-1)
+    potential = ((gravity_force(mech, q) + springs + lifted) * qd).sum(-1)
     drives, losses = (tau * qd).sum(-1), ((damping + friction) * qd).sum(-1)
     parts = torch.broadcast_tensors(kinetic, potential, drives, external, losses)
     return PowerBalance(*parts)

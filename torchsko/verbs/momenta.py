@@ -25,6 +25,7 @@ from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import rotate_vector, translate_force
 from torchsko.verbs.kinematics import Pose, forward_kinematics
@@ -141,7 +142,7 @@ def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 @verb
 def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
-    """Potential energy of gravity and of joint springs.
+    """Potential energy of gravity, of what is compensated of it, and of joint springs.
 
     It is zero where the centre of mass is level with the inertial frame's origin (at a right angle to
     gravity) and all springs are relaxed (`spring_reference`). Springs count 1/2 stiffness *
@@ -153,13 +154,18 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
         q: configuration, `[*batch, num_q]`.
 
     Returns:
-        `[*batch]` [J]; its gradient is `gravity_force` and the springs' part of `passive_force`.
+        `[*batch]` [J]; its gradient is `gravity_force` and the part of springs and of compensated weights
+        in `passive_force`.
 
     Raises:
         ShapeError: when q does not fit the mechanism.
     """
     check_state(mech, q=q)
-    moment = (mech.mass[..., None] * body_centres(mech, forward_kinematics(mech, q))).sum(-2)
+    pose = forward_kinematics(mech, q)
+    moment = (mech.mass[..., None] * body_centres(mech, pose)).sum(-2)
+    if mech.has_gravcomp:
+        mass, first = compensated_mass(mech.mass, mech.com, mech.gravcomp)
+        moment = moment - (mass * pose.position + _turned(pose, first)).sum(-2)
     stretch = apart(uncoupled(mech), mech.spring_reference, all_q(mech, q))
     return (mech.stiffness * stretch.square()).sum(-1) / 2 - (mech.gravity * moment).sum(-1)
 
