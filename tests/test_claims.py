@@ -1,4 +1,4 @@
-"""docs/claims.md: what it quotes stands in the README, and what it names exists and is collected."""
+"""docs/claims.md: what it quotes stands in the README. There and in docs/suites.md all names are of tests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROWS = re.findall(
-    r"^\| (.+) \| (`.+`) \|$", (ROOT / "docs" / "claims.md").read_text(), re.MULTILINE
-)
+
+
+def rows(page: str) -> list[tuple[str, str]]:
+    return re.findall(r"^\| (.+) \| (`.+`) \|$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+
+
+ROWS = rows("claims.md")
 
 
 def words(text: str) -> str:
@@ -21,6 +25,15 @@ def words(text: str) -> str:
 @pytest.mark.parametrize(("claim", "held"), ROWS, ids=lambda text: text[:40])
 def test_what_is_quoted_is_said_and_what_holds_it_is_there(claim, held):
     assert claim in words((ROOT / "README.md").read_text())
+    check_names(held)
+
+
+@pytest.mark.parametrize(("claim", "held"), rows("suites.md"), ids=lambda text: text[:40])
+def test_what_holds_a_property_of_other_suites_is_there(claim, held):
+    check_names(held)
+
+
+def check_names(held: str) -> None:
     for name in re.findall(r"`(.+?)`", held):
         path, _, test = name.partition("::")
         assert (ROOT / path).is_file(), path

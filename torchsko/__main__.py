@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from torchsko.errors import RobotFileWarning, TorchskoError
-from torchsko.learn.command import add_identify, run_identify
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.view.command import add_view, run_view
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 
@@ -29,8 +28,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the command's words; those of the process when left out.
     """
+    words = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(prog="python -m torchsko", description="Multibody dynamics.")
     commands = parser.add_subparsers(dest="command", required=True)
+    # A command that is named opens its own room alone.
+    asked = [word for word in words[:1] if word in COMMANDS] or [*COMMANDS]
+    run = {name: COMMANDS[name](commands) for name in asked}
+    given = parser.parse_args(words)
+    try:
+        run[given.command](given)
+    except TorchskoError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+Run = Callable[[argparse.Namespace], None]
+
+
+def _info(commands: Any) -> Run:
     info = commands.add_parser("info", help="bodies, joints, limits and masses of a robot file")
     info.add_argument("file", help="URDF (.urdf, .xml) or MJCF (.xml, .mjcf, .mjb)")
     info.add_argument("--floating-base", action="store_true", help="a free joint under the root")
@@ -38,29 +54,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--independent", action="store_true", help="mimic joints as joints like any other"
     )
     info.add_argument("--strict", action="store_true", help="refuse faults of the file")
-    add_view(commands)
-    add_identify(commands)
-    given = parser.parse_args(arguments)
-    try:
-        if given.command == "view":
-            run_view(given)
-            return 0
-        if given.command == "identify":
-            run_identify(given)
-            return 0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RobotFileWarning)  # the faults are in what is printed
-            mech = load(
-                given.file,
-                floating_base=given.floating_base,
-                mimic="independent" if given.independent else "couple",
-                strict=given.strict,
-            )
-    except TorchskoError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return _print_info
+
+
+def _print_info(given: argparse.Namespace) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RobotFileWarning)  # the faults are in what is printed
+        mech = load(
+            given.file,
+            floating_base=given.floating_base,
+            mimic="independent" if given.independent else "couple",
+            strict=given.strict,
+        )
     print(described(mech))
-    return 0
+
+
+def _view(commands: Any) -> Run:
+    from torchsko.view.command import add_view, run_view
+
+    add_view(commands)
+    return run_view
+
+
+def _identify(commands: Any) -> Run:
+    from torchsko.learn.command import add_identify, run_identify
+
+    add_identify(commands)
+    return run_identify
+
+
+COMMANDS: dict[str, Callable[[Any], Run]] = {"info": _info, "view": _view, "identify": _identify}
+"""By name what adds a command's parser to the others, and gives what runs it."""
 
 
 def described(mech: Mechanism) -> str:

@@ -190,7 +190,6 @@ def method(
     return call
 
 
-_LINEARIZED = "It takes derivatives by torch.func, inside of which no kernel is made."
 _SINGULAR_VALUES = "It takes singular values, which no fixed sequence of operations gives."
 _SCAN = (
     "The scan does more operations so that fewer wait for one another; a kernel has none that wait."
@@ -223,6 +222,7 @@ class Verbs:
     passive_force = method(dynamics.passive_force)
     inverse_dynamics_derivatives = method(derivatives.inverse_dynamics_derivatives)
     forward_dynamics_derivatives = method(derivatives.forward_dynamics_derivatives)
+    linearize = method(linearized.linearize)
     coriolis_matrix = method(coriolis.coriolis_matrix)
     christoffel_symbols = method(coriolis.christoffel_symbols)
     passive_force_parts = method(energy.passive_force_parts, pack=energy.PassiveForces)
@@ -283,7 +283,6 @@ class Verbs:
         finite.first_nonfinite, refuses={"": "It reads values, and gives a report, no tensor."}
     )
     manipulability = method(operational_space.manipulability, refuses={"": _SINGULAR_VALUES})
-    linearize = method(linearized.linearize, refuses={"": _LINEARIZED})
     # As they are: without a state is nothing to trace, what takes steps runs the kernels of these, and what
     # actuators are is no tensor.
     inertial_parameters = regressors.inertial_parameters

@@ -16,6 +16,7 @@ joint losses   damping and friction in tau   read from the file, not in `rnea`
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ ALIGNING_AXES = {
 }
 
 
+@functools.cache
 def robot_files() -> dict[str, Path]:
     """Every URDF of `example-robot-data` that Pinocchio loads, by its path below the package."""
     folder = Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"

@@ -142,6 +142,8 @@ def test_compiled_kernels_agree_with_their_gradients(name):
     [
         ("inverse_dynamics", {"method": "parallel"}),
         ("forward_dynamics", {"method": "composite"}),
+        ("linearize", {"dt": 1e-2}),
+        ("linearize", {"dt": 1e-2, "method": "rk4"}),
         ("operational_space_inertia", {"singular": ("damped", 1e-2)}),
         ("consistent_jacobian_inverse", {"singular": ("damped", 1e-2)}),
     ],

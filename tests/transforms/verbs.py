@@ -116,6 +116,7 @@ PARAMETERS = {
     "passive_force": PASSIVE,
     "inverse_dynamics_derivatives": tuple({*DYNAMIC} - {"friction"}),
     "forward_dynamics_derivatives": DYNAMIC,
+    "linearize": DYNAMIC,
     "coriolis_matrix": (*KINEMATIC, *INERTIAL),
     "christoffel_symbols": (*KINEMATIC, *INERTIAL),
     "passive_force_parts": PASSIVE,

@@ -35,7 +35,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 from torchsko.verbs.frame import Frame
-from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_velocity
+from torchsko.verbs.frames import frame_acceleration, frame_jacobian
 from torchsko.verbs.momenta import center_of_mass, com_acceleration, com_jacobian, com_velocity
 
 SMALL = (1e-6, 1e-3)
@@ -198,20 +198,20 @@ def _contact_rows(
     mech: Mechanism, q: Tensor, qd: Tensor, contacts: Sequence[Contact]
 ) -> tuple[Tensor, Tensor]:
     """J of all contacts in their axes, `[*batch, 3 c, num_dof]`, and the J qdd that keeps them still."""
+    if not contacts:
+        none = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
+        return none[..., None].expand(*none.shape, mech.num_dof), none
+    frames, zero = [contact.frame for contact in contacts], torch.zeros_like(qd)
+    jacobians = frame_jacobian(mech, q, frames, "mixed")[..., 3:, :]
+    bias = frame_acceleration(mech, q, qd, zero, frames, "mixed", classical=True)[..., 3:]
     rows, wanted = [], []
-    for contact in contacts:
-        J = frame_jacobian(mech, q, contact.frame, "mixed")[..., 3:, :]
-        v = frame_velocity(mech, q, qd, contact.frame, "mixed")[..., 3:]
-        zero = torch.zeros_like(qd)
-        a = frame_acceleration(mech, q, qd, zero, contact.frame, "mixed", classical=True)[..., 3:]
-        asked = (-a - contact.damping * v)[..., None]
+    for i, contact in enumerate(contacts):
+        J = jacobians[..., i, :, :]
+        asked = -bias[..., i, :, None] - contact.damping * (J @ qd[..., None])
         if contact.axes is not None:
             J, asked = contact.axes.mT @ J, contact.axes.mT @ asked
         rows.append(J)
         wanted.append(asked[..., 0])
-    if not rows:
-        none = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
-        return none[..., None].expand(*none.shape, mech.num_dof), none
     J = torch.cat(torch.broadcast_tensors(*rows), -2)
     return J, torch.cat(torch.broadcast_tensors(*wanted), -1)
 
