@@ -11,6 +11,7 @@ and torque alike, and decimation).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,26 +69,63 @@ class Kernel:
         Returns:
             `[count(samples), *]`.
         """
-        n, flat = self.count(len(x)), x.reshape(len(x), -1)
-        if n == 0:
-            return x.new_zeros(0, *x.shape[1:])
+        n, flat = self.count(len(x)), x.reshape(len(x), -1).contiguous()
+        parts = []
         # Outputs by the block: a banded matrix times overlapping pieces, one product for all.
-        block = min(n, max(1, len(self.taps) // self.every))
-        width = len(self.taps) + (block - 1) * self.every
-        band = torch.zeros(block, width, dtype=x.dtype, device=x.device)
-        taps = self.taps.to(x)
-        for row in range(block):
-            band[row, row * self.every : row * self.every + len(taps)] = taps
-        whole = n // block
-        step = block * self.every
-        pieces = flat[: (whole - 1) * step + width].unfold(0, width, step)
-        out = (band @ pieces.mT).flatten(0, 1)
-        rest = n - whole * block
-        if rest:
-            tail = flat[whole * step :]
-            width = len(taps) + (rest - 1) * self.every
-            out = torch.cat([out, band[:rest, :width] @ tail[:width]])
+        for first, block in ((0, BLOCK), (n - n % BLOCK, n % BLOCK)):
+            whole = n // BLOCK if block == BLOCK else 1
+            if not whole or not block:
+                continue
+            step, width = block * self.every, len(self.taps) + (block - 1) * self.every
+            start = first * self.every
+            pieces = flat[start : start + (whole - 1) * step + width].unfold(0, width, step)
+            parts.append((banded([self], block, width, x) @ pieces.mT).flatten(0, 1))
+        out = torch.cat(parts) if parts else flat[:0]
         return out.reshape(n, *x.shape[1:])
+
+
+def banded(kernels: Sequence[Kernel], block: int, width: int, like: Tensor) -> Tensor:
+    """What takes samples to so many outputs of each kernel, `[kernels * block, width]`."""
+    every, taps = kernels[0].every, torch.stack([kernel.taps for kernel in kernels]).to(like)
+    band = like.new_zeros(len(taps), block, width)
+    for row in range(block):
+        band[:, row, row * every : row * every + taps.shape[1]] = taps
+    return band.flatten(0, 1)
+
+
+BLOCK = 16
+"""Outputs at once: more waste products with zeros, fewer are slower."""
+
+
+def together(kernels: Sequence[Kernel], x: Tensor) -> list[Tensor]:
+    """Outputs of several kernels of one reach and one rate.
+
+    Args:
+        kernels: of one length, that keep as many samples.
+        x: `[signals, samples]`.
+
+    Returns:
+        Of each `[signals, count(samples)]`.
+    """
+    every, length = kernels[0].every, len(kernels[0].taps)
+    signals, n = len(x), kernels[0].count(x.shape[1])
+    # Outputs by the block are a banded matrix times samples, cut into as many blocks as it is wide. All
+    # signals are rows of one matrix, so that a shift by a block is a shift by a row, and nothing is copied.
+    step = BLOCK * every
+    spans = -(-(length + step - every) // step)
+    band = banded(kernels, BLOCK, spans * step, x).mT.reshape(spans, step, -1)
+    blocks = -(-n // BLOCK) + spans - 1
+    used = x[:, : blocks * step]
+    rows = torch.nn.functional.pad(used, (0, blocks * step - used.shape[1])).reshape(-1, step)
+    whole = len(rows) - spans + 1
+    if n == 0 or whole <= 0:
+        return [x.new_zeros(signals, n) for _ in kernels]
+    out = rows[:whole] @ band[0]
+    for k in range(1, spans):
+        out = torch.addmm(out, rows[k : k + whole], band[k])
+    out = torch.nn.functional.pad(out, (0, 0, 0, spans - 1))
+    out = out.reshape(signals, blocks, len(kernels), BLOCK).movedim(2, 0).flatten(2)
+    return list(out[..., :n])
 
 
 def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
@@ -154,7 +192,7 @@ def bandwidth(x: Array, rate: float, share: float = 0.99) -> float:
         share: of the power.
     """
     signal = require("scipy.signal", "identify")
-    length = min(len(x), int(4 * rate) + 1)
+    length = min(len(x), max(int(4 * rate) + 1, len(x) // 50))
     f, power = signal.welch(x, rate, nperseg=length, axis=0, detrend="linear")
     floor = np.median(power[len(f) // 2 :], axis=0)
     # Of noise that falls with frequency the upper half says too little: whatever follows a dip is noise.

@@ -149,36 +149,54 @@ class Normal:
             self.inertial,
         )
 
+    def plus(self, other: Normal) -> Normal:
+        """The sums over these and other data."""
+        return Normal(self.sums + other.sums, self.count + other.count, self.inertial)
+
     @property
     def all(self) -> Normal:
         """All folds as one."""
         return self.only(range(len(self.sums)))
 
 
-def normal_equations(
-    problem: Problem,
-    rows: Iterable[tuple[Tensor, Tensor, Tensor]],
-    span: tuple[float, float],
-    folds: int = 5,
-) -> Normal:
-    """Accumulate the normal equations of a log.
+@dataclass(frozen=True)
+class Stretches:
+    """Equal stretches of a log's time, each of which cross-validation leaves out once.
+
+    Attributes:
+        first: time [s].
+        last: time [s].
+        count: of stretches.
+    """
+
+    first: float
+    last: float
+    count: int
+
+    def of(self, t: Tensor) -> Tensor:
+        """In which one times lie."""
+        part = (t - self.first) / max(self.last - self.first, 1e-9)
+        return (part * self.count).floor().clamp(0, self.count - 1).long()
+
+
+def normal_equations(problem: Problem, motions: Iterable[Motion], folds: Stretches) -> Normal:
+    """Accumulate the normal equations of motions.
 
     Args:
         problem: what the columns are.
-        rows: from `Problem.rows`.
-        span: first and last time, between which folds are equally long [s].
-        folds: stretches of time, each of which is left out once by cross-validation.
+        motions: filtered states and forces.
+        folds: stretches of time.
     """
     dofs, size = problem.mech.num_dof, problem.inertial + len(problem.terms) + 1
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
-    sums = torch.zeros(folds, dofs, size, size, **like)
-    count = torch.zeros(folds, dofs, **like)
-    length = max(span[1] - span[0], 1e-9)
-    for t, X, good in rows:
-        fold = ((t - span[0]) / length * folds).floor().clamp(0, folds - 1)
+    sums = torch.zeros(folds.count, dofs, size, size, **like)
+    count = torch.zeros(folds.count, dofs, **like)
+    for t, X, good in problem.rows(motions):
+        fold = folds.of(t)
         for f in fold.unique().tolist():
-            keep = (good & (fold == f)[:, None]).to(X)
-            part = (X * keep[..., None]).transpose(0, 1)
-            sums[int(f)] += part.mT @ part
-            count[int(f)] += keep.sum(0)
+            mine = fold == f
+            keep = (good[mine]).to(X)
+            part = X[mine].transpose(0, 1) * keep.mT[..., None]
+            sums[f] += part.mT @ part
+            count[f] += keep.sum(0)
     return Normal(sums, count, problem.inertial)
