@@ -45,7 +45,8 @@ class Choosing:
         usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
         self.library = tuple(k for k, term in enumerate(self.terms) if term in LIBRARY)
         choice = tuple(named.get(j, usual) for j in range(self.dofs))
-        first = base_errors(folds, plain_model(self.terms, self.dofs), base)
+        plain = plain_model(self.terms, self.dofs)
+        first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
         self.model = Model(choice, weights(first.mean(0)), 1.0 if prior is None else prior)
         self.squares = first
 
@@ -113,10 +114,16 @@ def plain_model(terms: Sequence[Term], dofs: int) -> Model:
     return Model((choice,) * dofs, torch.ones(dofs, dtype=torch.float64), 0.0)
 
 
-def base_errors(folds: Folds, model: Model, base: BaseParameters) -> Tensor:
-    """Mean square errors of least squares in what was left out, `[folds, num_dof]`."""
-    fits = [base_fit(seen, model, base) for seen in folds.seen]
-    return torch.stack([judged_by(fit, left) for fit, left in zip(fits, folds.left, strict=True)])
+def left_errors(used: Folds, plain: Folds, solve: Callable[[Normal], Solution]) -> Tensor:
+    """Mean square errors of a method in what was left out, `[folds, num_dof]`.
+
+    Args:
+        used: equations that the method takes.
+        plain: to judge by.
+        solve: the method.
+    """
+    each = zip(used.seen, plain.left, strict=True)
+    return torch.stack([judged_by(solve(seen), left) for seen, left in each])
 
 
 def nominal_errors(folds: Folds, model: Model, divergence: Prior) -> Tensor:

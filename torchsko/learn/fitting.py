@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
-
-import torch
 
 from torchsko.learn.base_parameters import base_parameters
 from torchsko.learn.checkpoint import Checkpoint
-from torchsko.learn.choosing import Choosing, base_errors, nominal_errors, plain_model
+from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
 from torchsko.learn.entropic import Prior
+from torchsko.learn.estimators import ESTIMATORS, Data, informed
 from torchsko.learn.fitted import Fit, Found
-from torchsko.learn.least_squares import base_fit, information
+from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.normal import Normal, Problem, Regressor
 from torchsko.learn.options import Learn, check, terms_of
 from torchsko.learn.physical import nearest_physical
-from torchsko.learn.reading import enough, kernel_of, read, seen_again
+from torchsko.learn.reading import again, enough, kernel_of, read, seen_again
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import settings_of
-from torchsko.learn.solving import solved
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.regressors import inertial_parameters
 
@@ -52,8 +49,8 @@ def fit(
         log: what was measured.
         learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY` for
             joints that are not named. An empty list is a joint without friction.
-        method: "physical" (`torchsko.learn.entropic`); "ols" or "wls", least squares on base parameters
-            without the cone and the prior, each sample alike, or weighed by its joint's error.
+        method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
+            "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`).
         cutoff: of the zero-phase filter [Hz]; chosen by the data when left out.
         prior: weight of the divergence from the nominal robot, against the mean weighted square error.
         folds: of cross-validation.
@@ -107,21 +104,23 @@ def fit(
     notes += seen.lines()
     model, squares = chosen.model, chosen.squares
     say("fitting", 0.8)
-    if method == "physical":
-        solution = solved(normal.all, model, divergence, terms)
-    else:
-        even = model if method == "wls" else replace(model, scale=torch.ones_like(model.scale))
-        solution = base_fit(normal.all, even, base)
-    plain = plain_model(terms, nominal.num_dof)
+    data = Data(
+        problem, normal, seen, settings,
+        lambda **how: again(problem, log, settings, folds, seen, **how),
+    )  # fmt: skip
+    used, solve = ESTIMATORS[method](data, model, base, divergence)
+    solution, plain = solve(used.all), plain_model(terms, nominal.num_dof)
     ordinary = base_fit(normal.all, plain, base)
     others = {
         "nominal": nominal_errors(parts, plain, divergence),
-        "least squares": base_errors(parts, plain, base),
-        method: squares if method == "physical" else base_errors(parts, model, base),
+        "least squares": left_errors(parts, parts, lambda some: base_fit(some, plain, base)),
+        method: squares
+        if method == "physical"
+        else left_errors(Folds.of(used, normal), parts, solve),
     }
     say("error bars", 0.9)
     left = residuals(problem, seen.motions, solution)
-    known = information(normal.all, model, solution.choice, base, left.variance, left.inflation)
+    known = informed(method, data, used, model, solution, base, left)
     found = Found(
         method, settings.cutoff, settings.rate, settings.chosen, model.prior_weight, model.scale,
         int(normal.count.sum()), tuple([*notes, *faults.lines()]),

@@ -179,24 +179,62 @@ class Stretches:
         return (part * self.count).floor().clamp(0, self.count - 1).long()
 
 
-def normal_equations(problem: Problem, motions: Iterable[Motion], folds: Stretches) -> Normal:
+Weigh = Callable[[Tensor], Tensor]
+"""Of columns `[samples, num_dof, columns]` how much each sample counts, `[samples, num_dof]`."""
+
+
+def normal_equations(
+    problem: Problem,
+    motions: Iterable[Motion],
+    folds: Stretches,
+    *,
+    lag: int = 0,
+    weigh: Weigh | None = None,
+) -> Normal:
     """Accumulate the normal equations of motions.
 
     Args:
         problem: what the columns are.
         motions: filtered states and forces.
         folds: stretches of time.
+        lag: products of columns with those so many samples before and after, of which the mean is taken:
+            noise that does not last so long is in none.
+        weigh: how much samples count; alike when left out.
     """
     dofs, size = problem.mech.num_dof, problem.inertial + len(problem.terms) + 1
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
     sums = torch.zeros(folds.count, dofs, size, size, **like)
     count = torch.zeros(folds.count, dofs, **like)
-    for t, X, good in problem.rows(motions):
+    for t, X, good in lagged(problem, motions, lag):
         fold = folds.of(t)
+        w = good.to(X) if weigh is None else good * weigh(X[:, 0])
         for f in fold.unique().tolist():
             mine = fold == f
-            keep = (good[mine]).to(X)
-            part = X[mine].transpose(0, 1) * keep.mT[..., None]
-            sums[f] += part.mT @ part
-            count[f] += keep.sum(0)
+            late, early = X[mine, 0].transpose(0, 1), X[mine, -1].transpose(0, 1)
+            part = (late * w[mine].mT[..., None]).mT @ early
+            sums[f] += (part + part.mT) / 2 if lag else part
+            count[f] += w[mine].sum(0)
     return Normal(sums, count, problem.inertial)
+
+
+def lagged(
+    problem: Problem, motions: Iterable[Motion], lag: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Rows of a problem, each beside the one so many samples before it in the same motion.
+
+    Yields:
+        Times `[samples]`, columns `[samples, 2, num_dof, columns]` (with no lag, `[samples, 1, ...]`), and
+        which count, `[samples, num_dof]`.
+    """
+    for motion in motions:
+        before: list[tuple[Tensor, Tensor]] = []
+        for t, X, good in problem.rows([motion]):
+            if lag == 0:
+                yield t, X[:, None], good
+                continue
+            n, before = len(t), [*before, (X, good)]
+            X, good = (torch.cat(x) for x in zip(*before, strict=True))
+            before = [(X[-lag:], good[-lag:])]
+            if len(X) > lag:
+                both = torch.stack([X[lag:], X[:-lag]], 1)
+                yield t[n - len(both) :], both, good[lag:] & good[:-lag]

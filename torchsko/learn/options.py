@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 
 from torchsko.errors import FitError, unknown_name
+from torchsko.learn.estimators import ESTIMATORS
 from torchsko.learn.friction import Term
 from torchsko.learn.library import LIBRARY
 from torchsko.mechanism.mechanism import Mechanism
-
-METHODS = ("physical", "ols", "wls")
-"""Estimators: physically consistent, and least squares on base parameters, ordinary and weighted."""
 
 Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
 
@@ -46,8 +44,8 @@ def terms_of(mech: Mechanism, learn: Learn) -> tuple[tuple[Term, ...], dict[int,
 
 def check(mech: Mechanism, method: str, prior: float | None, folds: int) -> None:
     """Refuse options out of range, by name."""
-    if method not in METHODS:
-        raise FitError(unknown_name("method", method, METHODS))
+    if method not in ESTIMATORS:
+        raise FitError(unknown_name("method", method, tuple(ESTIMATORS)))
     if mech.batch_shape:
         raise FitError(
             f"{mech.name!r} is {mech.batch_shape.numel()} robots.\n"

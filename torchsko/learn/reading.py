@@ -23,6 +23,7 @@ from torchsko.learn.normal import (
     Problem,
     Regressor,
     Stretches,
+    Weigh,
     lossless,
     normal_equations,
 )
@@ -115,6 +116,27 @@ def seen_again(problem: Problem, log: Log, settings: Settings) -> Seen:
     parts = pieces(log, settings, Faults())
     again = [filtered(problem.mech, log, settings, Faults(), x) for x in sample(parts, settings)]
     return Seen(again, len(parts))
+
+
+def again(
+    problem: Problem, log: Log, settings: Settings, folds: int, seen: Seen,
+    *, lag: int = 0, weigh: Weigh | None = None,
+) -> Normal:  # fmt: skip
+    """Normal equations with a lag or weights: of the motions that were kept, or of the log once more."""
+    stretches = Stretches(float(log.t[0]), float(log.t[-1]), folds)
+
+    def one(item: Motion | Piece) -> Normal:
+        motion = (
+            item
+            if isinstance(item, Motion)
+            else filtered(problem.mech, log, settings, Faults(), item)
+        )
+        return normal_equations(problem, [motion], stretches, lag=lag, weigh=weigh)
+
+    total, whole = normal_equations(problem, [], stretches), len(seen.motions) == seen.pieces
+    for part in side_by_side(one, seen.motions if whole else pieces(log, settings, Faults())):
+        total = total.plus(part)
+    return total
 
 
 def sample(parts: Sequence[Piece], settings: Settings) -> Sequence[Piece]:

@@ -59,17 +59,11 @@ def residuals(problem: Problem, motions: Sequence[Motion], solution: Solution) -
 
 def _of_motion(problem: Problem, motion: Motion, solution: Solution) -> tuple[Tensor, ...]:
     """Times, forces, errors (0 where a force does not count), and which count."""
-    ts, taus, es, goods = [], [], [], []
-    for t, X, good in problem.rows([motion]):
-        tau, parts = X[..., -1], []
-        for j, (chosen, x) in enumerate(zip(solution.choice, solution.numbers, strict=True)):
-            S = torch.tensor([problem.inertial + k for k in chosen], dtype=torch.long).to(t.device)
-            parts.append(X[:, j, : problem.inertial] @ solution.phi + X[:, j][:, S] @ x)
-        ts.append(t)
-        taus.append(tau)
-        es.append(torch.where(good, torch.stack(parts, -1) - tau, 0.0))
-        goods.append(good)
-    return tuple(torch.cat(x) for x in (ts, taus, es, goods))
+    parts = [
+        (t, X[..., -1], torch.where(good, solution.error(X), 0.0), good)
+        for t, X, good in problem.rows([motion])
+    ]
+    return tuple(torch.cat(x) for x in zip(*parts, strict=True))
 
 
 def correlated(*errors: Tensor) -> Tensor:

@@ -35,9 +35,10 @@ class Folds:
     left: tuple[Normal, ...]
 
     @classmethod
-    def of(cls, normal: Normal) -> Folds:
-        """Folds in which each dof has equations, left out once each."""
-        full = [k for k in range(len(normal.sums)) if bool((normal.count[k] > 0).all())]
+    def of(cls, normal: Normal, like: Normal | None = None) -> Folds:
+        """Folds in which each dof has equations (of other normal equations, if given), left out once."""
+        count = (normal if like is None else like).count
+        full = [k for k in range(len(count)) if bool((count[k] > 0).all())]
         return cls(tuple(normal.without(k) for k in full), tuple(normal.only([k]) for k in full))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from torchsko.learn.entropic import Prior, entropic_least_squares
@@ -44,6 +45,14 @@ class Solution:
     phi: Tensor
     numbers: tuple[Tensor, ...]
     choice: Choice
+
+    def error(self, X: Tensor) -> Tensor:
+        """Predicted less measured force of columns `[samples, num_dof, columns]`: `[samples, num_dof]`."""
+        inertial, out = len(self.phi), []
+        for j, (chosen, x) in enumerate(zip(self.choice, self.numbers, strict=True)):
+            S = torch.tensor([inertial + k for k in chosen], dtype=torch.long, device=X.device)
+            out.append(X[:, j, :inertial] @ self.phi + X[:, j][:, S] @ x - X[:, j, -1])
+        return torch.stack(out, -1)
 
 
 def solved(
