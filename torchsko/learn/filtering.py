@@ -2,7 +2,7 @@ r"""Low-pass filters without phase, their derivatives, and the rate that is left
 
 A zero-phase Butterworth filter is Butterworth's magnitude squared, :math:`1 / (1 + (f / f_c)^{2 n})`. Its
 impulse response h dies out; cut where it has, it is a symmetric kernel, and so are its derivatives. A
-kernel is used, not SciPy's two passes, since it says exactly which samples the ends spoil (they are left
+kernel is used, not two passes, since it says exactly which samples the ends spoil (they are left
 out, none is guessed), gives the same numbers in pieces as at once, and gives only the samples kept.
 
 Reference: M. Gautier, *Dynamic identification of robots with power model*, ICRA 1997 (filtering regressor
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.extras import require
 
 Array = NDArray[np.floating[Any]]
 
@@ -31,8 +30,8 @@ ORDER = 4
 NEGLIGIBLE = 1e-5
 """Of its peak, where the impulse response is cut."""
 
-SMOOTHING = 5
-"""Samples of the Savitzky-Golay derivative, of degree 4: exact for slow motion, to the fourth order."""
+SLOPE = np.array([1.0, -8.0, 0.0, 8.0, -1.0]) / 12
+"""The Savitzky-Golay derivative of degree 4 over five samples: exact for slow motion, to the fourth order."""
 
 
 OUT = 10.0
@@ -138,7 +137,6 @@ def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
 
     Raises:
         FitError: a cut-off that the samples are too few for.
-        MissingExtraError: when SciPy is not installed.
     """
     if not 0 < cutoff < rate / 2:
         raise FitError(
@@ -146,21 +144,14 @@ def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
             "A filter passes frequencies below half of the rate.\n"
             f"Pass cutoff={rate / 10:g}, or leave it out: the data choose it."
         )
-    signal = require("scipy.signal", "identify")
-    sections = signal.butter(ORDER, cutoff, fs=rate, output="sos")
-    reach = int(np.ceil(4 * rate / cutoff))
-    impulse = np.zeros(4 * reach + 1)
-    impulse[2 * reach] = 1
-    h = signal.sosfiltfilt(sections, impulse, padtype=None)
-    seen = np.flatnonzero(np.abs(h) > NEGLIGIBLE * h.max())
-    reach = max(2 * reach - seen[0], 1)
-    h = h[2 * reach_of(h) - reach : 2 * reach_of(h) + reach + 1]
+    # Of the digital filter, its frequencies bent by the bilinear transform as analogue ones are.
+    size = 1 << int(np.ceil(np.log2(16 * rate / cutoff)))
+    bent = np.tan(np.pi * np.arange(size // 2) / size) / np.tan(np.pi * cutoff / rate)
+    power = np.append(1 / (1 + bent ** (2 * ORDER)), 0.0)
+    h = np.fft.irfft(power)[: size // 2]
+    reach = max(int(np.flatnonzero(np.abs(h) > NEGLIGIBLE * h[0])[-1]), 1)
+    h = np.concatenate([h[reach:0:-1], h[: reach + 1]])
     return Kernel(torch.from_numpy(h / h.sum()), every)
-
-
-def reach_of(h: Array) -> int:
-    """A quarter of the length of an impulse response, its centre at twice that."""
-    return len(h) // 4
 
 
 def derivative(kernel: Kernel, rate: float) -> Kernel:
@@ -168,10 +159,8 @@ def derivative(kernel: Kernel, rate: float) -> Kernel:
 
     The derivative is Savitzky and Golay's, of degree 4 over five samples: exact to the fourth order.
     """
-    signal = require("scipy.signal", "identify")
-    slope = signal.savgol_coeffs(SMOOTHING, SMOOTHING - 1, deriv=1, delta=1 / rate, use="dot")
     # As weights of neighbours, not as a convolution.
-    return Kernel(torch.from_numpy(np.convolve(kernel.taps.numpy(), slope)), kernel.every)
+    return Kernel(torch.from_numpy(np.convolve(kernel.taps.numpy(), rate * SLOPE)), kernel.every)
 
 
 def widened(kernel: Kernel, reach: int) -> Kernel:
@@ -191,9 +180,7 @@ def bandwidth(x: Array, rate: float, share: float = 0.99) -> float:
         rate: [Hz].
         share: of the power.
     """
-    signal = require("scipy.signal", "identify")
-    length = min(len(x), max(int(4 * rate) + 1, len(x) // 50))
-    f, power = signal.welch(x, rate, nperseg=length, axis=0, detrend="linear")
+    f, power = spectrum(x, rate, min(len(x), max(int(4 * rate) + 1, len(x) // 50)))
     floor = np.median(power[len(f) // 2 :], axis=0)
     # Of noise that falls with frequency the upper half says too little: whatever follows a dip is noise.
     clear = np.cumprod(np.where(f[:, None] > 0, power > OUT * floor, True), axis=0)
@@ -203,3 +190,26 @@ def bandwidth(x: Array, rate: float, share: float = 0.99) -> float:
         return rate / 20
     grown = np.cumsum(moved[:, total > 0] / total[total > 0], axis=0)
     return float(max(f[np.argmax(grown >= share, axis=0)]))
+
+
+def spectrum(x: Array, rate: float, length: int) -> tuple[Array, Array]:
+    """Welch's estimate: the mean over half-overlapping pieces, each less its line and tapered (Hann).
+
+    Args:
+        x: `[samples, signals]`.
+        rate: [Hz].
+        length: of a piece [samples].
+
+    Returns:
+        Frequencies `[bins]` [Hz], and the power at them up to a factor, `[bins, signals]`.
+
+    Reference: P. Welch, *The use of fast Fourier transform for the estimation of power spectra*, IEEE Trans.
+    Audio and Electroacoustics 15(2), 1967.
+    """
+    line = np.linalg.qr(np.stack([np.ones(length), np.linspace(-1, 1, length)], -1))[0]
+    taper = np.sin(np.pi * np.arange(length) / length)[:, None] ** 2
+    total = np.zeros((length // 2 + 1, x.shape[1]))
+    for start in range(0, len(x) - length + 1, max(length // 2, 1)):
+        part = x[start : start + length]
+        total += np.abs(np.fft.rfft(taper * (part - line @ (line.T @ part)), axis=0)) ** 2
+    return np.fft.rfftfreq(length, 1 / rate), total

@@ -65,7 +65,6 @@ def fit(
     Raises:
         FitError: a log that is too short, or does not move, or is not the robot's; an unknown method or
             joint; names it.
-        MissingExtraError: when SciPy is not installed.
 
     Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification*, IEEE Trans. Robotics
     36(2), 2020; M. Gautier, Ph. Poignet, *Extended Kalman filtering and weighted least squares dynamic
