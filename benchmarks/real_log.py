@@ -26,7 +26,9 @@ from torch import Tensor
 
 import torchsko as ts
 from torchsko.learn.friction import Offset, SmoothCoulomb, Viscous
-from torchsko.learn.motion import Faults, Motion, Settings, motions
+from torchsko.learn.mending import Faults
+from torchsko.learn.motion import Motion, motions
+from torchsko.learn.settings import Settings
 from torchsko.spatial.inertia import pseudo_inertia
 
 PLAIN = [Viscous(), SmoothCoulomb(0.05), Offset()]

@@ -19,7 +19,9 @@ import torch
 
 import torchsko as ts
 from torchsko.learn.friction import Coulomb, Delay, Offset, Viscous
-from torchsko.learn.motion import Faults, Settings, motions
+from torchsko.learn.mending import Faults
+from torchsko.learn.motion import motions
+from torchsko.learn.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from mujoco_arm import mujoco_model, secret_parameters

@@ -7,7 +7,7 @@ import torch
 import torchsko as ts
 from tests.learn.test_fit import arm, friction, log_of
 from torchsko.__main__ import main
-from torchsko.learn import command, fitting, selection
+from torchsko.learn import choosing, command, fitting, selection
 
 pytest.importorskip("scipy.signal")
 
@@ -53,20 +53,20 @@ def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, mon
             raise stop
         return choose(*given)
 
-    monkeypatch.setattr(fitting, "with_terms_chosen", stopped)
+    monkeypatch.setattr(choosing, "with_terms_chosen", stopped)
     stop = MemoryError()  # killed
     with pytest.raises(MemoryError):
         main(arguments)
     assert (out / command.CHECKPOINT).is_file()
-    reading = fitting.normal_equations
-    monkeypatch.setattr(fitting, "normal_equations", lambda *given: pytest.fail("read again"))
+    reading = fitting.read
+    monkeypatch.setattr(fitting, "read", lambda *given: pytest.fail("read again"))
     main(arguments)
     assert calls[:5] == [0, 1, 2, 2, 0]  # what was chosen is not chosen again
     again = ts.learn.Fit.load(out)
     assert torch.allclose(again.phi, whole.phi, rtol=1e-6) and again.terms == whole.terms
     assert not (out / command.CHECKPOINT).exists()
 
-    monkeypatch.setattr(fitting, "normal_equations", reading)
+    monkeypatch.setattr(fitting, "read", reading)
     calls.clear()
     stop = KeyboardInterrupt()
     assert main(arguments) == 0

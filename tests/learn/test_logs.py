@@ -7,7 +7,9 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.learn.filtering import derivative, low_pass
-from torchsko.learn.motion import Faults, Settings, motions, settings_of
+from torchsko.learn.mending import Faults
+from torchsko.learn.motion import motions
+from torchsko.learn.settings import Settings, settings_of
 
 signal = pytest.importorskip("scipy.signal")
 JOINTS = ("shoulder", "elbow")

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from torchsko.learn.log import Log
-from torchsko.learn.motion import Faults, Settings
+from torchsko.learn.mending import Faults
 from torchsko.learn.normal import Normal, Problem
-from torchsko.learn.selection import Model
+from torchsko.learn.settings import Settings
+from torchsko.learn.solving import Model
 from torchsko.mechanism.mechanism import PARAMETERS
 
 

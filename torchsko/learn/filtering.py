@@ -2,7 +2,7 @@ r"""Low-pass filters without phase, their derivatives, and the rate that is left
 
 A zero-phase Butterworth filter is Butterworth's magnitude squared, :math:`1 / (1 + (f / f_c)^{2 n})`. Its
 impulse response h dies out; cut where it has, it is a symmetric kernel, and so are its derivatives. A
-kernel is used, not SciPy's two passes, since it says exactly which samples the ends spoil (they are left
+kernel is used, not two passes, since it says exactly which samples the ends spoil (they are left
 out, none is guessed), gives the same numbers in pieces as at once, and gives only the samples kept.
 
 Reference: M. Gautier, *Dynamic identification of robots with power model*, ICRA 1997 (filtering regressor
@@ -11,6 +11,7 @@ and torque alike, and decimation).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.extras import require
 
 Array = NDArray[np.floating[Any]]
 
@@ -30,8 +30,8 @@ ORDER = 4
 NEGLIGIBLE = 1e-5
 """Of its peak, where the impulse response is cut."""
 
-SMOOTHING = 5
-"""Samples of the Savitzky-Golay derivative, of degree 4: exact for slow motion, to the fourth order."""
+SLOPE = np.array([1.0, -8.0, 0.0, 8.0, -1.0]) / 12
+"""The Savitzky-Golay derivative of degree 4 over five samples: exact for slow motion, to the fourth order."""
 
 
 OUT = 10.0
@@ -68,26 +68,63 @@ class Kernel:
         Returns:
             `[count(samples), *]`.
         """
-        n, flat = self.count(len(x)), x.reshape(len(x), -1)
-        if n == 0:
-            return x.new_zeros(0, *x.shape[1:])
+        n, flat = self.count(len(x)), x.reshape(len(x), -1).contiguous()
+        parts = []
         # Outputs by the block: a banded matrix times overlapping pieces, one product for all.
-        block = min(n, max(1, len(self.taps) // self.every))
-        width = len(self.taps) + (block - 1) * self.every
-        band = torch.zeros(block, width, dtype=x.dtype, device=x.device)
-        taps = self.taps.to(x)
-        for row in range(block):
-            band[row, row * self.every : row * self.every + len(taps)] = taps
-        whole = n // block
-        step = block * self.every
-        pieces = flat[: (whole - 1) * step + width].unfold(0, width, step)
-        out = (band @ pieces.mT).flatten(0, 1)
-        rest = n - whole * block
-        if rest:
-            tail = flat[whole * step :]
-            width = len(taps) + (rest - 1) * self.every
-            out = torch.cat([out, band[:rest, :width] @ tail[:width]])
+        for first, block in ((0, BLOCK), (n - n % BLOCK, n % BLOCK)):
+            whole = n // BLOCK if block == BLOCK else 1
+            if not whole or not block:
+                continue
+            step, width = block * self.every, len(self.taps) + (block - 1) * self.every
+            start = first * self.every
+            pieces = flat[start : start + (whole - 1) * step + width].unfold(0, width, step)
+            parts.append((banded([self], block, width, x) @ pieces.mT).flatten(0, 1))
+        out = torch.cat(parts) if parts else flat[:0]
         return out.reshape(n, *x.shape[1:])
+
+
+def banded(kernels: Sequence[Kernel], block: int, width: int, like: Tensor) -> Tensor:
+    """What takes samples to so many outputs of each kernel, `[kernels * block, width]`."""
+    every, taps = kernels[0].every, torch.stack([kernel.taps for kernel in kernels]).to(like)
+    band = like.new_zeros(len(taps), block, width)
+    for row in range(block):
+        band[:, row, row * every : row * every + taps.shape[1]] = taps
+    return band.flatten(0, 1)
+
+
+BLOCK = 16
+"""Outputs at once: more waste products with zeros, fewer are slower."""
+
+
+def together(kernels: Sequence[Kernel], x: Tensor) -> list[Tensor]:
+    """Outputs of several kernels of one reach and one rate.
+
+    Args:
+        kernels: of one length, that keep as many samples.
+        x: `[signals, samples]`.
+
+    Returns:
+        Of each `[signals, count(samples)]`.
+    """
+    every, length = kernels[0].every, len(kernels[0].taps)
+    signals, n = len(x), kernels[0].count(x.shape[1])
+    # Outputs by the block are a banded matrix times samples, cut into as many blocks as it is wide. All
+    # signals are rows of one matrix, so that a shift by a block is a shift by a row, and nothing is copied.
+    step = BLOCK * every
+    spans = -(-(length + step - every) // step)
+    band = banded(kernels, BLOCK, spans * step, x).mT.reshape(spans, step, -1)
+    blocks = -(-n // BLOCK) + spans - 1
+    used = x[:, : blocks * step]
+    rows = torch.nn.functional.pad(used, (0, blocks * step - used.shape[1])).reshape(-1, step)
+    whole = len(rows) - spans + 1
+    if n == 0 or whole <= 0:
+        return [x.new_zeros(signals, n) for _ in kernels]
+    out = rows[:whole] @ band[0]
+    for k in range(1, spans):
+        out = torch.addmm(out, rows[k : k + whole], band[k])
+    out = torch.nn.functional.pad(out, (0, 0, 0, spans - 1))
+    out = out.reshape(signals, blocks, len(kernels), BLOCK).movedim(2, 0).flatten(2)
+    return list(out[..., :n])
 
 
 def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
@@ -100,7 +137,6 @@ def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
 
     Raises:
         FitError: a cut-off that the samples are too few for.
-        MissingExtraError: when SciPy is not installed.
     """
     if not 0 < cutoff < rate / 2:
         raise FitError(
@@ -108,21 +144,14 @@ def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
             "A filter passes frequencies below half of the rate.\n"
             f"Pass cutoff={rate / 10:g}, or leave it out: the data choose it."
         )
-    signal = require("scipy.signal", "identify")
-    sections = signal.butter(ORDER, cutoff, fs=rate, output="sos")
-    reach = int(np.ceil(4 * rate / cutoff))
-    impulse = np.zeros(4 * reach + 1)
-    impulse[2 * reach] = 1
-    h = signal.sosfiltfilt(sections, impulse, padtype=None)
-    seen = np.flatnonzero(np.abs(h) > NEGLIGIBLE * h.max())
-    reach = max(2 * reach - seen[0], 1)
-    h = h[2 * reach_of(h) - reach : 2 * reach_of(h) + reach + 1]
+    # Of the digital filter, its frequencies bent by the bilinear transform as analogue ones are.
+    size = 1 << int(np.ceil(np.log2(16 * rate / cutoff)))
+    bent = np.tan(np.pi * np.arange(size // 2) / size) / np.tan(np.pi * cutoff / rate)
+    power = np.append(1 / (1 + bent ** (2 * ORDER)), 0.0)
+    h = np.fft.irfft(power)[: size // 2]
+    reach = max(int(np.flatnonzero(np.abs(h) > NEGLIGIBLE * h[0])[-1]), 1)
+    h = np.concatenate([h[reach:0:-1], h[: reach + 1]])
     return Kernel(torch.from_numpy(h / h.sum()), every)
-
-
-def reach_of(h: Array) -> int:
-    """A quarter of the length of an impulse response, its centre at twice that."""
-    return len(h) // 4
 
 
 def derivative(kernel: Kernel, rate: float) -> Kernel:
@@ -130,10 +159,8 @@ def derivative(kernel: Kernel, rate: float) -> Kernel:
 
     The derivative is Savitzky and Golay's, of degree 4 over five samples: exact to the fourth order.
     """
-    signal = require("scipy.signal", "identify")
-    slope = signal.savgol_coeffs(SMOOTHING, SMOOTHING - 1, deriv=1, delta=1 / rate, use="dot")
     # As weights of neighbours, not as a convolution.
-    return Kernel(torch.from_numpy(np.convolve(kernel.taps.numpy(), slope)), kernel.every)
+    return Kernel(torch.from_numpy(np.convolve(kernel.taps.numpy(), rate * SLOPE)), kernel.every)
 
 
 def widened(kernel: Kernel, reach: int) -> Kernel:
@@ -153,9 +180,7 @@ def bandwidth(x: Array, rate: float, share: float = 0.99) -> float:
         rate: [Hz].
         share: of the power.
     """
-    signal = require("scipy.signal", "identify")
-    length = min(len(x), int(4 * rate) + 1)
-    f, power = signal.welch(x, rate, nperseg=length, axis=0, detrend="linear")
+    f, power = spectrum(x, rate, min(len(x), max(int(4 * rate) + 1, len(x) // 50)))
     floor = np.median(power[len(f) // 2 :], axis=0)
     # Of noise that falls with frequency the upper half says too little: whatever follows a dip is noise.
     clear = np.cumprod(np.where(f[:, None] > 0, power > OUT * floor, True), axis=0)
@@ -165,3 +190,26 @@ def bandwidth(x: Array, rate: float, share: float = 0.99) -> float:
         return rate / 20
     grown = np.cumsum(moved[:, total > 0] / total[total > 0], axis=0)
     return float(max(f[np.argmax(grown >= share, axis=0)]))
+
+
+def spectrum(x: Array, rate: float, length: int) -> tuple[Array, Array]:
+    """Welch's estimate: the mean over half-overlapping pieces, each less its line and tapered (Hann).
+
+    Args:
+        x: `[samples, signals]`.
+        rate: [Hz].
+        length: of a piece [samples].
+
+    Returns:
+        Frequencies `[bins]` [Hz], and the power at them up to a factor, `[bins, signals]`.
+
+    Reference: P. Welch, *The use of fast Fourier transform for the estimation of power spectra*, IEEE Trans.
+    Audio and Electroacoustics 15(2), 1967.
+    """
+    line = np.linalg.qr(np.stack([np.ones(length), np.linspace(-1, 1, length)], -1))[0]
+    taper = np.sin(np.pi * np.arange(length) / length)[:, None] ** 2
+    total = np.zeros((length // 2 + 1, x.shape[1]))
+    for start in range(0, len(x) - length + 1, max(length // 2, 1)):
+        part = x[start : start + length]
+        total += np.abs(np.fft.rfft(taper * (part - line @ (line.T @ part)), axis=0)) ** 2
+    return np.fft.rfftfreq(length, 1 / rate), total

@@ -17,7 +17,7 @@ from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
 from torchsko.learn.normal import lossless, own_positions
 from torchsko.learn.residuals import Residuals
-from torchsko.learn.selection import Solution
+from torchsko.learn.solving import Solution
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.saving import save
 from torchsko.verbs.dynamics import inverse_dynamics

@@ -9,14 +9,8 @@ from torch import Tensor
 
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.normal import Normal
-from torchsko.learn.selection import (
-    Choice,
-    Model,
-    Solution,
-    eliminated,
-    means,
-    weighed,
-)
+from torchsko.learn.reduced import eliminated, means, weighed
+from torchsko.learn.solving import Choice, Model, Solution
 
 RANK = 1e-12
 """Relative eigenvalue of scaled normal equations below which a direction is not in the data."""

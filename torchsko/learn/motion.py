@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,84 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.learn.filtering import Kernel, bandwidth, derivative, low_pass, widened
+from torchsko.learn.filtering import together
 from torchsko.learn.log import Log
+from torchsko.learn.mending import Faults, count, even_samples, repaired
+from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
 
 Array = NDArray[np.floating[Any]]
 
-ROOM = 10.0
-"""Cut-off over the bandwidth of the motion: forces have harmonics of the motion (Gautier 1997)."""
-
-GAP = 0.25
-"""Time without samples that is a gap, over the cut-off's period: what lies on its sides is filtered apart."""
-
-LONG = 100.0
-"""Missing samples in a row across which no spectrum is taken."""
-
-OUTLIER = 30.0
-"""Deviation from neighbours over the usual one beyond which a sample is no measurement."""
-
-BURST = 3
-"""Longest run of outliers that is found [samples]."""
-
-FINE = 16.0
-"""Rate of filtered states over the cut-off: forces are computed of states, and have higher frequencies."""
-
-COARSE = 5.0
-"""Rate of filtered forces over the cut-off."""
-
 PIECE = 200_000
 """Samples of a log that are read at once."""
-
-
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """How a log is filtered; the same for every piece.
-
-    Attributes:
-        rate: of the even samples [Hz].
-        cutoff: [Hz].
-        chosen: whether the data chose the cut-off.
-        states: takes samples to states.
-        rates: the same and its derivative.
-        accels: the second derivative.
-        forces: takes forces at the rate of the states to forces filtered.
-    """
-
-    rate: float
-    cutoff: float
-    chosen: bool
-    states: Kernel
-    rates: Kernel
-    accels: Kernel
-    forces: Kernel
-
-    @classmethod
-    def of(cls, rate: float, cutoff: float, chosen: bool = False) -> Settings:
-        """Kernels of a rate and a cut-off."""
-        every = max(1, int(rate / (FINE * cutoff)))
-        low = low_pass(cutoff, rate, every)
-        first = derivative(low, rate)
-        second = derivative(first, rate)
-        low, first = (widened(kernel, second.reach) for kernel in (low, first))
-        again = max(1, int(rate / every / (COARSE * cutoff)))
-        return cls(rate, cutoff, chosen, low, first, second, low_pass(cutoff, rate / every, again))
-
-    @property
-    def fine(self) -> float:
-        """Rate of the states [Hz]."""
-        return self.rate / self.states.every
-
-    @property
-    def gap(self) -> float:
-        """Time between two samples that is a gap [s]."""
-        return max(GAP / self.cutoff, 2.5 / self.rate)
-
-    @property
-    def coarse(self) -> float:
-        """Rate of the filtered forces [Hz]."""
-        return self.fine / self.forces.every
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,113 +55,69 @@ class Motion:
         return len(self.t)
 
 
-@dataclass
-class Faults:
-    """What was wrong in a log, counted while it is read; lines to read.
+@dataclass(frozen=True)
+class Piece:
+    """A part of a stretch without gaps that is filtered at once.
 
     Attributes:
-        gaps: number of them.
-        outliers: samples replaced, by joint.
-        saturated: samples of forces at their limit, by joint.
-        short: pieces between gaps that were too short for the filter.
+        stretch: samples of the log between two gaps.
+        start: of the stretch [s].
+        rows: even samples from there on.
     """
 
-    gaps: int = 0
-    short: int = 0
-    outliers: dict[str, int] = field(default_factory=dict)
-    saturated: dict[str, int] = field(default_factory=dict)
-
-    def lines(self) -> list[str]:
-        """Each fault and what was done about it."""
-        out = [f"{self.gaps} gaps: filtered apart"] if self.gaps else []
-        if self.short:
-            out.append(f"{self.short} pieces between gaps too short for the filter: left out")
-        out += [
-            f"{n} outliers at {joint}: interpolated, and of no weight"
-            for joint, n in self.outliers.items()
-        ]
-        out += [
-            f"{n} forces of {joint} at their limit: of no weight"
-            for joint, n in self.saturated.items()
-        ]
-        return out
+    stretch: tuple[int, int]
+    start: float
+    rows: tuple[int, int]
 
 
-def settings_of(log: Log, cutoff: float | None = None) -> Settings:
-    """The rate of a log, and the cut-off of its filter, chosen by the motion where none is given.
+def pieces(log: Log, settings: Settings, faults: Faults, piece: int | None = None) -> list[Piece]:
+    """The parts of a log, which overlap: forces filtered are those of the whole.
 
-    The cut-off is ten times the frequency below which 99% of the power of the velocities lies.
-
-    Raises:
-        FitError: when nothing moves, times do not grow, or the cut-off does not fit.
+    Args:
+        log: only its times are read.
+        settings: from `settings_of`.
+        faults: gaps, and stretches too short for the filter, are counted here.
+        piece: samples of each; `PIECE` when left out.
     """
-    t = np.asarray(log.t[: 4 * PIECE], np.float64)
-    if not np.isfinite(t).all():
-        raise FitError(
-            f"{log.name}: {int((~np.isfinite(t)).sum())} times are not finite.\n"
-            "Samples are placed by their time.\nLeave those samples out."
-        )
-    steps = np.diff(t)
-    if (steps <= 0).any():
-        k = int(np.flatnonzero(steps <= 0)[0])
-        raise FitError(
-            f"{log.name}: the time at sample {k + 1} is {t[k + 1]:.6g} s, after {t[k]:.6g} s.\n"
-            "Times ascend.\nSort the samples and leave out those that come twice."
-        )
-    rate = 1 / float(np.median(steps))
-    if cutoff is not None:
-        return Settings.of(rate, cutoff)
-    first = int(np.flatnonzero(np.append(steps > LONG / rate, True))[0]) + 1
-    longest = t[:first] if first > len(t) // 2 else t
-    even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
-    (q,) = _even(longest, even, [np.asarray(log.q[: len(longest)], np.float64)])
-    if not (np.ptp(q, axis=0) > 0).any():
-        raise FitError(
-            f"{log.name}: no joint moves.\n"
-            "Parameters show in forces of motion.\nCheck the columns of q, and its units."
-        )
-    chosen = ROOM * bandwidth(q, rate)
-    # Not so low that the filter is longer than a twentieth of the log.
-    least = 20 / (even[-1] - even[0])
-    return Settings.of(rate, float(np.clip(chosen, least, rate / 8)), chosen=True)
+    kernel, again = settings.states, settings.forces
+    # A stride that both filters keep, so that pieces meet.
+    every = kernel.every * again.every
+    stride = max((PIECE if piece is None else piece) // every, 1) * every
+    lap = 2 * kernel.reach + 2 * again.reach * kernel.every
+    out: list[Piece] = []
+    for start, stop in stretches(log, settings):
+        faults.gaps += start > 0
+        first = float(log.t[start])
+        total = int(np.floor((float(log.t[stop - 1]) - first) * settings.rate * (1 + 1e-9))) + 1
+        if total <= lap:
+            faults.short += 1
+            continue
+        last = -(-(total - lap) // stride)  # what is left after it is shorter than the filters
+        out += [
+            Piece((start, stop), first, (k * stride, min((k + 1) * stride + lap, total)))
+            for k in range(last)
+        ]
+    return out
 
 
 def motions(
-    mech: Mechanism, log: Log, settings: Settings, faults: Faults, piece: int = PIECE
+    mech: Mechanism, log: Log, settings: Settings, faults: Faults, piece: int | None = None
 ) -> Iterator[Motion]:
-    """A log in pieces, each filtered, which overlap: forces filtered are those of the whole.
+    """A log, filtered piece by piece.
 
     Args:
         mech: whose joints the columns are.
         log: read from its arrays piece by piece.
         settings: from `settings_of`.
         faults: what is found wrong is counted here.
-        piece: samples read at once.
+        piece: samples read at once; `PIECE` when left out.
 
     Yields:
         Motions, in order of time.
     """
     check_columns(mech, log)
-    kernel, again = settings.states, settings.forces
-    # A stride that both filters keep, so that pieces meet.
-    stride = kernel.every * again.every
-    lap = 2 * kernel.reach + 2 * again.reach * kernel.every
-    for start, stop in stretches(log, settings):
-        faults.gaps += start > 0
-        first = float(log.t[start])
-        total = int(np.floor((float(log.t[stop - 1]) - first) * settings.rate * (1 + 1e-9))) + 1
-        at, made = 0, 0
-        while at < total:
-            end = min(at + max(piece // stride, 1) * stride + lap, total)
-            even = first + np.arange(at, end) / settings.rate
-            found = _filtered(mech, log, settings, faults, (start, stop), even)
-            if found is not None:
-                made += 1
-                yield found
-            if end == total:
-                break
-            at += max(piece // stride, 1) * stride
-        faults.short += made == 0
+    for part in pieces(log, settings, faults, piece):
+        yield filtered(mech, log, settings, faults, part)
 
 
 def stretches(log: Log, settings: Settings) -> Iterator[tuple[int, int]]:
@@ -268,19 +157,11 @@ def check_columns(mech: Mechanism, log: Log) -> None:
         )
 
 
-def _filtered(
-    mech: Mechanism,
-    log: Log,
-    settings: Settings,
-    faults: Faults,
-    stretch: tuple[int, int],
-    even: Array,
-) -> Motion | None:
-    """A stretch of a log at even times, or None where they are too few."""
+def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piece: Piece) -> Motion:
+    """A piece of a log at even times; what is wrong in it is counted in `faults`."""
     low, first, second = settings.states, settings.rates, settings.accels
-    if low.count(len(even)) == 0 or settings.forces.count(low.count(len(even))) == 0:
-        return None
-    start, stop = stretch
+    start, stop = piece.stretch
+    even = piece.start + np.arange(*piece.rows) / settings.rate
     times = log.t[start:stop]
     # One sample more on each side, so that the ends of a piece are interpolated as its middle.
     rows = slice(
@@ -288,55 +169,42 @@ def _filtered(
         start + min(int(np.searchsorted(times, even[-1])) + 2, stop - start),
     )
     t = np.asarray(log.t[rows], np.float64)
-    parts = [np.asarray(x[rows], np.float64) for x in (log.q, log.tau)]
-    parts += [] if log.qd is None else [np.asarray(log.qd[rows], np.float64)]
-    limit = mech.effort_limit.detach().cpu().numpy()
+    measured = [log.q, log.tau] if log.qd is None else [log.q, log.tau, log.qd]
+    # Signals are rows: what is done along the time is done in order of memory.
+    parts = [np.array(x[rows].T, np.float64, order="C") for x in measured]
+    forget(log)
+    limit = mech.effort_limit.detach().cpu().numpy()[:, None]
     held = np.abs(parts[1]) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf)
     count(faults.saturated, mech, held)
-    mended = [_repaired(t, x) for x in parts]
+    mended = [repaired(t, x) for x in parts]
     parts, bad = [x for x, _ in mended], mended[1][1]
     count(faults.outliers, mech, bad)
-    held = held | bad
-    parts = _even(t, even, [*parts, held.astype(np.float64)])
-    q, tau, *qd, held = (torch.from_numpy(np.ascontiguousarray(x)) for x in parts)
-    good = (low(held) < 0.02).to(q)
-    states = (low(q), low(qd[0]), first(qd[0])) if qd else (low(q), first(q), second(q))
-    at = torch.from_numpy(even)[low.reach :: low.every][: len(good)]
-    return Motion(at, *states, low(tau), first(tau), good, settings)
+    held |= bad
+    q, tau, *qd = (torch.from_numpy(x) for x in even_samples(t, even, parts))
+    if qd:
+        (at,), (rate, accel) = together([low], q), together([low, first], qd[0])
+    else:
+        at, rate, accel = together([low, first, second], q)
+    force, slope = together([low, first], tau)
+    good = torch.ones_like(force)
+    if held.any():
+        (share,) = even_samples(t, even, [held.astype(np.float64)])
+        good = (together([low], torch.from_numpy(share))[0] < 0.02).to(force)
+    times = torch.from_numpy(even)[low.reach :: low.every][: force.shape[1]]
+    at, rate, accel, force, slope, good = (
+        x.mT.contiguous() for x in (at, rate, accel, force, slope, good)
+    )
+    return Motion(times, at, rate, accel, force, slope, good, settings)
 
 
-def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None:
-    """Add how many samples of each joint are bad."""
-    for joint in mech.joint_names:
-        n = int(bad[:, mech.dof_slice(joint)].sum())
-        if n:
-            into[joint] = into.get(joint, 0) + n
-
-
-def _repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Samples that stand out of their neighbours, or are not finite, interpolated; and which."""
-    bad = ~np.isfinite(x)
-    filled = np.where(bad, 0.0, x)
-    # The middle one of three: bursts are shorter than what lies between them.
-    padded = np.pad(filled, ((BURST, BURST), (0, 0)), mode="edge")
-    before, after = padded[: -2 * BURST], padded[2 * BURST :]
-    low, high = np.minimum(before, after), np.maximum(before, after)
-    off = np.maximum(np.maximum(low - filled, filled - high), 0.0)
-    # Noise is the usual deviation; turns of fast motion deviate by a small part of the whole.
-    usual = np.maximum(1.4826 * np.median(off, axis=0), off.mean(0))
-    bad |= off > np.maximum(OUTLIER * usual, 0.05 * filled.std(0))
-    if not bad.any():
-        return x, bad
-    out = np.array(x, np.float64)
-    for j in np.flatnonzero(bad.any(0)):
-        keep = ~bad[:, j]
-        out[:, j] = np.interp(t, t[keep], x[keep, j]) if keep.any() else np.zeros(len(t))
-    return out, bad
-
-
-def _even(t: Array, even: Array, parts: list[Array]) -> list[Array]:
-    """Samples at even times: those there are, or between them on a line."""
-    near = np.clip(np.searchsorted(t, even - 0.5 * (even[1] - even[0])), 0, len(t) - 1)
-    if np.abs(t[near] - even).max() < 1e-3 * (even[1] - even[0]):
-        return [x[near] for x in parts]
-    return [np.stack([np.interp(even, t, column) for column in x.T], -1) for x in parts]
+def forget(log: Log) -> None:
+    """Give back the memory of a log's pages, of arrays that are mapped to be read: they stay on disk."""
+    advice = getattr(mmap, "MADV_DONTNEED", None)
+    for x in (log.t, log.q, log.tau, log.qd):
+        root: Any = x
+        while isinstance(root, np.ndarray):
+            if root.flags.writeable:
+                break
+            root = root.base
+        if advice is not None and isinstance(root, mmap.mmap):
+            root.madvise(advice)

@@ -149,36 +149,92 @@ class Normal:
             self.inertial,
         )
 
+    def plus(self, other: Normal) -> Normal:
+        """The sums over these and other data."""
+        return Normal(self.sums + other.sums, self.count + other.count, self.inertial)
+
     @property
     def all(self) -> Normal:
         """All folds as one."""
         return self.only(range(len(self.sums)))
 
 
+@dataclass(frozen=True)
+class Stretches:
+    """Equal stretches of a log's time, each of which cross-validation leaves out once.
+
+    Attributes:
+        first: time [s].
+        last: time [s].
+        count: of stretches.
+    """
+
+    first: float
+    last: float
+    count: int
+
+    def of(self, t: Tensor) -> Tensor:
+        """In which one times lie."""
+        part = (t - self.first) / max(self.last - self.first, 1e-9)
+        return (part * self.count).floor().clamp(0, self.count - 1).long()
+
+
+Weigh = Callable[[Tensor], Tensor]
+"""Of columns `[samples, num_dof, columns]` how much each sample counts, `[samples, num_dof]`."""
+
+
 def normal_equations(
     problem: Problem,
-    rows: Iterable[tuple[Tensor, Tensor, Tensor]],
-    span: tuple[float, float],
-    folds: int = 5,
+    motions: Iterable[Motion],
+    folds: Stretches,
+    *,
+    lag: int = 0,
+    weigh: Weigh | None = None,
 ) -> Normal:
-    """Accumulate the normal equations of a log.
+    """Accumulate the normal equations of motions.
 
     Args:
         problem: what the columns are.
-        rows: from `Problem.rows`.
-        span: first and last time, between which folds are equally long [s].
-        folds: stretches of time, each of which is left out once by cross-validation.
+        motions: filtered states and forces.
+        folds: stretches of time.
+        lag: products of columns with those so many samples before and after, of which the mean is taken:
+            noise that does not last so long is in none.
+        weigh: how much samples count; alike when left out.
     """
     dofs, size = problem.mech.num_dof, problem.inertial + len(problem.terms) + 1
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
-    sums = torch.zeros(folds, dofs, size, size, **like)
-    count = torch.zeros(folds, dofs, **like)
-    length = max(span[1] - span[0], 1e-9)
-    for t, X, good in rows:
-        fold = ((t - span[0]) / length * folds).floor().clamp(0, folds - 1)
+    sums = torch.zeros(folds.count, dofs, size, size, **like)
+    count = torch.zeros(folds.count, dofs, **like)
+    for t, X, good in lagged(problem, motions, lag):
+        fold = folds.of(t)
+        w = good.to(X) if weigh is None else good * weigh(X[:, 0])
         for f in fold.unique().tolist():
-            keep = (good & (fold == f)[:, None]).to(X)
-            part = (X * keep[..., None]).transpose(0, 1)
-            sums[int(f)] += part.mT @ part
-            count[int(f)] += keep.sum(0)
+            mine = fold == f
+            late, early = X[mine, 0].transpose(0, 1), X[mine, -1].transpose(0, 1)
+            part = (late * w[mine].mT[..., None]).mT @ early
+            sums[f] += (part + part.mT) / 2 if lag else part
+            count[f] += w[mine].sum(0)
     return Normal(sums, count, problem.inertial)
+
+
+def lagged(
+    problem: Problem, motions: Iterable[Motion], lag: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Rows of a problem, each beside the one so many samples before it in the same motion.
+
+    Yields:
+        Times `[samples]`, columns `[samples, 2, num_dof, columns]` (with no lag, `[samples, 1, ...]`), and
+        which count, `[samples, num_dof]`.
+    """
+    for motion in motions:
+        before: list[tuple[Tensor, Tensor]] = []
+        for t, X, good in problem.rows([motion]):
+            if lag == 0:
+                yield t, X[:, None], good
+                continue
+            n, before = len(t), [*before, (X, good)]
+            X, good = (torch.cat(x) for x in zip(*before, strict=True))
+            before = [(X[-lag:], good[-lag:])]
+            if len(X) > lag:
+                both = torch.stack([X[lag:], X[:-lag]], 1)
+                yield t[n - len(both) :], both, good[lag:] & good[:-lag]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from torchsko.learn.selection import Solution
+from torchsko.learn.motion import Motion
+from torchsko.learn.normal import Problem
+from torchsko.learn.solving import Solution
 
 SHOWN = 4000
 """Samples of residuals that are kept to be looked at."""
@@ -41,38 +43,44 @@ class Residuals:
     lasting: Tensor
 
 
-def residuals(
-    rows: Iterable[tuple[Tensor, Tensor, Tensor]], solution: Solution, inertial: int
-) -> Residuals:
-    """Residuals of a solution, from rows of equations in order of time."""
-    ts, taus, es, goods = [], [], [], []
-    for t, X, good in rows:
-        parts = []
-        for j, (chosen, x) in enumerate(zip(solution.choice, solution.numbers, strict=True)):
-            S = torch.tensor([inertial + k for k in chosen], dtype=torch.long, device=X.device)
-            parts.append(X[:, j, :inertial] @ solution.phi + X[:, j][:, S] @ x)
-        tau = X[..., -1]
-        ts.append(t)
-        taus.append(tau)
-        es.append(torch.where(good, torch.stack(parts, -1) - tau, 0.0))
-        goods.append(good)
-    t, tau, e, good = (torch.cat(x) for x in (ts, taus, es, goods))
+def residuals(problem: Problem, motions: Sequence[Motion], solution: Solution) -> Residuals:
+    """Residuals of a solution, in motions in order of time."""
+    found = [_of_motion(problem, motion, solution) for motion in motions]
+    t, tau, e, good = (torch.cat(x) for x in zip(*found, strict=True))
     count = good.sum(0).clamp_min(1)
     variance = e.square().sum(0) / count
     mean = torch.where(good, tau, 0.0).sum(0) / count
     spread = (torch.where(good, tau - mean, 0.0).square().sum(0) / count).sqrt()
-    inflation = correlated(e)
+    inflation = correlated(*(x[2] for x in found))
     step = torch.diff(t).median() if len(t) > 1 else t.new_ones(())
     thin = slice(None, None, max(1, len(t) // SHOWN))
     return Residuals(t[thin], tau[thin], e[thin], variance, spread, inflation, inflation * step)
 
 
-def correlated(e: Tensor) -> Tensor:
-    """1 + 2 times the sum of autocorrelations up to where they vanish, `[samples, dofs]` to `[dofs]`."""
-    n = len(e)
-    size = 1 << (2 * n - 1).bit_length()
-    spectrum = torch.fft.rfft(e, size, dim=0)
-    auto = torch.fft.irfft(spectrum.abs().square(), size, dim=0)[: min(n, LAGS)]
-    rho = auto / auto[:1].clamp_min(1e-300)
-    still = (rho > 0).to(e).cumprod(0)
+def _of_motion(problem: Problem, motion: Motion, solution: Solution) -> tuple[Tensor, ...]:
+    """Times, forces, errors (0 where a force does not count), and which count."""
+    parts = [
+        (t, X[..., -1], torch.where(good, solution.error(X), 0.0), good)
+        for t, X, good in problem.rows([motion])
+    ]
+    return tuple(torch.cat(x) for x in zip(*parts, strict=True))
+
+
+def correlated(*errors: Tensor) -> Tensor:
+    """1 + 2 times the sum of autocorrelations up to where they vanish.
+
+    Args:
+        errors: of stretches, each `[samples, dofs]`.
+
+    Returns:
+        `[dofs]`.
+    """
+    total = errors[0].new_zeros(LAGS, errors[0].shape[1])
+    for e in errors:
+        size = 1 << (2 * len(e) - 1).bit_length()
+        spectrum = torch.fft.rfft(e, size, dim=0)
+        auto = torch.fft.irfft(spectrum.abs().square(), size, dim=0)[: min(len(e), LAGS)]
+        total = total + torch.nn.functional.pad(auto, (0, 0, 0, LAGS - len(auto)))
+    rho = total / total[:1].clamp_min(1e-300)
+    still = (rho > 0).to(rho).cumprod(0)
     return (2 * (rho * still).sum(0) - 1).clamp_min(1.0)

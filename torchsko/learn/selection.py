@@ -9,181 +9,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchsko.learn.entropic import Prior, entropic_least_squares
-from torchsko.learn.friction import (
-    Asymmetric,
-    Coulomb,
-    Dahl,
-    Delay,
-    Loaded,
-    Offset,
-    Periodic,
-    SmoothCoulomb,
-    Spring,
-    Stribeck,
-    Term,
-    Turbulent,
-    Viscous,
-)
+from torchsko.learn.entropic import Prior
+from torchsko.learn.friction import Term
 from torchsko.learn.normal import Normal
-
-SPEEDS = (0.02, 0.05, 0.1, 0.2)
-"""Of smooth dry friction [rad/s]."""
-
-DISTANCES = (0.003, 0.01, 0.03, 0.1)
-"""Of dry friction with memory [rad]."""
-
-LIBRARY: tuple[Term, ...] = (
-    *(Offset(), Viscous(), Coulomb()),
-    *(SmoothCoulomb(speed) for speed in SPEEDS),
-    *(Dahl(distance) for distance in DISTANCES),
-    *(Turbulent(), Stribeck(0.1), Stribeck(0.3)),
-    *(Asymmetric(0.05), Loaded(0.05)),
-    *(Spring(), Periodic(1.0, 0.0), Periodic(1.0, 0.25), Delay()),
-)
-"""Terms that a fit chooses from."""
-
-USUAL = (Offset(), Viscous(), SmoothCoulomb(0.05))
-"""Where the choice begins."""
+from torchsko.learn.reduced import eliminated, error_of, judged, means
+from torchsko.learn.solving import Model, Solution, solved
 
 WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Of the prior."""
 
 GAIN = 0.005
 """Part of a joint's error that one more term has to save."""
-
-Choice = tuple[tuple[int, ...], ...]
-"""For each dof the terms it has, by place in the problem's."""
-
-
-@dataclass(frozen=True, eq=False)
-class Model:
-    """What a fit has decided of its form.
-
-    Attributes:
-        choice: terms of each dof.
-        scale: one over the variance of each dof's error, `[num_dof]`.
-        prior_weight: of the divergence from the nominal robot, against the mean weighted square error.
-    """
-
-    choice: Choice
-    scale: Tensor
-    prior_weight: float
-
-
-@dataclass(frozen=True, eq=False)
-class Reduced:
-    """Normal equations whose terms are eliminated: those of inertial numbers alone.
-
-    Attributes:
-        A: `[*batch, inertial, inertial]`.
-        c: `[*batch, inertial]`.
-        gain: what the terms' numbers lose to inertial ones, `[*batch, terms, inertial]`.
-        start: these numbers where the inertial ones are zero, `[*batch, terms]`.
-    """
-
-    A: Tensor
-    c: Tensor
-    gain: Tensor
-    start: Tensor
-
-    def numbers(self, phi: Tensor) -> Tensor:
-        """The terms' numbers that are best beside inertial ones, `[*batch, terms]`."""
-        return self.start - (self.gain @ phi[..., None])[..., 0]
-
-
-def eliminated(G: Tensor, inertial: int, terms: Sequence[int]) -> Reduced:
-    """Eliminate terms from one dof's normal equations `[*batch, columns, columns]`, means of squares.
-
-    Collinear ones share; a term that never acts has the number zero.
-    """
-    S = torch.tensor([inertial + k for k in terms], dtype=torch.long, device=G.device)
-    rows = G.index_select(-2, S)
-    size = rows.index_select(-1, S).diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt()
-    unit = size[..., :, None] * rows.index_select(-1, S) * size[..., None, :]
-    unit = unit + TOGETHER * torch.eye(len(S)).to(G)
-    GSp = rows[..., :inertial]
-    both = torch.cat([GSp, rows[..., -1:]], -1)
-    solved = size[..., None] * torch.linalg.solve(unit, size[..., None] * both) if len(S) else both
-    gain, start = solved[..., :inertial], solved[..., inertial]
-    A = G[..., :inertial, :inertial] - GSp.mT @ gain
-    c = G[..., :inertial, -1] - (GSp.mT @ start[..., None])[..., 0]
-    return Reduced((A + A.mT) / 2, c, gain, start)
-
-
-def weighed(scale: Tensor, parts: Sequence[Reduced]) -> tuple[Tensor, Tensor]:
-    """Normal equations of inertial numbers, all dofs together."""
-    A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
-    return (scale[:, None, None] * A).sum(0), (scale[:, None] * c).sum(0)
-
-
-TOGETHER = 1e-10
-"""Square of the sine of the angle between two terms that share: they act alike."""
-
-
-def means(normal: Normal) -> Tensor:
-    """Normal equations of one fold as means, `[num_dof, columns, columns]`."""
-    return normal.sums[0] / normal.count[0].clamp_min(1)[:, None, None]
-
-
-def error_of(G: Tensor, phi: Tensor, numbers: Tensor, terms: Sequence[int]) -> Tensor:
-    """Mean square error `[*batch]` of one dof, of its normal equations `[*batch, columns, columns]`."""
-    inertial = phi.shape[-1]
-    index = [*range(inertial), *(inertial + k for k in terms), G.shape[-1] - 1]
-    I = torch.tensor(index, device=G.device)
-    v = torch.cat([phi, numbers, -torch.ones_like(phi[..., :1])], -1)[..., None]
-    return (v.mT @ G.index_select(-2, I).index_select(-1, I) @ v)[..., 0, 0].clamp_min(0)
-
-
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """Numbers that were fitted.
-
-    Attributes:
-        phi: inertial, `[inertial]`.
-        numbers: of the terms of each dof.
-        choice: terms of each dof that were kept: friction that came out negative is left out.
-    """
-
-    phi: Tensor
-    numbers: tuple[Tensor, ...]
-    choice: Choice
-
-
-def solved(
-    normal: Normal,
-    model: Model,
-    prior: Prior,
-    terms: Sequence[Term],
-    start: Solution | None = None,
-) -> Solution:
-    """The physically consistent fit of a model to normal equations of one fold.
-
-    Friction that comes out negative is left out, and the rest fitted again.
-    """
-    G, choice = means(normal), list(model.choice if start is None else start.choice)
-    phi = None if start is None else start.phi
-    while True:
-        parts = [eliminated(g, normal.inertial, t) for g, t in zip(G, choice, strict=True)]
-        A, c = weighed(model.scale, parts)
-        phi, _ = entropic_least_squares(A, c, prior, model.prior_weight, phi)
-        numbers = tuple(p.numbers(phi) for p in parts)
-        dropped = [_without_negative(t, x, terms) for t, x in zip(choice, numbers, strict=True)]
-        if dropped == choice:
-            return Solution(phi, numbers, tuple(choice))
-        choice = dropped
-
-
-def _without_negative(
-    chosen: tuple[int, ...], numbers: Tensor, terms: Sequence[Term]
-) -> tuple[int, ...]:
-    """A dof's terms without the most negative of those that are friction."""
-    low = [(x, k) for x, k in zip(numbers.tolist(), chosen, strict=True)
-           if terms[k].dissipates and x < 0]  # fmt: skip
-    if not low:
-        return chosen
-    worst = min(low)[1]
-    return tuple(k for k in chosen if k != worst)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,9 +35,10 @@ class Folds:
     left: tuple[Normal, ...]
 
     @classmethod
-    def of(cls, normal: Normal) -> Folds:
-        """Folds in which each dof has equations, left out once each."""
-        full = [k for k in range(len(normal.sums)) if bool((normal.count[k] > 0).all())]
+    def of(cls, normal: Normal, like: Normal | None = None) -> Folds:
+        """Folds in which each dof has equations (of other normal equations, if given), left out once."""
+        count = (normal if like is None else like).count
+        full = [k for k in range(len(count)) if bool((count[k] > 0).all())]
         return cls(tuple(normal.without(k) for k in full), tuple(normal.only([k]) for k in full))
 
 
@@ -295,17 +132,6 @@ def _score(
     v = torch.cat([phi, torch.ones_like(phi[..., :1])], -1)[..., None]
     own = error_of(test, phi, mine.numbers(phi), candidate)
     return float(((v.mT @ Q @ v)[..., 0, 0] + w * own).mean())
-
-
-def judged(G: Tensor, part: Reduced, terms: Sequence[int]) -> Tensor:
-    """Mean square error of one dof as a quadratic form of inertial numbers and 1, terms at their best."""
-    inertial = part.gain.shape[-1]
-    index = [*range(inertial), *(inertial + k for k in terms), G.shape[-1] - 1]
-    I = torch.tensor(index, device=G.device)
-    eye = torch.eye(inertial + 1).to(G).expand(*G.shape[:-2], -1, -1)
-    numbers = torch.cat([-part.gain, part.start[..., None]], -1)
-    V = torch.cat([eye[..., :-1, :], numbers, -eye[..., -1:, :]], -2)
-    return V.mT @ G.index_select(-2, I).index_select(-1, I) @ V
 
 
 def _grown(

@@ -2,7 +2,8 @@ r"""Dry friction with memory: bristles bend before they slide.
 
 Dahl's law :math:`dz/dx = (1 - z \, \mathrm{sign}(\dot x)) / x_s` is linear in z while the motion keeps its
 sign, and then has the solution :math:`z = s + (z_0 - s) e^{-|x - x_0| / x_s}`: no step is integrated, and
-positions alone count. It is the LuGre model without its damping, at speeds below Stribeck's.
+positions alone count. `LuGre` adds damping of the bristles
+and a level that falls with speed.
 
 Reference: P. Dahl, *A solid friction model*, Aerospace Corporation TOR-0158, 1968; C. Canudas de Wit et al.,
 *A new model for control of systems with friction*, IEEE Trans. Automatic Control 40(3), 1995.
@@ -38,21 +39,28 @@ class Dahl(Term):
         return bristles(motion.q / self.distance, motion.qd.sign())
 
 
-def bristles(x: Tensor, start: Tensor) -> Tensor:
-    """Dahl's state along a path of unit distance.
+def bristles(x: Tensor, start: Tensor, level: Tensor | None = None) -> Tensor:
+    """The bristles' state along a path of unit distance.
 
     Args:
         x: `[*batch, samples, joints]`, the position over the distance.
         start: signs of the velocity; the first is where the state starts.
+        level: what the state tends to in steady motion, `[*batch, samples, joints]`; 1 when left out.
 
     Returns:
         `[*batch, samples, joints]`.
     """
     step = torch.diff(x, dim=-2)
-    keep, sign = (-step.abs()).exp(), step.sign()
-    # z' = keep z + sign (1 - keep), composed in log(samples) passes; stable, for keep is at most 1.
+    first = start[..., :1, :]
+    if level is None:
+        keep, goal = (-step.abs()).exp(), step.sign()
+    else:
+        between = (level[..., 1:, :] + level[..., :-1, :]) / 2
+        keep, goal = (-step.abs() / between).exp(), step.sign() * between
+        first = first * level[..., :1, :]
+    # z' = keep z + goal (1 - keep), composed in log(samples) passes; stable, for keep is at most 1.
     a = torch.cat([torch.zeros_like(keep[..., :1, :]), keep], -2)
-    b = torch.cat([start[..., :1, :], sign * (1 - keep)], -2)
+    b = torch.cat([first, goal * (1 - keep)], -2)
     reach, count = 1, x.shape[-2]
     while reach < count:
         before_a, before_b = a[..., :-reach, :], b[..., :-reach, :]

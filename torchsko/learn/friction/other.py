@@ -34,17 +34,6 @@ class RotorInertia(Term):
 
 
 @dataclass(frozen=True)
-class Spring(Term):
-    """A spring balancer, cable or hose; with an `Offset`, whatever its zero."""
-
-    unit: ClassVar[str] = "N m/rad"
-
-    def column(self, motion: Series) -> Tensor:
-        """The position."""
-        return motion.q
-
-
-@dataclass(frozen=True)
 class Periodic(Term):
     """A force that repeats with the position: an unbalanced magnet, a gear's teeth, an eccentric sensor.
 

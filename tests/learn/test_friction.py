@@ -1,0 +1,76 @@
+"""Terms of joints obey the laws they are named after."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from torchsko.learn.friction import Balancer, Dahl, LuGre, Periodic, Series
+
+integrate = pytest.importorskip("scipy.integrate")
+
+
+def swing(n=4001, seconds=4.0):
+    """A motion that turns back and forth, ever faster, and stands still at first."""
+    t = np.linspace(0, seconds, n)
+    q = 0.3 * t * np.sin(2 * t)
+    return t, q, 0.3 * np.sin(2 * t) + 0.6 * t * np.cos(2 * t)
+
+
+def series(q, qd, ordered=True):
+    q, qd = (torch.from_numpy(np.asarray(x))[:, None] for x in (q, qd))
+    return Series(q, qd, 0 * q, 0 * q, ordered=ordered)
+
+
+def test_lugre_solves_its_differential_equation():
+    t, q, qd = swing()
+    term = LuGre(distance=0.02, speed=0.2, ratio=1.6, time=0.01)
+
+    def slope(s, z):
+        v = np.interp(s, t, qd)
+        g = 1 + (term.ratio - 1) * np.exp(-((v / term.speed) ** 2))
+        return v / term.distance * (1 - z * np.sign(v) / g)
+
+    solved = integrate.solve_ivp(
+        slope, (0, 4), [0.0], t_eval=t, rtol=1e-8, atol=1e-10, max_step=1e-3
+    )
+    z = solved.y[0]
+    force = z + term.time * np.array([slope(*x) for x in zip(t, z, strict=True)])
+    mine = term.column(series(q, qd))[:, 0]
+    assert_close(mine, torch.from_numpy(force), rtol=0, atol=5e-3)
+    assert z.max() > 1.2  # it sticks, more than it slides
+
+
+def test_lugre_is_dahls_without_stribeck_and_damping():
+    _, q, qd = swing()
+    motion = series(q, qd)
+    assert_close(LuGre(0.03, ratio=1.0).column(motion), Dahl(0.03).column(motion))
+
+
+def test_friction_with_memory_tends_to_its_law_of_steady_motion():
+    v = torch.tensor([-0.8, -0.05, 0.05, 0.8], dtype=torch.float64)
+    way = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
+    motion = Series(way * v, v.expand(2001, 4), 0 * way * v, 0 * way * v)
+    still = Series(motion.q, motion.qd, motion.qdd, motion.load, ordered=False)
+    for term in (LuGre(0.005, speed=0.1, ratio=1.5, time=0.01), Dahl(0.005)):
+        assert_close(term.column(motion)[-1], term.column(still)[-1], rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("free", [0.0, 0.3])
+def test_a_balancers_torque_is_the_slope_of_its_energy(free):
+    term = Balancer(near=0.2, far=0.6, zero=0.4, free=free)
+    q = torch.linspace(-2, 2, 40, dtype=torch.float64, requires_grad=True)
+    away = torch.stack([0.2 * (q - 0.4).cos() - 0.6, 0.2 * (q - 0.4).sin()]).norm(dim=0)
+    energy = (away - free).square().sum() / 2
+    (slope,) = torch.autograd.grad(energy, q)
+    q = q.detach()[:, None]
+    assert_close(term.column(Series(q, q, q, q))[:, 0], slope, rtol=1e-12, atol=1e-12)
+
+
+def test_a_balancer_of_no_free_length_is_a_turn_of_sine_and_cosine():
+    q = torch.linspace(-2, 2, 40, dtype=torch.float64)[:, None]
+    motion = Series(q, q, q, q)
+    pair = torch.cat([Periodic(1.0, 0.0).column(motion), Periodic(1.0, 0.25).column(motion)], -1)
+    wanted = Balancer(0.2, 0.6, 0.4).column(motion)
+    numbers = torch.linalg.lstsq(pair, wanted).solution
+    assert_close(pair @ numbers, wanted, rtol=1e-12, atol=1e-12)

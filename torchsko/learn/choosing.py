@@ -1,0 +1,144 @@
+"""The choices of a fit, by cross-validation: terms, weights of dofs, the prior's weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.entropic import Prior
+from torchsko.learn.friction import Coulomb, Offset, Term, Viscous
+from torchsko.learn.least_squares import base_fit
+from torchsko.learn.library import LIBRARY, USUAL
+from torchsko.learn.normal import Normal, Problem
+from torchsko.learn.reduced import eliminated, error_of, means
+from torchsko.learn.selection import Folds, chosen_weight, errors, with_terms_chosen
+from torchsko.learn.solving import Model, Solution
+
+
+class Choosing:
+    """Cross-validation: a model that gets better, at every moment the best so far.
+
+    Attributes:
+        model: so far.
+        squares: its errors in what was left out, `[folds, num_dof]`.
+        at: how many choices were made: rounds, and dofs of a round.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        folds: Folds,
+        base: BaseParameters,
+        divergence: Prior,
+        named: Mapping[int, tuple[int, ...]],
+        prior: float | None,
+        say: Callable[[str, float], None],
+    ) -> None:
+        self.folds, self.divergence, self.named = folds, divergence, named
+        self.prior, self.say, self.terms = prior, say, problem.terms
+        self.dofs, self.at = problem.mech.num_dof, 0
+        usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
+        self.library = tuple(k for k, term in enumerate(self.terms) if term in LIBRARY)
+        choice = tuple(named.get(j, usual) for j in range(self.dofs))
+        plain = plain_model(self.terms, self.dofs)
+        first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
+        self.model = Model(choice, weights(first.mean(0)), 1.0 if prior is None else prior)
+        self.squares = first
+
+    def run(self, state: Mapping[str, Any], keep: Callable[[], None]) -> None:
+        """Choose terms, weights of dofs and the prior's weight in turn until nothing changes.
+
+        Args:
+            state: where an earlier run was stopped, or empty.
+            keep: called after every choice.
+        """
+        if state.get("model"):
+            model = state["model"]
+            choice = tuple(tuple(some) for some in model["choice"])
+            self.model = Model(choice, model["scale"], model["prior_weight"])
+            self.at = state["at"]
+            if self.at % self.dofs:
+                self.squares = errors(self.folds, self.model, self.divergence, self.terms)[0]
+        if self.at % self.dofs == 0:
+            self._judge()
+        while self.at < TURNS * self.dofs:
+            before = self.model.choice
+            if self.at % self.dofs == 0:
+                self.model = replace(self.model, scale=weights(self.squares.mean(0)))
+            turn = self.at // self.dofs
+            if len(self.named) < self.dofs:
+                while self.at < (turn + 1) * self.dofs:
+                    dof = self.at % self.dofs
+                    self.say(
+                        f"choosing friction of dof {dof + 1}",
+                        0.2 + 0.6 * self.at / TURNS / self.dofs,
+                    )
+                    if dof not in self.named:
+                        self.model = with_terms_chosen(
+                            self.folds, self.model, self.divergence, self.terms, self.library, dof
+                        )
+                    self.at += 1
+                    keep()
+            self._judge()
+            if self.model.choice == before:
+                break
+        self.model = replace(self.model, scale=weights(self.squares.mean(0)))
+
+    def _judge(self) -> None:
+        """Choose the prior's weight, and see how good the model is."""
+        if self.prior is None:
+            self.model, self.squares = chosen_weight(
+                self.folds, self.model, self.divergence, self.terms
+            )
+        else:
+            self.squares = errors(self.folds, self.model, self.divergence, self.terms)[0]
+
+
+TURNS = 3
+"""Rounds of choosing terms, weights and prior, at most; the choice seldom changes after the first."""
+
+
+def weights(squares: Tensor) -> Tensor:
+    """One over each dof's mean square error; bounded, where a joint has none."""
+    return 1 / squares.clamp_min(1e-8 * squares.max().clamp_min(1e-300))
+
+
+def plain_model(terms: Sequence[Term], dofs: int) -> Model:
+    """Ordinary least squares: viscous and dry friction and an offset for each joint."""
+    choice = tuple(k for k, term in enumerate(terms) if term in (Viscous(), Coulomb(), Offset()))
+    return Model((choice,) * dofs, torch.ones(dofs, dtype=torch.float64), 0.0)
+
+
+def left_errors(used: Folds, plain: Folds, solve: Callable[[Normal], Solution]) -> Tensor:
+    """Mean square errors of a method in what was left out, `[folds, num_dof]`.
+
+    Args:
+        used: equations that the method takes.
+        plain: to judge by.
+        solve: the method.
+    """
+    each = zip(used.seen, plain.left, strict=True)
+    return torch.stack([judged_by(solve(seen), left) for seen, left in each])
+
+
+def nominal_errors(folds: Folds, model: Model, divergence: Prior) -> Tensor:
+    """The same of the nominal robot, with friction as least squares has it."""
+    phi, out = divergence.nominal.flatten(), []
+    for seen, left in zip(folds.seen, folds.left, strict=True):
+        parts = [
+            eliminated(g, seen.inertial, t) for g, t in zip(means(seen), model.choice, strict=True)
+        ]
+        fit = Solution(phi, tuple(p.numbers(phi) for p in parts), model.choice)
+        out.append(judged_by(fit, left))
+    return torch.stack(out)
+
+
+def judged_by(fit: Solution, left: Normal) -> Tensor:
+    """Mean square errors of a fit in other data, `[num_dof]`."""
+    each = zip(means(left), fit.numbers, fit.choice, strict=True)
+    return torch.stack([error_of(g, fit.phi, x, t) for g, x, t in each])

@@ -1,0 +1,112 @@
+r"""Instrumental variables on base parameters and terms of all dofs at once.
+
+Least squares on :math:`Y^T (Y \theta - \tau)` is biased where Y is computed of noisy positions: the noise of
+Y does not vanish in :math:`Y^T Y`. With the columns Z of another time, whose noise is another, it does in
+:math:`Z^T (Y \theta - \tau) = 0`. Taken a lag before and a lag after, Z gives the symmetric part of the
+columns' correlation at that lag, which `normal_equations` accumulates.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.least_squares import RANK, Information, scaled_pseudo_inverse
+from torchsko.learn.normal import Normal
+from torchsko.learn.reduced import means
+from torchsko.learn.solving import Choice, Model, Solution
+
+STRONG = 0.3
+"""Correlation of a direction with its instruments below which it keeps the value of least squares: a weak
+instrument has less bias, and a variance that knows no bounds."""
+
+
+def paired(lagged: Normal, plain: Normal) -> Normal:
+    """Equations with the lag, then those without: as of twice as many dofs."""
+    sums, count = (
+        torch.cat([getattr(x, name) for x in (lagged, plain)], 1) for name in ("sums", "count")
+    )
+    return Normal(sums, count, plain.inertial)
+
+
+def instrumental_fit(pair: Normal, model: Model, base: BaseParameters) -> Solution:
+    """Solve the instruments' equations of one fold, from where least squares are.
+
+    Args:
+        pair: from `paired`.
+        model: terms and weights.
+        base: parameters.
+    """
+    (A, c), (A0, c0) = both(pair, model, base)
+    start = scaled_pseudo_inverse(A0)[0] @ c0
+    root, value, vector = strengths(A, A0)
+    known = value > STRONG
+    gain = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
+    theta = start + root @ (vector @ (gain * (vector.mT @ (root.mT @ (c - A @ start)))))
+    beta, *numbers = theta.split([len(base), *(len(some) for some in model.choice)])
+    return Solution(base.representative @ beta, tuple(numbers), model.choice)
+
+
+def instrumental_information(
+    pair: Normal, model: Model, base: BaseParameters, variance: Tensor, inflation: Tensor
+) -> Information:
+    """Covariance of `instrumental_fit`, errors correlated in time; weak directions as of least squares.
+
+    Args:
+        pair: from `paired`.
+        model: terms and weights of the fit.
+        base: parameters.
+        variance: of each dof's residual, `[num_dof]`.
+        inflation: samples of it that are one, `[num_dof]`.
+    """
+    dofs = len(variance)
+    (A, _), (A0, _) = both(pair, model, base)
+    meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
+    B, _ = assembled(means(pair)[dofs:], meat, model.choice, base, pair.inertial)
+    root, value, vector = strengths(A, A0)
+    bread = root @ ((vector / value.clamp(STRONG, 1.0)) @ vector.mT) @ root.mT
+    covariance = bread @ B @ bread.mT
+    deviation, count = covariance.diagonal().clamp_min(0).sqrt(), len(base)
+    parts = deviation[count:].split([len(some) for some in model.choice])
+    condition = scaled_pseudo_inverse(A0)[1]
+    return Information(covariance[:count, :count], tuple(parts), condition)
+
+
+def both(
+    pair: Normal, model: Model, base: BaseParameters
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Both systems of a pair, with the lag and without."""
+    with_lag, without = means(pair).chunk(2)
+    rest = model.scale, model.choice, base, pair.inertial
+    return assembled(with_lag, *rest), assembled(without, *rest)
+
+
+def strengths(A: Tensor, A0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Correlations of directions with their instruments: a root of A0^-1, eigenvalues in it, vectors."""
+    size = A0.diagonal().clamp_min(1e-300).rsqrt()
+    value, vector = torch.linalg.eigh(size[:, None] * A0 * size)
+    known = value > RANK * value[-1]
+    root = size[:, None] * vector * torch.where(known, value, 1.0).rsqrt() * known
+    inside = root.mT @ A @ root
+    return root, *torch.linalg.eigh((inside + inside.mT) / 2)
+
+
+def assembled(
+    G: Tensor, scale: Tensor, choice: Choice, base: BaseParameters, inertial: int
+) -> tuple[Tensor, Tensor]:
+    """One system of base parameters and all terms, of each dof's normal equations and its weight."""
+    count, at = len(base), len(base)
+    size = count + sum(map(len, choice))
+    A, c = G.new_zeros(size, size), G.new_zeros(size)
+    for j, some in enumerate(choice):
+        own = torch.arange(at, at + len(some), device=G.device)
+        place = torch.cat([torch.arange(count, device=G.device), own])
+        terms = torch.tensor([inertial + k for k in some], dtype=torch.long, device=G.device)
+        pick = torch.cat([base.independent, terms])
+        A = A.index_put(
+            (place[:, None], place), scale[j] * G[j][pick[:, None], pick], accumulate=True
+        )
+        c = c.index_put((place,), scale[j] * G[j][pick, -1], accumulate=True)
+        at += len(some)
+    return A, c

@@ -1,0 +1,119 @@
+"""What is wrong in a log: counted, named, and mended where it can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsko.mechanism.mechanism import Mechanism
+
+Array = NDArray[np.floating[Any]]
+
+OUTLIER = 30.0
+"""Deviation from neighbours over the usual one beyond which a sample is no measurement."""
+
+BURST = 3
+"""Longest run of outliers that is found [samples]."""
+
+
+@dataclass
+class Faults:
+    """What was wrong in a log, counted while it is read; lines to read.
+
+    Attributes:
+        gaps: number of them.
+        outliers: samples replaced, by joint.
+        saturated: samples of forces at their limit, by joint.
+        short: pieces between gaps that were too short for the filter.
+    """
+
+    gaps: int = 0
+    short: int = 0
+    outliers: dict[str, int] = field(default_factory=dict)
+    saturated: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other: Faults) -> None:
+        """Count what another piece has as well."""
+        self.gaps += other.gaps
+        self.short += other.short
+        for mine, theirs in ((self.outliers, other.outliers), (self.saturated, other.saturated)):
+            for joint, n in theirs.items():
+                mine[joint] = mine.get(joint, 0) + n
+
+    def lines(self) -> list[str]:
+        """Each fault and what was done about it."""
+        out = [f"{self.gaps} gaps: filtered apart"] if self.gaps else []
+        if self.short:
+            out.append(f"{self.short} pieces between gaps too short for the filter: left out")
+        out += [
+            f"{n} outliers at {joint}: interpolated, and of no weight"
+            for joint, n in self.outliers.items()
+        ]
+        out += [
+            f"{n} forces of {joint} at their limit: of no weight"
+            for joint, n in self.saturated.items()
+        ]
+        return out
+
+
+def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None:
+    """Add how many samples of each joint are bad, `[num_dof, samples]`."""
+    if not bad.any():
+        return
+    for joint in mech.joint_names:
+        n = int(bad[mech.dof_slice(joint)].sum())
+        if n:
+            into[joint] = into.get(joint, 0) + n
+
+
+def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Samples that stand out of their neighbours, or are not finite, interpolated; and which.
+
+    Args:
+        t: `[samples]`.
+        x: `[signals, samples]`.
+    """
+    bad, filled = np.zeros(x.shape, np.bool_), x
+    if not np.isfinite(x.sum()):
+        bad = ~np.isfinite(x)
+        filled = np.where(bad, 0.0, x)
+    mean = filled.mean(1)
+    square = np.einsum("ij,ij->i", filled, filled) / x.shape[1]
+    # Turns of fast motion deviate by a small part of the whole.
+    least = 0.05 * np.sqrt(np.maximum(square - mean**2, 0.0))
+    for j, row in enumerate(filled):
+        lag = row[BURST:] - row[:-BURST]
+        if max(lag.max(), -lag.min()) <= least[j]:
+            continue  # no sample is far from its neighbours
+        # Outside of both neighbours: bursts are shorter than what lies between these.
+        padded = np.pad(row, BURST, mode="edge")
+        before, after = padded[: -2 * BURST], padded[2 * BURST :]
+        off = np.maximum(np.minimum(before, after) - row, row - np.maximum(before, after))
+        off = np.maximum(off, 0.0)
+        if off.max() > least[j]:
+            usual = max(1.4826 * float(np.median(off)), float(off.mean()))
+            bad[j] |= off > max(OUTLIER * usual, float(least[j]))
+    if not bad.any():
+        return x, bad
+    out = np.array(x, np.float64)
+    for j in np.flatnonzero(bad.any(1)):
+        keep = ~bad[j]
+        out[j] = np.interp(t, t[keep], x[j, keep]) if keep.any() else 0.0
+    return out, bad
+
+
+def even_samples(t: Array, even: Array, parts: list[Array]) -> list[Array]:
+    """Samples `[signals, samples]` at even times: those there are, or between them on a line."""
+    step = even[1] - even[0]
+    # The usual log is even already: its samples are a run.
+    first = int(np.searchsorted(t, even[0] - 0.5 * step))
+    run = t[first : first + len(even)]
+    if len(run) == len(even) and np.abs(run - even).max() < 1e-3 * step:
+        return [x[:, first : first + len(even)] for x in parts]
+    near = np.clip(np.searchsorted(t, even - 0.5 * step), 0, len(t) - 1)
+    if np.abs(t[near] - even).max() < 1e-3 * step:
+        return [x[:, near] for x in parts]
+    return [np.stack([np.interp(even, t, row) for row in x]) for x in parts]

@@ -1,0 +1,63 @@
+"""What a fit is asked for: estimators and terms, refused by name where they cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+
+from torchsko.errors import FitError, unknown_name
+from torchsko.learn.estimators import ESTIMATORS
+from torchsko.learn.friction import Term
+from torchsko.learn.library import LIBRARY
+from torchsko.mechanism.mechanism import Mechanism
+
+Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
+
+
+def terms_of(mech: Mechanism, learn: Learn) -> tuple[tuple[Term, ...], dict[int, tuple[int, ...]]]:
+    """All terms there are, and for each dof whose terms are given their places."""
+    if learn is None:
+        given: dict[str, Sequence[Term]] = {}
+    elif isinstance(learn, Mapping):
+        given = dict(learn)
+    else:
+        given = {name: learn for name in mech.joint_names}
+    for name, some in given.items():
+        if name not in mech.joint_names:
+            raise FitError(unknown_name("joint", name, mech.joint_names))
+        for term in some:
+            if not isinstance(term, Term):
+                raise FitError(
+                    f"{term!r} of joint {name!r} is no term.\n"
+                    "Forces of joints are terms of torchsko.learn.friction, with parentheses.\n"
+                    'Type learn={"' + name + '": [Viscous(), SmoothCoulomb(0.05), Offset()]}, say.'
+                )
+    every = tuple(dict.fromkeys([*LIBRARY, *(term for some in given.values() for term in some)]))
+    places = {
+        j: tuple(sorted(every.index(term) for term in some))
+        for name, some in given.items()
+        for j in range(mech.num_dof)[mech.dof_slice(name)]
+    }
+    return every, places
+
+
+def check(mech: Mechanism, method: str, prior: float | None, folds: int) -> None:
+    """Refuse options out of range, by name."""
+    if method not in ESTIMATORS:
+        raise FitError(unknown_name("method", method, tuple(ESTIMATORS)))
+    if mech.batch_shape:
+        raise FitError(
+            f"{mech.name!r} is {mech.batch_shape.numel()} robots.\n"
+            "A log is one robot's.\nPass one, without batch dimensions."
+        )
+    if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):
+        raise FitError(
+            f"prior is {prior!r}.\nIt is a positive number: a small one leaves all to the data.\n"
+            "Pass prior=1e-6, say, or leave it out: cross-validation chooses it."
+        )
+    if not (isinstance(folds, Integral) and folds >= 2):
+        raise FitError(
+            f"folds is {folds!r}.\nEach stretch of time is left out once, so there are two at least.\n"
+            "Pass folds=5, the default."
+        )

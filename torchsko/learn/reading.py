@@ -1,0 +1,183 @@
+"""How a fit reads a log: once, piece by piece, by a kernel where it pays."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from torchsko.errors import CompilerError, FitError, FusedError
+from torchsko.fused.api import fuse
+from torchsko.fused.build import find_toolchain
+from torchsko.learn.log import Log
+from torchsko.learn.mending import Faults
+from torchsko.learn.motion import Motion, Piece, check_columns, filtered, pieces
+from torchsko.learn.names import dof_names
+from torchsko.learn.normal import (
+    Normal,
+    Problem,
+    Regressor,
+    Stretches,
+    Weigh,
+    lossless,
+    normal_equations,
+)
+from torchsko.learn.settings import Settings
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.regressors import torque_regressor
+
+KEPT = 100_000
+"""States of which residuals are looked at, at most."""
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+PAYS = 150_000
+"""States from which on a kernel of the regressor is built: that takes seconds, and saves more."""
+
+
+def kernel_of(mech: Mechanism, log: Log, settings: Settings) -> Regressor | None:
+    """A kernel of the regressor, where it pays and can be built."""
+    if len(log) / settings.states.every < PAYS or mech.device.type != "cpu":
+        return None
+    try:
+        find_toolchain()
+        call = fuse(torque_regressor, lossless(mech))
+        q, still = mech.neutral()[None], torch.zeros(1, mech.num_dof, dtype=mech.dtype)
+        call(q, still, still)  # built before threads ask for it
+        return call
+    except (FusedError, CompilerError):
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Motions to look at residuals in.
+
+    Attributes:
+        motions: all of a short log, of a long one every so many pieces.
+        pieces: of the whole log.
+    """
+
+    motions: list[Motion]
+    pieces: int
+
+    def lines(self) -> list[str]:
+        """Says of which part of the log they are, where it is not the whole."""
+        if len(self.motions) == self.pieces:
+            return []
+        return [
+            f"residuals, their correlation in time and figures: of {len(self.motions)} stretches, evenly "
+            f"spread, of {self.pieces}; all else is of the whole log"
+        ]
+
+
+def read(
+    problem: Problem, log: Log, settings: Settings, folds: int, tell: Callable[[float], None]
+) -> tuple[Normal, Faults, Seen]:
+    """One pass over a log, pieces side by side on the cores that torch may use.
+
+    Args:
+        problem: what explains forces.
+        log: read piece by piece.
+        settings: how it is filtered.
+        folds: of cross-validation.
+        tell: called with the part that is done.
+
+    Returns:
+        The normal equations, what is wrong in the log, and motions to look at residuals in.
+    """
+    check_columns(problem.mech, log)
+    faults, kept = Faults(), []
+    stretches = Stretches(float(log.t[0]), float(log.t[-1]), folds)
+    parts, total = pieces(log, settings, faults), normal_equations(problem, [], stretches)
+    looked = set(sample(parts, settings))
+
+    def one(piece: Piece) -> tuple[Motion, Faults, Normal]:
+        wrong = Faults()
+        motion = filtered(problem.mech, log, settings, wrong, piece)
+        return motion, wrong, normal_equations(problem, [motion], stretches)
+
+    for k, (motion, wrong, normal) in enumerate(side_by_side(one, parts)):
+        faults.add(wrong)
+        total = total.plus(normal)
+        kept += [motion] if parts[k] in looked else []
+        tell((k + 1) / len(parts))
+    return total, faults, Seen(kept, len(parts))
+
+
+def seen_again(problem: Problem, log: Log, settings: Settings) -> Seen:
+    """The motions that `read` keeps, read again."""
+    parts = pieces(log, settings, Faults())
+    again = [filtered(problem.mech, log, settings, Faults(), x) for x in sample(parts, settings)]
+    return Seen(again, len(parts))
+
+
+def again(
+    problem: Problem, log: Log, settings: Settings, folds: int, seen: Seen,
+    *, lag: int = 0, weigh: Weigh | None = None,
+) -> Normal:  # fmt: skip
+    """Normal equations with a lag or weights: of the motions that were kept, or of the log once more."""
+    stretches = Stretches(float(log.t[0]), float(log.t[-1]), folds)
+
+    def one(item: Motion | Piece) -> Normal:
+        motion = (
+            item
+            if isinstance(item, Motion)
+            else filtered(problem.mech, log, settings, Faults(), item)
+        )
+        return normal_equations(problem, [motion], stretches, lag=lag, weigh=weigh)
+
+    total, whole = normal_equations(problem, [], stretches), len(seen.motions) == seen.pieces
+    for part in side_by_side(one, seen.motions if whole else pieces(log, settings, Faults())):
+        total = total.plus(part)
+    return total
+
+
+def sample(parts: Sequence[Piece], settings: Settings) -> Sequence[Piece]:
+    """Every so many pieces, no more states than `KEPT`."""
+    states = sum(b - a for a, b in (piece.rows for piece in parts)) / settings.states.every
+    return parts[:: max(1, math.ceil(states / KEPT))]
+
+
+def side_by_side(do: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
+    """Results in order; two threads where torch has several, for each leaves cores idle in turn."""
+    if torch.get_num_threads() == 1:
+        yield from map(do, items)
+        return
+    with ThreadPoolExecutor(2) as pool:
+        ahead: deque[Future[Out]] = deque()
+        for item in items:
+            ahead.append(pool.submit(do, item))
+            if len(ahead) > 2:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> None:
+    """Refuse a log that says too little.
+
+    Raises:
+        FitError: fewer independent forces than parameters, a joint without any, or too few folds.
+    """
+    total = normal.count.sum(0)
+    quiet = [j for j, n in zip(dof_names(mech), total.tolist(), strict=True) if n == 0]
+    if quiet:
+        raise FitError(
+            f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"
+            f"The filter of {settings.cutoff:.3g} Hz needs {2 * settings.states.reach / settings.rate:.3g} s "
+            "without a gap on each side, and forces below their limit.\n"
+            "Log more, or pass a higher cutoff."
+        )
+    if int((normal.count > 0).all(1).sum()) < 2:
+        raise FitError(
+            f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.\n"
+            "Cross-validation leaves out one stretch and needs another.\n"
+            "Log more, or pass another number of folds."
+        )

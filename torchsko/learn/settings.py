@@ -1,0 +1,123 @@
+"""How a log is filtered: cut-off, rates and kernels, chosen by the motion where none is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsko.errors import FitError
+from torchsko.learn.filtering import Kernel, bandwidth, derivative, low_pass, widened
+from torchsko.learn.log import Log
+from torchsko.learn.mending import even_samples
+
+Array = NDArray[np.floating[Any]]
+
+ROOM = 10.0
+"""Cut-off over the bandwidth of the motion: forces have harmonics of the motion (Gautier 1997)."""
+
+GAP = 0.25
+"""Time without samples that is a gap, over the cut-off's period: what lies on its sides is filtered apart."""
+
+LONG = 100.0
+"""Missing samples in a row across which no spectrum is taken."""
+
+FINE = 16.0
+"""Rate of filtered states over the cut-off: forces are computed of states, and have higher frequencies."""
+
+COARSE = 5.0
+"""Rate of filtered forces over the cut-off."""
+
+SPECTRUM = 800_000
+"""First samples of a log, of which the spectrum is taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """How a log is filtered; the same for every piece.
+
+    Attributes:
+        rate: of the even samples [Hz].
+        cutoff: [Hz].
+        chosen: whether the data chose the cut-off.
+        states: takes samples to states.
+        rates: the same and its derivative.
+        accels: the second derivative.
+        forces: takes forces at the rate of the states to forces filtered.
+    """
+
+    rate: float
+    cutoff: float
+    chosen: bool
+    states: Kernel
+    rates: Kernel
+    accels: Kernel
+    forces: Kernel
+
+    @classmethod
+    def of(cls, rate: float, cutoff: float, chosen: bool = False) -> Settings:
+        """Kernels of a rate and a cut-off."""
+        every = max(1, int(rate / (FINE * cutoff)))
+        low = low_pass(cutoff, rate, every)
+        first = derivative(low, rate)
+        second = derivative(first, rate)
+        low, first = (widened(kernel, second.reach) for kernel in (low, first))
+        again = max(1, int(rate / every / (COARSE * cutoff)))
+        return cls(rate, cutoff, chosen, low, first, second, low_pass(cutoff, rate / every, again))
+
+    @property
+    def fine(self) -> float:
+        """Rate of the states [Hz]."""
+        return self.rate / self.states.every
+
+    @property
+    def gap(self) -> float:
+        """Time between two samples that is a gap [s]."""
+        return max(GAP / self.cutoff, 2.5 / self.rate)
+
+    @property
+    def coarse(self) -> float:
+        """Rate of the filtered forces [Hz]."""
+        return self.fine / self.forces.every
+
+
+def settings_of(log: Log, cutoff: float | None = None) -> Settings:
+    """The rate of a log, and the cut-off of its filter, chosen by the motion where none is given.
+
+    The cut-off is ten times the frequency below which 99% of the power of the velocities lies.
+
+    Raises:
+        FitError: when nothing moves, times do not grow, or the cut-off does not fit.
+    """
+    t = np.asarray(log.t[:SPECTRUM], np.float64)
+    if not np.isfinite(t).all():
+        raise FitError(
+            f"{log.name}: {int((~np.isfinite(t)).sum())} times are not finite.\n"
+            "Samples are placed by their time.\nLeave those samples out."
+        )
+    steps = np.diff(t)
+    if (steps <= 0).any():
+        k = int(np.flatnonzero(steps <= 0)[0])
+        raise FitError(
+            f"{log.name}: the time at sample {k + 1} is {t[k + 1]:.6g} s, after {t[k]:.6g} s.\n"
+            "Times ascend.\nSort the samples and leave out those that come twice."
+        )
+    rate = 1 / float(np.median(steps))
+    if cutoff is not None:
+        return Settings.of(rate, cutoff)
+    first = int(np.flatnonzero(np.append(steps > LONG / rate, True))[0]) + 1
+    longest = t[:first] if first > len(t) // 2 else t
+    even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
+    (rows,) = even_samples(longest, even, [np.asarray(log.q[: len(longest)], np.float64).T])
+    q = rows.T
+    if not (np.ptp(q, axis=0) > 0).any():
+        raise FitError(
+            f"{log.name}: no joint moves.\n"
+            "Parameters show in forces of motion.\nCheck the columns of q, and its units."
+        )
+    chosen = ROOM * bandwidth(q, rate)
+    # Not so low that the filter is longer than a twentieth of the log.
+    least = 20 / (even[-1] - even[0])
+    return Settings.of(rate, float(np.clip(chosen, least, rate / 8)), chosen=True)
