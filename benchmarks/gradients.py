@@ -1,11 +1,13 @@
 """Gradients through long rollouts: kernels, checkpoints and the full tape, beside differences.
 
-Usage: python benchmarks/gradients.py [--robots panda humanoid] [--steps 1000] [--taped 20] [--batch 1024]
-Semi-implicit Euler, 1 ms, float64, the gradient of the end of a rollout by all joint forces. The first table
-holds kernels to central differences along one direction, and to the full tape on the first steps of it; the
-second gives peak memory besides what was there before, and time, each in a process of its own. The full tape
-and checkpoints are run for `--taped` steps: the tape grows with the steps, what a checkpoint keeps with their
-root.
+Usage: python benchmarks/gradients.py [--robots panda humanoid] [--steps 1000] [--batch 1024] [--whole]
+Semi-implicit Euler, 1 ms, float64, the gradient of the end of a rollout by all joint forces. First one
+sample: kernels beside central differences along one direction, and beside the full tape. Then the batch,
+each way in a process of its own: the most memory besides what was there before the call (the forces are,
+their gradient is not), and the time on the clock. Kernels run all steps. Of eager ways memory and time are
+straight lines in the steps, once a checkpoint has its stride (the root of all steps): each is measured at two
+horizons, and the line is followed to the end, so a tape that would not fit is known as well; --whole runs the
+checkpoints to the end instead. Binomial checkpoints make no line: they are run to the end, by --whole only.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ DT = 1e-3
 WAYS = {
     "full tape": {},
     "checkpoint, root": {"checkpoint": "root"},
-    "checkpoint, binomial 4": {"checkpoint": "binomial", "every": "end"},
+    "binomial, 43 states": {"checkpoint": Binomial(43), "every": "end"},
     "kernel": {"fused": True},
     "kernel, thinned": {"fused": True, "every": "root"},
 }
+MARGIN = 1 << 14
+"""Bytes from which glibc gives blocks of their own, in all ways: its heap has holes, as chance has it."""
 
 
 def start(mech: ts.Mechanism, batch: int, steps: int) -> list[Tensor]:
@@ -55,24 +59,26 @@ def pulled(mech: object, states: list[Tensor], steps: int, **options: object) ->
     return found
 
 
-def check(name: str, steps: int, taped: int) -> None:
+def check(name: str, steps: int) -> None:
     """Print how far kernels are from differences and from the tape."""
     mech = ROBOTS[name]().mech
-    fast = ts.fuse(mech)
-    states = start(mech, 1, steps)
+    fast, states = ts.fuse(mech), start(mech, 1, steps)
     g = torch.Generator().manual_seed(1)
     direction = torch.randn(states[2].shape, generator=g, dtype=torch.float64)
-    mine = (pulled(fast, states, steps) * direction).sum()
+    pulled(fast, states, steps)  # built
+    began = time.perf_counter()
+    kernel = pulled(fast, states, steps)
+    between = time.perf_counter()
+    tape = pulled(mech, states, steps)
+    ratio = (time.perf_counter() - between) / (between - began)
     h = 1e-6  # of the five points of an error of order h^4
     at = {k: end(fast, [*states[:2], states[2] + k * h * direction], steps) for k in (-2, -1, 1, 2)}
     theirs = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
-    error = (mine / theirs - 1).abs().item()
-    few = [*states[:2], states[2][:, :taped]]
-    tape, kernel = pulled(mech, few, taped), pulled(fast, few, taped)
+    error = ((kernel * direction).sum() / theirs - 1).abs().item()
     off = ((tape - kernel).abs().max() / tape.abs().max()).item()
     print(
-        f"{name}: gradient of {steps} steps by kernels, from differences {error:.1g}; of {taped} steps, "
-        f"from the full tape {off:.1g}",
+        f"{name}: one gradient of {steps} steps by kernels, from differences {error:.1g}, from the full tape "
+        f"{off:.1g}; the eager tape takes {ratio:.0f} times as long",
         flush=True,
     )
 
@@ -82,8 +88,6 @@ def options_of(way: str, steps: int) -> dict[str, object]:
     given = dict(WAYS[way])
     if given.get("checkpoint") == "root":
         given["checkpoint"] = root
-    if given.get("checkpoint") == "binomial":
-        given["checkpoint"] = Binomial(4)
     if "every" in given:
         given["every"] = steps if given["every"] == "end" else root
     given.pop("fused", None)
@@ -96,54 +100,73 @@ def memory(what: str) -> float:
     return int(words[words.index(what) + 1]) / 1024
 
 
-def measure(name: str, way: str, steps: int, batch: int) -> None:
-    """Print memory and time of one way."""
+def measure(name: str, way: str, steps: int, batch: int, horizon: int) -> None:
+    """Print memory [MB] and time [s] of so many steps of one way of going all steps."""
     mech = ROBOTS[name]().mech
     given = ts.fuse(mech) if way.startswith("kernel") else mech
     options = options_of(way, steps)
-    pulled(given, start(mech, 2, steps), steps, **options)  # built, and loaded
-    states = start(mech, batch, steps)
+    few = horizon if way.startswith("kernel") else 3
+    pulled(given, start(mech, 2, few), few, **options | ({"every": 1} if few == 3 else {}))  # built
+    states = start(mech, batch, horizon)
     Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
-    before = memory("VmRSS:")
-    began, worked = time.perf_counter(), time.process_time()
-    pulled(given, states, steps, **options)
-    spent, cpu = time.perf_counter() - began, time.process_time() - worked
-    most = memory("VmHWM:") - before
-    print(
-        f"  {way:24} {steps:5} steps  {most:8.0f} MB, {1e3 * most / steps:7.3g} MB a thousandth   "
-        f"{spent:7.3g} s, of the processor {1e3 * cpu / steps:.3g} ms a step",
-        flush=True,
+    before, began = memory("VmRSS:"), time.perf_counter()
+    pulled(given, states, horizon, **options)
+    print(memory("VmHWM:") - before, time.perf_counter() - began)
+
+
+def measured(name: str, way: str, args: argparse.Namespace, horizon: int) -> tuple[float, ...]:
+    """The same, from a process of its own."""
+    numbers = {"steps": args.steps, "batch": args.batch, "threads": args.threads}
+    command = [sys.executable, __file__, "--robots", name, "--way", way, "--horizon", str(horizon)]
+    command += [str(x) for key, value in numbers.items() for x in (f"--{key}", value)]
+    settings = {"MALLOC_MMAP_THRESHOLD_": str(MARGIN)}
+    done = subprocess.run(
+        command, check=True, text=True, stdout=subprocess.PIPE, env=os.environ | settings
     )
+    return tuple(float(x) for x in done.stdout.split())
+
+
+def table(name: str, args: argparse.Namespace) -> None:
+    """Print memory and time of all ways."""
+    print(f"  {args.batch} samples, {args.steps} steps, {args.threads} threads", flush=True)
+    tape, root = None, round(args.steps**0.5)
+    for way in WAYS:
+        whole = way.startswith("kernel") or (args.whole and way != "full tape")
+        if way.startswith("binomial") and not whole:
+            continue
+        horizons = (args.taped, 2 * args.taped) if way == "full tape" else (2 * root, 4 * root)
+        if whole:
+            found, said = measured(name, way, args, args.steps), "measured"
+        else:
+            near, far = (measured(name, way, args, steps) for steps in horizons)
+            share = (args.steps - horizons[0]) / (horizons[1] - horizons[0])
+            found = tuple(a + share * (b - a) for a, b in zip(near, far, strict=True))
+            said = "from {} and {} steps".format(*horizons)
+        tape = tape or found
+        print(
+            f"  {way:20} {found[0]:9.0f} MB, {100 * found[0] / tape[0]:5.1f} % of the tape   "
+            f"{found[1]:8.3g} s, {found[1] / tape[1]:6.3g} of its time   ({said})",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=ROBOTS)
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--taped", type=int, default=20)
+    parser.add_argument("--taped", type=int, default=16, help="the first horizon of the full tape")
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--whole", action="store_true", help="checkpoints to the end")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--horizon", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.way:
-        return measure(args.robots[0], args.way, args.steps, args.batch)
+        return measure(args.robots[0], args.way, args.steps, args.batch, args.horizon)
     for name in args.robots:
-        check(name, args.steps, args.taped)
-        for way in WAYS:
-            steps = args.steps if way.startswith("kernel") else args.taped
-            command = [
-                sys.executable,
-                __file__,
-                "--robots",
-                name,
-                "--way",
-                way,
-                "--steps",
-                str(steps),
-            ]
-            command += ["--batch", str(args.batch), "--threads", str(args.threads)]
-            subprocess.run(command, check=True)
+        check(name, args.steps)
+        table(name, args)
     return None
 
 

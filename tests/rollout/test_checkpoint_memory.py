@@ -82,6 +82,20 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
 
+class Made(TorchDispatchMode):
+    """Counts the tensors of a shape that operations make inside it."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and not func.is_view:
+            self.count += tuple(result.shape) == self.shape
+        return result
+
+
 @pytest.fixture
 def no_collector():
     """What dies does so when its last reference goes, not when the garbage collector comes."""
@@ -137,6 +151,19 @@ def test_no_more_stays_than_the_result_and_the_starts_of_the_segments():
     before = alive()
     result = ts.rollout(mech, q, qd, tau, steps=30, checkpoint=5)
     assert alive() - before < 1.5 * sum(x.nbytes for x in result)
+
+
+@pytest.mark.parametrize("series", ["control", "f_ext"])
+def test_the_gradient_of_a_series_is_made_once_not_once_a_step(series):
+    """Otherwise the backward pass of n steps takes n^2 operations."""
+    mech, steps = rod(), 11
+    q, qd = mech.random_state(3)
+    shape = {"control": (3, steps, 1), "f_ext": (3, steps, 1, 6)}[series]
+    x = torch.zeros(shape, dtype=q.dtype, requires_grad=True)
+    qs, qds = ts.rollout(mech, q, qd, steps=steps, **{series: x})
+    with Made(shape) as made:
+        (qs.sum() + qds.sum()).backward()
+    assert made.count <= 2
 
 
 @pytest.mark.nightly

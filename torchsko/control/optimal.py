@@ -16,22 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
+from torchsko.control.expansion import Cost, Parts
 from torchsko.control.riccati import riccati_step
 from torchsko.errors import MechanismError, TorchskoError, unknown_name
-from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.rollout.linearize import jacobians, linearize, nearby_step, step_of
-
-Running = Callable[..., Tensor]
-"""(mech, q, qd, u, *goals) to a cost `[*batch]`, or to residuals `[*batch, r]`."""
-
-Final = Callable[..., Tensor]
-"""(mech, q, qd, *goals) to a cost `[*batch]`, or to residuals `[*batch, r]`."""
 
 Compiler = Callable[..., Any]
 
@@ -43,7 +35,6 @@ class OptimalControl:
     Attributes:
         mech: the mechanism.
         dofs: degrees of freedom on which the inputs act.
-        final: see `optimal_control`.
         expand: (q, qd, u, *goals) to A, B, gradient and Hessian of the running cost.
         curvature: (q, qd, u, costate, *goals) to what their Hessian leaves out.
         expand_final: (q, qd, *goals) to gradient and Hessian of the final cost.
@@ -75,8 +66,8 @@ class OptimalControl:
 
 def optimal_control(
     mech: MechanismLike,
-    running: Running,
-    final: Final,
+    running: Cost,
+    final: Cost,
     dt: float,
     *,
     goals: Mapping[str, tuple[int, ...]] | None = None,
@@ -120,7 +111,7 @@ def optimal_control(
             f"There are {len(dofs)} inputs, each with a lowest and a highest value.\n"
             f"Pass two tensors of shape [{len(dofs)}], such as (-limit, limit)."
         )
-    parts = _Parts(running, final, dofs, dt, method, bounds)
+    parts = Parts(running, final, dofs, dt, method, bounds)
     named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
     made = {name: _bound(getattr(parts, name), robot) for name in named}
     made["riccati"] = _bound(riccati_step, robot)
@@ -197,112 +188,3 @@ def _shapes(num_q: int, n: int, m: int) -> dict[str, tuple[int, ...]]:
         "alpha": (), "V": (x, x), "v": (x,), "A": (x, x), "B": (x, m), "gradient": (x + m,),
         "hessian": (x + m, x + m), "free": (m,), "mu": (),
     }  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """The functions that a solver calls, of tensors of any batch dimensions."""
-
-    running: Running
-    final: Final
-    dofs: tuple[int, ...]
-    dt: float
-    method: str
-    bounds: tuple[Tensor, Tensor] | None
-
-    def expand(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
-    ) -> tuple[Tensor, ...]:
-        """A, B, and the gradient and the Hessian of the running cost by z."""
-        A, B = linearize(mech, q, qd, self.forces(mech, u), self.dt, self.method)
-        columns = [B[..., k] for k in self.dofs]
-        gradient, hessian = _expansion(self._running(mech, q, goals), qd, u)
-        return A, torch.stack(columns, -1), gradient, hessian
-
-    def curvature(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, costate: Tensor, *goals: Tensor
-    ) -> Tensor:
-        """The Hessian by z of costate times step, and what Gauss and Newton leave out of the cost's."""
-        step = nearby_step(mech, q, qd, self.forces(mech, u), self.dt, self.method)
-        cost = self._running(mech, q, goals)
-
-        def moving(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
-            return (costate * step(d, w, self.forces(mech, u))).sum(-1)
-
-        return _hessian(moving, qd, u) + _left_out(cost, qd, u)
-
-    def expand_final(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The gradient and the Hessian of the final cost by [d; w]."""
-        return _expansion(self._final(mech, q, goals), qd, qd[..., :0])
-
-    def final_curvature(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
-        """What Gauss and Newton leave out of the final cost's Hessian."""
-        return _left_out(self._final(mech, q, goals), qd, qd[..., :0])
-
-    def cost_final(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
-        """The final cost, `[*batch]`."""
-        return _scalar(self.final(mech, q, qd, *goals), qd)
-
-    def follow(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, q_bar: Tensor, qd_bar: Tensor, u: Tensor,
-        k: Tensor, K: Tensor, alpha: Tensor, *goals: Tensor,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
-        """A step under u + alpha k + K x, x the state's difference to that with a bar; u and its cost."""
-        x = torch.cat([apart(mech, q_bar, q), qd - qd_bar], -1)
-        u = u + alpha[..., None] * k + (K @ x[..., None])[..., 0]
-        if self.bounds is not None:
-            u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
-        cost = _scalar(self.running(mech, q, qd, u, *goals), qd)
-        return *step_of(mech, q, qd, self.forces(mech, u), self.dt, self.method), u, cost
-
-    def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
-        """Joint forces of inputs, `[*batch, num_dof]`."""
-        if self.dofs == tuple(range(mech.num_dof)):
-            return u
-        place = {dof: k for k, dof in enumerate(self.dofs)}
-        zero = torch.zeros_like(u[..., 0])
-        columns = [u[..., place[k]] if k in place else zero for k in range(mech.num_dof)]
-        return torch.stack(columns, -1)
-
-    def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Running:
-        return lambda d, w, u: self.running(mech, moved(mech, q, d), w, u, *goals)
-
-    def _final(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Running:
-        return lambda d, w, u: self.final(mech, moved(mech, q, d), w, *goals)
-
-
-def _scalar(cost: Tensor, qd: Tensor) -> Tensor:
-    """A cost, or half the square of residuals, `[*batch]`."""
-    return cost if cost.ndim < qd.ndim else cost.square().sum(-1) / 2
-
-
-def _expansion(cost: Running, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient and Hessian by z at d = 0, the latter of residuals by Gauss and Newton."""
-    value = cost(torch.zeros_like(qd), qd, u)
-    if value.ndim < qd.ndim:
-        return _gradient(cost)(torch.zeros_like(qd), qd, u), _hessian(cost, qd, u)
-    J = torch.cat(jacobians(cost, qd, u), -1)
-    return (J.mT @ value[..., None])[..., 0], J.mT @ J
-
-
-def _left_out(cost: Running, qd: Tensor, u: Tensor) -> Tensor:
-    """The Hessian of r* r(z), r held; of a cost that is a number nothing is left out."""
-    value = cost(torch.zeros_like(qd), qd, u)
-    if value.ndim < qd.ndim:
-        size = 2 * qd.shape[-1] + u.shape[-1]
-        return qd.new_zeros(*qd.shape[:-1], size, size)
-    return _hessian(lambda d, w, u: (value * cost(d, w, u)).sum(-1), qd, u)
-
-
-def _gradient(cost: Running) -> Running:
-    def gradient(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
-        value, pull = torch.func.vjp(cost, d, w, u)[:2]
-        return torch.cat(pull(torch.ones_like(value)), -1)
-
-    return gradient
-
-
-def _hessian(cost: Running, qd: Tensor, u: Tensor) -> Tensor:
-    return torch.cat(jacobians(_gradient(cost), qd, u), -1)

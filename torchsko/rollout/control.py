@@ -61,6 +61,7 @@ class Forces:
         batch: batch dimensions of the rollout.
         dt: time step [s].
         effort: see `torchsko.rollout`.
+        rows: of a series, one tensor for each of its steps; `by_steps` takes it apart.
     """
 
     mech: Mechanism
@@ -68,6 +69,12 @@ class Forces:
     batch: torch.Size
     dt: float
     effort: Effort
+    rows: tuple[Tensor, ...] = ()
+
+    def by_steps(self) -> Forces:
+        """The same, a series taken apart at once: rows taken one by one have gradients as long as it is."""
+        rows = self.source.unbind(-2) if isinstance(self.source, Tensor) else ()
+        return replace(self, rows=rows)
 
     def memory(self, q: Tensor, qd: Tensor) -> Tensor:
         """What is remembered at the start; nothing, but by a controller."""
@@ -78,9 +85,8 @@ class Forces:
         self, step: int, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor | Policy | Answer, Tensor]:
         """Forces over a step that starts at q, qd: held, a function, or what answers; and the memory then."""
-        if isinstance(self.source, Tensor):
-            row = step if self.source.shape[-2] > 1 else 0
-            return self._applied(self.source[..., row, :]), memory
+        if self.rows:
+            return self._applied(self.rows[step if len(self.rows) > 1 else 0]), memory
         return self.asked(step * self.dt, q, qd, memory)
 
     def asked(

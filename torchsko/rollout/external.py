@@ -15,11 +15,11 @@ Wrenches = Callable[[float, Tensor, Tensor], Tensor]
 """(t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""
 
 
-def wrenches_over(f_ext: Tensor | Wrenches | None, step: int) -> Tensor | Wrenches | None:
+def wrenches_over(
+    f_ext: tuple[Tensor, ...] | Wrenches | None, step: int
+) -> Tensor | Wrenches | None:
     """Those of one step: held, or a function."""
-    if not isinstance(f_ext, Tensor):
-        return f_ext
-    return f_ext[..., step if f_ext.shape[-3] > 1 else 0, :, :]
+    return f_ext[step if len(f_ext) > 1 else 0] if isinstance(f_ext, tuple) else f_ext
 
 
 def wrenches_at(
@@ -33,7 +33,7 @@ def wrenches_at(
 
 def wrenches_of(
     mech: Mechanism, f_ext: Tensor | Wrenches | None, steps: int, batch: torch.Size
-) -> tuple[Tensor | Wrenches | None, torch.Size]:
+) -> tuple[tuple[Tensor, ...] | Wrenches | None, torch.Size]:
     """External forces as `torchsko.rollout` takes them, checked; and the batch with theirs.
 
     Args:
@@ -43,7 +43,8 @@ def wrenches_of(
         batch: batch dimensions of all else.
 
     Returns:
-        A series `[*batch, steps or 1, num_bodies, 6]`, a function or None, and the batch.
+        A series taken apart, one `[*batch, num_bodies, 6]` for each step or for all; a function, or None;
+        and the batch.
 
     Raises:
         ShapeError: when a series does not fit.
@@ -58,4 +59,4 @@ def wrenches_of(
             "External forces of a rollout are a series over its steps, or a function (t, q, qd).\n"
             f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant."
         )
-    return f_ext, torch.broadcast_shapes(own, batch)
+    return f_ext.unbind(-3), torch.broadcast_shapes(own, batch)

@@ -124,7 +124,7 @@ def rollout(
     refuse_singular(robot)
     _check_numbers(steps, dt, every, checkpoint, truncate)
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
-    f_ext, batch = wrenches_of(robot, f_ext, steps, batch)
+    wrenches, batch = wrenches_of(robot, f_ext, steps, batch)
     forces = forces_of(robot, control, effort, steps, dt, batch)
     step = _step(method)
     if limits is not None:
@@ -137,11 +137,13 @@ def rollout(
             "fused=True was given with a mechanism that has no kernels.\n"
             "Kernels are compiled for a mechanism first.\nPass ts.fuse(mech)."
         )
-    simulation = Simulation(given, robot, forces, dt, method, step, limits, every, truncate, f_ext)
+    simulation = Simulation(
+        given, robot, forces, dt, method, step, limits, every, truncate, wrenches
+    )
     batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     whole = fused or (fused is None and simulation.has_a_kernel(steps))
-    run = simulation.run_at_once if whole else simulation.run
+    run = simulation.run_at_once if whole else simulation.by_steps().run
     qs, qds = run(q, qd, steps, checkpoint)
     if lengths is not None:
         qs, qds = cut(qs, qds, lengths, every)

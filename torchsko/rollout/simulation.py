@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -42,7 +42,11 @@ class Simulation:
     limits: LimitSprings | None
     every: int = 1
     truncate: int | None = None
-    f_ext: Tensor | Wrenches | None = None
+    f_ext: tuple[Tensor, ...] | Wrenches | None = None
+
+    def by_steps(self) -> Simulation:
+        """The same, ready for `run`: forces given as a series are taken apart."""
+        return replace(self, forces=self.forces.by_steps())
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None

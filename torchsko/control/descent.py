@@ -1,0 +1,242 @@
+r"""One iteration of iterative LQR: expansions, the Riccati recursion, and the search of alpha.
+
+See `torchsko.control.ilqr` for what it does. Where states were given that do not follow from the inputs,
+a gap e takes the end of each step to the state after it, :math:`x_{t + 1} = f(x_t, u_t) \oplus e_t`. The
+model of the next motion has :math:`A x + B u - e` then, and following the feedback leaves
+:math:`(1 - \alpha) e`. A step has to lower
+
+.. math:: J + \nu \textstyle\sum_t |e_t|_1,
+
+with a weight nu that grows until the model lowers it, too: a full step closes all gaps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.control.optimal import OptimalControl
+from torchsko.mechanism.joints.configuration import apart, moved
+
+SHARE, HALVINGS = 1e-4, 8
+"""Of the promised descent that a step has to keep; how often alpha is halved before it is given up."""
+
+LEAST, LOWER, HIGHER = 1e-6, 0.1, 10.0
+"""Regularisation after a first failure, over Q_uu; its change by steps that help, and that do not."""
+
+LIGHTEST = 1 / 64
+"""Least weight of second derivatives but none: a quarter for each failure, four times for each success."""
+
+TINY = 1e-12
+"""Sum of gaps below which they are closed: a full step leaves none."""
+
+ROUNDING = 50
+"""Rounding units of the cost that a step may seem to lose near the end."""
+
+
+class Motion(NamedTuple):
+    """Samples under way, time in front where there is one; see `torchsko.control.ilqr.Optimized`.
+
+    Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`.
+    """
+
+    q: Tensor
+    qd: Tensor
+    u: Tensor
+    K: Tensor
+    cost: Tensor
+    gradient: Tensor
+    mu: Tensor
+    exact: Tensor
+    converged: Tensor
+    iterations: Tensor
+    gap: Tensor
+    weight: Tensor
+
+    @property
+    def shooting(self) -> bool:
+        """Whether states were given."""
+        return self.gap.shape[-1] > 0
+
+
+Expansions = tuple[tuple[Tensor, ...], tuple[Tensor, Tensor], Tensor, Tensor]
+
+
+def judged(
+    problem: OptimalControl, motion: Motion, goals: list[Tensor], tolerance: float
+) -> tuple[Motion, Expansions]:
+    """Which samples have converged; expansions of steps and of the end, costates, and free inputs."""
+    along = problem.expand(motion.q[:-1], motion.qd[:-1], motion.u, *goals)
+    end = problem.expand_final(motion.q[-1], motion.qd[-1], *goals)
+    A, B, gradient, _ = along
+    costates, descent = _costates(A, B, gradient, end[0])
+    free = _free(problem, motion.u, descent)
+    norm = torch.where(
+        motion.converged, motion.gradient, (free * descent).square().sum(-1).sum(0).sqrt()
+    )
+    closed = (motion.gap.abs() <= tolerance).all(-1).all(0)
+    good = (norm <= tolerance) & closed
+    motion = motion._replace(gradient=norm, converged=motion.converged | good)
+    return motion, (along, end, costates, free)
+
+
+def improved(
+    problem: OptimalControl,
+    motion: Motion,
+    goals: list[Tensor],
+    tolerance: float,
+    exact: bool,
+    stop_early: bool,
+) -> Motion:
+    """One iteration of the samples that have not converged."""
+    motion, (along, end, costates, free) = judged(problem, motion, goals, tolerance)
+    A, B, gradient, hessian = along
+    end_gradient, end_hessian = end
+    if exact:
+        q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
+        more = problem.curvature(q[:-1], qd[:-1], motion.u, costates, *goals)
+        hessian = hessian + weight * more
+        end_hessian = end_hessian + weight * problem.final_curvature(q[-1], qd[-1], *goals)
+    carry, found, left = [end_hessian, end_gradient], [], motion.cost * 0
+    for t in reversed(range(len(A))):
+        if motion.shooting:
+            V, v = carry
+            Ve = _times(V, motion.gap[t])
+            left = left + (motion.gap[t] * (Ve / 2 - v)).sum(-1)
+            carry = [V, v - Ve]
+        step = (x[t] for x in (A, B, gradient, hessian, free))
+        *carry, k, K, slope, curvature, size, good = problem.riccati(*carry, *step, motion.mu)
+        found.append((k, K, slope, curvature, size, good))
+    k, K, slope, curvature, size, good = (torch.stack(x[::-1]) for x in zip(*found, strict=True))
+    slope, curvature, good = slope.sum(0), curvature.sum(0), good.amin(0) > 0
+    if motion.shooting:
+        descent, whole = gradient[..., A.shape[-1] :], slope + curvature / 2 + left
+        slope = _slope(A, B, k, K, motion.gap, costates, descent + _times(B.mT, costates))
+        curvature = 2 * (whole - slope)
+    after, taken = _searched(problem, motion, goals, k, K, (slope, curvature, good), stop_early)
+    return _counted(after, taken, size.amax(0), exact)
+
+
+def _slope(
+    A: Tensor, B: Tensor, k: Tensor, K: Tensor, gap: Tensor, costates: Tensor, descent: Tensor
+) -> Tensor:
+    """What the cost changes by at first, per alpha, as gaps close."""
+    x, slope = torch.zeros_like(gap[0]), torch.zeros_like(gap[0, ..., 0])
+    for t in range(len(A)):
+        u = k[t] + _times(K[t], x)
+        slope = slope + (descent[t] * u).sum(-1) - (costates[t] * gap[t]).sum(-1)
+        x = _times(A[t], x) + _times(B[t], u) - gap[t]
+    return slope
+
+
+def gaps(problem: OptimalControl, motion: Motion, goals: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """What takes the end of each step to the state after it, and the cost of states and inputs."""
+    q, qd, u = motion.q[:-1], motion.qd[:-1], motion.u
+    zero = torch.zeros_like(u[..., 0])
+    q, qd, _, cost = problem.follow(q, qd, q, qd, u, torch.zeros_like(u), motion.K, zero, *goals)
+    gap = torch.cat([apart(problem.mech, q, motion.q[1:]), motion.qd[1:] - qd], -1)
+    return gap, cost.sum(0) + problem.cost_final(motion.q[-1], motion.qd[-1], *goals)
+
+
+def _costates(A: Tensor, B: Tensor, gradient: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """Costates after each step, and the gradient of the cost by all inputs, time in front."""
+    x, p, costates, found = end.shape[-1], end, [], []
+    for t in reversed(range(len(A))):
+        costates.append(p)
+        found.append(gradient[t, ..., x:] + _times(B[t].mT, p))
+        p = gradient[t, ..., :x] + _times(A[t].mT, p)
+    return torch.stack(costates[::-1]), torch.stack(found[::-1])
+
+
+def _free(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
+    """1 for inputs that may change, 0 for those at a bound that the gradient pushes against."""
+    if problem.bounds is None:
+        return torch.ones_like(u)
+    lower, upper = problem.bounds
+    held = ((u <= lower) & (descent > 0)) | ((u >= upper) & (descent < 0))
+    return torch.where(held, torch.zeros_like(u), torch.ones_like(u))
+
+
+def _searched(
+    problem: OptimalControl,
+    motion: Motion,
+    goals: list[Tensor],
+    k: Tensor,
+    K: Tensor,
+    promise: tuple[Tensor, Tensor, Tensor],
+    stop_early: bool,
+) -> tuple[Motion, Tensor]:
+    """Each sample under its largest alpha that keeps the promise, and whether there was one."""
+    slope, curvature, good = promise
+    wanted = good & ~motion.converged
+    open_, weight = motion.gap.abs().sum(-1).sum(0), motion.weight
+    if motion.shooting:
+        # Half of what is gained by closing the gaps is kept, whatever the cost does.
+        least = 2 * (slope + torch.clamp(curvature, min=0) / 2) / torch.clamp(open_, min=TINY)
+        weight = torch.where(open_ > TINY, torch.maximum(weight, least), weight)
+    gain = weight * open_
+    slack = ROUNDING * torch.finfo(slope.dtype).eps * (motion.cost.abs() + gain)
+    taken, alpha = torch.zeros_like(wanted), torch.ones_like(slope)
+    states, cost, gap = [motion.q, motion.qd, motion.u], motion.cost, motion.gap
+    for _ in range(HALVINGS + 1):
+        *after, cost_after = followed(problem, motion, k, K, alpha, goals)
+        promised = alpha * slope + alpha * alpha / 2 * curvature - alpha * gain
+        # Comparisons with what is not finite are false.
+        kept = cost_after - alpha * gain <= motion.cost + SHARE * promised + slack
+        now = wanted & ~taken & kept
+        states = [torch.where(now[..., None], x, y) for x, y in zip(after, states, strict=True)]
+        cost, taken = torch.where(now, cost_after, cost), taken | now
+        gap = torch.where(now[..., None], (1 - alpha[..., None]) * motion.gap, gap)
+        if stop_early and bool((taken | ~wanted).all()):
+            break
+        alpha = alpha / 2
+    q, qd, u = states
+    K = torch.where(taken[..., None, None], K, motion.K)
+    return motion._replace(q=q, qd=qd, u=u, K=K, cost=cost, gap=gap, weight=weight), taken
+
+
+def followed(
+    problem: OptimalControl,
+    motion: Motion,
+    k: Tensor,
+    K: Tensor,
+    alpha: Tensor,
+    goals: list[Tensor],
+) -> tuple[Tensor, ...]:
+    """Motion and cost under u + alpha k + K x, with what is left of the gaps."""
+    q, qd, left, us, costs = motion.q[0], motion.qd[0], 1 - alpha[..., None], [], []
+    qs, qds = [q], [qd]
+    for t in range(len(motion.u)):
+        bar = motion.q[t], motion.qd[t], motion.u[t]
+        q, qd, u, cost = problem.follow(q, qd, *bar, k[t], K[t], alpha, *goals)
+        if motion.shooting:
+            turn, speed = (left * motion.gap[t]).tensor_split(2, -1)
+            q, qd = moved(problem.mech, q, turn), qd + speed
+        for found, x in zip((qs, qds, us, costs), (q, qd, u, cost), strict=True):
+            found.append(x)
+    total = torch.stack(costs).sum(0) + problem.cost_final(q, qd, *goals)
+    return torch.stack(qs), torch.stack(qds), torch.stack(us), total
+
+
+def _counted(motion: Motion, taken: Tensor, size: Tensor, exact: bool) -> Motion:
+    """Regularisation, and whether second derivatives count, for the next iteration."""
+    left = ~motion.converged
+    failed, mu = left & ~taken, motion.mu
+    raised = torch.maximum(HIGHER * mu, LEAST * size)
+    lowered = torch.where(mu > 2 * LEAST * size, LOWER * mu, torch.zeros_like(mu))
+    mu = torch.where(taken, lowered, mu)
+    if not exact:
+        mu = torch.where(failed, raised, mu)
+        weight = motion.exact
+    else:
+        mu = torch.where(failed & (motion.exact == 0), raised, mu)
+        less = torch.where(motion.exact > LIGHTEST, motion.exact / 4, torch.zeros_like(mu))
+        weight = torch.where(failed, less, torch.clamp(4 * motion.exact, LIGHTEST, 1))
+    iterations = motion.iterations + left.to(motion.iterations.dtype)
+    return motion._replace(mu=mu, exact=weight, iterations=iterations)
+
+
+def _times(A: Tensor, x: Tensor) -> Tensor:
+    return (A @ x[..., None])[..., 0]
