@@ -116,6 +116,32 @@ def test_a_long_rollout_is_one_kernel(arm, caplog):
     torch.testing.assert_close((qs, qds), expected, rtol=0, atol=0)
 
 
+def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
+    """The policy is called as ever, once a step; its gradient, and that of truncated windows, is the eager one."""
+    monkeypatch.setattr(auto, "PAYS", 1)
+    policy = torch.nn.Linear(14, 7, dtype=torch.float64)
+    times = []
+
+    def control(t, q, qd):
+        times.append(t)
+        return policy(torch.cat([q, qd], -1))
+
+    q, qd = arm.random_state(3)
+    found = []
+    for more in ({}, {"truncate": 3}):
+        for fused in (None, False):
+            times.clear()
+            with caplog.at_level(logging.WARNING, "torchsko"):
+                caplog.clear()
+                qs, _ = ts.rollout(arm, q, qd, control, 8, fused=fused, **more)
+            assert len(caplog.records) == (fused is None)
+            assert len(times) == 8
+            found.append((qs.detach(), *torch.autograd.grad(qs.sum(), policy.parameters())))
+    for mine, expected in (found[:2], found[2:]):
+        torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(found[0][1], found[2][1])
+
+
 def test_parameters_that_learn_stay_in_the_graph(arm):
     mass = arm.mass.clone().requires_grad_()
     q, qd = arm.random_state(400)

@@ -83,17 +83,15 @@ def _with_kernels(
 
 
 def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
-    """Whether a rollout is one kernel, of which all is known beforehand, and takes longer than its build."""
+    """Whether a rollout has kernels, of all steps or, under a function, of each, and takes longer than a build.
+
+    A function is called as ever: what it does besides computing stays.
+    """
     q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
-    plain = all(given[name] is None for name in ("limits", "f_ext", "truncate"))
-    plain = plain and isinstance(method, str) and method in INTEGRATORS
+    plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS
     if given["fused"] is not None or getattr(mech, "fused", None) is False or not plain:
         return False
-    if (
-        not isinstance(q, Tensor)
-        or not isinstance(control, Tensor | None)
-        or type(steps) is not int
-    ):
+    if not isinstance(q, Tensor) or type(steps) is not int:
         return False
     batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
     if isinstance(control, Tensor):
