@@ -117,7 +117,7 @@ def test_a_long_rollout_is_one_kernel(arm, caplog):
 
 
 def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
-    """The policy is called as ever, once a step; its gradient, and that of truncated windows, is the eager one."""
+    """The policy is called as ever, once a step; gradients, of truncated windows too, are the eager ones."""
     monkeypatch.setattr(auto, "PAYS", 1)
     policy = torch.nn.Linear(14, 7, dtype=torch.float64)
     times = []

@@ -83,7 +83,7 @@ def _with_kernels(
 
 
 def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
-    """Whether a rollout has kernels, of all steps or, under a function, of each, and takes longer than a build.
+    """Whether a rollout has kernels, of all steps or of each, and takes longer than their build.
 
     A function is called as ever: what it does besides computing stays.
     """

@@ -94,8 +94,9 @@ def rollout(
             and what it does besides computing is lost. Kernels of the controls of the last eight such
             calls are kept with the fused mechanism, so make a function once and pass it again. False: the
             eager functions run. For a mechanism or a layer on a CPU, None has kernels made where the rollout
-            takes longer than their build, limits and methods of your own apart (see `torchsko.auto`). Whole kernels keep no
-            tape, whatever ``checkpoint`` is; they are for CPUs, elsewhere their steps are kernels.
+            takes longer than their build, limits and methods of your own apart (see `torchsko.auto`). Whole
+            kernels keep no tape, whatever ``checkpoint`` is; they are for CPUs, elsewhere their steps are
+            kernels.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
