@@ -1,4 +1,4 @@
-"""docs/claims.md: what it quotes stands in the README or the guide. There and in docs/suites.md all names are of tests."""
+"""docs/claims.md quotes the README or the guide. There and in docs/suites.md all names are of tests."""
 
 from __future__ import annotations
 
