@@ -91,8 +91,8 @@ class Row:
         """
         given = dict(zip(self.positional, args, strict=False))
         given.update(kwargs)
-        all_known = len(given) == len(args) + len(kwargs) and self.required <= given.keys()
-        if not all_known or not given.keys() <= self.arguments:
+        all_known = len(given) == len(args) + len(kwargs) and self.required.issubset(given)
+        if not all_known or not self.arguments.issuperset(given):
             inspect.signature(self.function).bind(None, *args, **kwargs)
         states = {n: given[n] for n in self.tensors if given.get(n) is not None}
         options = [(n, _constant(given.get(n, default))) for n, default in self.options.items()]

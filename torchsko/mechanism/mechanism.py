@@ -19,14 +19,14 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, Unused
-from torchsko.mechanism.geometry import NO_SHAPES, Geometry
+from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.given import check_batch, check_device, check_dtype, check_parameter
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
     random_configuration,
 )
 from torchsko.mechanism.joints.groups import JointSet
-from torchsko.mechanism.kept import NOTHING_KEPT, Kept, Keyframe
+from torchsko.mechanism.kept import Kept, Keyframe
 from torchsko.mechanism.numbering import Numbering
 from torchsko.shapes import broadcast_shapes
 
@@ -155,6 +155,8 @@ class Mechanism(Numbering):
     layout: Layout
     coordinates: Packing
     joints: JointSet
+    kept: Kept  # without defaults: torch 2.11 cannot trace calls with objects as such
+    geometry: Geometry
     coupling: Coupling | None = None
     singular_joints: tuple[str, ...] = ()
     bare_joints: tuple[str, ...] = ()
@@ -166,8 +168,6 @@ class Mechanism(Numbering):
     scalar: bool = False
     unused: tuple[Unused, ...] = ()
     report: tuple[Fault, ...] = ()
-    kept: Kept = NOTHING_KEPT
-    geometry: Geometry = NO_SHAPES
 
     @property
     def dtype(self) -> torch.dtype:
