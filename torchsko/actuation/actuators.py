@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -174,15 +174,7 @@ class Actuators:
         Raises:
             ShapeError: when the last dimensions of one are others than before.
         """
-        known = {f.name for f in fields(self)}
-        for name, value in changes.items():
-            old = getattr(self, name) if name in known else None
-            if not isinstance(old, Tensor) or value.shape[value.ndim - old.ndim :] != old.shape:
-                raise ShapeError(
-                    f"{name} of the actuators cannot be of shape {list(value.shape)}.\n"
-                    "It keeps its last dimensions; batch dimensions stand before them.\n"
-                    f"Pass one of the tensors {', '.join(PARAMETERS)} in its own shape."
-                )
+        check_changes(self, changes, "actuators", PARAMETERS)
         flags: dict[str, Any] = {
             "has_curves": self.has_curves or "stall" in changes or "droop" in changes,
             "has_gears": self.has_gears or "efficiency" in changes,
@@ -233,6 +225,24 @@ class Actuators:
 PARAMETERS = ("transmission", "gain", "bias", "time_constant", "activation_range", "control_range",
               "force_range", "joint_range", "stall", "droop", "efficiency")  # fmt: skip
 """The tensors of actuators that are numbers."""
+
+
+def check_changes(
+    of: Any, changes: Mapping[str, Tensor], what: str, parameters: Sequence[str]
+) -> None:
+    """Refuse changes of what is no parameter, or whose last dimensions are others than before.
+
+    Raises:
+        ShapeError: names the first.
+    """
+    for name, value in changes.items():
+        old = getattr(of, name) if name in parameters else None
+        if not isinstance(old, Tensor) or value.shape[value.ndim - old.ndim :] != old.shape:
+            raise ShapeError(
+                f"{name} of the {what} cannot be of shape {list(value.shape)}.\n"
+                "It keeps its last dimensions; batch dimensions stand before them.\n"
+                f"Pass one of the tensors {', '.join(parameters)} in its own shape."
+            )
 
 
 def saturated(x: Tensor, limits: Tensor) -> Tensor:

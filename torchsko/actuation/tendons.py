@@ -11,20 +11,23 @@ Reference: MuJoCo documentation, "XML reference" (tendon/fixed).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import dof_of, q_of_dof, saturated
+from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated
 from torchsko.actuation.answer import Slopes
 from torchsko.actuation.description import ANY, Range
-from torchsko.errors import MechanismError, ShapeError
+from torchsko.errors import MechanismError
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+
+PARAMETERS = ("transmission", "stiffness", "damping", "relaxed", "limits")
+"""The tensors of tendons that are numbers."""
 
 
 @dataclass(frozen=True)
@@ -125,15 +128,7 @@ class Tendons:
         Raises:
             ShapeError: when the last dimensions of one are others than before.
         """
-        known = {f.name for f in fields(self)}
-        for name, value in changes.items():
-            old = getattr(self, name) if name in known else None
-            if not isinstance(old, Tensor) or value.shape[value.ndim - old.ndim :] != old.shape:
-                raise ShapeError(
-                    f"{name} of the tendons cannot be of shape {list(value.shape)}.\n"
-                    "It keeps its last dimensions; batch dimensions stand before them.\n"
-                    "Pass transmission, stiffness, damping, relaxed or limits in its own shape."
-                )
+        check_changes(self, changes, "tendons", PARAMETERS)
         return replace(self, **changes)
 
     def length(self, mech: MechanismLike, q: Tensor) -> Tensor:

@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
+from torchsko.io._numbers import as_matrix, as_vector
 from torchsko.mechanism.construct import WORLD, Frame, lump
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
     JointDescription,
     LinkDescription,
-    Matrix,
     RobotDescription,
-    Vector,
 )
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
@@ -130,7 +129,7 @@ def _fitted_body(
     mass, com, inertia = (_numbers(getattr(mech, field)[k]) for field in INERTIAL)
     if len(names) == 1:
         link = links[names[0]]
-        new = {"mass": float(mass), "com": _vector(com), "inertia": _matrix(inertia)}
+        new = {"mass": float(mass), "com": as_vector(com), "inertia": as_matrix(inertia)}
         kept = {field: new[field] for field in which}
         turn = {"inertia_rotation": IDENTITY} if "inertia" in which else {}
         return {link.name: replace(link, **kept, **turn)}
@@ -143,14 +142,14 @@ def _fitted_body(
             name: replace(
                 link,
                 mass=share * link.mass,
-                inertia=_matrix(share * np.array(link.inertia)),
+                inertia=as_matrix(share * np.array(link.inertia)),
             )
             for name, link in members.items()
         }
     turn = frames[own].rotation
     axes = np.array(members[own].inertia_rotation)
     I = axes @ np.array(members[own].inertia) @ axes.T
-    members[own] = replace(members[own], inertia=_matrix(I), inertia_rotation=IDENTITY)
+    members[own] = replace(members[own], inertia=as_matrix(I), inertia_rotation=IDENTITY)
     for _ in range(REFINEMENTS):
         link = members[own]
         m = link.mass + (mass - lump(names, frames, members)[0])
@@ -158,10 +157,12 @@ def _fitted_body(
         arm = com - lump(names, frames, members)[1]
         lever = mass / m if m else 1.0
         link = members[own] = replace(
-            link, com=_vector(np.array(link.com) + lever * (turn.T @ arm))
+            link, com=as_vector(np.array(link.com) + lever * (turn.T @ arm))
         )
         rest = inertia - lump(names, frames, members)[2]
-        members[own] = replace(link, inertia=_matrix(np.array(link.inertia) + turn.T @ rest @ turn))
+        members[own] = replace(
+            link, inertia=as_matrix(np.array(link.inertia) + turn.T @ rest @ turn)
+        )
     return members
 
 
@@ -195,8 +196,8 @@ def fitted_joints(
             R, p = (_numbers(getattr(mech, field)[k]) for field in PLACEMENT)
             joint = replace(
                 joint,
-                rotation=_matrix(parent.rotation.T @ R),
-                position=_vector(parent.rotation.T @ (p - parent.position)),
+                rotation=as_matrix(parent.rotation.T @ R),
+                position=as_vector(parent.rotation.T @ (p - parent.position)),
             )
         if loses:
             values = {f: one_of(getattr(mech, f)[dofs], f, name) for f in ("damping", "friction")}
@@ -237,13 +238,3 @@ def agrees(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> str | 
 
 def _numbers(x: Tensor) -> np.ndarray:
     return x.detach().cpu().double().numpy()
-
-
-def _vector(x: np.ndarray) -> Vector:
-    a, b, c = map(float, x)
-    return a, b, c
-
-
-def _matrix(x: np.ndarray) -> Matrix:
-    a, b, c = (_vector(row) for row in x)
-    return a, b, c

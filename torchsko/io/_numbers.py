@@ -1,9 +1,10 @@
-"""Numbers of a robot file: strict decimals, clean rotations, unit axes."""
+"""Numbers of a robot file: strict decimals, clean rotations, unit axes; and arrays as tuples."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from torchsko.errors import RobotFileError
 from torchsko.mechanism.description import Matrix, Vector
@@ -65,6 +66,18 @@ def vector(text: str, where: str) -> Vector:
         )
     x, y, z = (number(word, where) for word in words)
     return (x, y, z)
+
+
+def as_vector(x: Iterable[float]) -> Vector:
+    """Three numbers of an array as floats."""
+    a, b, c = map(float, x)
+    return a, b, c
+
+
+def as_matrix(x: Iterable[Iterable[float]]) -> Matrix:
+    """Three rows of an array as floats."""
+    a, b, c = map(as_vector, x)
+    return a, b, c
 
 
 def clean(value: float) -> float:

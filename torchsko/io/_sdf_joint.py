@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from torchsko.errors import RobotFileError
-from torchsko.io._numbers import number, unit, vector
+from torchsko.io._numbers import as_matrix, as_vector, number, unit, vector
 from torchsko.io._report import Report
 from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose
 from torchsko.io._xml import Element
@@ -19,7 +19,6 @@ from torchsko.mechanism.description import (
     IDENTITY,
     JointDescription,
     LinkDescription,
-    Matrix,
     Unused,
     Vector,
 )
@@ -63,7 +62,7 @@ def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
     at = from_parent @ frames.pose(child)  # of the child, where all joints are zero
     in_child = frames.pose(child).inverse() @ frames.pose(name)
     parent = WORLD if parent == WORLD_FRAME else parent
-    R, p, point = _matrix(at.rotation), _vector(at.position), _vector(in_child.position)
+    R, p, point = as_matrix(at.rotation), as_vector(at.position), as_vector(in_child.position)
     if kind == "fixed":
         return [], [JointDescription(name, FIXED, parent, child, R, p)]
     if kind == "ball":
@@ -106,9 +105,9 @@ def closure(element: Element, frames: Frames) -> Closure:
         CLOSURES.get(kind, kind),
         None if parent == WORLD_FRAME else parent,
         child,
-        _vector(on_parent.position),
-        _vector(on_child.position),
-        _matrix(on_parent.rotation @ on_child.rotation.T),
+        as_vector(on_parent.position),
+        as_vector(on_child.position),
+        as_matrix(on_parent.rotation @ on_child.rotation.T),
     )
 
 
@@ -127,12 +126,14 @@ def _ball(name: str, parent: str, child: str, at: Pose, in_child: Pose) -> Chain
     point = at.position + at.rotation @ in_child.position
     back = -in_child.position
     if not back.any():
-        R, p = _matrix(at.rotation), _vector(at.position)
+        R, p = as_matrix(at.rotation), as_vector(at.position)
         return [], [JointDescription(name, "spherical", parent, child, R, p)]
     between = f"{child}_{name}"
     return [LinkDescription(between)], [
-        JointDescription(name, "spherical", parent, between, _matrix(at.rotation), _vector(point)),
-        JointDescription(f"{name}_fixed", FIXED, between, child, IDENTITY, _vector(back)),
+        JointDescription(
+            name, "spherical", parent, between, as_matrix(at.rotation), as_vector(point)
+        ),
+        JointDescription(f"{name}_fixed", FIXED, between, child, IDENTITY, as_vector(back)),
     ]
 
 
@@ -149,7 +150,7 @@ def _axis(joint: Element, tag: str, name: str, child: str, frames: Frames, where
         frame = MODEL
     turn = frames.pose(child).rotation.T @ frames.pose(frame or name).rotation
     axis = np.array(unit(vector(text, f"{where} <xyz>"), f"{where} <xyz>"))
-    return unit(_vector(turn @ axis), f"{where} <xyz>")
+    return unit(as_vector(turn @ axis), f"{where} <xyz>")
 
 
 def _numbers(joint: Element, kind: str, where: str, report: Report) -> dict[str, Any]:
@@ -200,13 +201,3 @@ def _of_axis(axis: Element, where: str) -> dict[str, Any]:
         "stiffness": said("dynamics", "spring_stiffness", 0.0),
         "spring_reference": said("dynamics", "spring_reference", 0.0),
     }
-
-
-def _vector(x: np.ndarray) -> Vector:
-    a, b, c = map(float, x)
-    return a, b, c
-
-
-def _matrix(x: np.ndarray) -> Matrix:
-    a, b, c = (_vector(row) for row in x)
-    return a, b, c

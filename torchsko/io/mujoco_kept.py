@@ -12,8 +12,9 @@ import torch
 from torchsko.io._mujoco_couplings import CONNECT, WELD
 from torchsko.io._mujoco_names import all_joint_names, body_name
 from torchsko.io._mujoco_unused import finite_state
+from torchsko.io._numbers import as_vector
 from torchsko.io.conventions import conventions
-from torchsko.io.mujoco_model import ModelDescription, matrix_of, vector_of
+from torchsko.io.mujoco_model import ModelDescription, matrix_of
 from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.kept import Closure, FrameName, Kept, Keyframe
 from torchsko.mechanism.mechanism import Mechanism
@@ -95,7 +96,7 @@ def _closures(model: Any, frames: Mapping[int, str]) -> list[Closure]:
             one, two = (frames[i] for i in ends)
         else:
             one, two = (_frame(model, b) for b in ends)
-            at = vector_of(data[:3]), vector_of(data[3:6])
+            at = as_vector(data[:3]), as_vector(data[3:6])
             if kind == WELD:
                 at, turn = at[::-1], matrix_of(data[6:10])
         found.append(

@@ -25,6 +25,7 @@ from torchsko.io._mjcf_geometry import read_geoms
 from torchsko.io._mujoco_couplings import couplings_of
 from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._mujoco_unused import unused
+from torchsko.io._numbers import as_matrix, as_vector
 from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, q_numbers
 from torchsko.mechanism.description import (
     FIXED,
@@ -92,7 +93,7 @@ def describe(model: Any) -> ModelDescription:
         geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
     )
     gravity = (
-        (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else vector_of(model.opt.gravity)
+        (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else as_vector(model.opt.gravity)
     )
     frames = {i: link.name for (kind, i), (link, _) in sites.items() if kind == "site"}
     return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model), frames)
@@ -107,8 +108,8 @@ def _link(model: Any, b: int) -> LinkDescription:
     return LinkDescription(
         name=body_name(model, b),
         mass=float(model.body_mass[b]),
-        com=ZERO if same == SAME_FRAME else vector_of(model.body_ipos[b]),
-        inertia=_matrix(np.diag(model.body_inertia[b])),
+        com=ZERO if same == SAME_FRAME else as_vector(model.body_ipos[b]),
+        inertia=as_matrix(np.diag(model.body_inertia[b])),
         inertia_rotation=IDENTITY
         if same in (SAME_FRAME, SAME_AXES)
         else matrix_of(model.body_iquat[b]),
@@ -151,9 +152,9 @@ def body_joints(model: Any, b: int) -> tuple[list[LinkDescription], list[JointDe
             kind,
             ends[k],
             ends[k + 1],
-            _matrix(turn),
-            vector_of(shift),
-            vector_of(data.pop("axis", (0.0, 0.0, 1.0))),
+            as_matrix(turn),
+            as_vector(shift),
+            as_vector(data.pop("axis", (0.0, 0.0, 1.0))),
             data=data,
         )
         for k, (name, kind, turn, shift, data) in enumerate(steps)
@@ -170,11 +171,11 @@ def _stacked(
     for j in reversed(stack):
         axis, q0 = K.T @ np.array(model.jnt_axis[j]), float(model.qpos0[model.jnt_qposadr[j]])
         if int(model.jnt_type[j]) == SLIDE:
-            motions.insert(0, Slide(vector_of(axis)))
+            motions.insert(0, Slide(as_vector(axis)))
             k = k - K @ axis * q0
             continue
         anchor = K.T @ (np.array(model.jnt_pos[j]) - k)
-        motions.insert(0, Turn(vector_of(axis), vector_of(anchor)))
+        motions.insert(0, Turn(as_vector(axis), as_vector(anchor)))
         back = _rotation(axis, -q0)
         K, k = K @ back, k + K @ (anchor - back @ anchor)
     name = "+".join(names[j - first] for j in stack)
@@ -210,26 +211,15 @@ def _sites(
                 body_name(model, int(body[i])),
                 name,
                 matrix_of(turn[i]),
-                vector_of(position[i]),
+                as_vector(position[i]),
             )
             found[kind, i] = LinkDescription(name), joint
     return found
 
 
-def vector_of(x: Any) -> Vector:
-    """Three numbers as floats."""
-    a, b, c = map(float, x)
-    return a, b, c
-
-
 def matrix_of(quaternion: Any) -> Matrix:
     """Rotation matrix of a quaternion w x y z, as floats."""
-    return _matrix(turn_of(quaternion))
-
-
-def _matrix(x: np.ndarray) -> Matrix:
-    a, b, c = (vector_of(row) for row in x)
-    return a, b, c
+    return as_matrix(turn_of(quaternion))
 
 
 def turn_of(quaternion: Any) -> np.ndarray:

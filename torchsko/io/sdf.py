@@ -16,7 +16,7 @@ from collections import Counter
 import numpy as np
 
 from torchsko.errors import RobotFileError
-from torchsko.io._numbers import number
+from torchsko.io._numbers import as_matrix, as_vector, number
 from torchsko.io._report import Report
 from torchsko.io._sdf_joint import closes, closure, ends, read_joint
 from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, Written, read_pose
@@ -26,10 +26,8 @@ from torchsko.mechanism.description import (
     FIXED,
     JointDescription,
     LinkDescription,
-    Matrix,
     RobotDescription,
     Unused,
-    Vector,
 )
 
 ENTRIES = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
@@ -169,7 +167,7 @@ def _link(element: Element, report: Report) -> LinkDescription:
             "The format gives it 1 kg and unit inertia then, which is seldom meant.\n"
             "Write its mass and inertia.",
         )
-        return LinkDescription(name, 1.0, inertia=_matrix(np.eye(3)))
+        return LinkDescription(name, 1.0, inertia=as_matrix(np.eye(3)))
     if inertial.attributes.get("auto", "false") in ("true", "1"):
         raise RobotFileError(
             f"{where} (line {inertial.line}) leaves its inertia to the simulator: auto.\n"
@@ -187,9 +185,9 @@ def _link(element: Element, report: Report) -> LinkDescription:
     return LinkDescription(
         name,
         number(said(inertial, "mass") or "1", f"{where} <mass>"),
-        _vector(pose.position),
+        as_vector(pose.position),
         ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)),
-        _matrix(pose.rotation),
+        as_matrix(pose.rotation),
     )
 
 
@@ -201,15 +199,15 @@ def _in_world(joint: JointDescription, placed: Pose) -> JointDescription:
     return JointDescription(
         **{
             **vars(joint),
-            "rotation": _matrix(pose.rotation),
-            "position": _vector(pose.position),
+            "rotation": as_matrix(pose.rotation),
+            "position": as_vector(pose.position),
         }
     )
 
 
 def _held(root: str, pose: Pose) -> JointDescription:
     return JointDescription(
-        f"{root}_held", FIXED, WORLD, root, _matrix(pose.rotation), _vector(pose.position)
+        f"{root}_held", FIXED, WORLD, root, as_matrix(pose.rotation), as_vector(pose.position)
     )
 
 
@@ -219,7 +217,7 @@ def _frame(element: Element, frames: Frames) -> tuple[LinkDescription, JointDesc
     link = frames.link(name)
     pose = frames.pose(link).inverse() @ frames.pose(name)
     parent = WORLD if link == WORLD_FRAME else link
-    rotation, position = _matrix(pose.rotation), _vector(pose.position)
+    rotation, position = as_matrix(pose.rotation), as_vector(pose.position)
     joint = JointDescription(f"{name}_fixed", FIXED, parent, name, rotation, position)
     return LinkDescription(name), joint
 
@@ -241,13 +239,3 @@ def _leftovers(model: Element, name: str, links: list[Element]) -> list[Unused]:
         Unused(f"<{tag}> of links ({n} times)", why.get(tag, "not read"))
         for tag, n in inside.items()
     ]
-
-
-def _vector(x: np.ndarray) -> Vector:
-    a, b, c = map(float, x)
-    return a, b, c
-
-
-def _matrix(x: np.ndarray) -> Matrix:
-    a, b, c = (_vector(row) for row in x)
-    return a, b, c
