@@ -98,7 +98,8 @@ def forward_dynamics_derivatives(
     to_q, to_qd, _ = _inverse(mech, q, qd, qdd, f_ext)
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     W = factors.whiten(identity, columns=True)
-    return -W.mT @ (W @ to_q), -W.mT @ (W @ to_qd), W.mT @ W
+    # The mass matrix of a single free body is the same everywhere.
+    return -W.mT @ (W @ to_q), -W.mT @ (W @ to_qd), (W.mT @ W).expand_as(to_q)
 
 
 def _inverse(
