@@ -117,3 +117,10 @@ def test_bodies_on_different_branches_do_not_feel_one_another_s_steps():
     related = torch.block_diag(torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 1]]), torch.ones(2, 2))
     for matrix in (to_q, to_qd):
         assert (matrix[related == 0] == 0).all() and (matrix[0, 1:3] != 0).all()
+
+
+@pytest.mark.parametrize("derivatives", [x for _, x in PAIRS])
+def test_a_free_body_has_the_matrices_of_every_sample_though_its_inertia_is_the_same(derivatives):
+    mech = random_mechanism(["free"], [-1], 1)
+    found = derivatives(mech, *state(mech, (2, 3), 0))
+    assert [x.shape for x in found] == [(2, 3, 6, 6)] * 3

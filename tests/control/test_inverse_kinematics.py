@@ -241,6 +241,29 @@ def test_a_fused_mechanism_runs_its_kernels():
     agree(slopes[0][None], slopes[1][None], 1e-10)
 
 
+@pytest.mark.parametrize("inputs", [(), ("joint_position",)], ids=["one kernel", "kernels a step"])
+def test_kernels_take_the_steps_of_eager_mode_sample_by_sample(inputs):
+    lower, upper = (torch.full_like(LIMB.lower, x) for x in (-0.7, 0.9))
+    tight = LIMB.replace(lower=lower, upper=upper)
+    g = torch.Generator().manual_seed(7)
+    start, q = (tight.random_state(2, 5, generator=g)[0] for _ in range(2))
+    goals = {"body2": ts.frame_pose(LIMB, 1.3 * q, "body2").position, "body1": (None, q[0, :, :3])}
+    options = {
+        "weights": {"body1": (1.0, 0.1)},
+        "limits": True,
+        "restarts": 2,
+        "max_iterations": 20,
+    }
+    eager, fused = (
+        ts.inverse_kinematics(mech, goals, start, **options, generator=g.manual_seed(3))
+        for mech in (tight, ts.fuse(tight, inputs=inputs))
+    )
+    assert torch.equal(fused.iterations, eager.iterations)
+    assert torch.equal(fused.converged, eager.converged)
+    agree(fused.q, eager.q, 1e-7)
+    agree(fused.residual, eager.residual, 1e-9)
+
+
 GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
 
 

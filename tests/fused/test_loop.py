@@ -214,3 +214,8 @@ def test_what_a_control_closes_over_comes_to_a_loop_by_its_arguments():
         torch.testing.assert_close(fast(q), value**5 * q, rtol=1e-13, atol=1e-13)
     with pytest.raises(ts.FusedError, match="another trace"):
         ts.fuse(lambda mech, q: loop(lambda x: gain * x, q, 5), arm)(q)
+
+
+def test_a_single_number_halts_where_it_is_done():
+    halved = loop(lambda x: x / 2, torch.tensor(8.0, dtype=D), 9, until=lambda x: x < 1)
+    assert halved == 0.5

@@ -21,16 +21,24 @@ with simple constraints*, SIAM Journal on Control and Optimization 20(2), 1982 (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchsko.control.reaching import Reaching, error_at, goals_of, jacobian_at, stopped_dofs
+from torchsko.control.reaching import (
+    Goals,
+    Reaching,
+    error_at,
+    goals_of,
+    jacobian_at,
+    stopped_dofs,
+)
 from torchsko.errors import MechanismError
 from torchsko.implicit.equation import implicit
+from torchsko.implicit.loop import loop
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import check_state
@@ -38,11 +46,11 @@ from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.precision import in_own_type
 from torchsko.symmetric import spd_solve
 
-Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""The weighted errors `[*batch, m]` and their Jacobian `[*batch, m, num_dof]` at a configuration."""
-
 START, LOWER, HIGHER = 0.1, 0.3, 4.0
 """Damping at the start, in units of the squared error; its change by a step that helps, and by one not."""
+
+LONGEST = 24
+"""Equations of a step up to which all steps are one kernel: a factorisation written out grows by the cube."""
 
 
 class Reached(NamedTuple):
@@ -79,7 +87,8 @@ def inverse_kinematics(
     """Configurations in which frames are at their targets, or as near as there is a way down from q0.
 
     Every sample takes `max_iterations` steps, of which those after convergence change nothing; nothing
-    waits for the device.
+    waits for the device. Of a fused mechanism all steps of all samples are one kernel, which leaves samples
+    that have converged.
 
     The derivatives of q to targets and parameters are those of the solution, not of the way there, of any
     order and in both modes; where more than one configuration fits, those of least norm. None reach q0.
@@ -139,19 +148,19 @@ def inverse_kinematics(
         start = torch.cat([start, others])
     still = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
     # Kernels know no frames on the go.
-    fast = mech if kernels_of(mech) and robot is given else still
-    at = [x.detach() for x in tensors]
-
-    def evaluate(q: Tensor) -> tuple[Tensor, Tensor]:
-        return error_at(fast, goals, at, q), jacobian_at(fast, goals, q)
-
-    way = Way(still, limits, max_iterations, _tolerance(robot, tolerance), stop_early)
+    fast = mech if kernels_of(mech) and robot is given else None
+    way = Way(goals, limits, max_iterations, _tolerance(robot, tolerance), stop_early)
     with torch.no_grad():
-        found = _best(way.down(evaluate, start.detach()))
+        found = _best(way.down(still, fast, start.detach(), *(x.detach() for x in tensors)))
     equation = Reaching.of(robot, goals, limits)
     q = implicit(equation, found.q, *(getattr(robot, name) for name in PARAMETERS), *tensors)
-    residual = error_at(robot, goals, tensors, q)
+    residual = error_at(robot if fast is None else fast, goals, tensors, q)
     return Reached(q, residual, found.converged, found.iterations)
+
+
+State = tuple[Tensor, ...]
+"""q, the errors there, their Jacobian, their square, the damping; and as numbers the steps taken, whether the
+tolerance is met, and whether a step no longer helps."""
 
 
 @dataclass(frozen=True)
@@ -159,50 +168,99 @@ class Way:
     """Steps of Levenberg and Marquardt, every sample for itself.
 
     Attributes:
-        mech: on whose manifold, and between whose limits, it goes.
-        limits: whether these hold.
+        goals: which frames, and what of them counts.
+        limits: whether limits of joints hold.
         steps: number of steps.
         tolerance: norm of the error at which a sample has arrived.
         stop_early: look after each step whether all have.
     """
 
-    mech: Mechanism
+    goals: Goals
     limits: bool
     steps: int
     tolerance: float
     stop_early: bool
 
-    def down(self, evaluate: Evaluate, q: Tensor) -> Reached:
-        """From configurations `[*batch, num_q]` to where the error is least."""
-        q = self._inside(q)
-        e, J = evaluate(q)
-        cost = (e * e).sum(-1)
-        damping = torch.full_like(cost, START)
-        count = torch.zeros(cost.shape, dtype=torch.int64, device=q.device)
-        # Steps go on below the tolerance until one no longer helps: derivatives want errors of rounding.
-        arrived = done = torch.zeros_like(cost, dtype=torch.bool)
-        for _ in range(self.steps):
-            step = self._step(q, e, J, damping * cost)
-            there = self._inside(integrate(self.mech, q, step))
-            e_there, J_there = evaluate(there)
-            cost_there = (e_there * e_there).sum(-1)
-            better = (cost_there < cost) & ~done
-            q = torch.where(better[..., None], there, q)
-            e = torch.where(better[..., None], e_there, e)
-            J = torch.where(better[..., None, None], J_there, J)
-            cost = torch.where(better, cost_there, cost)
-            damping = damping * torch.where(better, LOWER, HIGHER)
-            count = count + (~arrived).to(count.dtype)
-            done = done | (arrived & ~better)
-            arrived = cost <= self.tolerance**2
-            if self.stop_early and bool(done.all()):
-                break
-        return Reached(q, e, arrived, count)
+    def down(self, mech: Mechanism, fast: Any, q: Tensor, *targets: Tensor) -> Reached:
+        """From configurations `[*batch, num_q]` to where the error is least.
 
-    def _step(self, q: Tensor, e: Tensor, J: Tensor, damping: Tensor) -> Tensor:
+        Args:
+            mech: the mechanism.
+            fast: its kernels, if there are; all steps are one where that has a kernel for them.
+            q: where to start.
+            *targets: of `goals`.
+        """
+        run = self._kernel(fast, mech) or self._steps(mech, mech if fast is None else fast)
+        q, e, taken, arrived = run(q, *targets)
+        return Reached(q, e, arrived != 0, taken.to(torch.int64))
+
+    def _kernel(self, fast: Any, mech: Mechanism) -> Callable[..., State] | None:
+        """All steps as one function of a fused mechanism, unless it would be too long."""
+        if not hasattr(fast, "whole"):
+            return None
+        size = min(len(self.goals.rows), mech.num_dof)
+        key = ("inverse_kinematics", self.goals, self.limits, self.steps, self.tolerance)
+        of_targets = {f"target {k}": shape for k, shape in enumerate(self.goals.shapes)}
+        shapes = {"q": (mech.num_q,)} | of_targets
+        return fast.whole(key, self.rounds, shapes, 4) if size <= LONGEST else None
+
+    def rounds(self, mech: Mechanism, q: Tensor, *targets: Tensor) -> State:
+        """What a kernel does: q, the errors there, the steps taken, and whether the tolerance is met."""
+
+        def body(*tensors: Tensor) -> State:
+            return self._round(mech, mech, tensors[:8], tensors[8:])
+
+        start = self._start(mech, mech, q, targets)
+        found = loop(body, start, self.steps, targets, until=lambda *state: state[7])
+        return found[0], found[1], found[5], found[6]
+
+    def _steps(self, mech: Mechanism, fast: MechanismLike) -> Callable[..., State]:
+        """The same written out, with kernels of the kinematics alone if there are."""
+
+        def run(q: Tensor, *targets: Tensor) -> State:
+            state = self._start(mech, fast, q, targets)
+            for _ in range(self.steps):
+                state = self._round(mech, fast, state, targets)
+                if self.stop_early and bool((state[7] != 0).all()):
+                    break
+            return state[0], state[1], state[5], state[6]
+
+        return run
+
+    def _start(
+        self, mech: Mechanism, fast: MechanismLike, q: Tensor, targets: Sequence[Tensor]
+    ) -> State:
+        q = self._inside(mech, q)
+        e, J = error_at(fast, self.goals, targets, q), jacobian_at(fast, self.goals, q)
+        cost = (e * e).sum(-1)
+        none = torch.zeros_like(cost)
+        return q, e, J, cost, none + START, none, none, none
+
+    def _round(
+        self, mech: Mechanism, fast: MechanismLike, state: State, targets: Sequence[Tensor]
+    ) -> State:
+        """One step, kept where it helps."""
+        q, e, J, cost, damping, taken, arrived, done = state
+        step = self._step(mech, q, e, J, damping * cost)
+        there = self._inside(mech, integrate(mech, q, step))
+        e_there = error_at(fast, self.goals, targets, there)
+        J_there = jacobian_at(fast, self.goals, there)
+        cost_there = (e_there * e_there).sum(-1)
+        better = (cost_there < cost) & (done == 0)
+        q = torch.where(better[..., None], there, q)
+        e = torch.where(better[..., None], e_there, e)
+        J = torch.where(better[..., None, None], J_there, J)
+        cost = torch.where(better, cost_there, cost)
+        damping = damping * torch.where(better, LOWER, HIGHER)
+        # Steps go on below the tolerance until one no longer helps: derivatives want errors of rounding.
+        done = torch.where((arrived != 0) & ~better, 1.0, done)
+        met = (cost <= self.tolerance**2).to(q.dtype)
+        return q, e, J, cost, damping, taken + (1 - arrived), met, done
+
+    def _step(self, mech: Mechanism, q: Tensor, e: Tensor, J: Tensor, damping: Tensor) -> Tensor:
         """The step `[*batch, num_dof]`; the smaller of the two systems that give it is solved."""
         if self.limits:
-            stopped = stopped_dofs(self.mech, q, (J.mT @ e[..., None])[..., 0])
+            stopped = stopped_dofs(mech, q, (J.mT @ e[..., None])[..., 0])
             J = torch.where(stopped[..., None, :], 0.0, J)
         wide = J.shape[-2] <= J.shape[-1]
         A = J @ J.mT if wide else J.mT @ J
@@ -210,13 +268,13 @@ class Way:
         damping = damping + 8 * torch.finfo(q.dtype).eps * size + torch.finfo(q.dtype).tiny
         A = A + torch.diag_embed(damping[..., None].expand(A.shape[:-1]))
         if wide:
-            return (J.mT @ spd_solve(A, e[..., None], scalar=False))[..., 0]
-        return spd_solve(A, J.mT @ e[..., None], scalar=False)[..., 0]
+            return (J.mT @ spd_solve(A, e[..., None], scalar=mech.scalar))[..., 0]
+        return spd_solve(A, J.mT @ e[..., None], scalar=mech.scalar)[..., 0]
 
-    def _inside(self, q: Tensor) -> Tensor:
+    def _inside(self, mech: Mechanism, q: Tensor) -> Tensor:
         if not self.limits:
             return q
-        return torch.minimum(torch.maximum(q, self.mech.lower), self.mech.upper)
+        return torch.minimum(torch.maximum(q, mech.lower), mech.upper)
 
 
 def _best(tries: Reached) -> Reached:

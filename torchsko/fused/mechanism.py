@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from typing import Any, Protocol, cast
 
@@ -237,6 +237,24 @@ class FusedMechanism(Verbs):
                 )
                 raise FusedError(_OF_ONE_SAMPLE.format(error=what))
         return call, Scan(function, Roles(3, 1, 0, 0))
+
+    def whole(
+        self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int
+    ) -> FusedFunction | None:
+        """A function of the mechanism and of tensors as a kernel of its own; `torchsko.control` calls it.
+
+        Args:
+            key: tells it from others; equal for functions that do the same.
+            fn: of the mechanism and of the tensors.
+            shapes: of these for one sample, by name.
+            num_outputs: how many tensors it gives.
+
+        Returns:
+            The kernel, of the tensors; None where parameters are inputs, which no loop inside could read.
+        """
+        if self._workshop.parameters:
+            return None
+        return self._workshop.make(key, fn, shapes, num_outputs, name=repr(key))
 
     def forward_dynamics_vjp(
         self, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor, f_ext: Tensor | None = None

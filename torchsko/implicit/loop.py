@@ -174,7 +174,7 @@ def _halting(
         new = step(*old, *more)
         still = done != 0
         kept = [
-            torch.where(still.reshape(*still.shape, *(1,) * (x.ndim - still.ndim)), x, y)
+            torch.where(still.reshape((*still.shape, *(1,) * (x.ndim - still.ndim))), x, y)
             for x, y in zip(old, new, strict=True)
         ]
         return (*kept, torch.where(still, done, marked(*kept, *more)))

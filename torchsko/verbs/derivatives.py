@@ -103,7 +103,8 @@ def forward_dynamics_derivatives(
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     W = factors.whiten(identity, columns=True)
     to_q, to_qd = (-W.mT @ (W @ torch.cat([to_q, to_qd], -1))).split(mech.num_dof, -1)
-    return to_q, to_qd, W.mT @ W
+    # The mass matrix of a single free body is the same everywhere.
+    return to_q, to_qd, (W.mT @ W).expand_as(to_q)
 
 
 def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
