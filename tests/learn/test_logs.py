@@ -6,6 +6,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 from torchsko.learn.filtering import derivative, low_pass
 from torchsko.learn.mending import Faults
 from torchsko.learn.motion import motions
@@ -168,3 +169,21 @@ def test_logs_of_another_robot_or_at_rest_are_refused():
     refused(lambda: ts.learn.fit(mech, back), "Times ascend")
     refused(lambda: ts.learn.fit(mech, log, cutoff=400.0), "the cut-off is 400 Hz")
     refused(lambda: ts.learn.fit(mech, log.part(0, 0.01)), "no sample of joint|cut-off")
+
+
+def test_quaternions_that_jump_to_their_negative_are_the_same_orientation():
+    mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=1)
+    t = np.arange(4000) / 400
+    turn = torch.from_numpy(np.stack([np.sin(t), np.cos(2 * t), np.sin(3 * t), t], -1))
+    q = ts.integrate(mech, mech.neutral().expand(4000, -1), turn)
+    qd = torch.from_numpy(np.gradient(turn.numpy(), t, axis=0))
+    flipped = torch.where(((torch.arange(4000) // 37) % 2 == 0)[:, None], q, -q)
+    flipped[:, 4:] = q[:, 4:]
+    settings = Settings.of(400.0, 10.0)
+    states = [
+        next(
+            motions(mech, ts.learn.Log(t, x.numpy(), qd.numpy(), qd.numpy()), settings, Faults())
+        ).q
+        for x in (q, flipped)
+    ]
+    assert_close(*states, rtol=1e-12, atol=1e-12)

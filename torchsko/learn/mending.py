@@ -69,6 +69,22 @@ def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None
             into[joint] = into.get(joint, 0) + n
 
 
+def without_flips(mech: Mechanism, q: Array) -> Array:
+    """Positions `[num_q, samples]` whose quaternions do not jump to their negative, the same orientation."""
+    out = q
+    for joint, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        names = mech.joints.kinds[k].coordinates
+        if "qw" not in names:
+            continue
+        first = mech.q_slice(joint).start + names.index("qw")
+        x = out[first : first + 4]
+        sign = np.where((x[:, 1:] * x[:, :-1]).sum(0) < 0, -1.0, 1.0)
+        if (sign < 0).any():
+            turned = x * np.append(1.0, np.cumprod(sign))
+            out = np.concatenate([out[:first], turned, out[first + 4 :]])
+    return out
+
+
 def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Samples that stand out of their neighbours, or are not finite, interpolated; and which.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchsko.errors import FitError
 from torchsko.learn.filtering import together
 from torchsko.learn.log import Log
-from torchsko.learn.mending import Faults, count, even_samples, repaired
+from torchsko.learn.mending import Faults, count, even_samples, repaired, without_flips
 from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -176,6 +176,7 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     limit = mech.effort_limit.detach().cpu().numpy()[:, None]
     held = np.abs(parts[1]) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf)
     count(faults.saturated, mech, held)
+    parts[0] = without_flips(mech, parts[0])
     mended = [repaired(t, x) for x in parts]
     parts, bad = [x for x, _ in mended], mended[1][1]
     count(faults.outliers, mech, bad)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Term
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import eliminated, error_of, judged, means
+from torchsko.learn.reduced import TOGETHER, eliminated, error_of, judged, means
 from torchsko.learn.solving import Model, Solution, solved
 
 WEIGHTS = tuple(10.0**k for k in range(-4, 4))
@@ -112,49 +111,88 @@ def with_terms_chosen(
         if j != dof:
             part, w = eliminated(train[j], inertial, chosen), model.scale[j]
             A, c, Q = A + w * part.A, c + w * part.c, Q + w * judged(test[j], part, chosen)
-    score = partial(_score, train[dof], test[dof], A, c, Q, model.scale[dof])
-    choice[dof] = _grown(score, choice[dof], allowed, terms)
+    scores = Candidates.of(train[dof], test[dof], A, c, Q, model.scale[dof])
+    choice[dof] = _grown(scores, choice[dof], allowed, terms)
     return replace(model, choice=tuple(choice))
 
 
-def _score(
-    train: Tensor,
-    test: Tensor,
-    A: Tensor,
-    c: Tensor,
-    Q: Tensor,
-    w: Tensor,
-    candidate: tuple[int, ...],
-) -> float:
-    """The error of all dofs in what was left out, with these terms of one; all folds at once."""
-    mine = eliminated(train, c.shape[-1], candidate)
-    phi = torch.linalg.solve(A + w * mine.A, c + w * mine.c)
-    v = torch.cat([phi, torch.ones_like(phi[..., :1])], -1)[..., None]
-    own = error_of(test, phi, mine.numbers(phi), candidate)
-    return float(((v.mT @ Q @ v)[..., 0, 0] + w * own).mean())
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Scores of sets of one dof's terms: inertial numbers eliminated, they are small systems.
+
+    With numbers x of the terms, inertial ones are best at u - V x; so x solves M x = r, rows and columns of
+    the set, and the error in what was left out is a quadratic form of x and 1.
+
+    Attributes:
+        M: `[folds, terms, terms]`.
+        r: `[folds, terms]`.
+        E: `[folds, terms + 1, terms + 1]`.
+    """
+
+    M: Tensor
+    r: Tensor
+    E: Tensor
+
+    @classmethod
+    def of(
+        cls, train: Tensor, test: Tensor, A: Tensor, c: Tensor, Q: Tensor, w: Tensor
+    ) -> Candidates:
+        """Of one dof's normal equations, `[folds, columns, columns]`.
+
+        Args:
+            train: to fit by.
+            test: to judge by.
+            A: what other dofs and the prior add for inertial numbers, `[folds, inertial, inertial]`.
+            c: likewise, `[folds, inertial]`.
+            Q: the others' error in what was left out, of inertial numbers and 1.
+            w: weight of the dof.
+        """
+        n, count = c.shape[-1], train.shape[-1] - c.shape[-1] - 1
+        Gpp, Gtp, Gtt = train[:, :n, :n], train[:, n:-1, :n], train[:, n:-1, n:-1]
+        right = torch.cat([w * Gtp.mT, (c + w * train[:, :n, -1])[..., None]], -1)
+        V, u = torch.linalg.solve(A + w * Gpp, right).split([count, 1], -1)
+        # Two terms that act alike share: a ridge below all that matters.
+        ridge = TOGETHER * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
+        M, r = Gtt + ridge - Gtp @ V, train[:, n:-1, -1] - (Gtp @ u)[..., 0]
+        one = torch.eye(count + 1).to(c).expand(len(c), -1, -1)
+        F = torch.cat([-V, u], -1)
+        rest = torch.cat([F, one[:, -1:]], 1)
+        own = torch.cat([F, one[:, :-1], -one[:, -1:]], 1)
+        return cls(M, r, rest.mT @ Q @ rest + w * own.mT @ test @ own)
+
+    def __call__(self, sets: Sequence[tuple[int, ...]]) -> list[float]:
+        """The error of all dofs in what was left out, with each of these sets."""
+        mask = self.r.new_zeros(len(sets), 1, self.r.shape[-1])
+        for row, some in zip(mask, sets, strict=True):
+            row[0, list(some)] = 1.0
+        size = self.M.diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt() * mask
+        M = size[..., :, None] * self.M * size[..., None, :] + (1 - mask).diag_embed()
+        x = size * torch.linalg.solve(M, size * self.r)
+        z = torch.cat([x, torch.ones_like(x[..., :1])], -1)[..., None]
+        return (z.mT @ self.E @ z)[..., 0, 0].mean(1).tolist()
 
 
 def _grown(
-    score: Callable[[tuple[int, ...]], float],
+    scores: Candidates,
     start: tuple[int, ...],
     allowed: Sequence[int],
     terms: Sequence[Term],
 ) -> tuple[int, ...]:
     """The terms of one dof that score best, each worth its place."""
     now = tuple(sorted(set(start) & set(allowed)))
-    best = score(now)
+    (best,) = scores([now])
     while True:
         dry = [k for k in now if terms[k].level[1]]
         moves = [tuple(sorted((*now, k))) for k in allowed if k not in now]
         moves += [tuple(sorted((*(x for x in now if x != d), k)))
                   for d in dry for k in allowed if k not in now and terms[k].level[1]]  # fmt: skip
         moves += [tuple(x for x in now if x != k) for k in now]
-        scored = []
-        for move in dict.fromkeys(moves):
-            value = score(move)
-            extra = len(move) - len(now)
-            # One more has to pay, one less may cost a little.
-            scored.append((value + GAIN * best * extra, value, move))
+        moves = list(dict.fromkeys(moves))
+        # One more has to pay, one less may cost a little.
+        scored = [
+            (value + GAIN * best * (len(move) - len(now)), value, move)
+            for value, move in zip(scores(moves), moves, strict=True)
+        ]
         cost, value, move = min(scored)
         if cost >= best * (1 - 1e-9) or len(move) > 8:
             return now
