@@ -30,14 +30,14 @@ INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_wri
 }
 
 // What the next tile reads and this one writes arrives while this one is computed: the hardware does
-// not foresee a few rows of several arrays every thousand operations. Results that would fill the first
-// level of the cache it had better fetch itself, when they are written.
+// not foresee a few rows of several arrays every thousand operations.
 static void prefetch_tile(const CallPort* in, const CallPort* out, long long sample, long long rows) {
   if (rows < 2 * W) return;
   for (int p = 0; p < NUM_IN_PORTS; ++p)
     if (in[p].stride != 0) prefetch_rows(in[p], sample + W, IN_SIZE[p], false);
   for (int p = 0; p < NUM_OUT_PORTS; ++p)
-    if (out[p].stride != 0 && OUT_SIZE[p] * W * sizeof(T) <= 1 << 14) prefetch_rows(out[p], sample, OUT_SIZE[p], true);
+    if (out[p].stride != 0 && FETCHED_BEFORE(OUT_SIZE[p]))
+      prefetch_rows(out[p], sample, OUT_SIZE[p], true);
 }
 
 TELL torchsko_width = W;

@@ -45,6 +45,11 @@ static void load_rows(const T* data, long long stride, int size, long long rows,
     LANES to[column][lane] = data[(lane < rows ? lane : rows - 1) * stride + column];
 }
 
+// Whether the results of a port for W samples are fetched before they are computed: as long as they fill
+// half of the first level of the cache at most. Those of larger ones are fetched while they are written,
+// two stores ahead: without that eight rows at a time are written a quarter to a third more slowly.
+#define FETCHED_BEFORE(size) ((size) * W * (long long)sizeof(T) <= 1 << 14)
+
 // Output rows follow each other without gaps. `zero` tells for each whole block of W columns, if it is
 // given, whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
 static void store_rows(T* data, int size, long long rows, const V* from, const char* zero = nullptr) {
@@ -65,6 +70,7 @@ static void store_rows(T* data, int size, long long rows, const V* from, const c
     }
   }
   for (int base = 0; base < whole; base += W) {
+    if (!FETCHED_BEFORE(size)) LANES __builtin_prefetch(data + lane * size + base + 2 * W, 1);
     if (zero && zero[base / W]) {
       LANES *(Row*)(data + lane * size + base) = Row{};
       continue;
