@@ -140,12 +140,15 @@ class Simulation:
         references, which kept the tape of every segment until the garbage collector ran.
         """
         run = run or self.segment
+        if not torch.is_grad_enabled():  # there is no backward pass
+            return run(*span)
         if torch.compiler.is_compiling() or self.robot.scalar:  # a trace keeps no tape
             return recompute(run, *span, use_reentrant=False)
         try:
             after = recompute(run, *span, use_reentrant=False, early_stop=False)
         except RuntimeError as error:
-            if "saved tensor hooks" in str(error):
+            # Of a vmap torch 2.11 says that its own function has no rule for it.
+            if "saved tensor hooks" in str(error) or "vmap support" in str(error):
                 raise TorchskoError(_NOT_AGAIN) from error
             raise
         if torch.is_grad_enabled() and is_mapped(after[0]):
