@@ -60,7 +60,9 @@ def save(
     of them, so that together they are the body; where nothing would be left of its mass, the masses of all
     change in the same ratio first.
 
-    Without `like` the file is new, and holds the dynamics and names only: no shapes, no actuators.
+    Without `like` the file is new, and holds dynamics, names and shapes: no actuators. URDF takes boxes,
+    balls, cylinders, capsules, and meshes by the path that the robot's own file gave them; MJCF primitives.
+    Other shapes are left out, with a `RobotFileWarning` that counts them.
 
     Whatever is written is read again before it takes its name, and refused where it is not this robot. The
     name appears at once, with all of the file.

@@ -13,6 +13,7 @@ from tests.io.urdf_texts import robot
 from tests.oracles.pinocchio_bridge import Robot, mass_matrix, robot_files, worst_error
 from tests.oracles.test_mjcf import STACKED, gymnasium_models
 from tests.strategies import agree, random_mechanism
+from torchsko.mechanism.geometry import Mesh
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
 pin = pytest.importorskip("pinocchio")
@@ -40,8 +41,8 @@ DOZEN = (
 NO_MIMIC = "alex_description/urdf/alex_psyonic_hands.urdf"
 # At load entries of rotations within 1e-14 of 0 and +-1 become these.
 SNAPPED = 1e-14
-# Of a body of many welded links, whose inertia is a sum about its centre of mass.
-WELDED = 1e-14
+# Of a body of many welded links, whose inertia is a sum about its centre of mass; in all else.
+WELDED = 1e-15
 
 
 def quiet(file: Path | str, **options) -> ts.Mechanism:
@@ -96,6 +97,12 @@ def goes_and_comes_back(file: Path, folder: Path, floating: bool, mimic: str = "
     back = quiet(new, floating_base=floating, mimic=mimic)
     errors = {name: off(other, back, name) for name in WRITTEN}
     assert errors.pop("joint_rotation") < SNAPPED
+    R = other.joint_rotation
+    near = ((R - R.round()).abs() <= SNAPPED) & (R != R.round())
+    # What was made of such entries is a rotation to that only, and angles say rotations.
+    bent = (R @ R.mT - torch.eye(3, dtype=R.dtype)).abs().amax((1, 2))
+    apart = (R - back.joint_rotation).abs().amax((1, 2))
+    assert bool((near.any(-1).any(-1) | (apart < WELDED + bent)).all())
     # Exact for a body of one link; the sums over welded links round.
     assert max(errors.values()) < WELDED, errors
     alone = [mech.frame_body.count(k) == 1 for k in range(mech.num_bodies)]
@@ -252,6 +259,91 @@ def hand() -> ts.MechanismBuilder:
     turn = ((0, -1, 0), (1, 0, 0), (0, 0, 1))
     builder.joint("glue", "fixed", parent="right", child="tip", position=(0, 0, 0.2), rotation=turn)
     return builder
+
+
+SHAPES = """<mujoco model="shapes"><worldbody><geom name="floor" type="plane" size="3 2 1"/>
+<body name="a" pos="0 0.1 0"><joint name="turn"/>
+  <geom name="x" type="box" size=".1 .2 .3" pos=".1 .2 .3" euler="10 20 30" rgba="1 0 0 .5"/>
+  <geom type="ellipsoid" size=".1 .2 .3" group="4" solref="0.03 1.1"/>
+  <body name="b" pos="1 0 0"><joint name="slide" type="slide"/>
+    <geom type="capsule" fromto="0 0 0 1 1 1" size=".1" contype="0" conaffinity="0" mass="2"/>
+    <body name="welded" pos="0 0 1" euler="0 40 0">
+      <geom type="cylinder" size=".1 .3" pos="0 0 1" friction=".3 .1 .2"/></body></body></body>
+</worldbody><contact><exclude body1="a" body2="b"/></contact></mujoco>"""
+
+
+def places(mech: ts.Mechanism, q: Tensor) -> list[tuple]:
+    """Every shape: its form, colour, what it is for, how it touches, and where it is at a configuration."""
+    found = []
+    for shape in mech.geometry.shapes:
+        turn, shift = (torch.tensor(x, dtype=q.dtype) for x in (shape.rotation, shape.position))
+        if shape.frame is not None:
+            pose = ts.frame_pose(mech, q, shape.frame)
+            R, p = pose.rotation.reshape(3, 3), pose.position.reshape(3)
+            turn, shift = R @ turn, p + R @ shift
+        what = shape.form, shape.colour, shape.visual, shape.collision, shape.surface
+        found.append((*what, turn, shift))
+    return found
+
+
+def test_a_new_file_has_the_shapes_that_its_format_has_words_for(tmp_path):
+    mech = ts.load(SHAPES)
+    q = torch.tensor([0.3, -0.2]).double()
+    mine = places(mech, q)
+    ts.save(mech, tmp_path / "new.xml")
+    with pytest.warns(
+        ts.RobotFileWarning, match="1 of kind plane, 1 of kind ellipsoid, 1 excluded"
+    ):
+        ts.save(mech, tmp_path / "new.urdf")
+    again, urdf = ts.load(tmp_path / "new.xml"), ts.load(tmp_path / "new.urdf")
+    theirs = places(again, q)
+    # Of each body its own shapes come first, as MuJoCo numbers them.
+    assert len(mine) == len(theirs) == 5
+    for (*what, R, p), (*others, R_other, p_other) in zip(mine, theirs, strict=True):
+        assert repr(what[1:]) == repr(others[1:])
+        assert type(what[0]) is type(others[0])
+        for size in vars(what[0]):
+            assert getattr(others[0], size) == pytest.approx(getattr(what[0], size), rel=1e-15)
+        torch.testing.assert_close(R_other, R, rtol=0, atol=1e-14)
+        torch.testing.assert_close(p_other, p, rtol=0, atol=1e-14)
+    assert again.geometry.excluded == mech.geometry.excluded
+    kept = [x for x in mine if type(x[0]).__name__ not in ("Plane", "Ellipsoid")]
+    seen = [x for x in places(urdf, q) if x[2]]
+    assert [x[0] for x in seen] == [x[0] for x in kept] and [x[1] for x in seen] == [
+        x[1] for x in kept
+    ]
+    for theirs, ours in zip(seen, kept, strict=True):
+        torch.testing.assert_close(theirs[5], ours[5], rtol=0, atol=1e-14)
+        torch.testing.assert_close(theirs[6], ours[6], rtol=0, atol=1e-14)
+    assert sum(x[3] for x in places(urdf, q)) == sum(x[3] for x in kept) == 2
+    # MuJoCo, by its own import, finds those that touch where they are.
+    model = mujoco.MjModel.from_xml_string((tmp_path / "new.urdf").read_text())
+    data = mujoco.MjData(model)
+    data.qpos[:] = q.numpy()
+    mujoco.mj_kinematics(model, data)
+    touching = [x for x in kept if x[3]]
+    torch.testing.assert_close(
+        torch.tensor(data.geom_xpos), torch.stack([x[6] for x in touching]), rtol=0, atol=1e-14
+    )
+
+
+def test_meshes_keep_their_paths_in_a_new_urdf_and_are_told_in_mjcf(tmp_path):
+    file = robot_files()["panda_description/urdf/panda.urdf"]
+    mech = quiet(file)
+    ts.save(mech, tmp_path / "new.urdf")
+    mine, theirs = (
+        {(s.form.path, s.frame, s.visual, s.position) for s in robot.geometry.shapes
+         if isinstance(s.form, Mesh)}
+        for robot in (mech, quiet(tmp_path / "new.urdf"))
+    )  # fmt: skip
+    assert mine == theirs and mine
+    with pytest.warns(
+        ts.RobotFileWarning, match=r"left out of a new file in MJCF: \d+ of kind mesh"
+    ):
+        ts.save(mech, tmp_path / "new.xml")
+    light = ts.load(ts.robots.humanoid)
+    with pytest.raises(ts.MechanismError, match="has no mass, or no inertia"):
+        ts.save(light, tmp_path / "humanoid.xml")
 
 
 def test_one_robot_in_both_formats_and_through_mujocos_own_import_of_urdf(tmp_path):

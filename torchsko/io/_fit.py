@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +30,8 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 INERTIAL = ("mass", "com", "inertia")
 PLACEMENT = ("joint_rotation", "joint_position")
 
-REFINEMENTS = 3
-"""Rounds in which the rounding of a difference of bodies is put right."""
+REFINEMENTS = 5
+"""Rounds in which the rounding of a difference of bodies is put right; the best of them counts."""
 
 
 def check_same(mech: Mechanism, file: Mechanism, name: str) -> None:
@@ -150,6 +151,7 @@ def _fitted_body(
     axes = np.array(members[own].inertia_rotation)
     I = axes @ np.array(members[own].inertia) @ axes.T
     members[own] = replace(members[own], inertia=as_matrix(I), inertia_rotation=IDENTITY)
+    best, least = members[own], np.inf
     for _ in range(REFINEMENTS):
         link = members[own]
         m = link.mass + (mass - lump(names, frames, members)[0])
@@ -163,7 +165,18 @@ def _fitted_body(
         members[own] = replace(
             link, inertia=as_matrix(np.array(link.inertia) + turn.T @ rest @ turn)
         )
-    return members
+        apart = _apart(lump(names, frames, members), (mass, com, inertia))
+        if apart < least:
+            best, least = members[own], apart
+    return members | {own: best}
+
+
+def _apart(found: Iterable[Any], wanted: Iterable[Any]) -> float:
+    """Largest difference of mass, centre or inertia of a body, each relative to the largest of it."""
+    return max(
+        float(np.abs(x - y).max()) / (float(np.abs(y).max()) or 1.0)
+        for x, y in zip(found, wanted, strict=True)
+    )
 
 
 def fitted_joints(

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.io._edits import words
 from torchsko.io._fit import check_one
+from torchsko.io._new_geometry import mjcf_excludes, mjcf_geoms, tell_left_out
 from torchsko.io._new_urdf import followed
 from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.mechanism.mechanism import Mechanism
@@ -26,6 +27,8 @@ Stacked = tuple[str, list[float], list[float]]
 def new_mjcf(mech: Mechanism) -> str:
     """The bodies and joints of a mechanism, its frames as sites, joints that follow others as equalities.
 
+    Shapes that are primitives are geoms, of which no inertia is inferred.
+
     A joint of several dofs is a stack of hinges and slides, each named after the joint and its rate.
 
     Raises:
@@ -33,13 +36,15 @@ def new_mjcf(mech: Mechanism) -> str:
             frame, a helical one, a joint that follows several others.
     """
     check_one(mech)
+    tell_left_out(mech, "MJCF")
     gravity = words(mech.gravity.tolist())
     lines = [
         f"<mujoco model={quoteattr(mech.name)}>",
-        '  <compiler angle="radian" autolimits="true"/>',
+        '  <compiler angle="radian" autolimits="true" inertiafromgeom="false"/>',
         f'  <option gravity="{gravity}"/>',
         "  <worldbody>",
         *_sites(mech, -1, 4),
+        *(f"    {line}" for line in mjcf_geoms(mech, -1)),
     ]
     open_: list[int] = []
     for k in range(mech.num_bodies):
@@ -49,7 +54,8 @@ def new_mjcf(mech: Mechanism) -> str:
         lines += _body(mech, k, 2 * len(open_) + 4)
         open_.append(k)
     lines += ["  " * (depth + 1) + "</body>" for depth in range(len(open_), 0, -1)]
-    return "\n".join([*lines, "  </worldbody>", *_equalities(mech), "</mujoco>", ""])
+    after = [*_equalities(mech), *mjcf_excludes(mech)]
+    return "\n".join([*lines, "  </worldbody>", *after, "</mujoco>", ""])
 
 
 def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
@@ -62,6 +68,7 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
             "Place that joint at the origin, unturned."
         )
     place = "" if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
+    _check_resists(mech, k)
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
     turn = words(quaternion_from_matrix(axes * np.sign(np.linalg.det(axes))))
     own = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
@@ -71,7 +78,17 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
         f'{space}  <inertial pos="{_words(mech.com[k])}" quat="{turn}" {own}/>',
         *(f"{space}  {line}" for line in _joints(mech, k)),
         *_sites(mech, k, indent + 2),
+        *(f"{space}  {line}" for line in mjcf_geoms(mech, k)),
     ]
+
+
+def _check_resists(mech: Mechanism, k: int) -> None:
+    if not (bool(mech.mass[k] > 0) and bool(mech.inertia[k].diagonal().sum() > 0)):
+        raise MechanismError(
+            f"body {mech.body_names[k]!r} has no mass, or no inertia about its centre.\n"
+            "MuJoCo takes no such body that moves.\n"
+            "Save to URDF, or give it a little of both: mech.replace(mass=..., inertia=...)."
+        )
 
 
 def _gravcomp(mech: Mechanism, k: int) -> str:

@@ -11,6 +11,7 @@ from torchsko.errors import MechanismError
 from torchsko.io._edit_urdf import rpy_from_rotation
 from torchsko.io._edits import words
 from torchsko.io._fit import check_one, one_of
+from torchsko.io._new_geometry import tell_left_out, urdf_shapes
 from torchsko.io._urdf_link import ENTRIES
 from torchsko.mechanism.joints.planar import Planar
 from torchsko.mechanism.mechanism import Mechanism
@@ -23,7 +24,7 @@ TYPES = {"revolute": "revolute", "prismatic": "prismatic", "planar": "planar",
 
 
 def new_urdf(mech: Mechanism) -> str:
-    """The links, joints and frames of a mechanism.
+    """The links, joints, frames and shapes of a mechanism.
 
     Raises:
         MechanismError: on a batch, or what URDF cannot say: kinds of joints that it has not, joints that
@@ -31,13 +32,15 @@ def new_urdf(mech: Mechanism) -> str:
     """
     check_one(mech)
     _check_sayable(mech)
+    tell_left_out(mech, "URDF")
     root = next((n for n, b in zip(mech.frame_names, mech.frame_body, strict=True) if b < 0), None)
     root = root if root is not None else _unused_name("world", mech.frame_names)
     lines = ['<?xml version="1.0"?>', f"<robot name={quoteattr(mech.name)}>"]
+    ground = urdf_shapes(mech, None, _at_root(mech, root))
     if root not in mech.frame_names:
-        lines.append(f"  <link name={quoteattr(root)}/>")
+        lines += _element(root, ground)
     for name in mech.frame_names:
-        lines += _link(mech, name)
+        lines += _link(mech, name, ground if name == root else [])
     for k, joint in enumerate(mech.tree_joint_names):
         parent = root if mech.parents[k] < 0 else mech.body_names[mech.parents[k]]
         at_root = _at_root(mech, root) if mech.parents[k] < 0 else (np.eye(3), np.zeros(3))
@@ -132,18 +135,22 @@ def _seen_from(
     return turn.T @ R, turn.T @ (p - shift)
 
 
-def _link(mech: Mechanism, name: str) -> list[str]:
-    if name not in mech.body_names:
+def _element(name: str, inside: list[str]) -> list[str]:
+    if not inside:
         return [f"  <link name={quoteattr(name)}/>"]
+    return [f"  <link name={quoteattr(name)}>", *inside, "  </link>"]
+
+
+def _link(mech: Mechanism, name: str, more: list[str]) -> list[str]:
+    shapes = [*more, *urdf_shapes(mech, name)]
+    if name not in mech.body_names:
+        return _element(name, shapes)
     k = mech.body_index(name)
     mass, com, I = (getattr(mech, f)[k].detach().cpu().tolist() for f in ("mass", "com", "inertia"))
     upper = (I[0][0], I[0][1], I[0][2], I[1][1], I[1][2], I[2][2])
     entries = " ".join(f'{key}="{x!r}"' for key, x in zip(ENTRIES, upper, strict=True))
-    return [
-        f"  <link name={quoteattr(name)}>",
-        f'    <inertial><origin xyz="{words(com)}"/><mass value="{mass!r}"/><inertia {entries}/></inertial>',
-        "  </link>",
-    ]
+    inertial = f'<origin xyz="{words(com)}"/><mass value="{mass!r}"/><inertia {entries}/>'
+    return _element(name, [f"    <inertial>{inertial}</inertial>", *shapes])
 
 
 def _joint(

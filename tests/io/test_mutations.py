@@ -1,4 +1,4 @@
-"""Any MJCF text at all: refused by name, or loaded with dynamics that are finite."""
+"""Any MJCF or URDF text at all: refused by name, or loaded with dynamics that are finite."""
 
 import random
 import resource
@@ -10,7 +10,7 @@ import torch
 
 import torchsko as ts
 from tests.actuation.test_actuation import ALL
-from tests.io.urdf_texts import POISON
+from tests.io.urdf_texts import LINK, POISON, joint, robot
 from tests.oracles.test_mjcf import STACKED
 
 pytest.importorskip("mujoco")
@@ -18,27 +18,43 @@ pytest.importorskip("mujoco")
 LINKED = """<mujoco><compiler autolimits="true"/>
 <default><default class="a"><joint damping="1"/></default></default>
 <worldbody><replicate count="3" offset="1 0 0">
-<body name="hand" childclass="a"><freejoint/><geom size="0.1"/>
+<body name="hand" childclass="a" gravcomp="0.5"><freejoint/><geom size="0.1"/>
 <body name="left"><joint name="l" type="slide" range="-1 1" ref="0.1"/>
 <geom type="capsule" size="0.1 0.2"/></body>
-<body name="right" pos="0 1 0" euler="10 20 30"><joint name="r" axis="0 -1 0"/>
+<body name="right" pos="0 1 0" euler="10 20 30"><joint name="r" axis="0 -1 0" damping="1 2 3"/>
 <geom type="box" size="1 2 3"/></body></body></replicate></worldbody>
 <tendon><fixed name="t"><joint joint="l0" coef="2"/></fixed></tendon>
 <equality><joint joint1="r0" joint2="l0" polycoef="0.02 0.5 0 0 0"/>
 <weld body1="hand0" body2="hand1"/></equality><keyframe><key/></keyframe></mujoco>"""
-BASES = (STACKED, ALL, LINKED)
+MIMIC = '<mimic joint="j" multiplier="-0.5" offset="0.1"/><dynamics damping="0.1" friction="0.2"/>'
+SHAPES = """<visual><origin rpy="0 1 2"/><geometry><mesh filename="package://a/b.stl"/></geometry>
+<material name="red"><color rgba="1 0 0 1"/></material></visual>
+<collision><geometry><box size="1 2 3"/></geometry></collision>"""
+CHAIN = robot(
+    joint('<origin xyz="1 2 3" rpy="1 2 3"/><axis xyz="0 0 2"/><limit lower="-1" upper="2"/>')
+    + joint(MIMIC, "prismatic", "k")
+    .replace('"a"', '"b"')
+    .replace('child link="b"', 'child link="c"'),
+    more=LINK.replace('"b"', '"c"').replace("</inertial>", f"</inertial>{SHAPES}")
+    + '<transmission name="t"><joint name="j"/></transmission><gazebo/>',
+)
+BASES = {"mjcf": (STACKED, ALL, LINKED), "urdf": (CHAIN, CHAIN.replace("revolute", "spherical"))}
 OF_MJCF = [*POISON, '<include file="/etc/passwd"/>', '<replicate count="1e9">', "<joint/>", "<freejoint/>",
            '<body name="a">', "</body>", "1e9", "1e15", 'type="ball"', 'mass="0"', 'pos="nan nan nan"',
            'file="../x.stl"', "<flexcomp/>", "<attach/>", 'class="none"']  # fmt: skip
+OF_URDF = [*POISON, '<mimic joint="j"/>', '<mimic joint="nobody"/>', 'type="floating"', "</link>", "</joint>",
+           '<parent link="c"/>', '<child link="a"/>', '<origin rpy="nan 0 0"/>', '<mass value="0"/>',
+           '<limit lower="1" upper="-1"/>', 'type="planar"', 'type="continuous"', "<robot>"]  # fmt: skip
+NEW = {"mjcf": OF_MJCF, "urdf": OF_URDF}
 SLOWEST = 2.0
 """Seconds of the processor, for one text."""
 MOST = 2**30
 """Bytes more than before."""
 
 
-def mutated(g: random.Random) -> str:
+def mutated(g: random.Random, format: str) -> str:
     """A text with a few slices of it deleted, repeated, or replaced; or digits of its numbers changed."""
-    text = g.choice(BASES)
+    text = g.choice(BASES[format])
     if g.random() < 0.4:
         letters = list(text)
         digits = [i for i, c in enumerate(letters) if c.isdigit()]
@@ -48,7 +64,7 @@ def mutated(g: random.Random) -> str:
     for _ in range(g.randint(1, 3)):
         start = g.randrange(len(text))
         stop = min(len(text), start + g.choice([0, 0, 1, 5, 30, 200]))
-        new = g.choice([*OF_MJCF, "", text[start:stop] * 2, text[stop : stop + 100]])
+        new = g.choice([*NEW[format], "", text[start:stop] * 2, text[stop : stop + 100]])
         text = text[:start] + new + text[stop:]
     return text
 
@@ -75,12 +91,12 @@ def survives(text: str) -> bool:
     return loads
 
 
-def all_survive(count: int, seed: int) -> None:
+def all_survive(format: str, count: int, seed: int) -> None:
     g, loaded = random.Random(seed), 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for i in range(count):
-            text = mutated(g)
+            text = mutated(g, format)
             try:
                 loaded += survives(text)
             except Exception as error:
@@ -88,10 +104,12 @@ def all_survive(count: int, seed: int) -> None:
     assert count // 20 < loaded < count  # both outcomes are met
 
 
-def test_any_mjcf_text_either_loads_or_is_refused_by_name():
-    all_survive(300, seed=0)
+@pytest.mark.parametrize("format", BASES)
+def test_any_text_either_loads_or_is_refused_by_name(format):
+    all_survive(format, 300, seed=0)
 
 
 @pytest.mark.nightly
-def test_any_of_20000_mjcf_texts_either_loads_or_is_refused_by_name():
-    all_survive(20_000, seed=1)
+@pytest.mark.parametrize("format", BASES)
+def test_any_of_20000_texts_either_loads_or_is_refused_by_name(format):
+    all_survive(format, 20_000, seed=1)
