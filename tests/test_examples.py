@@ -140,3 +140,11 @@ def test_08_is_a_spring(tmp_path):
     aside, spring = (float(x) for x in re.findall(r"([0-9.]+) mm", out)[:2])
     assert abs(aside - spring) < 0.01 * spring
     assert float(re.findall(r"let go: ([0-9.]+) mm", out)[0]) < 0.01 * spring
+
+
+def test_16_draws_an_eight_both_ways(tmp_path):
+    pytest.importorskip("mujoco")
+    out = run("16_along_a_curve.py", tmp_path, "--seconds", "0.3", "--out", str(tmp_path))
+    assert (tmp_path / "along_a_curve.png").stat().st_size > 10_000
+    errors = re.findall(r"hand ([0-9.]+) mm off", out)
+    assert len(errors) == 2 and all(float(x) < 0.5 for x in errors)

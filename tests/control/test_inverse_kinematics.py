@@ -247,21 +247,18 @@ def test_kernels_take_the_steps_of_eager_mode_sample_by_sample(inputs):
     tight = LIMB.replace(lower=lower, upper=upper)
     g = torch.Generator().manual_seed(7)
     start, q = (tight.random_state(2, 5, generator=g)[0] for _ in range(2))
-    goals = {"body2": ts.frame_pose(LIMB, 1.3 * q, "body2").position, "body1": (None, q[0, :, :3])}
-    options = {
-        "weights": {"body1": (1.0, 0.1)},
-        "limits": True,
-        "restarts": 2,
-        "max_iterations": 20,
-    }
+    far = q * torch.tensor([[1.5], [1.0]], dtype=q.dtype)[:, None]  # out of reach, and within it
+    goals = {"body2": ts.frame_pose(LIMB, far, "body2").position}
+    goals["body1"] = (None, ts.frame_pose(LIMB, q, "body1").position)
+    options = {"weights": {"body1": (1.0, 0.1)}, "limits": True, "max_iterations": 20}
     eager, fused = (
-        ts.inverse_kinematics(mech, goals, start, **options, generator=g.manual_seed(3))
+        ts.inverse_kinematics(mech, goals, start, **options)
         for mech in (tight, ts.fuse(tight, inputs=inputs))
     )
     assert torch.equal(fused.iterations, eager.iterations)
-    assert torch.equal(fused.converged, eager.converged)
-    agree(fused.q, eager.q, 1e-7)
-    agree(fused.residual, eager.residual, 1e-9)
+    assert torch.equal(fused.converged, eager.converged) and eager.converged.any()
+    agree(fused.q, eager.q, 1e-6)
+    agree(fused.residual, eager.residual, 1e-8)
 
 
 GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)

@@ -1,0 +1,99 @@
+"""The Panda's hand draws an eight in MuJoCo, by two ways: through its joints, and in operational space.
+
+Inverse kinematics makes a path of the joints, each pose from the one before, which computed torque follows.
+In operational space the hand is the task, and needs no path of joints. pip install ".[identify]" in a clone.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from mujoco_arm import mujoco, mujoco_model
+
+import torchsko as ts
+
+HAND, RATE, PATH = "flange", 1000, 100  # Hz: of control, and of the poses on the joints' path
+DOWN = torch.diag(torch.tensor([1.0, -1.0, -1.0], dtype=torch.float64))
+MIDDLE = torch.tensor([0.5, 0.0, 0.45], dtype=torch.float64)
+SIZES, TURNS = torch.tensor([0.0, 0.2, 0.1], dtype=torch.float64), torch.tensor([0.0, 1.0, 2.0])
+SPEED = 0.5 * math.pi * TURNS.double()  # rad/s
+
+
+def eight(t):
+    """Place of the hand, and [omega; v] and its rate, at times `[n]` or one time."""
+    t = torch.as_tensor(t, dtype=torch.float64)[..., None]
+    v = SIZES * SPEED * (SPEED * t).cos()
+    a = -SIZES * SPEED**2 * (SPEED * t).sin()
+    return MIDDLE + SIZES * (SPEED * t).sin(), *(torch.cat([0 * x, x], -1) for x in (v, a))
+
+
+def joint_path(arm, fast, seconds):
+    """Angles at every pose of the path: the first from anywhere within limits, others from there on."""
+    goal, g = {HAND: (DOWN, eight(0.0)[0])}, torch.Generator().manual_seed(0)
+    found = ts.inverse_kinematics(fast, goal, arm.middle(), limits=True, restarts=16, generator=g)
+    path = [found.q]
+    for k in range(1, round(seconds * PATH) + 1):
+        goal = {HAND: (DOWN, eight(k / PATH)[0])}
+        path.append(ts.inverse_kinematics(fast, goal, path[-1], limits=True).q)
+    return torch.stack(path), bool(found.converged)
+
+
+def joints(mech, q, qd, x, v, a):
+    return ts.control.computed_torque(mech, q, qd, x, v, a, stiffness=900.0, damping=60.0)
+
+
+def hand(mech, q, qd, place, twist, rate):
+    task = ts.control.Task(HAND, (DOWN, place), (50.0, 900.0), (14.0, 60.0), twist, rate)
+    return ts.control.impedance(mech, q, qd, [task], posture=-5.0 * qd, singular="nan")
+
+
+def track(law, targets, arm, model, start):
+    """Places of the hand at every step."""
+    data, there = mujoco.MjData(model), []
+    names = [*"xva"] if law is joints else ["place", "twist", "rate"]
+    shapes = {name: x.shape[1:] for name, x in zip(names, targets, strict=True)}
+    control = ts.fuse(law, arm, shapes=shapes)
+    data.qpos[:], data.qvel[:] = start[0].numpy(), start[1].numpy()
+    for target in zip(*targets, strict=True):
+        q, qd = (torch.from_numpy(x.copy()) for x in (data.qpos, data.qvel))
+        there.append(ts.frame_pose(arm, q, HAND).position)
+        data.qfrc_applied[:] = control(q, qd, *target).numpy()
+        mujoco.mj_step(model, data, round(1 / RATE / model.opt.timestep))
+    return torch.stack(there)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    args, arm = parser.parse_args(), ts.load(ts.robots.panda)
+    arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
+    path, found = joint_path(arm, ts.fuse(arm), args.seconds)
+    print(f"path of the joints: {len(path)} poses, the first found: {found}")
+    time = np.arange(round(args.seconds * RATE)) / RATE
+    rates, knots, of_joints = path.numpy(), np.arange(len(path)) / PATH, []
+    for _ in range(3):  # angles, and by differences their rates and accelerations
+        each = [np.interp(time, knots, x) for x in rates.T]
+        of_joints.append(torch.from_numpy(np.stack(each, -1)))
+        rates = np.gradient(rates, 1 / PATH, axis=0)
+    targets, start = {joints: of_joints, hand: eight(time)}, [x[0] for x in of_joints[:2]]
+    model = mujoco_model(ts.robots.panda, arm)
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
+    left.plot(*eight(time)[0][:, 1:].T, "k--", lw=3, alpha=0.3, label="asked for")
+    for law, asked in targets.items():
+        there = track(law, asked, arm, model, start)
+        off = 1e3 * (there - eight(time)[0]).norm(dim=-1)
+        print(f"{law.__name__}: hand {off.square().mean().sqrt():.3f} mm off (root mean square)")
+        left.plot(*there[:, 1:].T, label=law.__name__)
+        right.semilogy(time, off + 1e-6)
+    left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal")
+    left.legend(frameon=False)
+    right.set(xlabel="time [s]", ylabel="hand off its way [mm]")
+    fig.savefig(args.out / "along_a_curve.png", dpi=150, bbox_inches="tight")
+
+
+if __name__ == "__main__":
+    main()
