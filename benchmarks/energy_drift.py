@@ -89,6 +89,8 @@ class Peer:
         model.opt.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{THEIRS[name]}")
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
+        # A motion that leaves the finite numbers would start anew, at rest.
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self.mech, self.data, self.rollout = mech, mujoco.MjData(model), rollout
         names = [model.joint(k).name for k in range(model.njnt)]
         self.there = ts.conventions("mujoco", mech, joint_names=names)

@@ -44,7 +44,7 @@ def test_an_error_names_step_time_sample_and_joint():
         "step 6 (t = 0.006 s)",
         "sample [2]",
         "'shoulder'",
-        "1 in the batch",
+        "1 such in the batch",
         "dt=0.00025",
     ):
         assert words in str(caught.value)

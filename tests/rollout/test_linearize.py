@@ -130,3 +130,21 @@ def test_vmap_and_layers_give_the_same_model():
 def test_an_unknown_method_is_refused():
     with pytest.raises(ts.TorchskoError, match="no method is named 'euler'"):
         ts.linearize(MIXED, *states(MIXED, 0), dt=0.01, method="euler")
+
+
+@pytest.mark.parametrize("options", [{}, {"dt": 0.01}, {"dt": 0.01, "method": "rk4"}], ids=str)
+def test_one_kernel_gives_both_matrices_of_any_step(options):
+    mech = random_mechanism(["spherical"], [-1], seed=3)
+    given = states(mech, 1, 3)
+    for mine, eager in zip(
+        ts.linearize(ts.fuse(mech), *given, **options),
+        ts.linearize(mech, *given, **options),
+        strict=True,
+    ):
+        agree(mine, eager, 1e-12)
+
+
+def test_a_step_given_as_a_tensor_is_no_constant_of_a_kernel():
+    mech = random_mechanism(["revolute"], [-1], seed=3)
+    with pytest.raises(ts.FusedError, match="dt of linearize was given as a tensor"):
+        ts.linearize(ts.fuse(mech), *states(mech, 1), dt=torch.tensor(0.01))

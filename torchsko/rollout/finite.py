@@ -114,7 +114,7 @@ def _is_free_to_read(mech: Mechanism, x: Tensor) -> bool:
 
 
 def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size) -> str:
-    where = f" of sample {list(found.sample)} (of {found.samples} in the batch)" if batch else ""
+    where = f" of sample {list(found.sample)} ({found.samples} such in the batch)" if batch else ""
     if found.step == 0:
         return (
             f"the start{where} of the rollout of {mech.name!r} is not finite, at joint {found.joint!r}.\n"
