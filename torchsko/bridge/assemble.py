@@ -15,6 +15,8 @@ Dynamics 26(3), 2011, section 2.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from torchsko.algebra.operators.hinge import apply_blocks
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.transforms.embedding import embedded
 from torchsko.bridge.kinematics import body_velocities, edge_weights, gravity_accel, joint_maps
-from torchsko.bridge.momenta import body_inertias
+from torchsko.bridge.momenta import body_inertias, compensated_inertias
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -60,6 +62,11 @@ def model_at(
     """`assemble` at a state that is known to fit."""
     rates = None if qd is None else all_rates(mech, qd)
     return coupled(mech, _tree_model(uncoupled(mech), all_q(mech, q), rates, f_ext))
+
+
+def lifted_model(mech: Mechanism, q: Tensor) -> SKOModel:
+    """The model of the masses whose weights are compensated, each in a point."""
+    return replace(model_at(mech, q), inertia=compensated_inertias(mech))
 
 
 def coupled(mech: Mechanism, model: SKOModel) -> SKOModel:

@@ -18,15 +18,11 @@ Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System Dynamics
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.algebra.operators.model import SKOModel
-from torchsko.bridge.assemble import model_at
-from torchsko.bridge.momenta import compensated_inertias
+from torchsko.bridge.assemble import lifted_model, model_at
 from torchsko.bridge.tangents import tangents
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
@@ -115,9 +111,9 @@ def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
     return tree.damping + 2 * squared * qd.abs() + 3 * cubed * qd * qd
 
 
-def _compensation_tangent(tree: Mechanism, model: SKOModel, q: Tensor) -> Tensor:
+def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
     """Derivative of the joint forces that compensate weights: those that hold as much mass at rest."""
-    lifted = replace(model, inertia=compensated_inertias(tree))
+    lifted = lifted_model(tree, q)
     rest = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], tree.num_dof)
     motion = tangents(tree, lifted, q, rest, rest, None, joint_bends(tree, q, rest))
     _, to_q, _ = algorithms.mass_and_motion_matrices(
@@ -140,6 +136,6 @@ def _inverse(
     if tree.has_losses:
         to_qd = to_qd + torch.diag_embed(_damping_slope(tree, qd))
     if tree.has_gravcomp:
-        to_q = to_q - _compensation_tangent(tree, model, q)
+        to_q = to_q - _compensation_tangent(tree, q)
     to_q, to_qd, M = (own_rows(mech, own_rows(mech, x).mT).mT for x in (to_q, to_qd, M))
     return to_q, to_qd, M
