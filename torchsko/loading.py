@@ -72,7 +72,7 @@ def load(
         xacro: expand macros first, by the package xacro: its arguments, or {} for none. Macros read files
             and compute, so a file must be trusted for that. None: they are refused.
         strict: refuse these faults instead, the first of them by an error.
-        mesh_path: folders in which the meshes of a URDF file may lie, besides its own: ``package://NAME/...``
+        mesh_path: folders in which the meshes of a URDF or SDF file may lie, besides its own: ``package://NAME/...``
             is looked for in a folder NAME there (see `torchsko.io.meshes`). None is read before it is
             drawn.
         dtype: torch.float32 or torch.float64.
@@ -107,7 +107,9 @@ def load(
         _refuse_mesh_path(mesh_path)
         return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
     if is_sdf(source):
-        read = read_sdf(source, floating_base=floating_base, strict=strict)
+        read = read_sdf(
+            source, floating_base=floating_base, strict=strict, mesh_path=mesh_path or ()
+        )
     else:
         read = read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path or ())
     mech = build_mechanism(

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 import torchsko as ts
 from tests.io.urdf_texts import mutations
 from tests.strategies import agree
+from torchsko.mechanism.geometry import Shape, Sphere
 
 INERTIA = "<ixx>0.3</ixx><ixy>0.01</ixy><ixz>0</ixz><iyy>0.2</iyy><iyz>0.02</iyz><izz>0.25</izz>"
 URDF_INERTIA = '<inertia ixx="0.3" ixy="0.01" ixz="0" iyy="0.2" iyz="0.02" izz="0.25"/>'
@@ -67,7 +68,7 @@ def test_an_arm_is_that_of_its_urdf():
         agree(a.flatten(1), b.flatten(1), 1e-12)
     assert (mine.lower[0], mine.upper[0], mine.effort_limit[0]) == (-1.0, 2.0, 30.0)
     assert mine.upper[1] == torch.inf and mine.velocity_limit[0] == torch.inf
-    assert any("<visual> of links" in str(line) for line in mine.unused)
+    assert mine.geometry.shapes == (Shape(Sphere(1.0), "upper", name="v"),)
 
 
 def rpy(x, y, z):
@@ -211,3 +212,62 @@ def test_any_text_either_loads_or_is_refused_by_name(text):
         return
     q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
     assert bool(ts.inverse_dynamics(mech, q, qd, qd).isfinite().all())
+
+
+SHAPES = """<visual name="v"><pose relative_to="tool">0 0 0.1 0 0 0</pose><geometry><mesh><uri>model://a/b.stl
+</uri><scale>1 2 3</scale></mesh></geometry><material><diffuse>1 0 0 0.5</diffuse></material></visual>
+<collision name="c"><pose>1 2 3 0.1 0.2 0.3</pose><geometry>FORM</geometry></collision>"""
+FORMS = {
+    "box": "<box><size>1 2 3</size></box>",
+    "cylinder": "<cylinder><radius>1</radius><length>2</length></cylinder>",
+    "capsule": "<capsule><radius>1</radius><length>2</length></capsule>",
+    "ellipsoid": "<ellipsoid><radii>1 2 3</radii></ellipsoid>",
+    "plane": "<plane><normal>0 3 4</normal><size>5 6</size></plane>",
+}
+
+
+def with_shapes(form: str) -> str:
+    shapes = SHAPES.replace("FORM", form)
+    return ARM.replace('<link name="lower">', f'<link name="lower">{shapes}')
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_shapes_are_kept_where_the_file_puts_them(form):
+    mech = ts.load(with_shapes(FORMS[form]))
+    shapes = [s for s in mech.geometry.shapes if s.frame == "lower"]
+    assert [(s.name, s.visual, s.collision) for s in shapes] == [
+        ("v", True, False),
+        ("c", False, True),
+    ]
+    mesh, other = shapes
+    assert (mesh.form.path, mesh.form.scale) == ("model://a/b.stl", (1.0, 2.0, 3.0))
+    assert mesh.colour == (1.0, 0.0, 0.0, 0.5) and type(other.form).__name__.lower() == form
+    q, _, _ = state(mech, 1)
+    tool, lower = (ts.frame_pose(mech, q[0], name) for name in ("tool", "lower"))
+
+    def at(shape):
+        turn, shift = (torch.tensor(x, dtype=q.dtype) for x in (shape.rotation, shape.position))
+        R = lower.rotation.reshape(3, 3)
+        return R @ turn, lower.position.reshape(3) + R @ shift
+
+    R, p = at(mesh)
+    up = torch.tensor([0.0, 0.0, 0.1], dtype=q.dtype)
+    R_tool = tool.rotation.reshape(3, 3)
+    agree(R, R_tool, 1e-14)
+    agree(p[None], (tool.position.reshape(3) + R_tool @ up)[None], 1e-14)
+    turn = torch.tensor(rpy(0.1, 0.2, 0.3), dtype=q.dtype)
+    own = torch.tensor(other.rotation, dtype=q.dtype)
+    assert other.position == (1.0, 2.0, 3.0)
+    normal = torch.tensor([0.0, 0.6, 0.8] if form == "plane" else [0.0, 0.0, 1.0], dtype=q.dtype)
+    agree(own[:, 2][None], (turn @ normal)[None], 1e-14)
+    agree(own @ own.mT, torch.eye(3, dtype=q.dtype), 1e-14)
+
+
+@pytest.mark.parametrize("form", ["<box/>", "<sphere><radius>-1</radius></sphere>", "<cone/>", "",
+                                  "<plane><normal>0 0 0</normal></plane>"])  # fmt: skip
+def test_a_shape_without_meaning_is_left_out_and_told(form):
+    with pytest.warns(ts.RobotFileWarning, match="'lower' <collision>"):
+        mech = ts.load(with_shapes(form))
+    assert [s.name for s in mech.geometry.shapes if s.frame == "lower"] == ["v"]
+    with pytest.raises(ts.RobotFileError, match="'lower' <collision>"):
+        ts.load(with_shapes(form), strict=True)

@@ -1,9 +1,12 @@
 """The SDF reader: a single model to a `RobotDescription`.
 
-Read are links with their inertias, joints with their axes, limits, losses and springs, and frames. Not read:
-files that others include, worlds of several models, shapes, sensors and plugins. A link has its frame where
+Read are links with their inertias and shapes, joints with their axes, limits, losses and springs, and frames.
+Not read: files that others include, worlds of several models, sensors and plugins. A link has its frame where
 the file puts it, so a joint that is elsewhere turns about a point of the link. Of joints that form a loop the
 last in the file is kept as a closure.
+
+There is no other reader of SDF on PyPI to compare with: libsdformat has no wheels. The tests compare with the
+same robots in URDF, read by this library and by others.
 
 Reference: SDFormat specification 1.4 to 1.12, http://sdformat.org/spec.
 """
@@ -12,12 +15,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from torchsko.errors import RobotFileError
 from torchsko.io._numbers import as_matrix, as_vector, number
 from torchsko.io._report import Report
+from torchsko.io._sdf_geometry import read_shapes
 from torchsko.io._sdf_joint import closes, closure, ends, read_joint
 from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, Written, read_pose
 from torchsko.io._xml import Element, is_xml_text, read_xml, root_tag
@@ -49,7 +54,11 @@ def is_sdf(source: str | os.PathLike[str]) -> bool:
 
 
 def read_sdf(
-    source: str | os.PathLike[str], *, floating_base: bool = False, strict: bool = False
+    source: str | os.PathLike[str],
+    *,
+    floating_base: bool = False,
+    strict: bool = False,
+    mesh_path: Sequence[str | os.PathLike[str]] = (),
 ) -> RobotDescription:
     """Read the one model of a file in SDF.
 
@@ -57,6 +66,7 @@ def read_sdf(
         source: path of the file, or its text.
         floating_base: leave a link that no joint moves free of the world; else it is held where it is.
         strict: refuse faults that leave the dynamics defined.
+        mesh_path: folders in which meshes may lie, besides that of the file; none is read now.
 
     Raises:
         RobotFileError: the file is not readable, includes others, holds no or several models, or says what
@@ -88,6 +98,9 @@ def read_sdf(
     moved = {joint.child for joint in joints}
     roots = [link.name for link in links if link.name not in moved]
     held = [] if floating_base else [_held(root, placed @ frames.pose(root)) for root in roots]
+    home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
+    folders = [os.fspath(folder) for folder in mesh_path]
+    shapes = read_shapes(by_tag["link"], frames, home, folders, report)
     more_frames = [_frame(element, frames) for element in by_tag["frame"]]
     return RobotDescription(
         name,
@@ -96,6 +109,7 @@ def read_sdf(
         (*_leftovers(model, name, by_tag["link"]), *report.unused),
         report=tuple(report.faults),
         closures=tuple(closures),
+        geometry=shapes,
     )
 
 
@@ -231,11 +245,8 @@ def _leftovers(model: Element, name: str, links: list[Element]) -> list[Unused]:
         )
         for tag, n in tags.items()
     ]
-    inside = Counter(
-        c.tag for link in links for c in link.children if c.tag not in ("inertial", "pose")
-    )
-    why = {"visual": "shapes are not read from SDF", "collision": "shapes are not read from SDF"}
+    read = ("inertial", "pose", "visual", "collision")
+    inside = Counter(c.tag for link in links for c in link.children if c.tag not in read)
     return found + [
-        Unused(f"<{tag}> of links ({n} times)", why.get(tag, "not read"))
-        for tag, n in inside.items()
+        Unused(f"<{tag}> of links ({n} times)", "not read") for tag, n in inside.items()
     ]
