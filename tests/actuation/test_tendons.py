@@ -76,3 +76,30 @@ def test_tendons_that_mean_nothing_are_refused():
         ts.Tendon("t", {"x": 1.0}, relaxed=(1.0, 0.0))
     with pytest.raises(ts.ShapeError, match="stiffness of the tendons"):
         ts.tendons_of(MODEL, mech).replace(stiffness=torch.zeros(2))
+
+
+def test_what_is_told_of_tendons_is_what_mujocos_fields_hold():
+    text = MODEL.replace(
+        'name="tight" stiffness="7"',
+        'name="tight" stiffness="7 1" damping="1 0 2" armature="0.3" actuatorfrcrange="-1 1"',
+    )
+    model = mujoco.MjModel.from_xml_string(text)
+    told = [str(line) for line in ts.tendons_of(model, ts.from_mujoco(model)).unused]
+    fields = {
+        "stiffness of higher order": model.tendon_stiffnesspoly.any(1),
+        "damping of higher order": model.tendon_dampingpoly.any(1),
+        "dry friction": model.tendon_frictionloss != 0,
+        "armature": model.tendon_armature != 0,
+        "limits": model.tendon_limited != 0,
+        "a range of actuators' force": model.tendon_actfrclimited != 0,
+        "a spring that yields": model.tendon_springyield != 0,
+    }
+    expected = {
+        f"{what} of tendon {model.tendon(t).name!r}"
+        for what, held in fields.items()
+        for t in range(3)
+        if held[t]
+    }
+    assert len(expected) == 6
+    named = {line.split(":")[0] for line in told}
+    assert named == expected | {"tendon 'string'"}
