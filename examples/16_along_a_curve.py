@@ -46,7 +46,7 @@ def joints(mech, q, qd, x, v, a):
 
 
 def hand(mech, q, qd, place, twist, rate):
-    task = ts.control.Task(HAND, (DOWN, place), (50.0, 900.0), (14.0, 60.0), twist, rate)
+    task = ts.control.Task(HAND, (DOWN, place), (20.0, 900.0), (1.5, 60.0), twist, rate)
     return ts.control.impedance(mech, q, qd, [task], posture=-5.0 * qd, singular="nan")
 
 
