@@ -135,7 +135,7 @@ def main() -> None:
         )
     found = {rho: steps_of_admm(p, rho) for rho in PENALTIES}
     for k, bound in enumerate(BOUNDS):
-        rho = min(found, key=lambda rho: found[rho][k])  # noqa: B023
+        rho = min(found, key=lambda rho: found[rho][k])
         steps = found[rho][k]
         said = (
             f"{steps} iterations, penalty {rho:g}"

@@ -88,7 +88,7 @@ def main():
         off = 1e3 * (there - eight(time)[0]).norm(dim=-1)
         print(f"{law.__name__}: hand {off.square().mean().sqrt():.3f} mm off (root mean square)")
         left.plot(*there[:, 1:].T, label=law.__name__)
-        right.semilogy(time, off + 1e-6)
+        right.semilogy(time[1:], off[1:])
     left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal")
     left.legend(frameon=False)
     right.set(xlabel="time [s]", ylabel="hand off its way [mm]")
