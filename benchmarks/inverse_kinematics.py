@@ -156,7 +156,7 @@ def main() -> None:
         f"mink, Python loop ({some} poses)": mink(limits=False),
         "torchsko, eager": ours(arm),
         "torchsko, fused": ours(fast),
-        "torchsko, fused, 4 restarts": ours(fast, restarts=4, **again),
+        "torchsko, fused, 8 restarts": ours(fast, restarts=8, **again),
         f"within limits: mink ({some} poses)": mink(limits=True),
         "within limits: torchsko, fused": ours(fast, **within),
         "within limits: 8 restarts": ours(fast, restarts=8, **within),

@@ -46,7 +46,7 @@ def joints(mech, q, qd, x, v, a):
 
 
 def hand(mech, q, qd, place, twist, rate):
-    task = ts.control.Task(HAND, (DOWN, place), (50.0, 900.0), (14.0, 60.0), twist, rate)
+    task = ts.control.Task(HAND, (DOWN, place), (20.0, 900.0), (1.5, 60.0), twist, rate)
     return ts.control.impedance(mech, q, qd, [task], posture=-5.0 * qd, singular="nan")
 
 
@@ -88,7 +88,7 @@ def main():
         off = 1e3 * (there - eight(time)[0]).norm(dim=-1)
         print(f"{law.__name__}: hand {off.square().mean().sqrt():.3f} mm off (root mean square)")
         left.plot(*there[:, 1:].T, label=law.__name__)
-        right.semilogy(time, off + 1e-6)
+        right.semilogy(time[1:], off[1:])
     left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal")
     left.legend(frameon=False)
     right.set(xlabel="time [s]", ylabel="hand off its way [mm]")
