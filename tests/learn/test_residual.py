@@ -78,8 +78,9 @@ def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
     fit, held = (
         ts.learn.fit(nominal, log, residual=module, **options) for module in (Pull(), Stays())
     )
-    # Inertial numbers have taken part of the force before.
-    assert (fit.residual.module.size.abs().max() > 0.5) and fit.residual.module.size.max() < 2.5
+    # Inertial numbers have taken most of the force before.
+    assert fit.residual.module.size.abs().max() > 0.1
+    assert (fit.errors["with residual"] <= fit.errors["physical"]).all()
     assert held.residual.module.size.abs().max() < 1e-3
     fit.save(tmp_path)
     with pytest.raises(ts.FitError, match="of a class that is not known here"):

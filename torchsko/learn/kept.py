@@ -82,13 +82,14 @@ def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | 
     """The residual of a fit, in a module that is given where its class is not ours."""
     if kept is None:
         return None
-    if kept["shape"] is None and given is None:
+    shape: Any = kept["shape"]
+    if given is None and shape is None:
         raise FitError(
             "the fit has a residual of a class that is not known here.\n"
             "A file holds its numbers only.\n"
             "Pass a module of this class: Fit.load(folder, residual=MyModule())."
         )
-    module = copy.deepcopy(given) if given is not None else Network(**kept["shape"])
+    module = Network(**shape) if given is None else copy.deepcopy(given)
     whole = Shrunk(module, kept["state"]["part"])
     whole.load_state_dict(kept["state"])
     return whole.requires_grad_(False)

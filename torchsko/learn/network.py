@@ -34,19 +34,19 @@ class Network(nn.Module):
 
     def __init__(self, dofs: int, hidden: int = 32, decay: float = 1e-3) -> None:
         super().__init__()
+        self.decay = decay
         self.shape = {"dofs": dofs, "hidden": hidden, "decay": decay}
-        like = {"dtype": torch.float64}
+        kind = torch.float64
         self.layers = nn.Sequential(
-            nn.Linear(3 * dofs, hidden, **like), nn.Tanh(), nn.Linear(hidden, hidden, **like),
-            nn.Tanh(), nn.Linear(hidden, dofs, **like),
+            nn.Linear(3 * dofs, hidden, dtype=kind), nn.Tanh(), nn.Linear(hidden, hidden, dtype=kind),
+            nn.Tanh(), nn.Linear(hidden, dofs, dtype=kind),
         )  # fmt: skip
-        last = self.layers[-1]
-        nn.init.zeros_(last.weight)  # no force, to start with
-        nn.init.zeros_(last.bias)
-        self.register_buffer("middle", torch.zeros(3 * dofs, **like))
-        self.register_buffer("spread", torch.ones(3 * dofs, **like))
-        self.register_buffer("reach", torch.ones((), **like))
-        self.register_buffer("size", torch.ones(dofs, **like))
+        for last in list(self.layers[-1].parameters()):
+            nn.init.zeros_(last)  # no force, to start with
+        self.register_buffer("middle", torch.zeros(3 * dofs, dtype=kind))
+        self.register_buffer("spread", torch.ones(3 * dofs, dtype=kind))
+        self.register_buffer("reach", torch.ones((), dtype=kind))
+        self.register_buffer("size", torch.ones(dofs, dtype=kind))
 
     def prepare(self, q: Tensor, qd: Tensor, qdd: Tensor, error: Tensor) -> None:
         """Take the scales of states and errors, each `[samples, dofs]`, before training."""
@@ -70,7 +70,7 @@ class Network(nn.Module):
         """What is added to the mean square error over its noise while it is trained."""
         weights = [x for x in self.layers.parameters() if x.ndim == 2]
         total = sum((x.square().sum() for x in weights), weights[0].new_zeros(()))
-        return self.shape["decay"] * total / sum(x.numel() for x in weights)
+        return self.decay * total / sum(x.numel() for x in weights)
 
 
 class Shrunk(nn.Module):

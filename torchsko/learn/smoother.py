@@ -1,8 +1,8 @@
 r"""Positions, velocities and accelerations from noisy positions: Kalman's filter and smoother, as scans.
 
 The acceleration is a random walk: x = (q, qd, qdd) moves by F(h) with the covariance s Q(h) of white jerk,
-and q is seen with noise r. Times may be uneven. Filter and smoother are products of elements that may be taken
-in any grouping, so a log of n samples takes log2(n) passes over all of it, and all joints go together.
+and q is seen with noise r. Times may be uneven. Filter and smoother are products of elements that may be
+taken in any grouping, so a log of n samples takes log2(n) passes over all of it, and all joints go together.
 
 Reference: S. Sarkka, A. Garcia-Fernandez, *Temporal parallelization of Bayesian smoothers*, IEEE Trans.
 Automatic Control 66(1), 2021, Lemmas 7 to 10; H. Rauch, F. Tung, C. Striebel, *Maximum likelihood estimates

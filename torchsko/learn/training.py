@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -79,13 +80,14 @@ def trained(
     module = copy.deepcopy(module)
     sheets = [_sheet(problem, motion, solution, folds) for motion in motions]
     every = [torch.cat(x) for x in zip(*(s.states for s in sheets), strict=True)]
+    own: Any = module  # what it has besides a force, nn.Module does not say
     if hasattr(module, "prepare"):
-        module.prepare(*every, torch.cat([s.error for s in sheets]))
+        own.prepare(*every, torch.cat([s.error for s in sheets]))
     _refuse(module, every)
     start = float(_loss(None, sheets, "train", scale))
 
     def objective() -> Tensor:
-        extra = module.regularizer() if hasattr(module, "regularizer") else 0.0
+        extra = own.regularizer() if hasattr(module, "regularizer") else 0.0
         return _loss(module, sheets, "train", scale) / start + extra
 
     with torch.no_grad():
@@ -109,8 +111,8 @@ def trained(
     with torch.no_grad():
         force = [s.filter(module(*s.states)) for s in sheets]
         both = sum((s.test * f * s.error).sum(0) for s, f in zip(sheets, force, strict=True))
-        own = sum((s.test * f * f).sum(0) for s, f in zip(sheets, force, strict=True))
-        part = torch.as_tensor(both / torch.as_tensor(own).clamp_min(1e-300)).clamp(0, 1)
+        square = sum((s.test * f * f).sum(0) for s, f in zip(sheets, force, strict=True))
+        part = torch.as_tensor(both / torch.as_tensor(square).clamp_min(1e-300)).clamp(0, 1)
         shrunk = Shrunk(module.requires_grad_(False), part)
         left = torch.stack([_squares(shrunk, s, "test") for s in sheets]).sum(0)
         count = torch.stack([s.test.sum(0) for s in sheets]).sum(0).clamp_min(1)
