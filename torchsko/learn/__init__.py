@@ -9,6 +9,8 @@ from torchsko.learn.fitted import Fit as Fit
 from torchsko.learn.fitting import fit as fit
 from torchsko.learn.identify import identify as identify
 from torchsko.learn.log import Log as Log
+from torchsko.learn.network import Network as Network
+from torchsko.learn.optimal import optimal_trajectory as optimal_trajectory
 from torchsko.learn.parametrizations import Bounded as Bounded
 from torchsko.learn.parametrizations import Free as Free
 from torchsko.learn.parametrizations import InertiaLogCholesky as InertiaLogCholesky

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +41,21 @@ class Trajectory:
         qd = (c * w) @ self.sine - (s * w) @ self.cosine
         return q, qd, -(c * w**2) @ self.cosine - (s * w**2) @ self.sine
 
+    def write(
+        self, path: str | os.PathLike[str], joints: Sequence[str], *, rate: float = 1000.0
+    ) -> None:
+        """One period as a CSV file, for the robot's controller: t, and q, qd, qdd of each joint.
+
+        Args:
+            path: of the file; replaced where there is one.
+            joints: names of the columns: ``mech.joint_names``, each of one dof.
+            rate: samples a second [Hz].
+        """
+        t = torch.arange(round(self.period * rate)).to(self.center) / rate
+        names = ["t", *(f"{x}_{joint}" for x in ("q", "qd", "qdd") for joint in joints)]
+        rows = torch.cat([t[:, None], *self(t)], 1).cpu().numpy()
+        np.savetxt(path, rows, fmt="%.9g", delimiter=",", header=",".join(names), comments="")
+
 
 @verb
 def exciting_trajectory(
@@ -66,7 +84,7 @@ def exciting_trajectory(
 
     Reference: J. Swevers, C. Ganseman, D. Tukel, J. De Schutter, H. Van Brussel, *Optimal robot
     excitation and identification*, IEEE Trans. Robotics and Automation 13(5), 1997 (the form of the
-    series; it is not optimised here).
+    series; `torchsko.learn.optimal_trajectory` optimises it).
     """
     kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
     for name, kind in zip(mech.joint_names, kinds, strict=True):

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchsko.errors import FitError
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
+from torchsko.learn.network import Shrunk
 from torchsko.learn.normal import lossless, own_positions
 from torchsko.learn.residuals import Residuals
 from torchsko.learn.solving import Solution
@@ -71,6 +72,8 @@ class Fit:
             robot and of ordinary least squares, both with viscous and dry friction and an offset.
         residuals: what is left, of the whole log.
         found: what was decided on the way.
+        residual: a force besides, of positions, velocities, accelerations of dofs; None where none was asked
+            for.
     """
 
     nominal: Mechanism
@@ -88,12 +91,13 @@ class Fit:
     errors: dict[str, Tensor]
     residuals: Residuals
     found: Found
+    residual: Shrunk | None = None
 
     @classmethod
     def of(
         cls, nominal: Mechanism, terms: Sequence[Term], solution: Solution, found: Found,
         base: BaseParameters, ordinary: Solution, told: Information, left: Residuals,
-        errors: dict[str, Tensor],
+        errors: dict[str, Tensor], residual: Shrunk | None = None,
     ) -> Fit:  # fmt: skip
         """Gather what the steps of a fit gave."""
         chosen = tuple(tuple(terms[k] for k in some) for some in solution.choice)
@@ -102,7 +106,7 @@ class Fit:
             nominal, fitted_robot(nominal, solution.phi, chosen, solution.numbers, found.method),
             solution.phi, chosen, solution.numbers, told.terms, base, base.of(solution.phi),
             told.covariance.diagonal().clamp_min(0).sqrt(), told.covariance, base.of(ordinary.phi),
-            told.condition, errors, left, found,
+            told.condition, errors, left, found, residual,
         )  # fmt: skip
 
     @property
@@ -124,7 +128,7 @@ class Fit:
     def inverse_dynamics(
         self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False
     ) -> Tensor:
-        """Joint forces of all that was fitted: the robot, friction, offsets.
+        """Joint forces of all that was fitted: the robot, friction, offsets, a residual.
 
         Args:
             q: `[*batch, num_q]`.
@@ -139,7 +143,10 @@ class Fit:
         rigid = inverse_dynamics(self.nominal, q, qd, qdd)
         change = self.phi - self.nominal_numbers
         moved = torque_regressor(self.nominal, q, qd, qdd).flatten(-2) @ change
-        return rigid + moved + self.friction(q, qd, qdd, series=series)
+        force = rigid + moved + self.friction(q, qd, qdd, series=series)
+        if self.residual is None:
+            return force
+        return force + self.residual(own_positions(self.nominal, q), qd, qdd)
 
     def save(self, folder: str | os.PathLike[str], *, like: Any = None) -> None:
         """Write the fit into a folder: numbers (fit.pt), and the robot.
@@ -168,15 +175,19 @@ class Fit:
         torch.save(packed(self), folder / "fit.pt")
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Fit:
+    def load(cls, folder: str | os.PathLike[str], residual: nn.Module | None = None) -> Fit:
         """Read what `save` wrote; ``torch.load`` reads numbers only, no code.
+
+        Args:
+            folder: where the fit is.
+            residual: where the fit has one of a class of yours: a module of this class, for its numbers.
 
         Raises:
             FitError: when the folder holds no fit.
         """
         from torchsko.learn.kept import unpacked
 
-        return unpacked(Path(folder))
+        return unpacked(Path(folder), residual)
 
     def __str__(self) -> str:
         """The fit as a page to read."""

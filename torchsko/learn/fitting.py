@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from torch import nn
+
 from torchsko.learn.base_parameters import base_parameters
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
@@ -14,13 +16,14 @@ from torchsko.learn.fitted import Fit, Found
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
-from torchsko.learn.normal import Normal, Problem, Regressor
+from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Learn, check, terms_of
 from torchsko.learn.physical import nearest_physical
 from torchsko.learn.reading import again, enough, kernel_of, read, seen_again
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import settings_of
+from torchsko.learn.training import trained
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.regressors import inertial_parameters
 
@@ -34,6 +37,7 @@ def fit(
     cutoff: float | None = None,
     prior: float | None = None,
     folds: int = 5,
+    residual: nn.Module | None = None,
     regressor: Regressor | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     tell: Callable[[str, float], None] | None = None,
@@ -54,6 +58,9 @@ def fit(
         cutoff: of the zero-phase filter [Hz]; chosen by the data when left out.
         prior: weight of the divergence from the nominal robot, against the mean weighted square error.
         folds: of cross-validation.
+        residual: a force besides, of what terms do not explain: `torchsko.learn.Network`, or a module of
+            yours (`torchsko.learn.training.trained` says what it needs). A copy of it is trained on what the
+            fit leaves over, and judged in stretches left out.
         regressor: instead of `torque_regressor`; a kernel of it is built for long logs.
         checkpoint: file to keep in what was done so far: a fit that was stopped goes on from there. It is
             gone when the fit is done. After an interrupt (Ctrl-C) the best so far is fitted and given.
@@ -117,15 +124,21 @@ def fit(
         if method == "physical"
         else left_errors(Folds.of(used, normal), parts, solve),
     }
+    more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), folds)
+    if residual is not None:
+        more, others["with residual"] = trained(
+            residual, problem, seen.motions, solution, stretches, model.scale,
+            lambda part: say("training the residual", 0.8 + 0.1 * part),
+        )  # fmt: skip
     say("error bars", 0.9)
-    left = residuals(problem, seen.motions, solution)
+    left = residuals(problem, seen.motions, solution, more)
     known = informed(method, data, used, model, solution, base, left)
     found = Found(
         method, settings.cutoff, settings.rate, settings.chosen, model.prior_weight, model.scale,
         int(normal.count.sum()), tuple([*notes, *faults.lines()]),
     )  # fmt: skip
     errors = {name: x.mean(0).sqrt() for name, x in others.items()}
-    done = Fit.of(nominal, terms, solution, found, base, ordinary, known, left, errors)
+    done = Fit.of(nominal, terms, solution, found, base, ordinary, known, left, errors, more)
     kept.done()
     say("done", 1.0)
     return done

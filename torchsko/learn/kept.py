@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from torchsko.errors import FitError
 from torchsko.io._xml import read_document
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import TERMS, Term
+from torchsko.learn.network import Network, Shrunk
 from torchsko.learn.residuals import Residuals
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -20,7 +23,7 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 if TYPE_CHECKING:
     from torchsko.learn.fitted import Fit
 
-VERSION = 1
+VERSION = 2
 """Of the format."""
 
 PLAIN = (
@@ -57,7 +60,7 @@ def packed(fit: Fit) -> dict[str, Any]:
         "found": dataclasses.asdict(fit.found),
         "nominal": _numbers(fit.nominal),
         "mechanism": _numbers(fit.mechanism),
-        "joints": list(fit.mechanism.tree_joint_names),
+        "joints": list(fit.mechanism.tree_joint_names), "residual": _of_residual(fit.residual),
     }  # fmt: skip
 
 
@@ -65,6 +68,31 @@ def _numbers(mech: Mechanism) -> dict[str, torch.Tensor]:
     # A new file has a frame for the inertial frame; frames change no force.
     names = (name for name in PARAMETERS if not name.startswith("frame_"))
     return {name: getattr(mech, name).detach().clone() for name in names}
+
+
+def _of_residual(residual: Shrunk | None) -> dict[str, Any] | None:
+    """A residual's numbers, and the shape of a network of ours."""
+    if residual is None:
+        return None
+    shape = residual.module.shape if isinstance(residual.module, Network) else None
+    return {"state": residual.state_dict(), "shape": shape}
+
+
+def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | None:
+    """The residual of a fit, in a module that is given where its class is not ours."""
+    if kept is None:
+        return None
+    shape: Any = kept["shape"]
+    if given is None and shape is None:
+        raise FitError(
+            "the fit has a residual of a class that is not known here.\n"
+            "A file holds its numbers only.\n"
+            "Pass a module of this class: Fit.load(folder, residual=MyModule())."
+        )
+    module = Network(**shape) if given is None else copy.deepcopy(given)
+    whole = Shrunk(module, kept["state"]["part"])
+    whole.load_state_dict(kept["state"])
+    return whole.requires_grad_(False)
 
 
 def _of_term(term: Term) -> tuple[str, dict[str, float]]:
@@ -88,7 +116,7 @@ def _term(name: str, shape: dict[str, float]) -> Term:
     return TERMS[name](**shape)
 
 
-def unpacked(folder: Path) -> Fit:
+def unpacked(folder: Path, residual: nn.Module | None = None) -> Fit:
     """The fit that a folder holds.
 
     Raises:
@@ -132,6 +160,7 @@ def unpacked(folder: Path) -> Fit:
     return Fit(
         **robots, terms=terms, **plain, base=BaseParameters(**data["base"]),
         residuals=Residuals(**data["residuals"]), found=Found(**data["found"]),
+        residual=_residual(data["residual"], residual),
     )  # fmt: skip
 
 

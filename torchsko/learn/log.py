@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.learn.columns import matched, scaled
+from torchsko.learn.smoother import smoothed
 
 Array = NDArray[np.floating[Any]]
 
@@ -84,6 +85,16 @@ class Log:
         """Some of the samples; views of the same arrays."""
         qd = None if self.qd is None else self.qd[rows]
         return replace(self, t=self.t[rows], q=self.q[rows], tau=self.tau[rows], qd=qd)
+
+    def smoothed(self, noise: float | Array, jerk: float | Array | None = None) -> Log:
+        """The log with positions and velocities of Kalman's smoother, where the noise of q is known.
+
+        Args:
+            noise: standard deviation of positions, of all joints or of each [rad or m].
+            jerk: see `torchsko.learn.smoother.smoothed`.
+        """
+        found = smoothed(np.asarray(self.t), np.asarray(self.q), noise, jerk)
+        return replace(self, q=found.q, qd=found.qd)
 
     @classmethod
     def load(

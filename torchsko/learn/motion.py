@@ -171,7 +171,7 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     t = np.asarray(log.t[rows], np.float64)
     measured = [log.q, log.tau] if log.qd is None else [log.q, log.tau, log.qd]
     # Signals are rows: what is done along the time is done in order of memory.
-    parts = [np.array(x[rows].T, np.float64, order="C") for x in measured]
+    parts: list[Array] = [np.array(x[rows].T, np.float64, order="C") for x in measured]
     forget(log)
     limit = mech.effort_limit.detach().cpu().numpy()[:, None]
     held = np.abs(parts[1]) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchsko.learn.motion import Motion
-from torchsko.learn.normal import Problem
+from torchsko.learn.normal import Problem, own_positions
 from torchsko.learn.solving import Solution
 
 SHOWN = 4000
@@ -43,9 +43,18 @@ class Residuals:
     lasting: Tensor
 
 
-def residuals(problem: Problem, motions: Sequence[Motion], solution: Solution) -> Residuals:
-    """Residuals of a solution, in motions in order of time."""
-    found = [_of_motion(problem, motion, solution) for motion in motions]
+def residuals(
+    problem: Problem, motions: Sequence[Motion], solution: Solution, more: nn.Module | None = None
+) -> Residuals:
+    """Residuals of a solution, in motions in order of time.
+
+    Args:
+        problem: what explains forces.
+        motions: to look at.
+        solution: what was fitted.
+        more: a force besides, of positions, velocities and accelerations.
+    """
+    found = [of_motion(problem, motion, solution, more) for motion in motions]
     t, tau, e, good = (torch.cat(x) for x in zip(*found, strict=True))
     count = good.sum(0).clamp_min(1)
     variance = e.square().sum(0) / count
@@ -57,13 +66,19 @@ def residuals(problem: Problem, motions: Sequence[Motion], solution: Solution) -
     return Residuals(t[thin], tau[thin], e[thin], variance, spread, inflation, inflation * step)
 
 
-def _of_motion(problem: Problem, motion: Motion, solution: Solution) -> tuple[Tensor, ...]:
+def of_motion(
+    problem: Problem, motion: Motion, solution: Solution, more: nn.Module | None = None
+) -> tuple[Tensor, ...]:
     """Times, forces, errors (0 where a force does not count), and which count."""
     parts = [
         (t, X[..., -1], torch.where(good, solution.error(X), 0.0), good)
         for t, X, good in problem.rows([motion])
     ]
-    return tuple(torch.cat(x) for x in zip(*parts, strict=True))
+    t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))
+    if more is not None:
+        force = more(own_positions(problem.mech, motion.q), motion.qd, motion.qdd)
+        e = e + torch.where(good, motion.settings.forces(force), 0.0)
+    return t, tau, e, good
 
 
 def correlated(*errors: Tensor) -> Tensor:

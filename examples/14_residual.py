@@ -1,0 +1,95 @@
+"""What no law explains: a rigid model plus a network against a network alone, where there were no data.
+
+Three joints of a Panda are pulled by a cable that the library has no term for. A fit with a residual network
+and a network that learns all of the torque see the same log; both are asked about motions like it, and about
+faster ones. A figure is saved as residual.png. Needs pip install ".[identify]" in a clone.
+"""
+
+import argparse
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+
+import torchsko as ts
+from torchsko.extras import require
+from torchsko.learn.friction import Offset, SmoothCoulomb, Viscous
+
+TERMS = [Viscous(), SmoothCoulomb(0.05), Offset()]
+RATE = 250.0
+
+
+def measured(robot, seed, seconds, faster=1.0, noise=0.05):
+    """States of a random motion, and torques: the robot's, friction's and the cable's."""
+    g = torch.Generator().manual_seed(seed)
+    motion = ts.learn.exciting_trajectory(robot, reach=0.35, generator=g)
+    t = torch.arange(int(seconds * RATE), dtype=robot.dtype) / RATE
+    q, qd, qdd = motion(faster * t)
+    qd, qdd = faster * qd, faster**2 * qdd
+    tau = ts.inverse_dynamics(robot, q, qd, qdd) + 0.5 * qd + 0.4 * (qd / 0.05).tanh()
+    tau = tau + 1.5 * (2 * q.roll(1, -1)).tanh()  # the cable: each joint pulls at the next
+    return t, (q, qd, qdd), tau + noise * torch.randn(tau.shape, generator=g, dtype=tau.dtype)
+
+
+def network_alone(states, tau, steps):
+    """A network of the same states that knows of no robot."""
+    x, size = torch.cat(states, -1), tau.std(0)
+    middle, spread = x.mean(0), x.std(0)
+    sizes = (x.shape[1], 64, 64, tau.shape[1])
+    layers = [torch.nn.Linear(a, b, dtype=x.dtype) for a, b in pairwise(sizes)]
+    net = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
+    optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (net((x - middle) / spread) - tau / size).square().mean().backward()
+        optimizer.step()
+    return lambda *s: (size * net((torch.cat(s, -1) - middle) / spread)).detach()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the log")
+    parser.add_argument("--steps", type=int, default=800, help="of the network alone")
+    parser.add_argument("--out", type=Path, default=Path("."), help="folder for the figure")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    panda = ts.load(ts.robots.panda)
+    names = panda.joint_names
+    robot = panda.lock({names[k]: 0.0 for k in (0, 2, 4, 6)})
+    nominal = robot.replace(mass=1.15 * robot.mass, com=robot.com + 0.01)
+    t, states, tau = measured(robot, 0, args.seconds)
+    log = ts.learn.Log(t.numpy(), *(x.numpy() for x in (states[0], tau, states[1])))
+    rigid = ts.learn.fit(nominal, log, learn=TERMS, cutoff=10.0)
+    both = ts.learn.fit(
+        nominal, log, learn=TERMS, cutoff=10.0, residual=ts.learn.Network(robot.num_dof)
+    )
+    models = {
+        "rigid": rigid.inverse_dynamics,
+        "rigid + network": both.inverse_dynamics,
+        "network alone": network_alone(states, tau, args.steps),
+    }
+    speeds, rows = (1.0, 1.5, 2.0, 3.0), {}
+    print("torque error over the spread of the torque, motions never seen\n")
+    print(" " * 16 + "".join(f"{f'{x:g} x speed':>12}" for x in speeds))
+    for name, model in models.items():
+        rows[name] = []
+        for faster in speeds:
+            _, s, force = measured(robot, 1, 5.0, faster, noise=0.0)
+            error = (model(*s) - force).square().mean(0).sqrt() / force.std(0)
+            rows[name].append(float(error.mean()))
+        print(f"{name:16}" + "".join(f"{x:12.3f}" for x in rows[name]))
+    plt = require("matplotlib.figure", "identify")
+    figure = plt.Figure(figsize=(6, 4), layout="constrained")
+    ax = figure.subplots()
+    for name, errors in rows.items():
+        ax.semilogy(speeds, errors, "o-", label=name)
+    ax.set_xlabel("speed over the log's")
+    ax.set_ylabel("torque error / spread")
+    ax.legend()
+    args.out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(args.out / "residual.png", dpi=110)
+    print(f"\nfigure: {args.out / 'residual.png'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""A learned residual force: it explains what laws do not, and does no harm elsewhere."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.learn.test_fit import TERMS, arm, friction, log_of
+
+
+def odd(q, qd):
+    """What no term of the library is: joints that pull at one another."""
+    return friction(q, qd) + 2.0 * (0.5 * q.roll(1, -1)).tanh()
+
+
+@pytest.fixture(scope="module")
+def fits():
+    truth, nominal = arm()
+    log, _ = log_of(truth, odd, seconds=15.0, noise=0.02)
+    torch.manual_seed(0)
+    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1e-2}
+    network = ts.learn.Network(3, hidden=16)
+    both = [ts.learn.fit(nominal, log, residual=more, **options) for more in (None, network)]
+    return truth, both, network
+
+
+def missed(fit, data):
+    q, qd, qdd, tau = data
+    return (fit.inverse_dynamics(q, qd, qdd) - tau).square().mean().sqrt()
+
+
+def test_a_network_explains_what_is_left_and_fades_where_there_were_no_data(fits):
+    truth, (plain, more), _ = fits
+    _, near = log_of(truth, odd, seed=0)
+    assert missed(more, near) < 0.6 * missed(plain, near)
+    assert (more.errors["with residual"] <= more.errors["physical"]).all()
+    q, qd, qdd, tau = near
+    far = (q, 6 * qd, 36 * qdd, tau)  # six times as fast
+    same = plain.inverse_dynamics(*far[:3])
+    assert_close(more.inverse_dynamics(*far[:3]).norm(), same.norm(), rtol=1e-3, atol=0)
+
+
+def test_the_module_given_is_not_touched(fits):
+    assert not any(x.any() for x in fits[2].layers[-1].parameters())
+
+
+def test_a_fit_with_a_network_is_saved_and_read_without_code(fits, tmp_path):
+    _, (_, fit), _ = fits
+    fit.save(tmp_path)
+    again = ts.learn.Fit.load(tmp_path)
+    state = torch.randn(3, 5, 3, dtype=torch.float64)
+    assert torch.equal(again.inverse_dynamics(*state), fit.inverse_dynamics(*state))
+
+
+class Pull(nn.Module):
+    """One number times a known function."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+
+    def forward(self, q, qd, qdd):
+        return self.size * (0.5 * q.roll(1, -1)).tanh()
+
+
+class Stays(Pull):
+    """The same, and dear."""
+
+    def regularizer(self):
+        return 1e6 * self.size.square().sum()
+
+
+def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
+    truth, nominal = arm()
+    log, _ = log_of(truth, odd, seconds=10.0, noise=0.02)
+    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1.0}
+    fit, held = (
+        ts.learn.fit(nominal, log, residual=module, **options) for module in (Pull(), Stays())
+    )
+    # Inertial numbers have taken most of the force before.
+    assert fit.residual.module.size.abs().max() > 0.1
+    assert (fit.errors["with residual"] <= fit.errors["physical"]).all()
+    assert held.residual.module.size.abs().max() < 1e-3
+    fit.save(tmp_path)
+    with pytest.raises(ts.FitError, match="of a class that is not known here"):
+        ts.learn.Fit.load(tmp_path)
+    again = ts.learn.Fit.load(tmp_path, residual=Pull())
+    state = torch.randn(3, 5, 3, dtype=torch.float64)
+    assert torch.equal(again.inverse_dynamics(*state), fit.inverse_dynamics(*state))
+
+
+def test_a_residual_that_gives_no_forces_is_refused():
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, seconds=4.0)
+    with pytest.raises(ts.FitError, match=r"the residual gives \[5, 2\]"):
+        ts.learn.fit(nominal, log, learn=TERMS, cutoff=8.0, prior=1.0, residual=ts.learn.Network(2))

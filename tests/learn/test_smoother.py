@@ -1,0 +1,65 @@
+"""Kalman's smoother by scans is the mean and covariance of the motion, given the positions."""
+
+import numpy as np
+import pytest
+
+import torchsko as ts
+from torchsko.learn.smoother import smoothed
+
+
+def motion(n=400, noise=1e-3, seed=0):
+    rng = np.random.default_rng(seed)
+    t = np.cumsum(rng.uniform(0.5e-2, 1.5e-2, n))
+    q = np.stack([np.sin(3 * t), 0.4 * np.cos(5 * t)], -1)
+    qd = np.stack([3 * np.cos(3 * t), -2 * np.sin(5 * t)], -1)
+    qdd = np.stack([-9 * np.sin(3 * t), -10 * np.cos(5 * t)], -1)
+    return t, (q, qd, qdd), q + noise * rng.normal(size=q.shape)
+
+
+def test_the_scans_are_the_normal_distribution_given_the_positions():
+    """Means and deviations are those of one dense least squares problem: jerk, noise, all samples."""
+    t, _, seen = motion(n=30)
+    r, jerk = 1e-3, 40.0
+    n = len(t)
+    rows, rights = [], []
+    for k in range(n):
+        row = np.zeros(3 * n)
+        row[3 * k] = 1 / r
+        rows.append(row)
+        rights.append(seen[k] / r)
+    for k in range(n - 1):
+        h = t[k + 1] - t[k]
+        F = np.array([[1, h, h**2 / 2], [0, 1, h], [0, 0, 1]])
+        Q = np.array([[h**5 / 20, h**4 / 8, h**3 / 6], [h**4 / 8, h**3 / 3, h**2 / 2],
+                      [h**3 / 6, h**2 / 2, h]])  # fmt: skip
+        W = np.linalg.inv(np.linalg.cholesky(jerk**2 * Q))
+        block = np.zeros((3, 3 * n))
+        block[:, 3 * k : 3 * k + 3], block[:, 3 * k + 3 : 3 * k + 6] = -W @ F, W
+        rows += list(block)
+        rights += [np.zeros(2)] * 3
+    A = np.array(rows)
+    x = np.linalg.lstsq(A, np.array(rights), rcond=None)[0].reshape(n, 3, 2)
+    wide = np.sqrt(np.diag(np.linalg.inv(A.T @ A))).reshape(n, 3)
+    found = smoothed(t, seen, r, jerk)
+    for k, mine in enumerate((found.q, found.qd, found.qdd)):
+        # The start is vague, not unknown: a millionth.
+        np.testing.assert_allclose(mine, x[:, k], rtol=1e-4, atol=1e-4 * np.abs(x[:, k]).max())
+        np.testing.assert_allclose(found.deviation[k], np.tile(wide[:, [k]], 2), rtol=1e-3)
+
+
+def test_what_is_smoothed_is_nearer_to_the_truth_and_says_how_near():
+    t, truth, seen = motion()
+    found = smoothed(t, seen, 1e-3)
+    for k, (mine, true) in enumerate(zip((found.q, found.qd, found.qdd), truth, strict=True)):
+        z = (mine - true)[20:-20] / found.deviation[k][20:-20]
+        assert 0.2 < np.sqrt((z**2).mean()) < 1.5
+    assert np.abs(found.q - truth[0]).std() < 0.5e-3
+
+
+def test_a_log_is_smoothed_and_a_noise_of_nothing_is_refused():
+    t, (_, qd, _), seen = motion()
+    log = ts.learn.Log(t, seen, seen)
+    again = log.smoothed(1e-3)
+    assert np.abs(again.qd - qd).std() < 0.2 * np.abs(np.gradient(seen, t, axis=0) - qd).std()
+    with pytest.raises(ts.FitError, match=r"the noise is 0\.0"):
+        log.smoothed(0.0)
