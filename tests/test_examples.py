@@ -52,6 +52,7 @@ def test_03_factors(tmp_path):
 
 def test_04_rolls_out_and_tunes(tmp_path):
     out = run("04_rollouts.py", tmp_path, "--arms", "16", "--steps", "4")
+    assert (tmp_path / "rollouts.png").stat().st_size > 10_000
     errors = [float(line.split()[-1]) for line in out.splitlines() if "iteration" in line]
     assert errors[-1] < errors[0]
 
