@@ -160,6 +160,8 @@ def optimal_trajectory(
     )
     judge = Judge.of(mech, start, reach, workspace or {}, moments)
     start = _best_of(mech, judge, start, generator)
+    # A little inside of the limits that it touches, so that it is one to be kept.
+    start = Trajectory(start.center, 0.97 * start.cosine, 0.97 * start.sine, period)
     # In parts of what each joint may do, so that one rate fits all.
     scale = torch.cat([start.cosine, start.sine]).abs().amax(0).clamp_min(1e-3)
     rows = torch.cat([start.center[None], start.cosine, start.sine]) / scale
@@ -170,7 +172,7 @@ def optimal_trajectory(
         center, cosine, sine = (scale * rows).split([1, harmonics, harmonics])
         now = Trajectory(center[0], cosine, sine, period)
         course = judge(now)
-        inside = float(course.over.detach().max()) <= 0
+        inside = float(course.over.detach().max()) <= 1e-6
         if inside and float(course.information.detach()) > best:
             best = float(course.information.detach())
             found = Trajectory(center[0].detach(), cosine.detach(), sine.detach(), period)
