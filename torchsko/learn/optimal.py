@@ -34,8 +34,8 @@ RATE = 0.02
 TRIED = 7
 """Random trajectories besides the first, of which the best is where the ascent begins."""
 
-HARD = 1e5
-"""Of the penalty: what a limit costs that is passed by all of its range."""
+HARD = 2e3
+"""Of the penalty, for each base parameter: what a limit costs that is passed by all of its range."""
 
 Box = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
@@ -99,7 +99,8 @@ class Judge:
     def cost(self, course: Course) -> Tensor:
         """What is made small: pushed back from a little before a limit, so that iterates stay inside."""
         passed = (course.over + 0.02).clamp_min(0)
-        return HARD * passed.square().sum() / len(self.t) - course.information
+        hard = HARD * len(self.lead) / len(self.t)
+        return hard * passed.square().sum() - course.information
 
     def _over(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         mech, parts = self.mech, []
@@ -166,7 +167,7 @@ def optimal_trajectory(
     scale = torch.cat([start.cosine, start.sine]).abs().amax(0).clamp_min(1e-3)
     rows = torch.cat([start.center[None], start.cosine, start.sine]) / scale
     rows = rows.detach().requires_grad_()
-    optimizer = torch.optim.Adam([rows], lr=RATE)
+    optimizer = torch.optim.Adam([rows], lr=RATE, betas=(0.8, 0.9))  # limits are soon forgotten
     best, found = float("-inf"), None
     for step in range(steps + 1):
         center, cosine, sine = (scale * rows).split([1, harmonics, harmonics])
