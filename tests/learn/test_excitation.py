@@ -20,20 +20,31 @@ def arm():
 
 def test_the_optimum_tells_more_than_random_motions_within_the_limits(arm):
     g = torch.Generator().manual_seed(0)
-    frame = arm.body_names[1]
-    at = ts.frame_pose(arm, torch.zeros(2, dtype=arm.dtype), (frame,)).position[0]
-    box = {frame: ((at - 1.5).tolist(), (at + 1.5).tolist())}
-    best = ts.learn.optimal_trajectory(arm, harmonics=3, workspace=box, steps=15, generator=g)
+    best = ts.learn.optimal_trajectory(arm, harmonics=3, steps=60, generator=g)
     others = [ts.learn.exciting_trajectory(arm, harmonics=3, generator=g) for _ in range(4)]
     judge = Judge.of(arm, others[0], 0.8, {}, 60)
     told = [float(judge(x).information) for x in (best, *others)]
     assert told[0] > max(told[1:])
-    q, qd, qdd = best(torch.linspace(0, best.period, 60, dtype=arm.dtype))
+    q, qd, _ = best(torch.linspace(0, best.period, 60, dtype=arm.dtype))
     # Between the moments that were looked at it may go a little further.
-    for x, limit in ((q, 2.0), (qd, 6.0), (ts.inverse_dynamics(arm, q, qd, qdd), 2000.0)):
+    for x, limit in ((q, 2.0), (qd, 6.0)):
         assert x.abs().max() < 0.85 * limit
-    where = ts.frame_pose(arm, q, (frame,)).position[:, 0]
-    assert ((where - at).abs() < 1.6).all()
+
+
+def test_frames_stay_in_their_boxes(arm):
+    g = torch.Generator().manual_seed(0)
+    frame = arm.body_names[1]
+    at = ts.frame_pose(arm, torch.zeros(2, dtype=arm.dtype), (frame,)).position[0]
+    free = ts.learn.exciting_trajectory(arm, harmonics=2, generator=g)
+    t = torch.linspace(0, free.period, 60, dtype=arm.dtype)
+
+    def away(motion):
+        return (ts.frame_pose(arm, motion(t)[0], (frame,)).position[:, 0] - at).abs().max()
+
+    size = 0.8 * float(away(free))
+    box = {frame: ((at - size).tolist(), (at + size).tolist())}
+    held = ts.learn.optimal_trajectory(arm, harmonics=2, workspace=box, steps=15, generator=g)
+    assert away(held) < 1.05 * size < away(free)
 
 
 def test_a_box_that_cannot_be_reached_is_refused(arm):

@@ -64,6 +64,13 @@ class Pull(nn.Module):
         return self.size * (0.5 * q.roll(1, -1)).tanh()
 
 
+class Nothing(nn.Module):
+    """No force."""
+
+    def forward(self, q, qd, qdd):
+        return None
+
+
 class Stays(Pull):
     """The same, and dear."""
 
@@ -81,7 +88,7 @@ def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
     # Inertial numbers have taken most of the force before.
     assert fit.residual.module.size.abs().max() > 0.1
     assert (fit.errors["with residual"] <= fit.errors["physical"]).all()
-    assert held.residual.module.size.abs().max() < 1e-3
+    assert held.residual.module.size.abs().max() < 0.1 * fit.residual.module.size.abs().max()
     fit.save(tmp_path)
     with pytest.raises(ts.FitError, match="of a class that is not known here"):
         ts.learn.Fit.load(tmp_path)
@@ -93,5 +100,8 @@ def test_a_module_of_ones_own_is_trained_under_its_own_regulariser(tmp_path):
 def test_a_residual_that_gives_no_forces_is_refused():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, seconds=4.0)
-    with pytest.raises(ts.FitError, match=r"the residual gives \[5, 2\]"):
-        ts.learn.fit(nominal, log, learn=TERMS, cutoff=8.0, prior=1.0, residual=ts.learn.Network(2))
+    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1.0}
+    with pytest.raises(ts.FitError, match="the residual gives an error"):
+        ts.learn.fit(nominal, log, residual=ts.learn.Network(2), **options)
+    with pytest.raises(ts.FitError, match="the residual gives NoneType"):
+        ts.learn.fit(nominal, log, residual=Nothing(), **options)

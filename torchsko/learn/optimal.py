@@ -34,8 +34,8 @@ RATE = 0.02
 TRIED = 7
 """Random trajectories besides the first, of which the best is where the ascent begins."""
 
-HARD = 1e5
-"""Of the penalty: what a limit costs that is passed by all of its range."""
+HARD = 2e3
+"""Of the penalty, for each base parameter: what a limit costs that is passed by all of its range."""
 
 Box = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
@@ -99,7 +99,8 @@ class Judge:
     def cost(self, course: Course) -> Tensor:
         """What is made small: pushed back from a little before a limit, so that iterates stay inside."""
         passed = (course.over + 0.02).clamp_min(0)
-        return HARD * passed.square().sum() / len(self.t) - course.information
+        hard = HARD * len(self.lead) / len(self.t)
+        return hard * passed.square().sum() - course.information
 
     def _over(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         mech, parts = self.mech, []
@@ -160,17 +161,19 @@ def optimal_trajectory(
     )
     judge = Judge.of(mech, start, reach, workspace or {}, moments)
     start = _best_of(mech, judge, start, generator)
+    # A little inside of the limits that it touches, so that it is one to be kept.
+    start = Trajectory(start.center, 0.97 * start.cosine, 0.97 * start.sine, period)
     # In parts of what each joint may do, so that one rate fits all.
     scale = torch.cat([start.cosine, start.sine]).abs().amax(0).clamp_min(1e-3)
     rows = torch.cat([start.center[None], start.cosine, start.sine]) / scale
     rows = rows.detach().requires_grad_()
-    optimizer = torch.optim.Adam([rows], lr=RATE)
+    optimizer = torch.optim.Adam([rows], lr=RATE, betas=(0.8, 0.9))  # limits are soon forgotten
     best, found = float("-inf"), None
     for step in range(steps + 1):
         center, cosine, sine = (scale * rows).split([1, harmonics, harmonics])
         now = Trajectory(center[0], cosine, sine, period)
         course = judge(now)
-        inside = float(course.over.detach().max()) <= 0
+        inside = float(course.over.detach().max()) <= 1e-6
         if inside and float(course.information.detach()) > best:
             best = float(course.information.detach())
             found = Trajectory(center[0].detach(), cosine.detach(), sine.detach(), period)

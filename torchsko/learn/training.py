@@ -181,10 +181,13 @@ def _loss(module: nn.Module | None, sheets: Sequence[Sheet], which: str, scale: 
 def _refuse(module: nn.Module, states: Sequence[Tensor]) -> None:
     """Refuse a module that gives no forces."""
     few = [x[:5] for x in states]
-    with torch.no_grad():
-        found = module(*few)
+    try:
+        with torch.no_grad():
+            found = module(*few)
+        told = str(list(found.shape)) if isinstance(found, Tensor) else type(found).__name__
+    except RuntimeError as error:
+        found, told = None, f"an error ({str(error).splitlines()[0]})"
     if not isinstance(found, Tensor) or found.shape != few[1].shape:
-        told = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise FitError(
             f"the residual gives {told} for states of shape {list(few[1].shape)}.\n"
             "It is called with positions, velocities and accelerations, and gives a force for each dof.\n"
