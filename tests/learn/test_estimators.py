@@ -1,13 +1,10 @@
 """Estimators withstand what they are made for: outliers, noise in positions."""
 
 import numpy as np
-import pytest
 import torch
 
 import torchsko as ts
 from tests.learn.test_fit import TERMS, arm, friction, log_of
-
-pytest.importorskip("scipy.signal")
 
 
 def off(fit, truth):

@@ -14,7 +14,6 @@ from torchsko.learn.physical import nearest_physical
 from torchsko.learn.residuals import correlated
 from torchsko.spatial.inertia import pseudo_inertia
 
-pytest.importorskip("scipy.signal")
 integrate = pytest.importorskip("scipy.integrate")
 
 

@@ -9,8 +9,6 @@ from tests.learn.test_fit import arm, friction, log_of
 from torchsko.__main__ import main
 from torchsko.learn import choosing, command, fitting, selection
 
-pytest.importorskip("scipy.signal")
-
 
 @pytest.fixture
 def files(tmp_path):
