@@ -137,7 +137,8 @@ def _fitted_body(
     own = max(names, key=lambda name: links[name].mass)  # the first of equals
     members = {name: links[name] for name in names}
     total = sum(link.mass for link in members.values())
-    if total and float(mass) <= total - members[own].mass:
+    # A link that alone lost most of its mass would have to be far off, with an inertia that no body has.
+    if total and float(mass) <= total - members[own].mass / 2:
         share = float(mass) / total
         members = {
             name: replace(
