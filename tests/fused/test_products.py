@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchsko as ts
+from torchsko.errors import FusedError
 from torchsko.fused.cuda import emit_cuda
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
@@ -104,6 +105,12 @@ def test_kernels_and_their_gradients_are_those_of_the_product(product, dtype):
     for x, y in zip(found, wanted, strict=True):
         scale = float(y.abs().max())
         torch.testing.assert_close(x, y, rtol=0, atol=scale * (1e-13 if dtype == D else 1e-5))
+
+
+def test_a_round_that_is_too_long_is_refused_before_it_is_written():
+    n = 600
+    with pytest.raises(FusedError, match="the kernel would have"):
+        trace(lambda a, b: a @ b, [Port("a", (n, n)), Port("b", (n, n))])
 
 
 def test_cuda_source_holds_the_loop():

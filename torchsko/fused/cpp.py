@@ -245,8 +245,8 @@ def chunk_lines(
     def settle(value: int) -> Iterator[str]:
         if value in stores:
             yield f"s[{stores[value]}] = v{value};"
-        for place in cuts.given.get(value, ()):
-            yield f"s[{place}] = v{value};"
+        for at in cuts.given.get(value, ()):
+            yield f"s[{at}] = v{value};"
         for scalar in outputs.get(value, ()):
             yield f"out[{scalar}] = v{value};"
 

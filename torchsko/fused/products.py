@@ -3,7 +3,7 @@
 Spelt out, zeros cost nothing and equal entries are computed once. The large products of a humanoid would
 be most of its program, however: a hundred thousand instructions, each executed once a sample, come from
 memory more slowly than they run, and compile for minutes. A loop has the products of some columns as its
-body, which stays in the cache; `as_loop` decides by counting.
+body, which stays in the cache; `_loop_columns` decides by counting.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Products:
 
 def bmm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
     """Product of stacks of matrices; zeros cost nothing."""
-    if 2 * x.numel() * y.shape[-1] > MOST_OPERATIONS:  # zeros apart, before anyone waits for it
-        short = x.shape[-2] * y.shape[-1] < _LONG
-        refuse_size(2 * _spelt_out(x, y) if short else 0)
-    products = [_product(graph, a, b) for a, b in zip(x, y, strict=True)]
+    pairs = list(zip(x, y, strict=True))
+    if 2 * x.numel() * y.shape[-1] > MOST_OPERATIONS:  # before anyone waits for it
+        refuse_size(2 * sum(_written_products(a, b) for a, b in pairs))
+    products = [_product(graph, a, b) for a, b in pairs]
     return torch.stack(products) if products else x.new_zeros(*x.shape[:-1], y.shape[-1])
 
 
@@ -69,19 +69,34 @@ def _spelt_out(x: Tensor, y: Tensor) -> int:
     return int(((x != 0).sum(-2) * (y != 0).sum(-1)).sum())
 
 
-def _product(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
+def _loop_columns(x: Tensor, y: Tensor) -> bool | None:
+    """Whether a loop over columns of y computes the product, or over rows of x; None for no loop."""
     spelt_out = _spelt_out(x, y)
     if x.shape == y.mT.shape and torch.equal(x, y.mT):
         spelt_out //= 2  # of two equal entries one is computed
-    if spelt_out > _LONG:
-        by_columns, by_rows = ((a != 0).sum() * b.shape[1] for a, b in ((x, y), (y.mT, x.mT)))
-        repeated = int(min(by_columns, by_rows))
-        operands = int((x != 0).sum() + (y != 0).sum())
-        if repeated < _WASTE * spelt_out and repeated > _USES * operands:
-            if by_columns <= by_rows:
-                return _looped(graph, x, y)
-            return _looped(graph, y.mT, x.mT).mT
-    return _written(graph, x.tolist(), y.mT.tolist())
+    if spelt_out <= _LONG:
+        return None
+    by_columns, by_rows = ((a != 0).sum() * b.shape[1] for a, b in ((x, y), (y.mT, x.mT)))
+    repeated = int(min(by_columns, by_rows))
+    operands = int((x != 0).sum() + (y != 0).sum())
+    pays = repeated < _WASTE * spelt_out and repeated > _USES * operands
+    return bool(by_columns <= by_rows) if pays else None
+
+
+def _written_products(x: Tensor, y: Tensor) -> int:
+    """Products of entries that the program has: all, or those of one round."""
+    columns = _loop_columns(x, y)
+    if columns is None:
+        return _spelt_out(x, y)
+    stays, anew = (x, y.shape[1]) if columns else (y, x.shape[0])
+    return int((stays != 0).sum()) * _width(anew)
+
+
+def _product(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
+    columns = _loop_columns(x, y)
+    if columns is None:
+        return _written(graph, x.tolist(), y.mT.tolist())
+    return _looped(graph, x, y) if columns else _looped(graph, y.mT, x.mT).mT
 
 
 def _written(graph: Graph, rows: list[list[int]], columns: list[list[int]]) -> Tensor:
@@ -109,9 +124,14 @@ def _looped(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
     return _rounds(graph, [x[:, kept]], y[kept])
 
 
+def _width(columns: int) -> int:
+    """How many columns are computed in one round."""
+    return next((k for k in _TOGETHER if columns % k == 0), 1)
+
+
 def _rounds(graph: Graph, factors: list[Tensor], y: Tensor) -> Tensor:
     """The product of all, some columns of y a round; entries of factors stay, zeros and signs in the body."""
-    width = next((k for k in _TOGETHER if y.shape[1] % k == 0), 1)
+    width = _width(y.shape[1])
     body, num_anew = Graph(), y.shape[0] * width
     columns = tensor_of([body.input(k) for k in range(num_anew)], (width, y.shape[0]))
     kept: dict[int, int] = {}  # entries of factors, and the inputs of the body that they are
