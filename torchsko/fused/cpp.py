@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.loop_source import PARAMETERS, function_name, loop_functions
@@ -48,6 +48,68 @@ _UNIT_OPS = 1500
 # dynamics over smaller ones, and lose as many in the VJP of a humanoid.
 _WHOLE_OPS = 4000
 _FUNCTION_OPS = 2000
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where results stand as vectors, before they become rows.
+
+    Attributes:
+        program: whose results.
+        own: how many vectors there are for results alone; the slots are behind them.
+        at: for each result its vector.
+    """
+
+    program: Program
+    own: int
+    at: Sequence[int]
+
+    @staticmethod
+    def in_order(program: Program) -> Places:
+        """Each result has a vector of its own."""
+        return Places(program, len(program.results), range(len(program.results)))
+
+    @staticmethod
+    def of(cuts: Schedule) -> Places:
+        """Equal results have one vector; what a loop gives stays in its region of the slots."""
+        own: dict[int, int] = {}
+        for value in cuts.program.results:
+            if cuts.program.code[value].op != "part":
+                own.setdefault(value, len(own))
+        at = [
+            own[value] if value in own else len(own) + cuts.place_of_part(value)
+            for value in cuts.program.results
+        ]
+        return Places(cuts.program, len(own), at)
+
+    @property
+    def constants(self) -> dict[int, float]:
+        """Vectors that no chunk writes, since they are the same for all samples.
+
+        A torque regressor is mostly zeros: ten thousand stores in one function take a compiler a minute.
+        """
+        numbered = zip(self.at, self.program.results, strict=True)
+        found = ((at, self.program.code[value]) for at, value in numbered)
+        return {at: self.program.constants[x.args[0]] for at, x in found if x.op == "const"}
+
+    def of_chunk(self, chunk: Chunk) -> Chunk:
+        """A chunk whose outputs are the vectors that it writes."""
+        vectors = ((self.at[k], value) for k, value in chunk.outputs)
+        written = (
+            (at, value)
+            for at, value in vectors
+            if at < self.own and self.program.code[value].op != "const"
+        )
+        return replace(chunk, outputs=tuple(dict.fromkeys(written)))
+
+    def zero_blocks(self, width: int) -> Iterator[int]:
+        """For each port's whole blocks of scalars, whether all are zeros."""
+        zeros = {at for at, x in self.constants.items() if x == 0}
+        first = 0
+        for port in self.program.outputs:
+            for k in range(first, first + port.size // width * width, width):
+                yield int(zeros.issuperset(self.at[k : k + width]))
+            first += port.size
 
 
 def cost(program: Program) -> int:
@@ -108,7 +170,9 @@ def emit_cpp(
     width = vector_bytes * 8 // bits
     prelude = _prelude(bits, vector_bytes)
     num_units = max(1, min(max_units, len(cuts.order) // _UNIT_OPS))
-    groups = _in_equal_parts([_without_constants(program, c) for c in cuts.chunks], num_units)
+    places = Places.of(cuts) if roles is None else Places.in_order(program)
+    chunks = [places.of_chunk(chunk) for chunk in cuts.chunks]
+    groups = _in_equal_parts(chunks, num_units)
     units = []
     for start, chunks in groups:
         lines = [prelude]
@@ -122,7 +186,7 @@ def emit_cpp(
             lines.extend(chunk_lines(cuts, chunk, bits))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(cuts, width, bits, len(groups[0][1]), roles)
+    units[0] += _driver(cuts, width, bits, len(groups[0][1]), places, roles)
     return units
 
 
@@ -139,25 +203,19 @@ def _prelude(bits: int, vector_bytes: int) -> str:
     )
 
 
-def _without_constants(program: Program, chunk: Chunk) -> Chunk:
-    """A chunk without the outputs that are constants, which the driver writes once for all tiles.
-
-    A torque regressor is mostly zeros: ten thousand stores in one function take a compiler a minute.
-    """
-    varying = tuple((k, value) for k, value in chunk.outputs if not _is_constant(program, value))
-    return replace(chunk, outputs=varying)
-
-
-def _is_constant(program: Program, value: int) -> bool:
-    return program.code[value].op == "const"
-
-
 def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, Sequence[Chunk]]]:
     cuts = [len(chunks) * k // num_parts for k in range(num_parts + 1)]
     return [(a, chunks[a:b]) for a, b in pairwise(cuts)]
 
 
-def _driver(cuts: Schedule, width: int, bits: int, already: int, roles: Roles | None) -> str:
+def _driver(
+    cuts: Schedule,
+    width: int,
+    bits: int,
+    already: int,
+    places: Places,
+    roles: Roles | None,
+) -> str:
     program, half = cuts.program, width // 2
     inputs = [port.size for port in program.inputs]
     outputs = [port.size for port in program.outputs]
@@ -175,33 +233,28 @@ def _driver(cuts: Schedule, width: int, bits: int, already: int, roles: Roles | 
     }
     if roles is not None:
         defines |= _of_roles(roles, inputs, outputs)
-    constant = {k: v for k, v in enumerate(program.results) if _is_constant(program, v)}
-    values = [program.constants[program.code[v].args[0]] for v in constant.values()]
-    defines["NUM_CONSTANT"] = len(constant)
+    constants = places.constants
+    defines["NUM_CONSTANT"] = len(constants)
+    in_order = list(places.at) == list(range(len(program.results)))
+    defines["NUM_OWN"], defines["IN_ORDER"] = places.own, int(in_order)
     lines = [f"#define {name} {value}" for name, value in defines.items()]
+    values = ", ".join([literal(x, bits) for x in (*constants.values(), 0.0)])
+    lines.append(f"static const T CONSTANT[] = {{{values}}};")
+    tables = {
+        "CONSTANT_AT": constants,
+        "ZERO": places.zero_blocks(width),
+        "AT": () if in_order else places.at,
+    }
+    tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs}
     # A trailing 0: C++ has no empty array.
-    lines.append(f"static const int CONSTANT_AT[] = {{{', '.join(map(str, [*constant, 0]))}}};")
-    texts = ", ".join([literal(x, bits) for x in (*values, 0.0)])
-    lines.append(f"static const T CONSTANT[] = {{{texts}}};")
-    zero = _zero_blocks(
-        outputs, {k for k, x in zip(constant, values, strict=True) if x == 0}, width
-    )
-    lines.append(f"static const char ZERO[] = {{{', '.join(map(str, [*zero, 0]))}}};")
-    lines.append(f"static const int IN_SIZE[] = {{{', '.join(map(str, [*inputs, 0]))}}};")
-    lines.append(f"static const int OUT_SIZE[] = {{{', '.join(map(str, [*outputs, 0]))}}};")
+    for name, entries in tables.items():
+        lines.append(f"static const int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
     lines.extend(f"void {name}({PARAMETERS});" for name in names[already:])
     lines.append(f"INLINE void run_tile({PARAMETERS}) {{")
     lines.extend(f"  {name}(in, out, s);" for name in names)
     lines.append("}")
     loop = native("driver.hpp" if roles is None else "scan.hpp")
     return "\n".join(lines) + "\n" + native("rows.hpp") + loop
-
-
-def _zero_blocks(sizes: Sequence[int], zeros: set[int], width: int) -> Iterator[int]:
-    """For each port's whole blocks of output scalars, whether all are zeros."""
-    for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
-        for at in range(first, first + size // width * width, width):
-            yield int(zeros.issuperset(range(at, at + width)))
 
 
 def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, int]:

@@ -103,14 +103,13 @@ def _written(graph: Graph, rows: list[list[int]], columns: list[list[int]]) -> T
     add, mul = graph.add, graph.mul
     flat = []
     for row in rows:
-        nonzero = [(k, a) for k, a in enumerate(row) if a]
-        for column in columns:
-            entry = 0
-            for k, a in nonzero:
-                b = column[k]
-                if b:
-                    entry = add(entry, mul(a, b))
-            flat.append(entry)
+        entries = [0] * len(columns)
+        for k, a in enumerate(row):  # outside: a loop reads it once for all columns
+            if a:
+                for j, column in enumerate(columns):
+                    if b := column[k]:
+                        entries[j] = add(entries[j], mul(a, b))
+        flat += entries
     return tensor_of(flat, (len(rows), len(columns)))
 
 

@@ -67,6 +67,13 @@ class Schedule:
     regions: Mapping[int, tuple[int, Schedule]]
     given: Mapping[int, Sequence[int]]
 
+    def place_of_part(self, value: int) -> int:
+        """Where in the scratch array lies what a loop gives, for the value of a ``part``."""
+        loop, k = self.program.code[value].args
+        return (
+            self.regions[loop][0] + self.program.loops[self.program.code[loop].args[0]].num_args + k
+        )
+
 
 def schedule(program: Program, max_ops: int) -> Schedule:
     """Order a program depth first and cut it into chunks of at most ``max_ops`` operations.
@@ -78,7 +85,32 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     Returns:
         The schedule; a program of at most ``max_ops`` operations is one chunk without scratch.
     """
-    order = depth_first(program)
+    return _scheduled(program, depth_first(program), max_ops)
+
+
+def _of_round(program: Program, max_ops: int) -> Schedule:
+    """The schedule of a loop's program: depth first or as written, whichever needs values less long.
+
+    A product of matrices is written so that an entry is read once for all columns of a round. Depth first
+    it would be column by column, and all entries would wait in memory for the next one.
+    """
+    written = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
+    order = min(depth_first(program), written, key=lambda order: _time_kept(program, order))
+    return _scheduled(program, order, max_ops)
+
+
+def _time_kept(program: Program, order: Sequence[int]) -> int:
+    """How many instructions all values are kept for, those of inputs and constants from their first use."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for k, value in enumerate(order):
+        for x in (value, *_read(program, value)):
+            first.setdefault(x, k)
+            last[x] = k
+    return sum(last.values()) - sum(first.values())
+
+
+def _scheduled(program: Program, order: list[int], max_ops: int) -> Schedule:
     pieces = _cut(program, order, max_ops)
     chunks, num_slots = _with_slots(program, pieces)
     regions: dict[int, tuple[int, Schedule]] = {}
@@ -86,7 +118,7 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     for value in order:
         if program.code[value].op == "loop":
             loop = program.loops[program.code[value].args[0]]
-            inner = schedule(loop.program, max_ops)
+            inner = _of_round(loop.program, max_ops)
             regions[value] = num_slots, inner
             for place, x in enumerate(program.code[value].args[1:], num_slots):
                 if program.code[x].op not in _FREE:

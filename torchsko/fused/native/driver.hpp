@@ -8,9 +8,17 @@
 //   NUM_SLOTS              scratch vectors of the chunks
 //   COST                   time of one vector of samples, in additions
 //   run_tile(in, out, s)   calls the chunks
-//   NUM_CONSTANT           outputs that are constants, which no chunk writes
-// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those outputs, ZERO of the
-// ports' whole blocks of W columns: whether they are zeros.
+//   NUM_OWN                vectors of results alone; some results are equal, some lie in the slots behind
+//   IN_ORDER               whether each result has a vector of its own, in order
+//   NUM_CONSTANT           vectors of results that are constants, which no chunk writes
+// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those vectors, ZERO of the
+// ports' whole blocks of W columns: whether they are zeros, AT, if they are not in order: where results are.
+
+#if IN_ORDER
+#define FROM(out, k) ((const V*)(out) + (k))
+#else
+#define FROM(out, k) (Placed{out, AT + (k)})
+#endif
 
 struct Call {
   long long batch, block_rows;  // samples, and those of a block, the unit of work of a thread
@@ -42,22 +50,24 @@ static void prefetch_tile(const CallPort* in, const CallPort* out, long long sam
 
 TELL torchsko_width = W;
 TELL torchsko_cost = COST;
-TELL torchsko_scratch_bytes = (NUM_IN + 2 * NUM_OUT + NUM_SLOTS) * sizeof(V);
+TELL torchsko_scratch_bytes = (NUM_IN + NUM_OWN + NUM_SLOTS + NUM_OUT) * sizeof(V);
 
 // The samples of blocks first to last - 1. Scratch comes from the caller: thread stacks are small.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const Call* call, void* scratch, long long first, long long last) {
-  V *in = (V*)scratch, *out = in + NUM_IN, *sums = out + NUM_OUT, *slots = sums + NUM_OUT;
+  V *in = (V*)scratch, *out = in + NUM_IN, *slots = out + NUM_OWN, *sums = slots + NUM_SLOTS;
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
   // More than a second-level cache holds.
   const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
+  bool sum = false;
+  for (int p = 0; p < NUM_OUT_PORTS; ++p) sum |= outputs[p].stride == 0;
   V* to = in;
   for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++])
     if (inputs[p].stride == 0)
       for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
   for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
   for (long long block = first; block < last; ++block) {
-    for (int k = 0; k < NUM_OUT; ++k) sums[k] = V{};
+    for (int k = 0; sum && k < NUM_OUT; ++k) sums[k] = V{};
     const long long begin = block * call->block_rows, next = begin + call->block_rows;
     const long long end = next < call->batch ? next : call->batch;
     for (long long sample = begin; sample < end; sample += W) {
@@ -72,12 +82,13 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
       M live;
       LANES live[lane] = lane < rows ? -1 : 0;
       int k = 0;
-      const char* zero = ZERO;
+      const int* zero = ZERO;
       for (int p = 0; p < NUM_OUT_PORTS; zero += OUT_SIZE[p] / W, k += OUT_SIZE[p++]) {
         if (outputs[p].stride != 0)
-          store_rows(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], rows, out + k, zero);
+          store_rows(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], rows, FROM(out, k), zero);
         else
-          for (int j = k; j < k + OUT_SIZE[p]; ++j) sums[j] += select(live, out[j], V{});
+          for (int j = 0; j < OUT_SIZE[p]; ++j)
+            sums[k + j] += select(live, FROM(out, k)[j], V{});
       }
     }
     int k = 0;

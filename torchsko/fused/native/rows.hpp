@@ -50,9 +50,18 @@ static void load_rows(const T* data, long long stride, int size, long long rows,
 // two stores ahead: without that eight rows at a time are written a quarter to a third more slowly.
 #define FETCHED_BEFORE(size) ((size) * W * (long long)sizeof(T) <= 1 << 14)
 
+// Vectors in the order of a table.
+struct Placed {
+  const V* from;
+  const int* at;
+  __attribute__((always_inline)) V operator[](int k) const { return from[at[k]]; }
+};
+
 // Output rows follow each other without gaps. `zero` tells for each whole block of W columns, if it is
 // given, whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
-static void store_rows(T* data, int size, long long rows, const V* from, const char* zero = nullptr) {
+template <class Vectors>
+static void store_rows(
+    T* data, int size, long long rows, Vectors from, const int* zero = nullptr) {
   const int used = rows < W ? (int)rows : W, whole = used < W ? 0 : size / W * W;
   V block[W];
   // A partial block of columns writes past its row, over what is written later; so it goes first,
