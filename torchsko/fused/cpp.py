@@ -183,7 +183,7 @@ def emit_cpp(
             lines.extend(f"void {function_name('', value)}(V* r);" for value in cuts.regions)
         for k, chunk in enumerate(chunks, start):
             lines.append(f"{linkage}void c{k}({PARAMETERS}) {{")
-            lines.extend(chunk_lines(cuts, chunk, bits))
+            lines.extend(chunk_lines(cuts, chunk, bits, constants=False))
             lines.append("}")
         units.append("\n".join(lines) + "\n")
     units[0] += _driver(cuts, width, bits, len(groups[0][1]), places, roles)
@@ -201,6 +201,20 @@ def _prelude(bits: int, vector_bytes: int) -> str:
         f"typedef {scalar} T;\ntypedef {integer} I;\n"
         f"#define T_BITS {bits}\n#define BYTES {vector_bytes}\n{native('vector.hpp')}"
     )
+
+
+def _is_constant(program: Program, value: int) -> bool:
+    return program.code[value].op == "const"
+
+
+def _given_constants(cuts: Schedule) -> dict[int, float]:
+    """Constants that loops read, by the slots where they do."""
+    program, found = cuts.program, {}
+    for value, (first, _) in cuts.regions.items():
+        for at, x in enumerate(program.code[value].args[1:], first):
+            if _is_constant(program, x):
+                found[at] = program.constants[program.code[x].args[0]]
+    return found
 
 
 def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, Sequence[Chunk]]]:
@@ -233,15 +247,17 @@ def _driver(
     }
     if roles is not None:
         defines |= _of_roles(roles, inputs, outputs)
-    constants = places.constants
-    defines["NUM_CONSTANT"] = len(constants)
+    constants, given = places.constants, _given_constants(cuts)
+    defines |= {"NUM_CONSTANT": len(constants), "NUM_GIVEN": len(given)}
     in_order = list(places.at) == list(range(len(program.results)))
     defines["NUM_OWN"], defines["IN_ORDER"] = places.own, int(in_order)
     lines = [f"#define {name} {value}" for name, value in defines.items()]
-    values = ", ".join([literal(x, bits) for x in (*constants.values(), 0.0)])
-    lines.append(f"static const T CONSTANT[] = {{{values}}};")
+    for name, values in ("CONSTANT", constants.values()), ("GIVEN", given.values()):
+        texts = ", ".join([literal(x, bits) for x in (*values, 0.0)])
+        lines.append(f"static const T {name}[] = {{{texts}}};")
     tables = {
         "CONSTANT_AT": constants,
+        "GIVEN_AT": given,
         "ZERO": places.zero_blocks(width),
         "AT": () if in_order else places.at,
     }
@@ -276,6 +292,8 @@ def chunk_lines(
     bits: int,
     name: str = "",
     place: Callable[[int], str] = "in[{}]".format,
+    *,
+    constants: bool = True,
 ) -> Iterator[str]:
     """The statements of one chunk: each load before its first reader, each store at once.
 
@@ -285,6 +303,7 @@ def chunk_lines(
         bits: of its numbers.
         name: of the program; those of its loops begin with it.
         place: where the program's inputs stand.
+        constants: whether constants that loops read are written here, not once for all samples.
     """
     program = cuts.program
     loads, stores = dict(chunk.loads), dict(chunk.stores)
@@ -323,7 +342,7 @@ def chunk_lines(
             if op == "loop":
                 first = cuts.regions[value][0]
                 for at, x in enumerate(args[1:], first):
-                    if program.code[x].op in ("const", "input"):
+                    if program.code[x].op == "input" or (constants and _is_constant(program, x)):
                         yield f"s[{at}] = v{x};"
                 yield f"{function_name(name, value)}(s + {first});"
                 continue

@@ -11,7 +11,8 @@
 //   NUM_OWN                vectors of results alone; some results are equal, some lie in the slots behind
 //   IN_ORDER               whether each result has a vector of its own, in order
 //   NUM_CONSTANT           vectors of results that are constants, which no chunk writes
-// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those vectors, ZERO of the
+//   NUM_GIVEN              slots of loops that are constants, likewise
+// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those vectors, GIVEN_AT, GIVEN of those slots, ZERO of the
 // ports' whole blocks of W columns: whether they are zeros, AT, if they are not in order: where results are.
 
 #if IN_ORDER
@@ -66,6 +67,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
     if (inputs[p].stride == 0)
       for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
   for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
+  for (int k = 0; k < NUM_GIVEN; ++k) slots[GIVEN_AT[k]] = splat(GIVEN[k]);
   for (long long block = first; block < last; ++block) {
     for (int k = 0; sum && k < NUM_OUT; ++k) sums[k] = V{};
     const long long begin = block * call->block_rows, next = begin + call->block_rows;

@@ -23,6 +23,7 @@ struct Job {
   const void* call;
   long long scratch_bytes, blocks, next;
   int seats;
+  long long at_once;  // blocks that a thread draws: a kernel writes its constants once for all of them
 };
 
 // Written under `lock`; `number` and `busy` are also read without it.
@@ -88,9 +89,10 @@ static bool work(Job* job) {
   void* scratch = nullptr;
   if (posix_memalign(&scratch, 64, (size_t)job->scratch_bytes)) return false;
   for (;;) {
-    const long long block = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
-    if (block >= job->blocks) break;
-    job->kernel(job->call, scratch, block, block + 1);
+    const long long first = __atomic_fetch_add(&job->next, job->at_once, __ATOMIC_RELAXED);
+    if (first >= job->blocks) break;
+    const long long behind = first + job->at_once;
+    job->kernel(job->call, scratch, first, behind < job->blocks ? behind : job->blocks);
   }
   free(scratch);
   return true;
@@ -167,6 +169,9 @@ __attribute__((constructor)) static void guard_forks() {
 // Runs the blocks of a job on at most so many threads; false if memory ran out.
 static bool run(Job job, int threads) {
   job.seats = (int)(job.blocks < threads ? job.blocks : threads) - 1;
+  // Eight draws a thread: who is interrupted leaves the rest to others.
+  const long long share = job.seats > 0 ? job.blocks / (8 * threads) : job.blocks;
+  job.at_once = share > 0 ? share : 1;
   Pool* pool = job.seats > 0 ? pool_of_this_process() : nullptr;
   // A pool in use by another caller is left alone: this call then runs on its own thread.
   if (pool == nullptr || pthread_mutex_trylock(&pool->owner) != 0) return work(&job);
@@ -205,7 +210,7 @@ extern "C" __attribute__((visibility("default"))) int torchsko_launch(
     const Plan* plan, const void* call, int threads) {
   const long long batch = ((const long long*)call)[0], block_rows = ((const long long*)call)[1];
   const long long blocks = (batch + block_rows - 1) / block_rows;
-  return run({plan->kernel, call, plan->scratch_bytes, blocks, 0, 0}, threads) ? 0 : 1;
+  return run({plan->kernel, call, plan->scratch_bytes, blocks, 0, 0, 0}, threads) ? 0 : 1;
 }
 
 #if defined(MADV_HUGEPAGE) && defined(MADV_POPULATE_WRITE)
@@ -237,6 +242,6 @@ extern "C" __attribute__((visibility("default"))) void torchsko_provide(
   if (all.first >= all.last) return;
   madvise((void*)all.first, all.last - all.first, MADV_HUGEPAGE);
   const uintptr_t number = (all.last + PIECE - 1) / PIECE - all.first / PIECE;
-  run({populate, &all, 64, (long long)number, 0, 0}, threads);
+  run({populate, &all, 64, (long long)number, 0, 0, 0}, threads);
 #endif
 }

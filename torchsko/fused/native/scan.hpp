@@ -59,6 +59,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   const ScanPort* summed = stacks + STACKED_PORTS;
   const long long steps = call->steps, every = call->every;
   for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
+  for (int k = 0; k < NUM_GIVEN; ++k) slots[GIVEN_AT[k]] = splat(GIVEN[k]);
   for (long long block = first; block < last; ++block) {
     const long long begin = block * call->block_rows, next = begin + call->block_rows;
     const long long end = next < call->batch ? next : call->batch;
