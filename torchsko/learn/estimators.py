@@ -31,6 +31,7 @@ from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Term
 from torchsko.learn.instrumental import instrumental_fit, instrumental_information, paired
+from torchsko.learn.lasting import with_lasting_errors
 from torchsko.learn.least_squares import Information, base_fit, information
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reading import Seen
@@ -138,7 +139,10 @@ def informed(
     if method == "iv":
         return instrumental_information(used.all, model, base, left.variance, left.inflation)
     even = replace(model, scale=torch.ones_like(model.scale)) if method == "ols" else model
-    return information(used.all, even, solution.choice, base, left.variance, left.inflation)
+    told = information(used.all, even, solution.choice, base, left.variance, left.inflation)
+    return with_lasting_errors(
+        told, data.problem, data.seen.motions, used.all, even, solution, base, left.inflation
+    )
 
 
 def usual(error: Tensor) -> Tensor:
