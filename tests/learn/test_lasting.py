@@ -20,8 +20,8 @@ def test_a_motion_repeats_itself_after_its_period_or_never():
     assert period(torch.zeros(50, 2)) == 50
 
 
-def test_errors_that_come_back_with_the_motion_are_counted_once():
-    """Of four periods of a motion each has the same errors: they tell as much as one."""
+def sizes(error):
+    """Root mean square of errors of base parameters over their deviations."""
     truth, nominal = arm()
     z = []
     for seed in range(12):
@@ -29,11 +29,23 @@ def test_errors_that_come_back_with_the_motion_are_counted_once():
         motion = ts.learn.exciting_trajectory(truth, period=5.0, generator=generator)
         t = torch.arange(8000, dtype=truth.dtype) / 400
         q, qd, qdd = motion(t)
-        noise = 0.2 * torch.from_numpy(np.random.default_rng(seed).normal(size=(2000, 3)))
-        tau = ts.inverse_dynamics(truth, q, qd, qdd) + friction(q, qd) + noise.repeat(4, 1)
+        noise = torch.from_numpy(np.random.default_rng(seed).normal(size=tuple(q.shape)))
+        tau = ts.inverse_dynamics(truth, q, qd, qdd) + friction(q, qd) + error(q, noise)
         log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
         fit = ts.learn.fit(nominal, log, learn=TERMS, method="wls", cutoff=8.0, prior=1e-3)
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         z.append((fit.value - true) / fit.deviation)
-    size = torch.stack(z).square().mean().sqrt()
-    assert 0.6 < size < 1.5
+    return float(torch.stack(z).square().mean().sqrt())
+
+
+def test_errors_that_come_back_with_the_motion_are_counted_once():
+    """Of four periods of a motion each has the same errors: they tell as much as one."""
+    assert 0.6 < sizes(lambda q, noise: 0.2 * noise[:2000].repeat(4, 1)) < 1.5
+
+
+def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
+    assert 0.6 < sizes(lambda q, noise: 0.1 * torch.sin(24 * q) + 0.1 * noise) < 1.7
+
+
+def test_deviations_are_no_larger_than_noise_alone_makes_them():
+    assert 0.6 < sizes(lambda q, noise: 0.2 * noise) < 1.2

@@ -3,9 +3,9 @@
 A tooth that pulls, or friction that is not quite what the terms say, leaves errors that are no noise: they
 come back where the joint comes back. The autocorrelation of errors alone does not tell what they do to a
 parameter, since its columns go with the motion, too. What a sample does to a parameter, its influence,
-does: sums of influences over stretches longer than errors last vary as the estimate does. Where a motion
-repeats itself, as Fourier series do, such errors come back with it: periods are laid on top of one another
-before.
+does: sums of influences over stretches longer than errors last vary as the estimate does, and so do sums
+over the times that a joint was at one place. Where a motion repeats itself, as Fourier series do, errors
+come back with it: periods are laid on top of one another before. The largest of these counts.
 
 References: W. Newey, K. West, *A simple, positive semi-definite, heteroskedasticity and autocorrelation
 consistent covariance matrix*, Econometrica 55(3), 1987; D. Andrews, *Heteroskedasticity and autocorrelation
@@ -24,7 +24,7 @@ from torch import Tensor
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.least_squares import Information, scaled_pseudo_inverse
 from torchsko.learn.motion import Motion
-from torchsko.learn.normal import Normal, Problem
+from torchsko.learn.normal import Normal, Problem, own_positions
 from torchsko.learn.reduced import eliminated, means
 from torchsko.learn.solving import Model, Solution
 
@@ -33,6 +33,9 @@ SAME = 1e-2
 
 STRETCHES = 5
 """Length of a stretch in times that errors last: what is left out beyond is a fifth of a fifth."""
+
+PLACES = (32, 64)
+"""Parts of a joint's range that are looked at as places."""
 
 
 def with_lasting_errors(
@@ -53,27 +56,36 @@ def with_lasting_errors(
 
     Reference: Newey, West 1987.
     """
-    count = normal.count[0]
-    seen = free = count.new_zeros(())
-    total = told.covariance.new_zeros(len(base) + sum(len(x) for x in told.terms))
     influence = _Influence(normal, model, solution, base)
     length = max(1, math.ceil(STRETCHES * float(inflation.max())))
-    for motion in motions:
-        parts = [(t, influence(X, good), good) for t, X, good in problem.rows([motion])]
-        if parts:
-            t, x, good = (torch.cat(part) for part in zip(*parts, strict=True))
-            q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
-            after = period(q)
-            total = total + _stretches(_folded(x, after), length)
-            seen = seen + good.sum()
-            free = free + (good.sum(0) / inflation).sum() * after / len(x)
-    # Motions may be a choice out of more.
-    total = total * count.sum() / seen.clamp_min(1)
     known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
-    # Every parameter that is fitted takes its part of errors that come back.
-    more = (total - known).clamp_min(0) * free / (free - len(total)).clamp_min(1)
-    wider = ((known + more) / known.clamp_min(1e-300)).sqrt()
-    base_wider, *own = wider.split([len(base), *(len(x) for x in told.terms)])
+    in_time, free, seen = 0 * known, known.new_zeros(()), known.new_zeros(())
+    ranges = _ranges(problem, motions)
+    at_places = [_Places(ranges, count, like=known) for count in PLACES]
+    for motion in motions:
+        parts = list(problem.rows([motion]))
+        if not parts:
+            continue
+        t, X, good = (torch.cat(part) for part in zip(*parts, strict=True))
+        q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
+        after = period(q)
+        free = free + (good.sum(0) / inflation).sum() * after / len(t)
+        seen = seen + good.sum()
+        own = own_positions(problem.mech, q)
+        for j in range(len(inflation)):
+            x = influence(j, X, good)
+            in_time = in_time + _stretches(_folded(x, after), length)
+            for places in at_places:
+                places.add(j, own[:, j], x)
+    found = [(in_time, free), *(places.found for places in at_places)]
+    # Motions may be a choice out of more. Every parameter that is fitted takes its part of errors.
+    scale = normal.count[0].sum() / seen.clamp_min(1)
+    more = [
+        (scale * total - known).clamp_min(0) * count / (count - len(known)).clamp_min(1)
+        for total, count in found
+    ]
+    wider = 1 + torch.stack(more).amax(0) / known.clamp_min(1e-300)
+    base_wider, *own = wider.sqrt().split([len(base), *(len(x) for x in told.terms)])
     return replace(
         told,
         covariance=base_wider[:, None] * told.covariance * base_wider,
@@ -81,8 +93,36 @@ def with_lasting_errors(
     )
 
 
+def _ranges(problem: Problem, motions: Sequence[Motion]) -> Tensor:
+    """Least and largest position of each dof, `[2, num_dof]`."""
+    own = [own_positions(problem.mech, motion.q) for motion in motions if len(motion)]
+    return torch.stack(
+        [
+            torch.stack([x.amin(0) for x in own]).amin(0),
+            torch.stack([x.amax(0) for x in own]).amax(0),
+        ]
+    )
+
+
+class _Places:
+    """Sums of influences at places of joints, whenever a joint was there."""
+
+    def __init__(self, ranges: Tensor, count: int, *, like: Tensor) -> None:
+        self.first, self.width = ranges[0], (ranges[1] - ranges[0]).clamp_min(1e-300) / count
+        self.sums = like.new_zeros(len(self.first), count, len(like))
+
+    def add(self, dof: int, own: Tensor, influence: Tensor) -> None:
+        place = ((own - self.first[dof]) / self.width[dof]).long()
+        self.sums[dof].index_add_(0, place.clamp(0, self.sums.shape[1] - 1), influence)
+
+    @property
+    def found(self) -> tuple[Tensor, Tensor]:
+        """Sum of squares, and how many places there are."""
+        return self.sums.square().sum((0, 1)), self.sums.any(-1).sum().to(self.sums)
+
+
 class _Influence:
-    """What each sample's error does to base parameters and terms, `[samples, parameters]`."""
+    """What each sample's error of a dof does to base parameters and terms, `[samples, parameters]`."""
 
     def __init__(
         self, normal: Normal, model: Model, solution: Solution, base: BaseParameters
@@ -100,18 +140,13 @@ class _Influence:
             own = G[j][S[:, None], S] * n[j]
             self.inverse.append(scaled_pseudo_inverse(own)[0] if len(S) else own)
 
-    def __call__(self, X: Tensor, good: Tensor) -> Tensor:
-        e = torch.where(good, self.solution.error(X), 0.0)
-        base, own = e.new_zeros(len(e), len(self.lead)), []
-        for j, (S, gain, inverse) in enumerate(
-            zip(self.of_terms, self.gain, self.inverse, strict=True)
-        ):
-            terms = X[:, j].index_select(-1, S)
-            left = X[:, j].index_select(-1, self.lead) - terms @ gain
-            base = base + self.scale[j] * e[:, j, None] * left
-            own.append(e[:, j, None] * terms @ inverse)
-        base = base @ self.bread
-        own = [x - base @ gain.mT for x, gain in zip(own, self.gain, strict=True)]
+    def __call__(self, dof: int, X: Tensor, good: Tensor) -> Tensor:
+        e = torch.where(good, self.solution.error(X), 0.0)[:, dof, None]
+        terms = X[:, dof].index_select(-1, self.of_terms[dof])
+        left = X[:, dof].index_select(-1, self.lead) - terms @ self.gain[dof]
+        base = self.scale[dof] * e * left @ self.bread
+        own = [-base @ gain.mT for gain in self.gain]
+        own[dof] = own[dof] + e * terms @ self.inverse[dof]
         return torch.cat([base, *own], -1)
 
 
