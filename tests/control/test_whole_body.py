@@ -234,6 +234,13 @@ def test_gradients_reach_states_and_parameters():
     assert gradcheck(tau, leaves, eps=1e-4, atol=1e-3, rtol=1e-3)
 
 
-def test_nothing_asked_for_is_refused(dog):
+def test_nothing_asked_for_and_what_is_no_sequence_are_refused(dog):
+    q, qd = standing(dog)
+    one = posture_objective(dog, q, qd, q)
     with pytest.raises(MechanismError, match="objectives is empty"):
-        whole_body_control(dog, *standing(dog), [])
+        whole_body_control(dog, q, qd, [])
+    with pytest.raises(MechanismError, match=r"objectives was given as Objective[^$]*Pass \["):
+        whole_body_control(dog, q, qd, one)
+    for contacts, said in (("hind_left_foot", "was given as str"), (FEET, "holds str")):
+        with pytest.raises(MechanismError, match=rf"contacts {said}[^$]*Contact\(frame\)"):
+            whole_body_control(dog, q, qd, [one], contacts)

@@ -176,7 +176,7 @@ class Figure:
             f"{self._root}/contacts",
             found.astype(np.float32),
             RED,
-            point_size=0.02 * self.size,
+            point_size=0.01 * self.size,
             point_shape="circle",
             precision="float32",
         )
