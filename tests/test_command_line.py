@@ -80,3 +80,20 @@ def test_every_robot_that_ships_is_told(capsys):
     out = capsys.readouterr().out
     assert "7 bodies, 7 dofs" in out
     assert max(map(len, out.splitlines())) < 200
+
+
+def test_what_is_not_used_is_told_once_for_all_that_differ_by_name(tmp_path, capsys):
+    file = tmp_path / "shapes.urdf"
+    links = [f"<link name='l{k}'><visual/><collision/></link>" for k in range(5)]
+    weld = (
+        "<joint name='j{0}' type='fixed'><parent link='base'/><child link='l{0}'/><limit/></joint>"
+    )
+    more = "".join([*links, *(weld.format(k) for k in range(5))])
+    file.write_text(FAULTY.replace('<link name="base"/>', '<link name="base"/>' + more))
+    assert main(["info", str(file)]) == 0
+    told = capsys.readouterr().out.split("Not used:")[1]
+    for tag, first, count in (("visual", "l0", 5), ("collision", "l0", 4), ("limit", "j0", 4)):
+        assert told.count(f"<{tag}>:") == 1
+        assert (
+            f"'{first}' and {count} more <{tag}>:" in told
+        )  # the finger has something to see, too

@@ -281,3 +281,12 @@ def test_no_robot_is_told_to_use_what_is_not_there(name):
         pairs(*edges, links="abc")
     assert "aggregate" not in str(error.value) and "constraint" not in str(error.value)
     pairs(edges[0], ("b", None), links="abc")
+
+
+def test_all_names_are_told_where_they_are_few_the_last_too():
+    """Of an arm's frames the one that a stranger looks for is the last."""
+    arm = ts.load(ts.robots.panda)
+    with pytest.raises(ts.MechanismError) as caught:
+        ts.frame_pose(arm, arm.middle(), "hand")
+    for name in arm.frame_names:
+        assert repr(name) in str(caught.value)

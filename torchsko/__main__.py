@@ -7,6 +7,7 @@ Errors come as the library words them, with exit code 2.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 from torchsko.errors import RobotFileWarning, TorchskoError
 from torchsko.loading import load
+from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
@@ -100,7 +102,7 @@ def described(mech: Mechanism) -> str:
     parts += _section("Frames", _frames(mech))
     parts += _section("Forward dynamics refuse", [f"joint {x!r}" for x in mech.singular_joints])
     parts += _section("Faults of the file", map(str, mech.report))
-    parts += _section("Not used", map(str, mech.unused))
+    parts += _section("Not used", _alike(mech.unused))
     return "\n".join(parts)
 
 
@@ -163,6 +165,19 @@ def _frames(mech: Mechanism) -> list[str]:
         + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
         for carrier, names in carried.items()
     ]
+
+
+def _alike(notes: Iterable[Unused]) -> list[str]:
+    """A line for all notes that differ in one name only: the first of them, and how many more."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for note in notes:
+        kind = re.sub("'[^']*'", "'...'", note.element, count=1)
+        groups.setdefault((kind, note.reason), []).append(note.element)
+    lines = []
+    for (_, reason), (first, *more) in groups.items():
+        told = re.sub("'[^']*'", rf"\g<0> and {len(more)} more", first, count=1) if more else first
+        lines.append(f"{told}: {reason}")
+    return lines
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:

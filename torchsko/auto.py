@@ -21,8 +21,8 @@ from torchsko.errors import CompilerError, FusedError
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout import rollout as rollouts
+from torchsko.rollout.again import is_mapped
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.rollout.simulation import is_mapped
 
 if TYPE_CHECKING:
     from torchsko.fused.mechanism import FusedMechanism

@@ -62,14 +62,20 @@ class NonFiniteError(TorchskoError):
     """A rollout that left the finite numbers; names step, sample and joint."""
 
 
+FEW = 12
+"""Names that a message lists; of more the near ones."""
+
+
 def unknown_name(kind: str, name: Hashable, known: Sequence[str]) -> str:
     """Message for a name that is none of the known ones: the near ones, then what to type."""
     import difflib  # only ever needed on the way to an error
 
-    near = difflib.get_close_matches(str(name), known, n=3) or list(known[:8])
+    near = known if len(known) <= FEW else difflib.get_close_matches(str(name), known, n=3)
+    told = list(near) or list(known[:FEW])
+    said = "" if len(told) == len(known) else ", among them"
     return (
         f"no {kind} is named {name!r}.\n"
-        f"There are {len(known)}, among them: {', '.join(map(repr, near))}.\n"
+        f"There are {len(known)}{said}: {', '.join(map(repr, told))}.\n"
         f"Use one of these names exactly."
     )
 

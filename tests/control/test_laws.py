@@ -244,3 +244,12 @@ def test_parameters_that_do_not_fit_are_refused():
         control.adaptive_control(
             ARM, torch.zeros(7, 9, dtype=q.dtype), q, qd, q, qd, qd, slope=1, gain=1, adaptation=1
         )
+
+
+def test_tasks_that_are_no_sequence_and_gains_that_are_no_pair_are_refused():
+    q, qd, *_ = state(ARM, 0)
+    task = control.Task(HAND, ts.frame_pose(ARM, q, HAND))
+    with pytest.raises(ts.MechanismError, match=r"tasks was given as Task[^$]*Pass \[Task"):
+        control.impedance(ARM, q, qd, task)
+    with pytest.raises(ts.MechanismError, match=rf"the damping of the task for '{HAND}' is 5.0"):
+        control.Task(HAND, (None, q[:3]), damping=5.0)

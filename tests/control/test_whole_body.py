@@ -69,6 +69,19 @@ def test_equalities_may_repeat_and_bounds_may_be_none():
     assert not found.of_bounds[:, 1].abs().gt(1e-7).any()
 
 
+def test_a_point_is_projected_onto_a_pyramid_its_apex_and_the_face_where_it_lies_included():
+    """All bounds meet at the apex, more of them than unknowns; the face is met without force."""
+    rows = [[1.0, 0.0, -0.5], [-1.0, 0.0, -0.5], [0.0, 1.0, -0.5], [0.0, -1.0, -0.5]]
+    points = [[0.1, 0.2, 1.0], [0.5, 0.1, 1.0], [0.3, -0.2, -9.0], [1.0, 0.0, 0.0]]
+    nearest = [points[0], points[1], [0.0, 0.0, 0.0], [0.2, 0.0, 0.4]]
+    eye, none = torch.eye(3).double(), torch.zeros(0, 3).double()
+    p, G = -torch.tensor(points).double(), torch.tensor(rows).double()
+    found = solve_program(Program(eye, p, none, none[:, 0], G, 0 * G[:, 0]))
+    agree(found.x, torch.tensor(nearest).double(), 1e-8)
+    off = torch.minimum(found.of_bounds, -(found.x @ G.mT))
+    assert off.abs().max() < 1e-8 and (found.residual < 1e-8).all()
+
+
 def test_a_program_that_nothing_meets_is_told_and_spoils_no_other():
     given = program(3, 0, 2)
     G = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]).double().expand(3, 2, 3)
@@ -221,6 +234,13 @@ def test_gradients_reach_states_and_parameters():
     assert gradcheck(tau, leaves, eps=1e-4, atol=1e-3, rtol=1e-3)
 
 
-def test_nothing_asked_for_is_refused(dog):
+def test_nothing_asked_for_and_what_is_no_sequence_are_refused(dog):
+    q, qd = standing(dog)
+    one = posture_objective(dog, q, qd, q)
     with pytest.raises(MechanismError, match="objectives is empty"):
-        whole_body_control(dog, *standing(dog), [])
+        whole_body_control(dog, q, qd, [])
+    with pytest.raises(MechanismError, match=r"objectives was given as Objective[^$]*Pass \["):
+        whole_body_control(dog, q, qd, one)
+    for contacts, said in (("hind_left_foot", "was given as str"), (FEET, "holds str")):
+        with pytest.raises(MechanismError, match=rf"contacts {said}[^$]*Contact\(frame\)"):
+            whole_body_control(dog, q, qd, [one], contacts)

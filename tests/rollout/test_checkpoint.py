@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchsko as ts
 from tests.strategies import random_mechanism
+from torchsko.rollout.binomial import Binomial
 
 ARM = random_mechanism(["revolute", "spherical"], [-1, 0], seed=5)
 Q, QD = ARM.random_state(2, generator=torch.Generator().manual_seed(0))
@@ -17,7 +18,7 @@ GAINS = torch.linspace(0.5, 2.0, ARM.num_dof, dtype=ARM.dtype)
 
 def rolled(gains, checkpoint, mech=ARM, control=None):
     """Of all states, under a feedback that closes over the gains."""
-    steering = control or (lambda t, q, qd: (t - qd) * gains)
+    steering = (lambda t, q, qd: (t - qd) * gains) if control is None else control
     result = ts.rollout(mech, Q, QD, steering, steps=5, dt=1e-2, checkpoint=checkpoint)
     return torch.cat(result, -1).square()
 
@@ -64,6 +65,73 @@ def test_gradients_of_gradients_agree():
     torch.testing.assert_close(*twice, rtol=1e-13, atol=1e-15)
 
 
+def by_series(checkpoint, tau, wrenches, mass, limit, q, **options):
+    """Of all states, where tensors alone decide on them."""
+    mech = ARM.replace(mass=mass, effort_limit=limit)
+    given = {"f_ext": wrenches, "effort": "clamp", "dt": 1e-2, "checkpoint": checkpoint} | options
+    return torch.cat(ts.rollout(mech, q, QD, tau, 5, **given), -1).square()
+
+
+def tensors(rows):
+    g = torch.Generator().manual_seed(3)
+    tau = torch.randn(2, rows, ARM.num_dof, generator=g, dtype=ARM.dtype)
+    wrenches = torch.randn(rows, ARM.num_bodies, 6, generator=g, dtype=ARM.dtype)
+    limit = torch.full_like(ARM.effort_limit, 0.8)
+    return [x.clone().requires_grad_() for x in (tau, wrenches, ARM.mass, limit, Q)]
+
+
+KEPT = pytest.mark.parametrize("kept", [1, 2, 100, Binomial(1), Binomial(3)], ids=str)
+
+
+@KEPT
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize(
+    "options", [{}, {"method": "rk4", "every": 2}, {"truncate": 2}], ids=["euler", "rk4", "cut"]
+)
+def test_values_are_the_same_to_the_bit_and_gradients_but_for_the_order_of_sums(
+    kept, rows, options
+):
+    leaves = tensors(rows)
+    both = [by_series(checkpoint, *leaves, **options) for checkpoint in (None, kept)]
+    found = [torch.autograd.grad(x.sum(), leaves, retain_graph=True) for x in both]
+    again = torch.autograd.grad(both[1].sum(), leaves)
+    assert torch.equal(*both)
+    assert all(torch.equal(*x) for x in zip(again, found[1], strict=True))
+    for mine, theirs in zip(found[1], found[0], strict=True):
+        assert (mine - theirs).abs().max() <= 1e-14 * theirs.abs().max()
+
+
+@KEPT
+def test_second_derivatives_by_all_tensors_agree(kept):
+    leaves, twice = tensors(5), []
+    for checkpoint in (None, kept):
+        end = by_series(checkpoint, *leaves)
+        once = torch.autograd.grad(end.sum(), leaves, create_graph=True)
+        total = torch.stack([x.square().sum() for x in once]).sum()
+        twice.append(torch.autograd.grad(total, leaves))
+    for mine, theirs in zip(twice[1], twice[0], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12 * theirs.abs().max().item())
+
+
+def test_steps_that_tensors_decide_on_are_one_node_whatever_their_number():
+    """Nodes of autograd cost as much for any batch, and no checkpoint of their tensors lets them go."""
+
+    def nodes(steps, checkpoint):
+        states = ts.rollout(
+            ARM, Q, QD, GAINS.clone().requires_grad_(), steps, checkpoint=checkpoint
+        )
+        found, ahead = set(), [x.grad_fn for x in states]
+        while ahead:
+            node = ahead.pop()
+            if node is not None and node not in found:
+                found.add(node)
+                ahead += [other for other, _ in node.next_functions]
+        return len(found)
+
+    assert nodes(8, 4) == nodes(20, 10)
+    assert nodes(20, None) > nodes(8, None) + 12
+
+
 def test_it_costs_one_more_forward_pass():
     def operations(checkpoint, backward=True):
         gains = GAINS.clone().requires_grad_()
@@ -77,9 +145,9 @@ def test_it_costs_one_more_forward_pass():
     assert operations(2) <= operations(None) + forward
 
 
-def dual(gains):
+def dual(gains, call=lambda gains: rolled(gains, 2)):
     with forward_ad.dual_level():
-        return rolled(forward_ad.make_dual(gains, gains), 2)
+        return call(forward_ad.make_dual(gains, gains))
 
 
 def mapped(gains):
@@ -96,8 +164,16 @@ def mapped(gains):
         lambda gains: rolled(gains, 2, control=lambda t, q, qd: grad(lambda v: v.sin().sum())(qd)),
         dual,
         mapped,
+        grad(lambda tau: rolled(None, 2, control=tau).sum()),
+        jacfwd(lambda tau: rolled(None, 2, control=tau)),
+        lambda tau: jvp(lambda tau: rolled(None, 2, control=tau), (tau,), (tau,)),
+        lambda tau: dual(tau, lambda tau: rolled(None, 2, control=tau)),
+        lambda tau: vmap(lambda tau: rolled(None, 2, control=tau))(tau.expand(3, -1)),
     ],
-    ids=["grad", "jacfwd", "vjp", "jvp", "grad in the control", "dual", "vmap"],
+    ids=[
+        *("grad", "jacfwd", "vjp", "jvp", "grad in the control", "dual", "vmap"),
+        *("tensor's grad", "tensor's jacfwd", "tensor's jvp", "tensor's dual", "tensor's vmap"),
+    ],
 )
 def test_where_nothing_can_be_computed_again_it_is_refused(transform):
     with pytest.raises(ts.errors.TorchskoError, match=r"(?s)checkpoint.*checkpoint=None"):

@@ -62,12 +62,29 @@ def test_gradients_reach_states_forces_and_parameters(robot, fast):
         assert (mine - theirs).abs().max() <= 1e-9 * theirs.abs().max()
 
 
-def test_forward_mode_and_differences_agree():
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_gradient_by_constant_forces_is_the_sum_of_that_by_a_series(robot, fast, every):
+    q, qd, tau = states(robot, 2, 3)
+    held = tau[:1, :, 0].clone().requires_grad_()  # one for several samples
+
+    def gradient(given, forces):
+        qs, qds = ts.rollout(given, q, qd, forces, STEPS, every=every)
+        return torch.autograd.grad((qs**2).sum() + qds.sin().sum(), held)[0]
+
+    constant = gradient(fast, held[..., None, :])
+    series = gradient(fast, held[..., None, :].expand(1, 3, STEPS, -1))
+    torch.testing.assert_close(constant, series, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(constant, gradient(robot, held[..., None, :]), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("rows", [STEPS, 1], ids=["series", "constant"])
+def test_forward_mode_and_differences_agree(rows):
     arm = ts.load(ts.robots.panda)
     fast = ts.fuse(arm)
-    q, qd, tau = (x.requires_grad_() for x in states(arm, 1))
+    q, qd, tau = states(arm, 1)
+    leaves = [x.requires_grad_() for x in (q, qd, tau[..., :rows, :].clone())]
     assert gradcheck(
-        lambda *x: ts.rollout(fast, *x, STEPS), (q, qd, tau), check_forward_ad=True, fast_mode=True
+        lambda *x: ts.rollout(fast, *x, STEPS), leaves, check_forward_ad=True, fast_mode=True
     )
 
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -103,6 +104,51 @@ def test_sliders_and_the_clock_move_the_robots():
         assert until(lambda: served.clock.value > t)
         apart = second._offset[1] - first._offset[1]
         assert apart > np.ptp(first.scene.corners(first.q)[:, 1]) / 2
+
+
+def test_a_log_plays_from_its_own_start_and_sliders_reach_where_it_goes():
+    mech = arm()
+    motion = swing(mech)
+    late = motion_of(
+        mech, motion.q + 2.0, 1.7e9 + motion.t
+    )  # beyond limits, by the clock on the wall
+    assert (late.q > mech.upper).any()
+    with page([mech], [late], port=9100) as served:
+        (figure,), (sliders,) = served.figures, served.sliders
+        assert served.clock.max == pytest.approx(late.t[-1] - late.t[0])
+        for slider, way in zip(sliders, late.q.T, strict=True):
+            assert slider.min <= way.min() and slider.max >= way.max()
+        served.playing.value = True
+        assert until(lambda: not torch.equal(figure.q, late.q[0]))
+        served.playing.value = False
+        served._follow()
+        assert [slider.value for slider in sliders] == pytest.approx(figure.q.tolist())
+        # A slider alone moves its joint alone from where playback has left the robot.
+        there = figure.q.clone()
+        sliders[2].value = 0.25
+        assert until(lambda: abs(figure.q[2].item() - 0.25) < 1e-9)
+        assert torch.allclose(figure.q[[0, 1, 3, 4, 5, 6]], there[[0, 1, 3, 4, 5, 6]], atol=1e-9)
+
+
+def test_a_joint_whose_limits_meet_has_a_slider_that_moves_it():
+    mech = arm()
+    with page([mech.replace(lower=0 * mech.lower, upper=0 * mech.upper)], port=9100) as served:
+        assert all(slider.min < 0 < slider.max for slider in served.sliders[0])
+
+
+def test_robots_stand_on_one_ground_and_apart():
+    hanging = ts.load(ts.robots.quadruped)  # its body fixed, legs below
+    small = Shape(forms.Sphere(0.05), "link7")
+    robots = [arm(), hanging, ts.load(ts.robots.quadruped, floating_base=True)]
+    robots.append(robots[0].replace(geometry=Geometry((small,))))
+    with page(robots, port=9100) as served:
+        boxes = [figure.corners(figure.q)[:, 1] for figure in served.figures]
+        for one, other in pairwise(boxes):
+            assert one.max() < other.min()
+        for figure in served.figures[1:3]:
+            lowest = figure.scene.lowest(figure.q) + figure._base.position[2]
+            assert lowest == pytest.approx(0.0, abs=1e-12)
+        assert not served.figures[0]._base.position[2]  # it stands on its own base
 
 
 def test_what_is_shown_can_be_chosen():

@@ -100,6 +100,7 @@ def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
         assert path.read_bytes().startswith(begins)
     assert "panda" in capsys.readouterr().out
     assert main(["view", robot, "--log", str(log), "--log", str(log)]) == 2
+    assert main(["view", robot, robot, "--picture", str(path)]) == 2
     assert main(["view", str(tmp_path / "none.urdf")]) == 2
     assert "Traceback" not in capsys.readouterr().err
 

@@ -31,7 +31,8 @@ from torch import Tensor
 
 from torchsko.algorithms.operational_space import Singular, invert_compliance
 from torchsko.control.reaching import pair_of
-from torchsko.mechanism.given import check_placement
+from torchsko.errors import MechanismError
+from torchsko.mechanism.given import check_each, check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.spatial.rotation import matrix_log
@@ -62,6 +63,17 @@ class Task:
     velocity: Tensor | None = None
     acceleration: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse gains that are no pair."""
+        for name in ("stiffness", "damping"):
+            gains = getattr(self, name)
+            if not hasattr(gains, "__len__") or len(gains) != 2:
+                raise MechanismError(
+                    f"the {name} of the task for {self.frame!r} is {gains!r}.\n"
+                    "Rotation and position have units of their own.\n"
+                    f"Pass {name}=(of rotation, of position)."
+                )
+
 
 def impedance(
     mech: MechanismLike,
@@ -88,10 +100,11 @@ def impedance(
         tau, `[*batch, num_dof]` [N m or N].
 
     Raises:
-        MechanismError: on an unknown frame.
+        MechanismError: on an unknown frame, or what is no sequence of tasks.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
+    check_each("tasks", tasks, Task, "Task(frame, target)")
     M = mass_matrix(mech, q)
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)

@@ -74,7 +74,9 @@ def solve_program(
         program: the programs.
         iterations: of the interior point method.
         tolerance: residual at which a sample is left as it is.
-        slack: of the equalities per unit multiplier, which lets their rows depend on one another.
+        slack: of equalities and bounds per unit of a step's multipliers. It lets rows depend on one another:
+            those of equalities, and of bounds that meet in one point, as at a foot without force. It is
+            gone where steps end.
 
     Returns:
         The solution, differentiable once in every tensor of the program, in both modes.
@@ -87,10 +89,10 @@ def solve_program(
     )
     held = Program(*(x.detach() for x in program))
     here = _start(held)
-    point, least = here, _largest(_residuals(held, here))
+    point, least = here, _violation(held, here)
     for _ in range(iterations):
         here = _step(held, here, slack)
-        left = _largest(_residuals(held, here))
+        left = _violation(held, here)
         # Past what rounding allows residuals grow again: the best point seen is kept.
         better = (left < least) & (least > tolerance)
         least = torch.where(better, left, least)
@@ -99,9 +101,9 @@ def solve_program(
         )
     # What derivatives pass through: the conditions at the solution, by the program as it was given.
     off = _residuals(program, point)
-    dx, dy, dz, _ = _newton(_factor(held, point, slack), held, point, off)
+    dx, dy, dz, _ = _newton(_factor(held, point, slack), held, point, off, slack)
     x, y, z, _ = point
-    return Optimum(x + dx, y + dy, z + dz, _largest(off).detach())
+    return Optimum(x + dx, y + dy, z + dz, _violation(held, point))
 
 
 Point = tuple[Tensor, ...]
@@ -129,17 +131,23 @@ def _residuals(program: Program, point: Point) -> Point:
     return stationary, _times(A, x) - b, s * z, _times(G, x) + s - h
 
 
-def _largest(residuals: Point) -> Tensor:
-    """The largest entry in size, `[*batch]`."""
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in residuals))
-    return torch.cat([x.expand(*batch, x.shape[-1]) for x in residuals], -1).abs().amax(-1)
+def _violation(program: Program, point: Point) -> Tensor:
+    """The largest violation of a condition of optimality, `[*batch]`.
+
+    Of a bound's multiplier and slack the smaller shall vanish. Their product says little: it is as small as
+    the square of both where a bound is met without force.
+    """
+    stationary, equal, _, bound = _residuals(program, point)
+    parts = [stationary, equal, torch.minimum(point[2], point[3]), bound]
+    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in parts))
+    return torch.cat([x.expand(*batch, x.shape[-1]) for x in parts], -1).abs().amax(-1)
 
 
 def _factor(program: Program, point: Point, slack: float) -> tuple[Tensor, Tensor]:
     """LU factors of the conditions, less the bounds' multipliers and slacks."""
     _, y, z, s = point
     P, A, G = program.P, program.A, program.G
-    K = P + G.mT @ ((z / s)[..., None] * G)
+    K = P + G.mT @ ((z / (s + slack * z))[..., None] * G)
     e = y.shape[-1]
     corner = -slack * torch.eye(e, dtype=P.dtype, device=P.device)
     batch = K.shape[:-2]
@@ -148,36 +156,38 @@ def _factor(program: Program, point: Point, slack: float) -> tuple[Tensor, Tenso
     return torch.linalg.lu_factor(torch.cat([torch.cat([K, A.mT], -1), lower], -2))
 
 
-def _newton(factor: tuple[Tensor, Tensor], program: Program, point: Point, off: Point) -> Point:
-    """The step that takes residuals away, to first order."""
+def _newton(
+    factor: tuple[Tensor, Tensor], program: Program, point: Point, off: Point, slack: float
+) -> Point:
+    """The step that takes residuals away, to first order and but for the slack."""
     _, _, z, s = point
     G = program.G
     stationary, equal, complementary, bound = off
-    inner = (z * bound - complementary) / s
+    inner = (z * bound - complementary) / (s + slack * z)
     n = stationary.shape[-1]
     batch = torch.broadcast_shapes(stationary.shape[:-1], equal.shape[:-1])
     rhs = [-stationary - _times(G.mT, inner), -equal]
     rhs = torch.cat([x.expand(*batch, x.shape[-1]) for x in rhs], -1)
     dx, dy = torch.linalg.lu_solve(*factor, rhs[..., None])[..., 0].tensor_split([n], -1)
     forward = _times(G, dx)
-    return dx, dy, inner + z / s * forward, -bound - forward
+    dz = inner + z / (s + slack * z) * forward
+    return dx, dy, dz, slack * dz - bound - forward
 
 
 def _step(program: Program, point: Point, slack: float) -> Point:
     """Mehrotra's predictor, then his corrector."""
     factor = _factor(program, point, slack)
-    stationary, equal, complementary, bound = _residuals(program, point)
-    _, _, dz, ds = _newton(factor, program, point, (stationary, equal, complementary, bound))
-    z, s = point[2:]
+    stationary, equal, complementary, bound = off = _residuals(program, point)
+    step = _newton(factor, program, point, off, slack)
+    z, s, dz, ds = *point[2:], *step[2:]
     if not z.shape[-1]:
-        step = _newton(factor, program, point, (stationary, equal, complementary, bound))
         return tuple(x + dx for x, dx in zip(point, step, strict=True))
     mean = complementary.mean(-1, keepdim=True)
     reach = _reach(z, s, dz, ds)
     after = ((z + reach * dz) * (s + reach * ds)).mean(-1, keepdim=True)
     centring = (after / mean) ** 3 * mean
     corrected = complementary + dz * ds - centring
-    step = _newton(factor, program, point, (stationary, equal, corrected, bound))
+    step = _newton(factor, program, point, (stationary, equal, corrected, bound), slack)
     reach = _reach(z, s, step[2], step[3])
     return tuple(x + reach * dx for x, dx in zip(point, step, strict=True))
 

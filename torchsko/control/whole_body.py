@@ -30,6 +30,7 @@ from torch import Tensor
 from torchsko.control.impedance import Task, task_rows
 from torchsko.control.quadratic import Optimum, Program, solve_program
 from torchsko.errors import MechanismError
+from torchsko.mechanism.given import check_each
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
@@ -162,7 +163,7 @@ def whole_body_control(
         `Commanded`, differentiable once in states and parameters.
 
     Raises:
-        MechanismError: on an unknown frame or joint, or no objectives.
+        MechanismError: on an unknown frame or joint, no objectives, or what is no sequence of them.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
@@ -171,6 +172,8 @@ def whole_body_control(
             "objectives is empty.\nNothing says how the robot shall move.\n"
             "Pass posture_objective(mech, q, qd, q), for one."
         )
+    check_each("objectives", objectives, Objective, "com_objective(mech, q, qd, target)")
+    check_each("contacts", contacts, Contact, "Contact(frame)")
     n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
     scale = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
     scale = torch.where(

@@ -158,6 +158,7 @@ class FusedMechanism(Verbs):
         q: Tensor,
         qd: Tensor,
         tau: Tensor,
+        steps: int,
         dt: float,
         *,
         method: str = "semi_implicit_euler",
@@ -171,7 +172,9 @@ class FusedMechanism(Verbs):
         Args:
             q: configuration at the start, `[*batch, num_q]`.
             qd: velocity there, `[*batch, num_dof]`.
-            tau: joint forces, held over each step, `[*batch, steps, num_dof]`.
+            tau: joint forces, held over each step, `[*batch, steps, num_dof]`, or over all of them,
+                `[*batch, 1, num_dof]`, which has no series and no gradient of one.
+            steps: their number.
             dt: time step [s].
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
             every: give each so many states.
@@ -183,8 +186,10 @@ class FusedMechanism(Verbs):
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
         check_dtype(self._mech, q)
         step = self._positional[method, 4]
-        scan = self._workshop.kept(("trajectory", method), lambda: Scan(step, Roles(2, 1, 0, 0)))
-        function = scan.over(tau.shape[-2], every)
+        constant = tau.shape[-2] != steps
+        roles = Roles(2, 0 if constant else 1, 0, 0)
+        scan = self._workshop.kept(("trajectory", method, constant), lambda: Scan(step, roles))
+        function, tau = scan.over(steps, every), tau[..., 0, :] if constant else tau
         return cast(
             tuple[Tensor, Tensor], function(q, qd, tau, q.new_full((), dt), *self._parameters)
         )

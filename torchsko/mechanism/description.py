@@ -126,7 +126,7 @@ class RotorDescription:
         return f"{self.joint}_rotor"
 
 
-STILL = "fixed to the inertial frame, it never moves"
+STILL = "fixed to the inertial frame, it never moves; floating_base=True gives it a free joint"
 """Why an inertia is not used that no equation of motion holds."""
 
 

@@ -55,6 +55,22 @@ def check_placement(mech: Mechanism, what: str, x: Any, shape: tuple[int, ...]) 
         )
 
 
+def check_each(what: str, given: Any, kind: type, example: str) -> None:
+    """Refuse what is no sequence of things of a kind: one alone, or names in their place.
+
+    Raises:
+        MechanismError: says what to type.
+    """
+    alone = isinstance(given, (kind, str)) or not isinstance(given, Sequence)
+    wrong = [given] if alone else [x for x in given if not isinstance(x, kind)]
+    if wrong:
+        raise MechanismError(
+            f"{what} {'was given as' if alone else 'holds'} {type(wrong[0]).__name__}.\n"
+            f"It is a sequence of {kind.__name__}.\n"
+            f"Pass [{example}]."
+        )
+
+
 def check_dtype(name: str, dtype: Any) -> None:
     """Refuse what is not torch.float32 or torch.float64.
 

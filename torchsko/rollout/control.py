@@ -13,6 +13,7 @@ from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts, check_state
+from torchsko.rollout.series import Series
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
 
@@ -61,7 +62,7 @@ class Forces:
         batch: batch dimensions of the rollout.
         dt: time step [s].
         effort: see `torchsko.rollout`.
-        rows: of a series, one tensor for each of its steps; `by_steps` takes it apart.
+        rows: of a series, its steps; `by_steps` takes it apart.
     """
 
     mech: Mechanism
@@ -69,11 +70,11 @@ class Forces:
     batch: torch.Size
     dt: float
     effort: Effort
-    rows: tuple[Tensor, ...] = ()
+    rows: Series | None = None
 
     def by_steps(self) -> Forces:
-        """The same, a series taken apart at once: rows taken one by one have gradients as long as it is."""
-        rows = self.source.unbind(-2) if isinstance(self.source, Tensor) else ()
+        """The same, a series taken apart."""
+        rows = Series.of(self.source, -2) if isinstance(self.source, Tensor) else None
         return replace(self, rows=rows)
 
     def memory(self, q: Tensor, qd: Tensor) -> Tensor:
@@ -85,8 +86,8 @@ class Forces:
         self, step: int, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor | Policy | Answer, Tensor]:
         """Forces over a step that starts at q, qd: held, a function, or what answers; and the memory then."""
-        if self.rows:
-            return self._applied(self.rows[step if len(self.rows) > 1 else 0]), memory
+        if self.rows is not None:
+            return self._applied(self.rows.at(step)), memory
         return self.asked(step * self.dt, q, qd, memory)
 
     def asked(
@@ -103,15 +104,12 @@ class Forces:
             return self._applied(tau), memory
         return lambda t, q, qd: self._applied(source(t, q, qd)), memory
 
-    def series(self, steps: int) -> Tensor | None:
-        """The forces of all steps, `[*batch, steps, num_dof]`, where no state decides on them; else None."""
-        if not isinstance(self.source, Tensor):
-            return None
-        series = self.source
-        if self.effort is not None:
-            limit = self.mech.effort_limit[..., None, :]
-            series = torch.clamp(series, -limit, limit)
-        return series.expand(*series.shape[:-2], steps, series.shape[-1])
+    def series(self) -> Tensor | None:
+        """Forces that no state decides on, `[*batch, steps or 1, num_dof]`, as they act; else None."""
+        if self.effort is None or not isinstance(self.source, Tensor):
+            return self.source if isinstance(self.source, Tensor) else None
+        limit = self.mech.effort_limit[..., None, :]
+        return torch.clamp(self.source, -limit, limit)
 
     def _applied(self, tau: Tensor) -> Tensor:
         """Forces that keep the batch shape, saturated where that was asked for."""

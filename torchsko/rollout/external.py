@@ -10,16 +10,15 @@ from torch import Tensor
 from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts
+from torchsko.rollout.series import Series
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
 """(t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""
 
 
-def wrenches_over(
-    f_ext: tuple[Tensor, ...] | Wrenches | None, step: int
-) -> Tensor | Wrenches | None:
+def wrenches_over(f_ext: Series | Wrenches | None, step: int) -> Tensor | Wrenches | None:
     """Those of one step: held, or a function."""
-    return f_ext[step if len(f_ext) > 1 else 0] if isinstance(f_ext, tuple) else f_ext
+    return f_ext.at(step) if isinstance(f_ext, Series) else f_ext
 
 
 def wrenches_at(
@@ -33,7 +32,7 @@ def wrenches_at(
 
 def wrenches_of(
     mech: Mechanism, f_ext: Tensor | Wrenches | None, steps: int, batch: torch.Size
-) -> tuple[tuple[Tensor, ...] | Wrenches | None, torch.Size]:
+) -> tuple[Series | Wrenches | None, torch.Size]:
     """External forces as `torchsko.rollout` takes them, checked; and the batch with theirs.
 
     Args:
@@ -43,8 +42,7 @@ def wrenches_of(
         batch: batch dimensions of all else.
 
     Returns:
-        A series taken apart, one `[*batch, num_bodies, 6]` for each step or for all; a function, or None;
-        and the batch.
+        A series taken apart, of `[*batch, num_bodies, 6]`; a function, or None; and the batch.
 
     Raises:
         ShapeError: when a series does not fit.
@@ -59,4 +57,4 @@ def wrenches_of(
             "External forces of a rollout are a series over its steps, or a function (t, q, qd).\n"
             f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant."
         )
-    return f_ext.unbind(-3), torch.broadcast_shapes(own, batch)
+    return Series.of(f_ext, -3), torch.broadcast_shapes(own, batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -10,18 +9,19 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint as recompute
 
 from torchsko.actuation.answer import Answer
 from torchsko.elimination import solve_without_pivots
-from torchsko.errors import FusedError, TorchskoError
+from torchsko.errors import FusedError
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.rollout.again import without_tape
 from torchsko.rollout.binomial import Binomial, split
 from torchsko.rollout.control import Controller, Effort, Forces, Policy
 from torchsko.rollout.external import Wrenches, wrenches_at, wrenches_over
 from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.series import Series
 from torchsko.rollout.step import Step
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
 
@@ -42,7 +42,7 @@ class Simulation:
     limits: LimitSprings | None
     every: int = 1
     truncate: int | None = None
-    f_ext: tuple[Tensor, ...] | Wrenches | None = None
+    f_ext: Series | Wrenches | None = None
 
     def by_steps(self) -> Simulation:
         """The same, ready for `run`: forces given as a series are taken apart."""
@@ -63,13 +63,21 @@ class Simulation:
             if isinstance(checkpoint, Binomial):
                 q, qd, memory, *states = self.halved(checkpoint.states, *span)
             else:
-                run = self.segment if checkpoint is None else self.segment_without_tape
+                kept = checkpoint is None
+                run = self.segment if kept else partial(without_tape, Simulation.segment, self)
                 q, qd, memory, *states = run(*span)
             qs.append(states[0])
             qds.append(states[1])
         joined = torch.cat(qs, -2)
         qs.clear()
         return joined, torch.cat(qds, -2)
+
+    @property
+    def known(self) -> bool:
+        """Whether all that steps read are the mechanism's parameters and series: no function decides."""
+        named = self.given is self.robot and isinstance(self.method, str) and self.limits is None
+        fixed = named and not callable(self.f_ext) and not isinstance(self.dt, Tensor)
+        return fixed and isinstance(self.forces.source, Tensor)
 
     def has_a_kernel(self, steps: int) -> bool:
         """Whether all steps are one kernel by themselves: what no function decides on."""
@@ -87,9 +95,9 @@ class Simulation:
         if self.f_ext is not None or self.truncate is not None:
             raise FusedError(_BY_STEPS)
         forces, given = self.forces, cast(Any, self.given)
-        series = forces.series(steps)
+        series, choices = forces.series(), {"method": self.method, "every": self.every}
         if series is not None and isinstance(self.method, str) and self.limits is None:
-            return given.trajectory(q, qd, series, self.dt, method=self.method, every=self.every)
+            return given.trajectory(q, qd, series, steps, self.dt, **choices)
         if isinstance(forces.source, Tensor):  # limits, or a step of the user's own
             raise FusedError(_NOT_GIVEN)
         step = ControlledStep(
@@ -124,36 +132,10 @@ class Simulation:
         if last - first < 2:
             return self.segment(first, last, q, qd, memory)
         middle = first + split(last - first, states)
-        *after, qs, qds = self.segment_without_tape(
-            first, middle, q, qd, memory, run=partial(self.halved, states)
-        )
+        run = partial(_halved, states)
+        *after, qs, qds = without_tape(run, self, first, middle, q, qd, memory)
         *end, more, further = self.halved(max(states - 1, 0), middle, last, *after)
         return *end, torch.cat([qs, more], -2), torch.cat([qds, further], -2)
-
-    def segment_without_tape(
-        self, *span: Any, run: Callable[..., tuple[Tensor, ...]] | None = None
-    ) -> tuple[Tensor, ...]:
-        """A segment that is computed again in the backward pass, to its end.
-
-        By default torch leaves it early, by an exception out of the last function that saves anything.
-        Functions with a forward derivative, as forward dynamics is, then hold their own output: a cycle of
-        references, which kept the tape of every segment until the garbage collector ran.
-        """
-        run = run or self.segment
-        if not torch.is_grad_enabled():  # there is no backward pass
-            return run(*span)
-        if torch.compiler.is_compiling() or self.robot.scalar:  # a trace keeps no tape
-            return recompute(run, *span, use_reentrant=False)
-        try:
-            after = recompute(run, *span, use_reentrant=False, early_stop=False)
-        except RuntimeError as error:
-            # Of a vmap torch 2.11 says that its own function has no rule for it.
-            if "saved tensor hooks" in str(error) or "vmap support" in str(error):
-                raise TorchskoError(_NOT_AGAIN) from error
-            raise
-        if torch.is_grad_enabled() and is_mapped(after[0]):
-            raise TorchskoError(_NOT_AGAIN)
-        return after
 
     def advance(
         self,
@@ -241,6 +223,10 @@ class ControlledStep:
         return *once.advance(cast(float, t), q, qd, control), memory
 
 
+def _halved(states: int, simulation: Simulation, *span: Any) -> tuple[Tensor, ...]:
+    return simulation.halved(states, *span)
+
+
 _NOT_GIVEN = (
     "fused=True was given with forces as a tensor, and limits or a method of your own.\n"
     "Which kernel that is depends on a function.\n"
@@ -252,21 +238,6 @@ _BY_STEPS = (
     "These act on single steps; a kernel of all steps knows neither.\n"
     "Leave fused out: each step is a kernel then."
 )
-
-_NOT_AGAIN = (
-    "checkpoint is given inside of torch.func.grad, vjp, jvp or vmap, or around one in the control.\n"
-    "What is computed there cannot be computed again later, and forward mode saves nothing anyway.\n"
-    "Pass checkpoint=None there, or batch the states and call backward() or torch.autograd.grad."
-)
-
-
-def is_mapped(x: Tensor) -> bool:
-    """Whether a tensor stands for the samples of a vmap: it has no memory of its own."""
-    try:
-        x.data_ptr()
-    except RuntimeError:
-        return True
-    return False
 
 
 def _sampled(

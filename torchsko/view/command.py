@@ -56,6 +56,12 @@ def run_view(given: argparse.Namespace) -> None:
             "The first log is the motion of the first robot, and so on.\n"
             "Leave some out, or name a robot's file once for each of its logs."
         )
+    if given.picture and len(given.file) > 1:
+        raise RobotFileError(
+            f"a picture of {len(given.file)} robots was asked for.\n"
+            "Robots stand side by side on the page; a picture shows one.\n"
+            "Leave out --picture, or name one file."
+        )
     robots = [_robot(file, given) for file in given.file]
     motions = [read_log(mech, log) for mech, log in zip(robots, given.log, strict=False)]
     if given.picture:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchsko.extras import require
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import matrix_to_quaternion
 from torchsko.verbs.momenta import center_of_mass
@@ -34,26 +37,34 @@ class Figure:
         q: where it is, `[num_q]`.
     """
 
-    def __init__(
-        self, server: Any, root: str, mech: Mechanism, offset: tuple[float, float, float]
-    ) -> None:
+    def __init__(self, server: Any, root: str, mech: Mechanism, q: Tensor | None = None) -> None:
+        """Draw a robot on the ground of a page, which is its z = 0.
+
+        Args:
+            server: of viser.
+            root: name of its node.
+            mech: the robot.
+            q: where it starts, `[num_q]`; as `start_of` says when left out.
+        """
         self.mech, self._server, self._root = mech, server, root
-        self._offset, self._kind = offset, "visual"
+        self._kind = "visual"
         self._bodies: dict[int, Any] = {}
         self._meshes: list[tuple[Any, float]] = []
         self._axes: Any = None
         self._com: Any = None
         self.scene: Scene = scene_of(mech)
-        self.q = start_of(self.scene)
+        self.q = start_of(self.scene) if q is None else q
+        self._ground = self.scene.ground(self.q)
+        self._offset = np.array([0.0, 0.0, -self._ground])
         corners = self.scene.corners(self.q)
         self.size = float(np.linalg.norm(np.ptp(corners, axis=0)))
-        server.scene.add_frame(root, show_axes=False, position=offset)
+        self._base = server.scene.add_frame(root, show_axes=False, position=self._offset)
         self._draw()
         self._axes = server.scene.add_batched_axes(
             f"{root}/frames",
             np.tile([1.0, 0.0, 0.0, 0.0], (mech.num_frames, 1)),
             np.zeros((mech.num_frames, 3)),
-            axes_length=0.1 * self.size,
+            axes_length=0.06 * self.size,
             axes_radius=0.003 * self.size,
             visible=False,
         )
@@ -72,12 +83,19 @@ class Figure:
         )
         self._contacts = self._no_points()
         self._touching = False
-        self._floor: tuple[Scene, float] | None = None
+        self._touchable: Scene | None = None
         self.move(self.q)
 
     def corners(self, q: Tensor) -> np.ndarray:
         """Corners of boxes about all that is drawn, where the page has it, `[n, 3]` [m]."""
-        return self.scene.corners(q) + np.array(self._offset)
+        return self.scene.corners(q) + self._offset
+
+    def stand_beside(self, other: Figure) -> None:
+        """Move the robot along y until there is room between it and the other, as both are now."""
+        room = 0.25 * max(self.size, other.size)
+        ends = other.corners(other.q)[:, 1].max(), self.corners(self.q)[:, 1].min()
+        self._offset = self._offset + np.array([0.0, ends[0] + room - ends[1], 0.0])
+        self._base.position = self._offset
 
     def draw(self, kind: Kind) -> None:
         """Draw "visual" or "collision" shapes, or "inertia"."""
@@ -158,7 +176,7 @@ class Figure:
             f"{self._root}/contacts",
             found.astype(np.float32),
             RED,
-            point_size=0.02 * self.size,
+            point_size=0.01 * self.size,
             point_shape="circle",
             precision="float32",
         )
@@ -166,11 +184,20 @@ class Figure:
     def _points(self, q: Tensor, contacts: np.ndarray | None) -> np.ndarray:
         if contacts is not None:
             return contacts[np.isfinite(contacts).all(axis=-1)]
-        if self._floor is None:
-            scene = scene_of(self.mech, "collision")
-            heights = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
-            self._floor = scene, max(heights, default=0.0)
-        return on_ground(*self._floor, q)
+        if self._touchable is None:
+            self._touchable = scene_of(self.mech, "collision")
+        return on_ground(self._touchable, self._ground, q)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing printed through rich, which is how viser greets: what it is for is told by who starts it."""
+    console = require("rich", "view").get_console()
+    before, console.quiet = console.quiet, True
+    try:
+        yield
+    finally:
+        console.quiet = before
 
 
 def look(server: Any, corners: np.ndarray, aside: float = 0.0) -> None:
@@ -216,17 +243,8 @@ def start_of(scene: Scene) -> Tensor:
     roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
     if [mech.joints.kinds[k].name for k in roots] != ["free"]:
         return q
-    moving = [node for node in scene.nodes if node.frame >= 0 and mech.frame_body[node.frame] >= 0]
     floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
-    R, r = scene.poses(q)
-    low = min(
-        (
-            (node.triangles.vertices @ R[node.frame].T + r[node.frame])[:, 2].min()
-            for node in moving
-        ),
-        default=0.0,
-    )
     z = mech.q_slice(mech.tree_joint_names[roots[0]]).start + 2
     lift = torch.zeros_like(q)
-    lift[z] = max(floors, default=0.0) - float(low)
+    lift[z] = float(max(floors, default=0.0)) - scene.lowest(q)
     return q + lift

@@ -5,15 +5,13 @@ from __future__ import annotations
 import html
 import io
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
 
 from torchsko.extras import require
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.view.figure import Figure, look
+from torchsko.view.figure import Figure, look, quiet
 from torchsko.view.motion import motion_of
 from torchsko.view.picture import picture
 from torchsko.view.scene import Kind
@@ -83,15 +81,14 @@ def show(
     """
     viser = require("viser", "view")
     mech = as_mechanism(mech)
-    with _quiet():  # the server's greeting: it serves nobody
+    with quiet():
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
         try:
             server.scene.set_up_direction("+z")
-            figure = Figure(server, "/robot", mech, (0.0, 0.0, 0.0))
+            motion = None if qs is None else motion_of(mech, qs if qs.ndim == 2 else qs[None], dt)
+            figure = Figure(server, "/robot", mech, None if motion is None else motion.q[0])
             figure.draw(kind)
-            q = figure.q if qs is None else qs
-            motion = motion_of(mech, q if q.ndim == 2 else q[None], dt)
-            figure.move(motion.q[0])
+            motion = motion or motion_of(mech, figure.q[None], dt)
             look(server, figure.corners(motion.q))
             recording = server.get_scene_serializer()
             if len(motion.q) > 1:
@@ -105,14 +102,3 @@ def show(
     picture(mech, motion.q[len(motion.q) // 2], kind=kind).save(still, format="png")
     told = f"{mech.name}: {len(motion.q)} configurations" if len(motion.q) > 1 else mech.name
     return Shown(page, still.getvalue(), told)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Nothing printed through rich, which is how viser talks."""
-    console = require("rich", "view").get_console()
-    before, console.quiet = console.quiet, True
-    try:
-        yield
-    finally:
-        console.quiet = before

@@ -17,7 +17,7 @@ from torchsko.extras import require
 from torchsko.mechanism.joints.configuration import difference, integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.view.figure import Figure, look
+from torchsko.view.figure import Figure, look, quiet
 from torchsko.view.motion import Motion
 
 RATE = 30.0
@@ -68,8 +68,9 @@ class Page:
                 "no robot was given.\nA page shows one or more.\nPass a mechanism."
             )
         self._motions = [*motions, *[None] * (len(mechs) - len(motions))]
-        self._lock, self._open = threading.RLock(), True
-        self.server = viser.ViserServer(host=host, port=port, verbose=False)
+        self._lock, self._open, self._following = threading.RLock(), True, False
+        with quiet():
+            self.server = viser.ViserServer(host=host, port=port, verbose=False)
         self.server.scene.set_up_direction("+z")
         self.figures: list[Figure] = []
         self.sliders: list[list[Any]] = []
@@ -106,22 +107,22 @@ class Page:
         self.server.stop()
 
     def seek(self, t: float) -> None:
-        """Show all motions at a time [s]."""
+        """Show all motions a time after their starts [s]."""
         with self._lock:
             for figure, motion in zip(self.figures, self._motions, strict=True):
                 if motion is not None:
-                    k = motion.at(t)
+                    k = motion.at(float(motion.t[0]) + t)
                     points = None if motion.contacts is None else motion.contacts[k]
                     figure.move(motion.q[k], points)
 
     def _place(self, mechs: Sequence[Mechanism]) -> None:
-        """The robots in a row along y, half a robot's width between two."""
-        y = 0.0
-        for k, mech in enumerate(mechs):
-            name = f"/robot{k}"
-            figure = Figure(self.server, name, mech, (0.0, y, 0.0))
+        """The robots in a row along y, all on one ground."""
+        for k, (mech, motion) in enumerate(zip(mechs, self._motions, strict=True)):
+            start = None if motion is None else motion.q[0]
+            figure = Figure(self.server, f"/robot{k}", mech, start)
+            if self.figures:
+                figure.stand_beside(self.figures[-1])
             self.figures.append(figure)
-            y += 0.25 * figure.size + float(np.ptp(figure.scene.corners(figure.q)[:, 1]))
         size = max(figure.size for figure in self.figures)
         cell = 10.0 ** math.floor(math.log10(max(size, 1e-6)))
         self.server.scene.add_grid(
@@ -157,19 +158,26 @@ class Page:
 
     def _joints(self, figure: Figure, motion: Motion | None) -> list[Any]:
         """A slider for each dof: displacements from the neutral configuration, and so q of most joints."""
-        mech, gui = figure.mech, self.server.gui
-        start = figure.q if motion is None else motion.q[0]
-        found: list[Any] = []
+        mech, gui, found = figure.mech, self.server.gui, []
+        ways = figure.q[None] if motion is None else motion.q
+        start = ways[0]
         with gui.add_folder(mech.name, expand_by_default=len(self.figures) == 1):
-            for label, low, high, value in _ranges(mech, start):
+            for label, low, high, value in _ranges(mech, ways):
                 step = (high - low) / 1000 or 1e-3
                 value = min(max(value, low), high)
                 found.append(gui.add_slider(label, low, high, step, initial_value=value))
 
             def moved(event: Any) -> None:
                 with self._lock:
-                    if self.playing is not None and event.client_id is not None:
+                    if self._following:
+                        return
+                    if (
+                        self.playing is not None
+                        and self.playing.value
+                        and event.client_id is not None
+                    ):
                         self.playing.value = False
+                        self._follow(besides=event.target)
                     xi = torch.tensor(
                         [float(slider.value) for slider in found],
                         dtype=mech.dtype,
@@ -183,14 +191,28 @@ class Page:
 
             @back.on_click
             def _(_: Any) -> None:
-                for slider, (_, low, high, value) in zip(found, _ranges(mech, start), strict=True):
-                    slider.value = min(max(value, low), high)
+                with self._lock:
+                    if self.playing is not None:
+                        self.playing.value = False
+                    figure.move(start)
+                    self._follow()
 
         return found
 
+    def _follow(self, besides: Any = None) -> None:
+        """Set the sliders to where the robots are, besides the one that is being moved."""
+        with self._lock:
+            self._following = True
+            for figure, sliders in zip(self.figures, self.sliders, strict=True):
+                values = difference(figure.mech, figure.mech.neutral(), figure.q).tolist()
+                for slider, value in zip(sliders, values, strict=True):
+                    if slider is not besides:
+                        slider.value = min(max(value, slider.min), slider.max)
+            self._following = False
+
     def _playback(self) -> tuple[Any, Any]:
         """The slider of time and the checkbox that plays; None of both where no robot has a motion."""
-        ends = [float(motion.t[-1]) for motion in self._motions if motion is not None]
+        ends = [float(motion.t[-1] - motion.t[0]) for motion in self._motions if motion is not None]
         if not ends:
             return None, None
         gui = self.server.gui
@@ -207,9 +229,15 @@ class Page:
 
         @clock.on_update
         def _(event: Any) -> None:
+            self.seek(float(clock.value))
             if event.client_id is not None:
                 playing.value = False
-            self.seek(float(clock.value))
+                self._follow()
+
+        @playing.on_update
+        def _(event: Any) -> None:
+            if event.client_id is not None and not playing.value:
+                self._follow()
 
         self.seek(0.0)
         return clock, playing
@@ -226,21 +254,30 @@ class Page:
             last = now
 
 
-def _ranges(mech: Mechanism, start: Tensor) -> list[tuple[str, float, float, float]]:
-    """Of each dof its label, lower and upper end of its slider, and where it starts."""
-    at, found = difference(mech, mech.neutral(), start).tolist(), []
+def _ranges(mech: Mechanism, ways: Tensor) -> list[tuple[str, float, float, float]]:
+    """Of each dof its label, lower and upper end of its slider, and where it starts.
+
+    Sliders go from limit to limit, and on where the robot goes; limits that meet, as files write none, count
+    as none.
+
+    Args:
+        mech: the robot.
+        ways: where it starts, and where it goes, `[steps, num_q]`.
+    """
+    at, found = difference(mech, mech.neutral(), ways), []
+    least, most = at.amin(0).tolist(), at.amax(0).tolist()
     for name in mech.joint_names:
         kind = mech.joints.kinds[mech.joint_index(name)]
         q, dofs, parts = mech.q_slice(name), mech.dof_slice(name), name.split("+")
         for i, (rate, reach) in enumerate(zip(kind.rates, kind.usual_speed, strict=True)):
             low, high = -reach, reach
             if kind.vector:
-                own = (float(x[q][i]) for x in (mech.lower, mech.upper))
-                low, high = (
-                    x if math.isfinite(x) else y for x, y in zip(own, (low, high), strict=True)
-                )
-            value = at[dofs.start + i]
+                own = [float(x[q][i]) for x in (mech.lower, mech.upper)]
+                if own[0] < own[1]:
+                    ends = zip(own, (low, high), strict=True)
+                    low, high = (x if math.isfinite(x) else y for x, y in ends)
+            k = dofs.start + i
             label = name if kind.num_dof == 1 else f"{name} {MOVES.get(rate, rate)}"
             label = parts[i] if len(parts) == kind.num_dof > 1 else label
-            found.append((label, min(low, value), max(high, value), value))
+            found.append((label, min(low, least[k]), max(high, most[k]), float(at[0, k])))
     return found

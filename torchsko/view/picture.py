@@ -186,7 +186,7 @@ def _eye(scene: Scene, qs: Tensor, size: tuple[int, int], view: tuple[float, flo
     right = np.array([-np.sin(around), np.cos(around), 0.0])
     rotation = np.stack([right, np.cross(back, right), back])
     floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
-    ground = floors[0] if floors else min(0.0, low[2]) if low[2] > -1e-3 else low[2]
+    ground = max(floors) if floors else min(0.0, low[2])
     radius = 0.5 * float(np.linalg.norm(high - low)) or 1.0
     finer = (FINER * size[0], FINER * size[1])
     eye = Eye(rotation, (low + high) / 2, radius, finer, float(ground))

@@ -97,6 +97,29 @@ class Scene:
             np.concatenate([r, np.zeros((*r.shape[:-2], 1, 3))], -2),
         )
 
+    def lowest(self, q: Tensor) -> float:
+        """Height of the lowest point of what moves, 0 where nothing is drawn [m].
+
+        Args:
+            q: `[num_q]`.
+        """
+        R, r = self.poses(q)
+        heights = [
+            (node.triangles.vertices @ R[node.frame, 2] + r[node.frame, 2]).min()
+            for node in self.nodes
+            if node.frame >= 0 and self.mech.frame_body[node.frame] >= 0
+        ]
+        return float(min(heights, default=0.0))
+
+    def ground(self, q: Tensor) -> float:
+        """Height of the ground: of a floor, or the inertial frame's, or below the robot [m].
+
+        Args:
+            q: `[num_q]`.
+        """
+        floors = [node.triangles.vertices[:, 2].max() for node in self.nodes if node.floor]
+        return float(max(floors)) if floors else min(0.0, self.lowest(q))
+
     def corners(self, q: Tensor) -> np.ndarray:
         """Corners of boxes about all that is drawn but floors, `[n, 3]` [m].
 
