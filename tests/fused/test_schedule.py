@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+import torchsko as ts
 from tests.fused import toy
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port, Program
-from torchsko.fused.schedule import Schedule, depth_first, schedule
+from torchsko.fused.schedule import Schedule, depth_first, num_live, schedule
 from torchsko.fused.trace import trace
 
 ARM = toy.random_arm(4)
@@ -99,3 +100,15 @@ def test_program_without_arithmetic_is_scheduled():
     split = schedule(program, 500)
     x = torch.tensor([3.0, 4.0], dtype=torch.float64)
     assert run(split, (x,)).tolist() == [4.0, 3.0, 1.0, 1.0]
+
+
+def test_matrices_of_pairs_are_computed_from_the_tips_inward():
+    """Each order computes all values once; outermost first, less has to wait in scratch."""
+    arm = ts.load(ts.robots.panda).replace(scalar=True)
+    ports = [Port(name, (7,)) for name in ("q", "qd", "qdd")]
+    program = trace(lambda *x: ts.inverse_dynamics_derivatives(arm, *x), ports)
+    as_given, outermost = (depth_first(program, outermost_first=way) for way in (False, True))
+    assert sorted(as_given) == sorted(outermost)
+    given, least = (sum(num_live(program, order)) for order in (as_given, outermost))
+    assert least < 0.7 * given
+    assert schedule(program, 500).order == tuple(outermost)

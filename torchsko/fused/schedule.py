@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
+from math import prod
 
 from torchsko.fused.program import Program
 
@@ -83,9 +84,23 @@ def schedule(program: Program, max_ops: int) -> Schedule:
         max_ops: bound on the arithmetic instructions of one chunk.
 
     Returns:
-        The schedule; a program of at most ``max_ops`` operations is one chunk without scratch.
+        The schedule; a program of at most ``max_ops`` operations is one chunk without scratch. Of a larger
+        one results are taken as they stand or outermost first, whichever moves fewer values between chunks.
     """
-    return _scheduled(program, depth_first(program), max_ops)
+    order = depth_first(program)
+    if len(order) > max_ops:
+        order = min(
+            order,
+            depth_first(program, outermost_first=True),
+            key=lambda order: _num_moved(program, order, max_ops),
+        )
+    return _scheduled(program, order, max_ops)
+
+
+def _num_moved(program: Program, order: list[int], max_ops: int) -> int:
+    """How many values chunks load and store."""
+    chunks, _ = _with_slots(program, _cut(program, order, max_ops))
+    return sum(len(chunk.loads) + len(chunk.stores) for chunk in chunks)
 
 
 def _of_round(program: Program, max_ops: int) -> Schedule:
@@ -143,18 +158,24 @@ def _read(program: Program, value: int) -> tuple[int, ...]:
     return () if op == "part" else _operands(program, value)
 
 
-def depth_first(program: Program) -> list[int]:
+def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]:
     """Arithmetic values in depth-first postorder from the outputs, first output first.
 
     Each value then stands as close to its first reader as it can. Of two operands the one with the
     longer path to the inputs comes first: the other one waits for it in a register if it is cheap.
+
+    Args:
+        program: the program.
+        outermost_first: whether entries of matrices, as results and as what loops read, come by pairs of
+            nodes, from the tips of a tree, whose numbers are highest, to its base. What travels inboard from
+            a node is then used up before that of the next one begins.
     """
     depth: list[int] = []
     for value in range(len(program.code)):
         depth.append(1 + max((depth[x] for x in _operands(program, value)), default=-1))
     order: list[int] = []
     seen: set[int] = set()
-    for result in program.results:
+    for result in _outermost_results(program) if outermost_first else program.results:
         pending = [(result, False)]
         while pending:
             value, is_ready = pending.pop()
@@ -163,9 +184,40 @@ def depth_first(program: Program) -> list[int]:
             elif value not in seen and program.code[value].op not in _FREE:
                 seen.add(value)
                 pending.append((value, True))
-                operands = sorted(_operands(program, value), key=depth.__getitem__)
+                if outermost_first and program.code[value].op == "loop":
+                    operands = _outermost_operands(program, value)[::-1]
+                else:
+                    operands = sorted(_operands(program, value), key=depth.__getitem__)
                 pending.extend((x, False) for x in operands)
     return order
+
+
+def _outermost_results(program: Program) -> list[int]:
+    """Results by pairs of nodes, outermost first."""
+    keyed = []
+    numbers = iter(program.results)
+    for port in program.outputs:
+        columns, *rest = (*port.shape[1:], 1)
+        for k, value in zip(range(port.size), numbers, strict=False):
+            row, column = divmod(k // prod(rest), columns)
+            keyed.append(((-max(row, column), -min(row, column)), value))
+    return [value for _, value in sorted(keyed, key=lambda item: item[0])]
+
+
+def _outermost_operands(program: Program, value: int) -> list[int]:
+    """What a loop reads: first what stays, then what comes anew by pairs of nodes, outermost first."""
+    loop = program.loops[program.code[value].args[0]]
+    operands = _operands(program, value)
+    start = loop.carry
+    anew = operands[start : start + loop.count * loop.stream]
+    rest = [*operands[:start], *operands[start + len(anew) :]]
+    rows = loop.program.inputs[loop.ports[0]].shape[-1] if loop.ports[1] else 1
+    keyed = []
+    for k, x in enumerate(anew):
+        column, row = divmod(k, rows)
+        of_block = column % rows
+        keyed.append(((-max(row, of_block), -min(row, of_block), column), x))
+    return [*rest, *(x for _, x in sorted(keyed, key=lambda item: item[0]))]
 
 
 def num_live(program: Program, order: Sequence[int]) -> list[int]:
