@@ -211,7 +211,8 @@ def _outermost_operands(program: Program, value: int) -> list[int]:
     start = loop.carry
     anew = operands[start : start + loop.count * loop.stream]
     rest = [*operands[:start], *operands[start + len(anew) :]]
-    rows = loop.program.inputs[loop.ports[0]].shape[-1] if loop.ports[1] else 1
+    first = loop.program.inputs[loop.ports[0]].shape if loop.ports[1] else ()
+    rows = max(1, (1, *first)[-1])
     keyed = []
     for k, x in enumerate(anew):
         column, row = divmod(k, rows)

@@ -12,8 +12,9 @@
 //   IN_ORDER               whether each result has a vector of its own, in order
 //   NUM_CONSTANT           vectors of results that are constants, which no chunk writes
 //   NUM_GIVEN              slots of loops that are constants, likewise
-// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those vectors, GIVEN_AT, GIVEN of those slots, ZERO of the
-// ports' whole blocks of W columns: whether they are zeros, AT, if they are not in order: where results are.
+// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those vectors, GIVEN_AT,
+// GIVEN of those slots, ZERO of the ports' whole blocks of W columns: whether they are zeros, and AT, if they
+// are not in order: where results are.
 
 #if IN_ORDER
 #define FROM(out, k) ((const V*)(out) + (k))
