@@ -59,7 +59,9 @@ def main():
     args = parser.parse_args()
     time = torch.linspace(0, 2, args.steps + 1, dtype=torch.float64)
     target, model = torch.stack([sway(t)[0] for t in time.tolist()]), links(TREE)
-    fig, axes = plt.subplots(2, 2, sharex=True, sharey="row", figsize=(9, 5.5))
+    fig, axes = plt.subplots(
+        2, 2, sharex=True, sharey="row", figsize=(9, 5.5), layout="constrained"
+    )
     for (title, parents), (top, bottom) in zip(CASES.items(), axes.T, strict=True):
         found = track(model, parents, args.steps, 2 / args.steps)
         for (name, color), q in zip(COLORS.items(), found, strict=True):
@@ -71,8 +73,8 @@ def main():
         top.set(title=title, ylabel="angle of joint 1 [deg]")
         bottom.set(xlabel="time [s]", ylabel="its error [deg]")
         top.label_outer(), bottom.label_outer()
-    axes[0, 0].legend(frameon=False)
-    fig.savefig(args.out / "motor_tracking.png", dpi=150, bbox_inches="tight")
+    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    fig.savefig(args.out / "motor_tracking.png", dpi=150)
 
 
 if __name__ == "__main__":

@@ -68,10 +68,10 @@ def main():
     model, (fig, axes) = mujoco_model(ts.robots.panda, with_tool), plt.subplots(figsize=(8, 4))
     for law in (feedback, computed, adaptive):
         size = track(law, arm, model, args.seconds).square().mean(-1).sqrt().rad2deg()
-        axes.semilogy(torch.arange(len(size)) / RATE, size, label=law.__name__)
+        axes.semilogy(torch.arange(1, len(size)) / RATE, size[1:], label=law.__name__)
         first, last = (x.square().mean().sqrt() for x in size.chunk(4)[::3])
         print(f"{law.__name__}: error {first:.3f} deg in the first quarter, {last:.3f} in the last")
-    axes.set(xlabel="time [s]", ylabel="error, rms over joints [deg]")
+    axes.set(xlabel="time [s]", ylabel="error, rms over joints [deg]", ylim=(3e-3, None))
     axes.legend(frameon=False)
     fig.savefig(args.out / "tracking.png", dpi=150, bbox_inches="tight")
 

@@ -67,12 +67,18 @@ def main():
     dog = ts.load(ts.robots.quadruped, floating_base=True)
     log = sway(dog, on_the_ground(dog), args.rate, args.seconds)
     print(f"centre of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm off its way at most")
-    time, (fig, axes) = torch.arange(len(log)) / args.rate, plt.subplots(1, 2, figsize=(9, 4))
-    axes[0].plot(time, 1e3 * log[:, 1], "k--", time, 1e3 * log[:, 0], "C0")
-    axes[0].set(xlabel="time [s]", ylabel="centre of mass to the side [mm]")
-    axes[1].plot(time, log[:, 2:6].sum(-1), "k", time, log[:, 6], "r:", time, log[:, 2:6])
-    axes[1].set(xlabel="time [s]", ylabel="forces of the feet, their sum, MuJoCo's (red) [N]")
-    fig.savefig(args.out / "whole_body.png", dpi=150, bbox_inches="tight")
+    time, (fig, axes) = torch.arange(len(log)) / args.rate, plt.subplots(1, 2, figsize=(10, 4))
+    axes[0].plot(time, 1e3 * log[:, 0], label="centre of mass")
+    axes[0].plot(time, 1e3 * log[:, 1], "k--", label="its way")
+    axes[0].set(xlabel="time [s]", ylabel="to the side [mm]")
+    axes[1].plot(time, log[:, 2:6], label=[foot.replace("_", " ") for foot in FEET])
+    axes[1].plot(time, log[:, 2:6].sum(-1), "k", label="sum")
+    axes[1].plot(time, log[:, 6], "0.5", ls=":", label="sum in MuJoCo")
+    axes[1].set(xlabel="time [s]", ylabel="forces on the feet [N]")
+    for each in axes:
+        each.legend(frameon=False, loc="center right", fontsize="small")
+    fig.tight_layout()
+    fig.savefig(args.out / "whole_body.png", dpi=150)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def main():
     middle.plot(t, miss)
     middle.axvspan(0.6 * args.seconds, 0.63 * args.seconds, color="0.85", label="pushed")
     middle.set(xlabel="time [s]", ylabel="hand to its corner [cm]")
-    middle.legend()
+    middle.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.25, 1.0))
     right.plot(t, solves, lw=0.8)
     right.set(xlabel="time [s]", ylabel="one plan [ms]", ylim=(0, None))
     figure.tight_layout()

@@ -81,7 +81,7 @@ def main():
         rates = np.gradient(rates, 1 / PATH, axis=0)
     targets, start = {joints: of_joints, hand: eight(time)}, [x[0] for x in of_joints[:2]]
     model = mujoco_model(ts.robots.panda, arm)
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     left.plot(*eight(time)[0][:, 1:].T, "k--", lw=3, alpha=0.3, label="asked for")
     for law, asked in targets.items():
         there = track(law, asked, arm, model, start)
@@ -90,9 +90,9 @@ def main():
         left.plot(*there[:, 1:].T, label=law.__name__)
         right.semilogy(time[1:], off[1:])
     left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal")
-    left.legend(frameon=False)
+    left.legend(frameon=False, loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.25))
     right.set(xlabel="time [s]", ylabel="hand off its way [mm]")
-    fig.savefig(args.out / "along_a_curve.png", dpi=150, bbox_inches="tight")
+    fig.savefig(args.out / "along_a_curve.png", dpi=150)
 
 
 if __name__ == "__main__":

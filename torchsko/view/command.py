@@ -13,7 +13,7 @@ from torchsko.errors import RobotFileError, RobotFileWarning
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.view.motion import Motion, read_log
-from torchsko.view.scene import scene_of
+from torchsko.view.scene import scene_of, start_of
 
 FRAMES = 25
 """Pictures of a GIF in a second."""
@@ -98,11 +98,12 @@ def _save(mech: Mechanism, motion: Motion | None, given: argparse.Namespace) -> 
     """A picture of the robot, or of its motion."""
     from torchsko.view.picture import animate, picture
 
-    for line in scene_of(mech, given.kind).missing:
+    scene = scene_of(mech, given.kind)
+    for line in scene.missing:
         print(f"not drawn: {line}")
     path = os.fspath(given.picture)
     if motion is None:
-        picture(mech, mech.middle(), path, kind=given.kind)
+        picture(mech, start_of(scene), path, kind=given.kind)
     elif Path(path).suffix == ".gif":
         count = max(2, round(FRAMES * (motion.t[-1] - motion.t[0])) + 1)
         span = (motion.t[-1] - motion.t[0]) / (count - 1)

@@ -14,7 +14,7 @@ from torchsko.extras import require
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rotation import matrix_to_quaternion
 from torchsko.verbs.momenta import center_of_mass
-from torchsko.view.scene import Kind, Scene, scene_of
+from torchsko.view.scene import Kind, Scene, scene_of, start_of
 
 NEAR = 2e-3
 """Height above the ground up to which a point of a shape touches it [m]."""
@@ -234,17 +234,3 @@ def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:
         if low <= height + NEAR:
             found.append(np.unique(points[points[:, 2] <= low + NEAR].round(6), axis=0)[:SHOWN])
     return np.concatenate(found)
-
-
-def start_of(scene: Scene) -> Tensor:
-    """Zeros, or the nearest that limits allow; one robot that floats stands on the ground."""
-    mech = scene.mech
-    q = torch.minimum(torch.maximum(mech.neutral(), mech.lower), mech.upper)
-    roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
-    if [mech.joints.kinds[k].name for k in roots] != ["free"]:
-        return q
-    floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
-    z = mech.q_slice(mech.tree_joint_names[roots[0]]).start + 2
-    lift = torch.zeros_like(q)
-    lift[z] = float(max(floors, default=0.0)) - scene.lowest(q)
-    return q + lift

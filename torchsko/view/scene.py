@@ -174,6 +174,20 @@ def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
     return Scene(mech, tuple(nodes), tuple(missing))
 
 
+def start_of(scene: Scene) -> Tensor:
+    """Zeros, or the nearest that limits allow; one robot that floats stands on the ground."""
+    mech = scene.mech
+    q = torch.minimum(torch.maximum(mech.neutral(), mech.lower), mech.upper)
+    roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
+    if [mech.joints.kinds[k].name for k in roots] != ["free"]:
+        return q
+    floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
+    z = mech.q_slice(mech.tree_joint_names[roots[0]]).start + 2
+    lift = torch.zeros_like(q)
+    lift[z] = float(max(floors, default=0.0)) - scene.lowest(q)
+    return q + lift
+
+
 def _chosen(mech: Mechanism, kind: str) -> list[tuple[Shape, ...]]:
     """Shapes to draw, and then those that stand in where a body has none of these."""
     shapes = mech.geometry
