@@ -75,8 +75,8 @@ def main():
     axes[1].plot(time, log[:, 2:6].sum(-1), "k", label="sum")
     axes[1].plot(time, log[:, 6], "0.5", ls=":", label="sum in MuJoCo")
     axes[1].set(xlabel="time [s]", ylabel="forces on the feet [N]")
-    for each in axes:
-        each.legend(frameon=False, loc="center right", fontsize="small")
+    for each, place in zip(axes, ("upper center", "center right"), strict=True):
+        each.legend(frameon=False, loc=place, fontsize="small")
     fig.tight_layout()
     fig.savefig(args.out / "whole_body.png", dpi=150)
 

@@ -89,7 +89,7 @@ def main():
         print(f"{law.__name__}: hand {off.square().mean().sqrt():.3f} mm off (root mean square)")
         left.plot(*there[:, 1:].T, label=law.__name__)
         right.semilogy(time[1:], off[1:])
-    left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal")
+    left.set(xlabel="y [m]", ylabel="z [m]", aspect="equal", xticks=[-0.2, 0.0, 0.2])
     left.legend(frameon=False, loc="upper center", ncols=3, bbox_to_anchor=(0.5, 1.25))
     right.set(xlabel="time [s]", ylabel="hand off its way [mm]")
     fig.savefig(args.out / "along_a_curve.png", dpi=150)
