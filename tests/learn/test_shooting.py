@@ -9,7 +9,7 @@ import torchsko as ts
 from tests.learn.simulated import simulated
 from tests.learn.test_fit import TERMS, arm
 from torchsko.learn.entropic import Prior
-from torchsko.learn.friction import Coulomb, RotorInertia, SmoothCoulomb, Viscous
+from torchsko.learn.friction import Coulomb, Ratio, RotorInertia, SmoothCoulomb, Viscous
 from torchsko.learn.normal import Problem, Stretches
 from torchsko.learn.settings import settings_of
 from torchsko.learn.shooting import Forward, Shooting, Windows
@@ -97,7 +97,7 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
 
 def test_small_changes_become_what_differences_say(measured):
     _, nominal, log = measured
-    forward, windows, base = parts(nominal, log, (*TERMS, RotorInertia()))
+    forward, windows, base = parts(nominal, log, (*TERMS, RotorInertia(), Ratio()))
     phi, g = ts.inertial_parameters(nominal).flatten(), torch.Generator().manual_seed(0)
     numbers = torch.rand(len(forward.slots), generator=g, dtype=phi.dtype)
     x = windows.starts()
@@ -106,8 +106,8 @@ def test_small_changes_become_what_differences_say(measured):
     size, lead = x.shape[-1], len(base)
 
     def differences(change):
-        plus, minus = (moved(*change(s * h), 20).states for s in (1, -1))
-        return ((plus - minus) / (2 * h))[:, :, :-1:20, :3].flatten(2)[windows.real]
+        plus, minus = (moved(*change(s * h), 20).error for s in (-1, 1))
+        return ((plus - minus) / (2 * h)).flatten(2)[windows.real]
 
     unit = torch.eye(size).to(x)
     for k in (0, 4):
@@ -118,7 +118,7 @@ def test_small_changes_become_what_differences_say(measured):
         found = differences(lambda s, k=k: (forward.at(phi + s * S[:, k], numbers), windows, x))
         mine = near[..., size + k]
         assert_close(found, mine, rtol=1e-3, atol=2e-3 * found.abs().max().item())
-    for k in (0, 1, 3):  # viscous, smooth Coulomb, a rotor
+    for k in (0, 1, 3, 4):  # viscous, smooth Coulomb, a rotor, a ratio
         step = torch.zeros_like(numbers).index_fill(0, torch.tensor(k), 1.0)
         found = differences(lambda s, d=step: (forward.at(phi, numbers + s * d), windows, x))
         mine = near[..., size + lead + k]
@@ -136,6 +136,20 @@ def test_steps_are_of_order_two_and_stable_where_friction_is_stiff(measured):
     stiff = forward.at(phi, torch.tensor([1e6, 0.0, 0.0], dtype=phi.dtype).repeat(3))
     qd = moved(stiff, windows, windows.starts(), 1).states[..., 3:]
     assert qd.abs().max() < 2 * windows.starts()[..., 3:].abs().max()
+
+
+def test_a_transmission_ratio_taken_wrong_is_found_with_all_else(measured):
+    truth, nominal, log = measured
+    shown = ts.learn.Log(log.t, log.q * np.array([1.0, 1.02, 1.0]), log.tau, held=True)
+    learn = {name: [*TERMS, Ratio()] for name in nominal.joint_names}
+    fit = ts.learn.fit(nominal, noisy(shown), learn=learn, method="shooting", prior=1e-4)
+    places = [some.index(Ratio()) for some in fit.terms]
+    rows = zip(fit.numbers, fit.deviations, places, [0.0, 0.02, 0.0], strict=True)
+    for x, s, k, true in rows:
+        assert (x[k] - true).abs() < 3 * s[k] and s[k] < 2e-3
+    assert (off(fit, truth)[0].abs() < 3 * fit.deviation).all()
+    with pytest.raises(ts.FitError, match='Pass method="shooting"'):
+        ts.learn.fit(nominal, shown, learn=learn)
 
 
 @pytest.mark.parametrize("windows", [1, 2, 7])

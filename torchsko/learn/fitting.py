@@ -24,6 +24,7 @@ from torchsko.learn.reading import Seen, again, enough, kernel_of, read, seen_ag
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, settings_of
+from torchsko.learn.telling import labels_of, untold
 from torchsko.learn.training import trained
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.regressors import inertial_parameters
@@ -131,6 +132,9 @@ def fit(
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
+    if method != "shooting":
+        labels = labels_of(nominal, base, solution.choice, terms)
+        notes += untold(known.normal.all, chosen.model, solution.choice, base, labels)
     found = Found(
         method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),

@@ -35,6 +35,12 @@ def terms_of(
                     "Forces of joints are terms of torchsko.learn.friction, with parentheses.\n"
                     'Type learn={"' + name + '": [Viscous(), SmoothCoulomb(0.05), Offset()]}, say.'
                 )
+            if method != "shooting" and term.shows:
+                raise FitError(
+                    f"{term.label} of joint {name!r} is not told by forces that are linear in it.\n"
+                    "Positions that are shown too large bend every column of the regressor.\n"
+                    'Pass method="shooting", which moves the robot.'
+                )
             if method == "shooting" and not moves(term):
                 raise FitError(
                     f"{term.label} of joint {name!r} cannot be shot.\n"
@@ -52,7 +58,7 @@ def terms_of(
 
 def moves(term: Term) -> bool:
     """Whether a term can act in forward dynamics."""
-    return term.continuous or term.inertia != 0
+    return term.continuous or term.inertia != 0 or term.shows != 0
 
 
 def check(mech: Mechanism, method: str, prior: float | None, folds: int) -> None:

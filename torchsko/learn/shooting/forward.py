@@ -57,6 +57,7 @@ class Forward:
         places: of these, in the problem.
         slots: of each number the place of its term among `terms`, and its dof.
         table: numbers of what acts at once, term by term, `[terms, num_dof]`.
+        shows: part by which each position is shown larger, `[num_dof]`.
         regressor: of inertial numbers, of which `lead` are taken.
         lead: `[base]`.
     """
@@ -67,6 +68,7 @@ class Forward:
     places: tuple[int, ...]
     slots: tuple[tuple[int, int], ...]
     table: Tensor
+    shows: Tensor
     regressor: Regressor
     lead: Tensor
 
@@ -79,21 +81,23 @@ class Forward:
         table = mech.armature.new_zeros(len(used), mech.num_dof)
         return cls(
             kernels_of_inputs(mech), mech.armature, tuple(problem.terms[k] for k in used), used, slots,
-            table, problem.regressor, base.independent,
+            table, table.new_zeros(mech.num_dof), problem.regressor, base.independent,
         )  # fmt: skip
 
     def at(self, phi: Tensor, numbers: Tensor) -> Forward:
         """The robot of inertial numbers `[inertial]` and those of terms `[slots]`."""
         mass, com, inertia = bodies(phi)
-        table, rotors = torch.zeros_like(self.table), torch.zeros_like(self.table[:0].sum(0))
+        table, rotors = torch.zeros_like(self.table), torch.zeros_like(self.shows)
+        shows = torch.zeros_like(self.shows)
         for (k, dof), x in zip(self.slots, numbers, strict=True):
             unit = torch.eye(len(rotors)).to(x)[dof] * x
             rotors = rotors + self.terms[k].inertia * unit
+            shows = shows + self.terms[k].shows * unit
             row = torch.eye(len(table)).to(x)[k] * float(self.terms[k].continuous)
             table = table + row[:, None] * unit
         armature = self.armature + among_all_dofs(as_mechanism(self.mech), rotors)
         changes = {"mass": mass, "com": com, "inertia": inertia, "armature": armature}
-        return replace(self, mech=cast(Any, self.mech).replace(**changes), table=table)
+        return replace(self, mech=cast(Any, self.mech).replace(**changes), table=table, shows=shows)
 
     def friction(self, q: Tensor, qd: Tensor) -> Tensor:
         """Forces of terms that follow from position and velocity, `[*batch, num_dof]`."""
@@ -176,6 +180,19 @@ class Forward:
         v = torch.linalg.solve(one - h / 2 * to_qd - h * h / 4 * to_q, late)
         both = torch.cat([right[..., :n, :] + h / 2 * v, v], -2)
         return both[..., : 2 * n], both[..., 2 * n :]
+
+    def shown(self, states: Tensor) -> Tensor:
+        """Positions, or these and velocities, as sensors show them, `[*batch, num_dof or twice]`."""
+        return states * (1 + self.shows).repeat(states.shape[-1] // len(self.shows))
+
+    def shown_by(self, states: Tensor) -> Tensor:
+        """Derivatives of `shown` to base parameters and numbers, `[*batch, num_dof or twice, numbers]`."""
+        dofs = len(self.shows)
+        own = torch.zeros(dofs, len(self.lead) + len(self.slots)).to(states)
+        for s, (k, dof) in enumerate(self.slots):
+            place = torch.tensor(dof), torch.tensor(len(self.lead) + s)
+            own = own.index_put(place, own.new_tensor(self.terms[k].shows))
+        return states[..., None] * own.repeat(states.shape[-1] // dofs, 1)
 
     def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""

@@ -42,7 +42,7 @@ def moved(forward: Forward, windows: Windows, x: Tensor, steps: int) -> Path:
             q, qd = forward.step(q, qd, tau, middle, h)
             states.append(torch.cat([q, qd], -1))
     path = torch.stack(states, 2)
-    shown = path[:, :, :-1:steps, : windows.seen.shape[-1]]
+    shown = forward.shown(path[:, :, :-1:steps, : windows.seen.shape[-1]])
     error = torch.where(windows.good, windows.seen - shown, 0.0)
     apart = whitened((x[:, 1:] - path[:, :-1, -1])[..., None], windows.length[:, :-1])[..., 0]
     gap = torch.where(windows.linked[..., None], apart, 0.0)
@@ -70,7 +70,12 @@ def linear(forward: Forward, windows: Windows, path: Path) -> Linear:
     S, error = _sensitivities(forward, windows, path), path.error.flatten(2)
     obs = path.error.shape[-1]
     good = windows.good.flatten(2)[..., None]
-    seen = torch.cat([S[:, :, :-1, :obs].flatten(2, 3), error[..., None]], -1)
+    states = path.states[:, :, : -1 : path.steps, :obs]
+    # What is shown depends on states, and by itself on numbers of sensors.
+    scale = forward.shown(torch.ones_like(states))[..., None]
+    own = torch.nn.functional.pad(forward.shown_by(states), (size, 0))
+    rows = scale * S[:, :, :-1, :obs] + own
+    seen = torch.cat([rows.flatten(2, 3), error[..., None]], -1)
     length = windows.length[:, :-1]
     unit = torch.eye(size).to(S).expand(chains, many - 1, -1, -1)
     tied = windows.linked[..., None, None]
