@@ -45,7 +45,8 @@ def untold(
     lines = []
     for v in vector.mT[value <= ALIKE * value[-1]]:
         share = v.abs() / v.abs().max()
-        some = [k for k in share.argsort(descending=True).tolist() if share[k] > PART]
+        order: list[int] = share.argsort(descending=True).tolist()  # type: ignore[assignment]
+        some = [k for k in order if share[k] > PART]
         # Terms first: of these one can leave some out.
         names = [labels[k] for k in sorted(some, key=lambda k: k < len(base))]
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
