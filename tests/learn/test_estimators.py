@@ -5,6 +5,7 @@ import torch
 
 import torchsko as ts
 from tests.learn.test_fit import TERMS, arm, friction, log_of
+from torchsko.learn.friction import Gain
 
 
 def off(fit, truth):
@@ -41,3 +42,17 @@ def test_instruments_take_away_the_bias_of_noise_in_positions():
     bias = {m: torch.stack(found).mean(0).square().mean().sqrt() for m, found in missed.items()}
     print(bias, force.square().mean().sqrt())
     assert bias["iv"] < 0.3 * bias["wls"]
+
+
+def test_what_only_the_nominal_robot_tells_apart_is_named():
+    """Forces that show a part too much at all joints are those of a robot that much heavier."""
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, noise=0.02)
+    plain, gains = (
+        ts.learn.fit(nominal, log, learn=learn, method="wls", cutoff=8.0, prior=1e-3)
+        for learn in (TERMS, [*TERMS, Gain()])
+    )
+    assert not any("told apart" in note for note in plain.found.notes)
+    (line,) = (note for note in gains.found.notes if "told apart" in note)
+    assert all(f"Gain of {name}" in line for name in nominal.joint_names)
+    assert "Viscous" not in line and "Offset" not in line

@@ -8,6 +8,7 @@ import torchsko as ts
 from tests.learn.test_fit import arm, friction, log_of
 from torchsko.__main__ import main
 from torchsko.learn import choosing, command, fitting, selection
+from torchsko.learn.estimators import ESTIMATORS
 
 
 @pytest.fixture
@@ -89,3 +90,7 @@ def test_errors_are_three_lines_and_exit_code_2(files, extra, match, capsys):
     err = capsys.readouterr().err
     lines = [line for line in err.splitlines() if line.strip() and "%|" not in line]
     assert match in lines[0] and len(lines) == 3, err
+
+
+def test_methods_that_the_command_names_are_those_there_are():
+    assert set(command.METHODS) == set(ESTIMATORS)

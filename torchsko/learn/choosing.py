@@ -38,12 +38,17 @@ class Choosing:
         named: Mapping[int, tuple[int, ...]],
         prior: float | None,
         say: Callable[[str, float], None],
+        able: Callable[[Term], bool] | None = None,
     ) -> None:
         self.folds, self.divergence, self.named = folds, divergence, named
         self.prior, self.say, self.terms = prior, say, problem.terms
         self.dofs, self.at = problem.mech.num_dof, 0
         usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
-        self.library = tuple(k for k, term in enumerate(self.terms) if term in LIBRARY)
+        self.library = tuple(
+            k
+            for k, term in enumerate(self.terms)
+            if term in LIBRARY and (able is None or able(term))
+        )
         choice = tuple(named.get(j, usual) for j in range(self.dofs))
         plain = plain_model(self.terms, self.dofs)
         first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))

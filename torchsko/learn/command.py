@@ -12,6 +12,9 @@ from typing import Any
 from torchsko.errors import FitError, MissingExtraError, RobotFileWarning
 from torchsko.extras import require
 
+METHODS = ("physical", "ols", "wls", "irls", "iv", "shooting")
+"""Known, without the imports that they need."""
+
 CHECKPOINT = "unfinished.pt"
 """File in the output folder that a run that was stopped goes on from."""
 
@@ -29,8 +32,12 @@ def add_identify(commands: Any) -> None:
     parser.add_argument(
         "--out", required=True, type=Path, help="folder for the robot and the report"
     )
-    parser.add_argument("--method", default="physical", help="physical, ols or wls")
+    parser.add_argument("--method", default="physical", help=", ".join(METHODS))
     parser.add_argument("--cutoff", type=float, help="of the filter [Hz]")
+    parser.add_argument("--window", type=float, help='of the method "shooting" [s]')
+    parser.add_argument(
+        "--held", action="store_true", help="forces are commands, held from a sample to the next"
+    )
     parser.add_argument("--prior", type=float, help="weight of the nominal robot")
     parser.add_argument(
         "--unit", action="append", default=[], metavar="q=deg", help="of t, q, qd or tau, if not SI"
@@ -57,13 +64,13 @@ def run_identify(given: argparse.Namespace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RobotFileWarning)  # what matters of it is in the report
         mech = load(given.file, floating_base=given.floating_base)
-    log = Log.load(given.log, mech.joint_names, units=units).part(*part)
+    log = Log.load(given.log, mech.joint_names, units=units, held=given.held).part(*part)
     given.out.mkdir(parents=True, exist_ok=True)
     bar = Bar()
     try:
         found = fit(
             mech, log, method=given.method, cutoff=given.cutoff, prior=given.prior,
-            checkpoint=given.out / CHECKPOINT, tell=bar,
+            window=given.window, checkpoint=given.out / CHECKPOINT, tell=bar,
         )  # fmt: skip
     finally:
         bar.close()

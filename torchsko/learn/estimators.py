@@ -8,6 +8,7 @@ ols        ordinary least squares on base parameters
 wls        the same, each dof's error weighed by its own size
 irls       the same, iteratively reweighted: samples that stand out count less (Huber)
 iv         instrumental variables: the regressor of a little earlier and later, whose noise is another
+shooting   maximum likelihood of positions by forward dynamics, window by window, from where "physical" is
 =========  ===========================================================================================
 
 Reference: M. Gautier, Ph. Poignet, *Extended Kalman filtering and weighted least squares dynamic
@@ -16,6 +17,7 @@ location parameter*, Annals of Mathematical Statistics 35(1), 1964; A. Janot, P.
 generic instrumental variable approach for industrial robot identification*, IEEE Trans. Control Systems
 Technology 22(1), 2014; T. Soderstrom, P. Stoica, *Instrumental variable methods for system identification*,
 1983 (delayed signals as instruments).
+`torchsko.learn.shooting` says more of the last, which needs no accelerations.
 """
 
 from __future__ import annotations
@@ -33,10 +35,13 @@ from torchsko.learn.friction import Term
 from torchsko.learn.instrumental import instrumental_fit, instrumental_information, paired
 from torchsko.learn.lasting import with_lasting_errors
 from torchsko.learn.least_squares import Information, base_fit, information
-from torchsko.learn.normal import Normal, Problem
+from torchsko.learn.log import Log
+from torchsko.learn.normal import Normal, Problem, Stretches
 from torchsko.learn.reading import Seen
 from torchsko.learn.residuals import Residuals, residuals
+from torchsko.learn.selection import WEIGHTS, Folds, least_sure
 from torchsko.learn.settings import Settings
+from torchsko.learn.shooting import Forward, Shooting, Windows
 from torchsko.learn.solving import Model, Solution, solved
 
 HUBER = 1.345
@@ -61,14 +66,22 @@ class Data:
         normal: its normal equations.
         seen: motions to look at residuals in.
         settings: how the log was filtered.
+        log: as it was measured.
         again: other normal equations, of `lag` or `weigh`.
+        prior: weight of the prior where one was asked for.
+        window: length of shooting's windows [s], where one was asked for.
+        tell: called with the part of the estimation that is done.
     """
 
     problem: Problem
     normal: Normal
     seen: Seen
     settings: Settings
+    log: Log
     again: Callable[..., Normal]
+    prior: float | None
+    window: float | None
+    tell: Callable[[float], None]
 
     @property
     def terms(self) -> Sequence[Term]:
@@ -77,28 +90,63 @@ class Data:
 
 
 Solve = Callable[[Normal], Solution]
-Estimator = Callable[[Data, Model, BaseParameters, Prior], tuple[Normal, Solve]]
+Estimator = Callable[[Data, Model, BaseParameters, Prior], "Estimate"]
 
 
-def physical(data: Data, model: Model, base: BaseParameters, prior: Prior) -> tuple[Normal, Solve]:
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A method's equations, and what it makes of them.
+
+    Attributes:
+        normal: the equations, apart for each fold of time.
+        solve: takes those of some folds, as one, to a solution.
+        inform: what the data tell of the solution of all folds, by what it leaves over.
+        weight: of the prior, where the method has one of its own.
+        notes: lines to read.
+    """
+
+    normal: Normal
+    solve: Solve
+    inform: Callable[[Solution, Residuals], Information]
+    weight: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def weighted(
+        cls, data: Data, normal: Normal, solve: Solve, model: Model, base: BaseParameters
+    ) -> Estimate:
+        """Of least squares with the weights of a model."""
+
+        def inform(solution: Solution, left: Residuals) -> Information:
+            whole, seen = normal.all, data.seen.motions
+            told = information(whole, model, solution.choice, base, left.variance, left.inflation)
+            return with_lasting_errors(
+                told, data.problem, seen, whole, model, solution, base, left.inflation
+            )
+
+        return cls(normal, solve, inform)
+
+
+def physical(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Physically consistent least squares."""
-    return data.normal, lambda normal: solved(normal, model, prior, data.terms)
+    return Estimate.weighted(
+        data, data.normal, lambda normal: solved(normal, model, prior, data.terms), model, base
+    )
 
 
-def ordinary(data: Data, model: Model, base: BaseParameters, prior: Prior) -> tuple[Normal, Solve]:
+def ordinary(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Ordinary least squares."""
-    even = replace(model, scale=torch.ones_like(model.scale))
-    return data.normal, lambda normal: base_fit(normal, even, base)
+    return weighted(data, replace(model, scale=torch.ones_like(model.scale)), base, prior)
 
 
-def weighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> tuple[Normal, Solve]:
+def weighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Least squares weighed dof by dof."""
-    return data.normal, lambda normal: base_fit(normal, model, base)
+    return Estimate.weighted(
+        data, data.normal, lambda normal: base_fit(normal, model, base), model, base
+    )
 
 
-def reweighted(
-    data: Data, model: Model, base: BaseParameters, prior: Prior
-) -> tuple[Normal, Solve]:
+def reweighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Least squares whose weights follow the errors, until they do not change."""
     normal, last = data.normal, None
     for _ in range(ROUNDS):
@@ -108,16 +156,41 @@ def reweighted(
         if last is not None and bool(((spread - last).abs() <= STILL * last).all()):
             break
         last = spread
-    return normal, lambda normal: base_fit(normal, model, base)
+    return Estimate.weighted(data, normal, lambda some: base_fit(some, model, base), model, base)
 
 
-def instrumental(
-    data: Data, model: Model, base: BaseParameters, prior: Prior
-) -> tuple[Normal, Solve]:
+def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Instrumental variables: columns a lag before and after."""
     lag = math.ceil(LAG / data.settings.cutoff * data.settings.coarse)
-    return paired(data.again(lag=lag), data.normal), lambda normal: instrumental_fit(
-        normal, model, base
+    pair = paired(data.again(lag=lag), data.normal)
+
+    def inform(solution: Solution, left: Residuals) -> Information:
+        return instrumental_information(pair.all, model, base, left.variance, left.inflation)
+
+    return Estimate(pair, lambda normal: instrumental_fit(normal, model, base), inform)
+
+
+def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
+    """Multiple shooting through the forward dynamics, from where the physical fit is."""
+    start = solved(data.normal.all, model, prior, data.terms)
+    folds = Stretches(float(data.log.t[0]), float(data.log.t[-1]), len(data.normal.sums))
+    windows = Windows.of(data.problem.mech, data.log, data.settings, folds, data.window)
+    forward = Forward.of(data.problem, model.choice, base)
+    shot = Shooting(forward, windows, base, prior, folds.count, start)
+    weight = model.prior_weight if data.prior is None else data.prior
+    shot.run(weight, data.tell)
+    if data.prior is None:
+        # What is left out is judged by its own motion, linearised where the fit is by now.
+        parts, ones = Folds.of(shot.normal), torch.ones_like(model.scale[:1])
+        tried = sorted(WEIGHTS, reverse=True)
+        weight, _ = least_sure(tried, [shot.left_errors(parts, w) for w in tried], ones)
+        shot.run(weight, data.tell)
+
+    def inform(solution: Solution, left: Residuals) -> Information:
+        return shot.information(weight)
+
+    return Estimate(
+        shot.normal, lambda some: shot.spread(some, weight), inform, weight, (str(shot),)
     )
 
 
@@ -127,22 +200,9 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "wls": weighted,
     "irls": reweighted,
     "iv": instrumental,
+    "shooting": shooting,
 }
 """By the name that a fit knows them by."""
-
-
-def informed(
-    method: str, data: Data, used: Normal, model: Model, solution: Solution, base: BaseParameters,
-    left: Residuals,
-) -> Information:  # fmt: skip
-    """What the data tell of a method's solution."""
-    if method == "iv":
-        return instrumental_information(used.all, model, base, left.variance, left.inflation)
-    even = replace(model, scale=torch.ones_like(model.scale)) if method == "ols" else model
-    told = information(used.all, even, solution.choice, base, left.variance, left.inflation)
-    return with_lasting_errors(
-        told, data.problem, data.seen.motions, used.all, even, solution, base, left.inflation
-    )
 
 
 def usual(error: Tensor) -> Tensor:

@@ -17,12 +17,16 @@ from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
 from torchsko.learn.network import Shrunk
 from torchsko.learn.normal import lossless, own_positions
+from torchsko.learn.physical import bodies
 from torchsko.learn.residuals import Residuals
 from torchsko.learn.solving import Solution
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.saving import save
 from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
+
+PHYSICAL = ("physical", "shooting")
+"""Methods whose inertial numbers are a body's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,9 +207,9 @@ def fitted_robot(
     numbers: Sequence[Tensor],
     method: str,
 ) -> Mechanism:
-    """The nominal robot with what was fitted: inertias (where physical), damping and friction."""
+    """The nominal robot with what was fitted: inertias (where physical), damping, friction, armature."""
     changes: dict[str, Tensor] = {}
-    if method == "physical":
+    if method in PHYSICAL:
         changes |= zip(("mass", "com", "inertia"), bodies(phi), strict=True)
     if nominal.num_dof == len(nominal.damping):
         for place, field in enumerate(("damping", "friction")):
@@ -214,17 +218,9 @@ def fitted_robot(
                 for some, row in zip(terms, numbers, strict=True)
             ]
             changes[field] = torch.stack(each).clamp_min(0)
+        rotors = [
+            sum((t.inertia * x for t, x in zip(some, row, strict=True)), row.new_zeros(()))
+            for some, row in zip(terms, numbers, strict=True)
+        ]
+        changes["armature"] = nominal.armature + torch.stack(rotors).clamp_min(0)
     return nominal.replace(**changes, has_losses=True)
-
-
-def bodies(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mass `[bodies]`, centre of mass `[bodies, 3]` and inertia about it of `[bodies * 10]`."""
-    x = phi.reshape(-1, 10)
-    mass, first = x[:, 0], x[:, 1:4]
-    com = first / mass[:, None]
-    xx, xy, yy, xz, yz, zz = x[:, 4:].unbind(-1)
-    rows = [torch.stack(row, -1) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
-    about = torch.stack(rows, -2)
-    eye = torch.eye(3).to(x)
-    square = com.square().sum(-1)[:, None, None] * eye - com[:, :, None] * com[:, None, :]
-    return mass, com, about - mass[:, None, None] * square

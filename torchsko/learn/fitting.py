@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
-from torchsko.learn.base_parameters import base_parameters
+from torchsko.learn.base_parameters import BaseParameters, base_parameters
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
 from torchsko.learn.entropic import Prior
-from torchsko.learn.estimators import ESTIMATORS, Data, informed
+from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
-from torchsko.learn.options import Learn, check, terms_of
+from torchsko.learn.options import Learn, check, moves, terms_of
 from torchsko.learn.physical import nearest_physical
-from torchsko.learn.reading import again, enough, kernel_of, read, seen_again
+from torchsko.learn.reading import Seen, again, enough, kernel_of, read, seen_again
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
-from torchsko.learn.settings import settings_of
+from torchsko.learn.settings import Settings, settings_of
+from torchsko.learn.telling import labels_of, untold
 from torchsko.learn.training import trained
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.regressors import inertial_parameters
+
+
+class Known(NamedTuple):
+    """What was read of a log: normal equations, what is wrong in it, motions to look at residuals in."""
+
+    normal: Normal
+    faults: Faults
+    seen: Seen
 
 
 def fit(
@@ -37,6 +47,7 @@ def fit(
     cutoff: float | None = None,
     prior: float | None = None,
     folds: int = 5,
+    window: float | None = None,
     residual: nn.Module | None = None,
     regressor: Regressor | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -54,10 +65,12 @@ def fit(
         learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY` for
             joints that are not named. An empty list is a joint without friction.
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
-            "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`).
+            "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`); or "shooting", through the forward
+            dynamics, for positions sampled too seldom, or too noisy, for accelerations.
         cutoff: of the zero-phase filter [Hz]; chosen by the data when left out.
         prior: weight of the divergence from the nominal robot, against the mean weighted square error.
         folds: of cross-validation.
+        window: length of the windows of "shooting" [s]; 0.1 s, but five samples at least, when left out.
         residual: a force besides, of what terms do not explain: `torchsko.learn.Network`, or a module of
             yours (`torchsko.learn.training.trained` says what it needs). A copy of it is trained on what the
             fit leaves over, and judged in stretches left out.
@@ -81,64 +94,87 @@ def fit(
     mech = as_mechanism(mech)
     check(mech, method, prior, folds)
     nominal, changed = nearest_physical(mech)
-    terms, named = terms_of(nominal, learn)
+    terms, named = terms_of(nominal, learn, method)
     say("reading the log", 0.0)
     settings = settings_of(log, cutoff)
     problem = Problem.of(nominal, terms, regressor or kernel_of(nominal, log, settings))
-    kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds)
+    kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds, window)
     state = kept.read()
-    if state:
-        normal = Normal(state["sums"], state["count"], problem.inertial)
-        faults, seen = Faults(**state["faults"]), seen_again(problem, log, settings)
-    else:
-        normal, faults, seen = read(
-            problem, log, settings, folds, lambda part: say("reading the log", 0.2 * part)
-        )
-        enough(log, nominal, normal, settings)
-        kept.write(normal, faults)
+    known = known_of(state, problem, log, settings, folds, kept, say)
     base, divergence = base_parameters(nominal), Prior.at(inertial_parameters(nominal))
-    parts = Folds.of(normal)
-    chosen = Choosing(problem, parts, base, divergence, named, prior, say)
+    able = moves if method == "shooting" else None
+    parts = Folds.of(known.normal)
+    chosen = Choosing(problem, parts, base, divergence, named, prior, say, able)
     notes = [
         f"unphysical nominal inertia of {name}: the nearest physical one is used"
         for name in changed
     ]
     try:
-        chosen.run(state, lambda: kept.write(normal, faults, chosen.model, chosen.at))
+        chosen.run(state, lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at))
     except KeyboardInterrupt:
         notes.append("interrupted: friction and prior are the best so far")
-    notes += seen.lines()
-    model, squares = chosen.model, chosen.squares
+    notes += known.seen.lines()
     say("fitting", 0.8)
     data = Data(
-        problem, normal, seen, settings,
-        lambda **how: again(problem, log, settings, folds, seen, **how),
+        problem, known.normal, known.seen, settings, log,
+        lambda **how: again(problem, log, settings, folds, known.seen, **how),
+        prior, window, lambda part: say("fitting", 0.8 + 0.05 * part),
     )  # fmt: skip
-    used, solve = ESTIMATORS[method](data, model, base, divergence)
-    solution, plain = solve(used.all), plain_model(terms, nominal.num_dof)
-    ordinary = base_fit(normal.all, plain, base)
-    others = {
-        "nominal": nominal_errors(parts, plain, divergence),
-        "least squares": left_errors(parts, parts, lambda some: base_fit(some, plain, base)),
-        method: squares
-        if method == "physical"
-        else left_errors(Folds.of(used, normal), parts, solve),
-    }
+    estimate = ESTIMATORS[method](data, chosen.model, base, divergence)
+    solution = estimate.solve(estimate.normal.all)
+    errors = errors_of(method, data, chosen, estimate, divergence, base)
     more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), folds)
     if residual is not None:
-        more, others["with residual"] = trained(
-            residual, problem, seen.motions, solution, stretches, model.scale,
-            lambda part: say("training the residual", 0.8 + 0.1 * part),
+        more, errors["with residual"] = trained(
+            residual, problem, known.seen.motions, solution, stretches, chosen.model.scale,
+            lambda part: say("training the residual", 0.85 + 0.05 * part),
         )  # fmt: skip
     say("error bars", 0.9)
-    left = residuals(problem, seen.motions, solution, more)
-    known = informed(method, data, used, model, solution, base, left)
+    left = residuals(problem, known.seen.motions, solution, more)
+    weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
+    if method != "shooting":
+        labels = labels_of(nominal, base, solution.choice, terms)
+        notes += untold(known.normal.all, chosen.model, solution.choice, base, labels)
     found = Found(
-        method, settings.cutoff, settings.rate, settings.chosen, model.prior_weight, model.scale,
-        int(normal.count.sum()), tuple([*notes, *faults.lines()]),
+        method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
+        int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
     )  # fmt: skip
-    errors = {name: x.mean(0).sqrt() for name, x in others.items()}
-    done = Fit.of(nominal, terms, solution, found, base, ordinary, known, left, errors, more)
+    done = Fit.of(
+        nominal, terms, solution, found, base,
+        base_fit(known.normal.all, plain_model(terms, nominal.num_dof), base),
+        estimate.inform(solution, left), left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
+    )  # fmt: skip
     kept.done()
     say("done", 1.0)
     return done
+
+
+def known_of(
+    state: Mapping[str, Any], problem: Problem, log: Log, settings: Settings, folds: int,
+    kept: Checkpoint, say: Callable[[str, float], None],
+) -> Known:  # fmt: skip
+    """What a log says: of a run that was stopped, or read now."""
+    if state:
+        normal = Normal(state["sums"], state["count"], problem.inertial)
+        return Known(normal, Faults(**state["faults"]), seen_again(problem, log, settings))
+    known = Known(
+        *read(problem, log, settings, folds, lambda part: say("reading the log", 0.2 * part))
+    )
+    enough(log, problem.mech, known.normal, settings)
+    kept.write(known.normal, known.faults)
+    return known
+
+
+def errors_of(
+    method: str, data: Data, chosen: Choosing, estimate: Estimate, divergence: Prior,
+    base: BaseParameters,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Mean square errors in what was left out, `[folds, num_dof]`, of a method and what it is beside."""
+    parts, plain = chosen.folds, plain_model(data.terms, chosen.dofs)
+    return {
+        "nominal": nominal_errors(parts, plain, divergence),
+        "least squares": left_errors(parts, parts, lambda some: base_fit(some, plain, base)),
+        method: chosen.squares
+        if method == "physical"
+        else left_errors(Folds.of(estimate.normal, data.normal), parts, estimate.solve),
+    }

@@ -34,6 +34,8 @@ class Log:
         qd: velocities, `[samples, num_dof]` [rad/s or m/s], or None where none were measured.
         joints: names of the columns, or () where they come in the robot's order.
         name: what messages call it.
+        held: whether forces are commands, each held until the next sample; else they are sensors', and lie on
+            a line between samples. It matters to a fit by shooting alone.
     """
 
     t: Array
@@ -42,6 +44,7 @@ class Log:
     qd: Array | None = None
     joints: tuple[str, ...] = ()
     name: str = "log"
+    held: bool = False
 
     def __post_init__(self) -> None:
         t, q, tau = self.t, self.q, self.tau
@@ -104,6 +107,7 @@ class Log:
         *,
         units: Mapping[str, str] | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
+        held: bool = False,
     ) -> Log:
         """A log from a file: CSV, NPZ or Parquet.
 
@@ -118,6 +122,7 @@ class Log:
             units: of what is not SI: {"t": "ms", "q": "deg", "qd": "deg/s", "tau": "mNm"}, say. Units
                 known are s, ms, us, ns; rad, deg, m, mm; the same per second; Nm, mNm, N.
             columns: which columns, where their names say nothing: {"t": ["stamp"], "q": ["a1", "a2"]}.
+            held: whether forces are commands, see `Log`.
 
         Raises:
             FitError: no such file, a format or unit that is not known, a joint without a column; names it.
@@ -127,7 +132,8 @@ class Log:
         found = matched(path, read(path), tuple(joints), columns or {})
         parts = {name: scaled(name, x, (units or {}).get(name)) for name, x in found.items()}
         refuse_units(units or {}, parts)
-        return cls(**parts, joints=tuple(joints), name=path.name)
+        log = cls(parts["t"], parts["q"], parts["tau"], parts.get("qd"), tuple(joints), path.name)
+        return replace(log, held=held)
 
 
 def refuse_units(units: Mapping[str, str], parts: Mapping[str, Array]) -> None:

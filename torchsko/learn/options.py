@@ -15,7 +15,9 @@ from torchsko.mechanism.mechanism import Mechanism
 Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
 
 
-def terms_of(mech: Mechanism, learn: Learn) -> tuple[tuple[Term, ...], dict[int, tuple[int, ...]]]:
+def terms_of(
+    mech: Mechanism, learn: Learn, method: str
+) -> tuple[tuple[Term, ...], dict[int, tuple[int, ...]]]:
     """All terms there are, and for each dof whose terms are given their places."""
     if learn is None:
         given: dict[str, Sequence[Term]] = {}
@@ -33,6 +35,18 @@ def terms_of(mech: Mechanism, learn: Learn) -> tuple[tuple[Term, ...], dict[int,
                     "Forces of joints are terms of torchsko.learn.friction, with parentheses.\n"
                     'Type learn={"' + name + '": [Viscous(), SmoothCoulomb(0.05), Offset()]}, say.'
                 )
+            if method != "shooting" and term.shows:
+                raise FitError(
+                    f"{term.label} of joint {name!r} is not told by forces that are linear in it.\n"
+                    "Positions that are shown too large bend every column of the regressor.\n"
+                    'Pass method="shooting", which moves the robot.'
+                )
+            if method == "shooting" and not moves(term):
+                raise FitError(
+                    f"{term.label} of joint {name!r} cannot be shot.\n"
+                    "Forward dynamics know position and velocity, no acceleration, load or jump.\n"
+                    "Pass SmoothCoulomb(0.05) in place of dry friction, or another method."
+                )
     every = tuple(dict.fromkeys([*LIBRARY, *(term for some in given.values() for term in some)]))
     places = {
         j: tuple(sorted(every.index(term) for term in some))
@@ -40,6 +54,11 @@ def terms_of(mech: Mechanism, learn: Learn) -> tuple[tuple[Term, ...], dict[int,
         for j in range(mech.num_dof)[mech.dof_slice(name)]
     }
     return every, places
+
+
+def moves(term: Term) -> bool:
+    """Whether a term can act in forward dynamics."""
+    return term.continuous or term.inertia != 0 or term.shows != 0
 
 
 def check(mech: Mechanism, method: str, prior: float | None, folds: int) -> None:

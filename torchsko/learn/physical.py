@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import from_pseudo_inertia, pseudo_inertia
@@ -47,3 +48,16 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
         name for name, is_bad in zip(mech.body_names, bad.tolist(), strict=True) if is_bad
     )
     return mech.replace(mass=new[0], com=new[1], inertia=new[2]), names
+
+
+def bodies(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mass `[bodies]`, centre of mass `[bodies, 3]` and inertia about it of `[bodies * 10]`."""
+    x = phi.reshape(-1, 10)
+    mass, first = x[:, 0], x[:, 1:4]
+    com = first / mass[:, None]
+    xx, xy, yy, xz, yz, zz = x[:, 4:].unbind(-1)
+    rows = [torch.stack(row, -1) for row in ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))]
+    about = torch.stack(rows, -2)
+    eye = torch.eye(3).to(x)
+    square = com.square().sum(-1)[:, None, None] * eye - com[:, :, None] * com[:, None, :]
+    return mass, com, about - mass[:, None, None] * square

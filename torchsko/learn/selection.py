@@ -79,11 +79,26 @@ def chosen_weight(
         best = int(scores.mean(1).argmin())
         if best < len(tried) - 2:
             break
-    # The strongest that the best is not surely better than: one standard error of what they differ by.
-    more = scores - scores[best]
-    unsure = more.mean(1) <= more.std(1) / len(folds.seen) ** 0.5
-    weight, squares = tried[int(unsure.nonzero()[0])]
+    weight, squares = least_sure([w for w, _ in tried], [x for _, x in tried], model.scale)
     return replace(model, prior_weight=weight), squares
+
+
+def least_sure(
+    weights: Sequence[float], squares: Sequence[Tensor], scale: Tensor
+) -> tuple[float, Tensor]:
+    """The strongest prior that the best is not surely better than, and its errors.
+
+    Args:
+        weights: of the prior, the strongest first.
+        squares: errors with each, `[folds, num_dof]`.
+        scale: how much each dof's error counts.
+    """
+    scores = torch.stack([(scale * x).mean(1) for x in squares])
+    more = scores - scores[int(scores.mean(1).argmin())]
+    # One standard error of what they differ by.
+    unsure = more.mean(1) <= more.std(1) / scores.shape[1] ** 0.5
+    k = int(unsure.nonzero()[0])
+    return weights[k], squares[k]
 
 
 def with_terms_chosen(

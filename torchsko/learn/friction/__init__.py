@@ -11,6 +11,7 @@ from torchsko.learn.friction.other import Gain as Gain
 from torchsko.learn.friction.other import Offset as Offset
 from torchsko.learn.friction.other import Periodic as Periodic
 from torchsko.learn.friction.other import RotorInertia as RotorInertia
+from torchsko.learn.friction.ratio import Ratio as Ratio
 from torchsko.learn.friction.spring import Balancer as Balancer
 from torchsko.learn.friction.spring import Spring as Spring
 from torchsko.learn.friction.stribeck import Stribeck as Stribeck
@@ -23,7 +24,7 @@ TERMS: dict[str, type[Term]] = {
     kind.__name__: kind
     for kind in (
         *(Viscous, Turbulent, Coulomb, SmoothCoulomb, Asymmetric, Loaded, Stribeck, Dahl, LuGre),
-        *(Offset, RotorInertia, Spring, Balancer, Periodic, Gain, Delay),
+        *(Offset, RotorInertia, Spring, Balancer, Periodic, Gain, Delay, Ratio),
     )
 }
 """Terms by the name that files know them by."""

@@ -16,6 +16,7 @@ class Coulomb(Term):
 
     dissipates: ClassVar[bool] = True
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    continuous: ClassVar[bool] = False
 
     def column(self, motion: Series) -> Tensor:
         """The sign of the velocity."""
@@ -64,6 +65,7 @@ class Loaded(Term):
 
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "1"
+    continuous: ClassVar[bool] = False
     speed: float = 0.05
 
     def column(self, motion: Series) -> Tensor:

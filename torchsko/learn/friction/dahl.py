@@ -30,6 +30,7 @@ class Dahl(Term):
 
     dissipates: ClassVar[bool] = True
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    continuous: ClassVar[bool] = False
     distance: float = 0.02
 
     def column(self, motion: Series) -> Tensor:

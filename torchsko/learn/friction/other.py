@@ -27,6 +27,8 @@ class RotorInertia(Term):
 
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "kg m^2"
+    inertia: ClassVar[float] = 1.0
+    continuous: ClassVar[bool] = False
 
     def column(self, motion: Series) -> Tensor:
         """The acceleration."""
@@ -58,6 +60,7 @@ class Delay(Term):
     """
 
     unit: ClassVar[str] = "s"
+    continuous: ClassVar[bool] = False
 
     def column(self, motion: Series) -> Tensor:
         """The rate of the measured force, against its sign."""
@@ -73,6 +76,7 @@ class Gain(Term):
     """
 
     unit: ClassVar[str] = "1"
+    continuous: ClassVar[bool] = False
 
     def column(self, motion: Series) -> Tensor:
         """The nominal robot's force."""

@@ -40,11 +40,18 @@ class Term:
         dissipates: whether the number is friction, and so not negative.
         unit: of the number, at a joint that turns.
         level: what the term adds to dry friction (2nd entry) and damping (1st) of a `Mechanism`.
+        inertia: what it adds to the armature.
+        shows: by what part positions are shown larger.
+        continuous: whether it follows without a jump from the joint's own position and velocity, which is all
+            that forward dynamics knows before it has an acceleration.
     """
 
     dissipates: ClassVar[bool] = False
     unit: ClassVar[str] = "N m"
     level: ClassVar[tuple[float, float]] = (0.0, 0.0)
+    inertia: ClassVar[float] = 0.0
+    shows: ClassVar[float] = 0.0
+    continuous: ClassVar[bool] = True
 
     def column(self, motion: Series) -> Tensor:
         """The function of the motion, `[*batch, samples, num_dof]`."""

@@ -1,0 +1,238 @@
+"""Multiple shooting: robots from positions alone, sampled seldom and with noise."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.learn.simulated import simulated
+from tests.learn.test_fit import TERMS, arm
+from torchsko.learn.entropic import Prior
+from torchsko.learn.friction import Coulomb, Ratio, RotorInertia, SmoothCoulomb, Viscous
+from torchsko.learn.normal import Problem, Stretches
+from torchsko.learn.settings import settings_of
+from torchsko.learn.shooting import Forward, Shooting, Windows
+from torchsko.learn.shooting.chain import eliminated
+from torchsko.learn.shooting.motion import linear, moved
+from torchsko.learn.solving import Solution
+
+NOISE = 1e-3
+NUMBERS = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)  # offset, viscous, smooth Coulomb
+
+
+def friction(q, qd):
+    return 0.3 * qd + 0.5 * np.tanh(qd / 0.1) + 0.2
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """An arm, one that it is taken for, and positions and forces at 100 Hz without noise."""
+    truth, nominal = arm()
+    t, q, _, tau = simulated(truth, friction, tmp_path_factory.mktemp("arm"))
+    return truth, nominal, ts.learn.Log(t, q, tau, held=True)
+
+
+def noisy(log, seed=0):
+    shown = log.q + np.random.default_rng(seed).normal(0, NOISE, log.q.shape)
+    return ts.learn.Log(log.t, shown, log.tau, held=log.held)
+
+
+@pytest.fixture(scope="module")
+def fits(measured):
+    _, nominal, log = measured
+    return {
+        method: ts.learn.fit(nominal, noisy(log), learn=TERMS, method=method)
+        for method in ("physical", "wls", "shooting")
+    }
+
+
+def off(fit, truth):
+    true = fit.base.of(ts.inertial_parameters(truth).flatten())
+    return fit.value - true, true.norm()
+
+
+def test_positions_alone_give_the_robot_within_three_deviations(measured, fits):
+    fit = fits["shooting"]
+    away, _ = off(fit, measured[0])
+    assert (away.abs() < 3 * fit.deviation).all()
+    for x, s in zip(fit.numbers, fit.deviations, strict=True):
+        assert ((x - NUMBERS).abs() < 3 * s).all()
+        assert (s < 0.02 * NUMBERS).all()  # which says something
+
+
+def test_noise_in_positions_does_not_bias_as_it_does_least_squares(measured, fits):
+    away, size = off(fits["shooting"], measured[0])
+    for method in ("physical", "wls"):
+        assert away.norm() < 0.1 * off(fits[method], measured[0])[0].norm()
+    assert away.norm() < 1e-3 * size
+
+
+def test_the_noise_is_found_too(fits):
+    (line,) = (x for x in fits["shooting"].found.notes if "shooting" in x)
+    told = [float(x) for x in line.split("measured ")[1].split(";")[0].split(", ")]
+    assert_close(np.array(told), np.full(3, NOISE), rtol=0.05, atol=0)
+
+
+def parts(nominal, log, terms=tuple(TERMS), window=None):
+    """What shooting is made of."""
+    settings, base = settings_of(log), ts.learn.base_parameters(nominal)
+    problem = Problem.of(nominal, terms)
+    folds = Stretches(float(log.t[0]), float(log.t[-1]), 5)
+    windows = Windows.of(problem.mech, log, settings, folds, window)
+    every = (tuple(range(len(terms))),) * nominal.num_dof
+    return Forward.of(problem, every, base), windows, base
+
+
+def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
+    _, nominal, log = measured
+    forward, windows, base = parts(nominal, noisy(log))
+    phi = ts.inertial_parameters(nominal)
+    nothing = Solution(phi.flatten(), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3)
+    shot = Shooting(forward, windows, base, Prior.at(phi), 5, nothing)
+    shot.run(fits["shooting"].found.prior_weight, lambda part: None)
+    gap = (base.of(shot.now.phi) - fits["shooting"].value).abs()
+    assert (gap < 0.2 * fits["shooting"].deviation).all()
+
+
+def test_small_changes_become_what_differences_say(measured):
+    _, nominal, log = measured
+    forward, windows, base = parts(nominal, log, (*TERMS, RotorInertia(), Ratio()))
+    phi, g = ts.inertial_parameters(nominal).flatten(), torch.Generator().manual_seed(0)
+    numbers = torch.rand(len(forward.slots), generator=g, dtype=phi.dtype)
+    x = windows.starts()
+    here = moved(forward.at(phi, numbers), windows, x, 20)
+    near, h = linear(forward.at(phi, numbers), windows, here).seen[windows.real], 1e-6
+    size, lead = x.shape[-1], len(base)
+
+    def differences(change):
+        plus, minus = (moved(*change(s * h), 20).error for s in (-1, 1))
+        return ((plus - minus) / (2 * h)).flatten(2)[windows.real]
+
+    unit = torch.eye(size).to(x)
+    for k in (0, 4):
+        found = differences(lambda s, k=k: (forward.at(phi, numbers), windows, x + s * unit[k]))
+        assert_close(found, near[..., k], rtol=1e-3, atol=1e-3 * found.abs().max().item())
+    S = base.representative
+    for k in (2, 7):
+        found = differences(lambda s, k=k: (forward.at(phi + s * S[:, k], numbers), windows, x))
+        mine = near[..., size + k]
+        assert_close(found, mine, rtol=1e-3, atol=2e-3 * found.abs().max().item())
+    for k in (0, 1, 3, 4):  # viscous, smooth Coulomb, a rotor, a ratio
+        step = torch.zeros_like(numbers).index_fill(0, torch.tensor(k), 1.0)
+        found = differences(lambda s, d=step: (forward.at(phi, numbers + s * d), windows, x))
+        mine = near[..., size + lead + k]
+        assert_close(found, mine, rtol=1e-3, atol=2e-3 * found.abs().max().item())
+
+
+def test_steps_are_of_order_two_and_stable_where_friction_is_stiff(measured):
+    _, nominal, log = measured
+    forward, windows, _ = parts(nominal, log)
+    phi = ts.inertial_parameters(nominal).flatten()
+    at = forward.at(phi, NUMBERS.repeat(3))
+    ends = [moved(at, windows, windows.starts(), n).states[:, :, -1] for n in (2, 4, 8, 64)]
+    error = [(x - ends[-1])[windows.real].norm() for x in ends[:-1]]
+    assert 3.3 < error[0] / error[1] < 5 and 3.3 < error[1] / error[2] < 5
+    stiff = forward.at(phi, torch.tensor([1e6, 0.0, 0.0], dtype=phi.dtype).repeat(3))
+    qd = moved(stiff, windows, windows.starts(), 1).states[..., 3:]
+    assert qd.abs().max() < 2 * windows.starts()[..., 3:].abs().max()
+
+
+def test_a_transmission_ratio_taken_wrong_is_found_with_all_else(measured):
+    truth, nominal, log = measured
+    shown = ts.learn.Log(log.t, log.q * np.array([1.0, 1.02, 1.0]), log.tau, held=True)
+    learn = {name: [*TERMS, Ratio()] for name in nominal.joint_names}
+    fit = ts.learn.fit(nominal, noisy(shown), learn=learn, method="shooting", prior=1e-4)
+    places = [some.index(Ratio()) for some in fit.terms]
+    rows = zip(fit.numbers, fit.deviations, places, [0.0, 0.02, 0.0], strict=True)
+    for x, s, k, true in rows:
+        assert (x[k] - true).abs() < 3 * s[k] and s[k] < 2e-3
+    assert (off(fit, truth)[0].abs() < 3 * fit.deviation).all()
+    with pytest.raises(ts.FitError, match='Pass method="shooting"'):
+        ts.learn.fit(nominal, shown, learn=learn)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 7])
+def test_a_chain_is_eliminated_as_a_dense_system_is(windows):
+    g = torch.Generator().manual_seed(windows)
+    n, p, chains = 4, 3, 2
+    J = torch.randn(chains, 3, windows, 6, n, generator=g, dtype=torch.float64)
+    A = torch.zeros(chains, 6 * windows * 2, n * windows, dtype=torch.float64)
+    for w in range(windows):
+        A[:, 6 * w : 6 * w + 6, n * w : n * w + n] = J[:, 0, w]
+        if w + 1 < windows:
+            rows = slice(6 * (windows + w), 6 * (windows + w) + 6)
+            A[:, rows, n * w : n * w + n] = J[:, 1, w]
+            A[:, rows, n * (w + 1) : n * (w + 2)] = J[:, 2, w]
+    B = torch.randn(chains, A.shape[1], p + 1, generator=g, dtype=torch.float64)
+    H, R, S = A.mT @ A, A.mT @ B, B.mT @ B
+
+    def block(a, b):
+        return H[:, n * a : n * a + n, n * b : n * b + n]
+
+    D = torch.stack([block(w, w) for w in range(windows)], 1)
+    O = [block(w, w + 1) for w in range(windows - 1)]
+    O = torch.stack(O, 1) if O else D[:, :0]
+    found = eliminated(D, O, R.unflatten(1, (windows, n)), S)
+    assert_close(found.left, S - R.mT @ torch.linalg.solve(H, R))
+    z = torch.randn(p, generator=g, dtype=torch.float64)
+    full = torch.cat([z, -torch.ones_like(z[:1])])
+    x = -torch.linalg.solve(H, R @ full)
+    assert_close(found.states(z).flatten(1), x)
+    P, (own, cross) = torch.linalg.inv(H), found.covariances()
+    for w in range(windows):
+        assert_close(own[:, w], P[:, n * w : n * w + n, n * w : n * w + n])
+        if w + 1 < windows:
+            assert_close(cross[:, w], P[:, n * w : n * w + n, n * (w + 1) : n * (w + 2)])
+
+
+def test_windows_hold_no_gap_and_no_force_that_is_none(measured):
+    _, nominal, log = measured
+    keep = np.r_[0:500, 560:2000]
+    tau = np.array(log.tau)
+    tau[1000, 1] = np.nan
+    broken = ts.learn.Log(log.t[keep], log.q[keep], tau[keep])
+    _, windows, _ = parts(nominal, broken)
+    assert (torch.diff(windows.t)[windows.real] < 0.011).all()
+    starts = windows.seen[..., 0, :][windows.real]
+    first = torch.from_numpy(log.q)
+    at = [int((first == row).all(-1).nonzero()[0]) for row in starts]
+    assert not any(a <= 1000 <= a + 10 for a in at)
+    assert not any(490 < a < 560 for a in at) and len(at) == len(set(at)) > 180
+    assert bool(windows.good[~windows.real].any()) is False
+
+
+def test_what_cannot_be_shot_is_named(measured):
+    _, nominal, log = measured
+    for options, match in (
+        ({"learn": [Viscous(), Coulomb()]}, "Coulomb of joint 'joint0' cannot be shot"),
+        ({"learn": [SmoothCoulomb()], "window": 0.01}, "window is 0.01 s"),
+    ):
+        with pytest.raises(ts.FitError, match=match) as caught:
+            ts.learn.fit(nominal, log, method="shooting", **options)
+        assert str(caught.value).count("\n") == 2
+
+
+@pytest.mark.nightly
+def test_a_panda_from_positions_alone(tmp_path):
+    truth = ts.load(ts.robots.panda)
+    zero = torch.zeros_like(truth.damping)
+    truth = truth.replace(damping=zero, friction=zero)
+    size = np.array([0.5] * 4 + [0.2] * 3)
+
+    def force(q, qd):
+        return size * (0.6 * qd + np.tanh(qd / 0.1) + 0.3)
+
+    t, q, _, tau = simulated(truth, force, tmp_path, fine=20)
+    log = noisy(ts.learn.Log(t, q, tau, held=True))
+    nominal = truth.replace(
+        mass=1.2 * truth.mass, com=truth.com + 0.02, inertia=1.1 * truth.inertia
+    )
+    found = {
+        method: ts.learn.fit(nominal, log, learn=TERMS, method=method, prior=1e-4)
+        for method in ("physical", "shooting")
+    }
+    away, size = off(found["shooting"], truth)
+    assert away.norm() < 0.1 * off(found["physical"], truth)[0].norm()
+    z = away / found["shooting"].deviation
+    assert (z.abs() < 3).double().mean() > 0.95

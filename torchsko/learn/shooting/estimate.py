@@ -1,0 +1,322 @@
+r"""Multiple shooting: positions explained by motions, with noise where they are measured and in the states.
+
+Window w starts at the state x_w, an unknown, and moves to :math:`\phi_w(x_w, p)` by forward dynamics under
+the measured forces. With numbers p of the robot and of friction,
+
+.. math::
+    y_k = q(t_k) + e_k, \quad e \sim N(0, \sigma^2), \qquad
+    x_{w+1} = \phi_w(x_w, p) + g_w, \quad g \sim N(0, s\, Q(T)),
+
+Q that of a velocity driven by white noise over the window's T seconds. The likelihood is maximal by Gauss
+and Newton: motions are linearised, states eliminated, and what is left of p is solved within the cone of
+physical inertias (`torchsko.learn.entropic`); a step that does not help is halved. Both variances, of each
+dof, follow from what is left over and from how many of it states have not used up. So windows are as good as
+tied together where the model is right, and apart where it is not.
+
+Noise in positions does not bias, for they stand in no column; accelerations are never needed.
+
+Reference: H. G. Bock, *Recent advances in parameter identification techniques for O.D.E.*, in Numerical
+Treatment of Inverse Problems in Differential and Integral Equations, 1983 (multiple shooting); R. Schoen,
+F. Lindsten, L. Wang, J. Wagberg, F. Gustafsson, *Sequential Monte Carlo methods for system identification*,
+IFAC 2015 (state noise); D. MacKay, *Bayesian interpolation*, Neural Computation 4(3), 1992 (variances).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FitError
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.entropic import Prior
+from torchsko.learn.least_squares import Information, information
+from torchsko.learn.normal import Normal
+from torchsko.learn.reduced import error_of, means
+from torchsko.learn.residuals import correlated
+from torchsko.learn.selection import Folds
+from torchsko.learn.shooting.chain import Eliminated, eliminated
+from torchsko.learn.shooting.forward import Forward
+from torchsko.learn.shooting.motion import Linear, Path, linear, moved
+from torchsko.learn.shooting.windows import Windows
+from torchsko.learn.solving import Model, Solution, solved
+
+COARSE = 5e-3
+"""Longest step at first [s]."""
+
+SURE = 0.1
+"""Part of the noise by which shorter steps may move what is predicted."""
+
+FINEST = 64
+"""Steps between two samples at most."""
+
+ITERATIONS = 60
+"""Of Gauss and Newton at most."""
+
+STILL = 1e-3
+"""Squared length of the last step, in deviations."""
+
+FREE = 1e-3
+"""Gaps that are free at least, where states are as good as tied together."""
+
+TIED = 1e-3
+"""Noise of velocities over a window, at least, against that of positions over its length: less is as none."""
+
+VARIANCES = 4
+"""Times that variances are estimated of one linearisation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Variances, of each dof.
+
+    Attributes:
+        seen: of measured positions and velocities, `[seen]`.
+        states: density of what drives velocities besides, `[num_dof]`.
+    """
+
+    seen: Tensor
+    states: Tensor
+
+    @classmethod
+    def at_first(cls, windows: Windows, path: Path) -> Noise:
+        """As if all errors were noise."""
+        seen = path.error.square().sum((0, 1, 2)) / windows.good.sum((0, 1, 2)).clamp_min(1)
+        gaps = path.gap.square().sum((0, 1)).reshape(2, -1).sum(0)
+        return cls(seen, gaps / (2 * windows.linked.sum()).clamp_min(1))
+
+    @property
+    def gaps(self) -> Tensor:
+        """Of white gaps, `[2 num_dof]`."""
+        return torch.cat([self.states, self.states])
+
+    def cost(self, path: Path) -> float:
+        """Squared errors over their variances."""
+        seen, gaps = path.error.square() / self.seen, path.gap.square() / self.gaps
+        return float(seen.sum() + gaps.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Shot:
+    """Where Gauss and Newton have come to.
+
+    Attributes:
+        phi: inertial numbers, `[inertial]`.
+        numbers: of all slots, `[slots]`.
+        starts: of windows, `[chains, windows, 2 num_dof]`.
+        path: where windows go from there.
+    """
+
+    phi: Tensor
+    numbers: Tensor
+    starts: Tensor
+    path: Path
+
+
+class Shooting:
+    """Maximum likelihood of a log by the motion of its windows.
+
+    Attributes:
+        now: the fit so far.
+        noise: its variances.
+        normal: normal equations there, of all inertial numbers and all slots as of one dof, `Normal`.
+        steps: between two samples.
+    """
+
+    def __init__(
+        self, forward: Forward, windows: Windows, base: BaseParameters, prior: Prior, folds: int,
+        start: Solution,
+    ) -> None:  # fmt: skip
+        self.forward, self.windows, self.base, self.prior = forward, windows, base, prior
+        self.folds = folds
+        self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / COARSE))
+        self.now = self._at(start.phi, self._slotted(start), windows.starts())
+        self.noise = Noise.at_first(windows, self.now.path)
+
+    def _at(self, phi: Tensor, numbers: Tensor, starts: Tensor) -> Shot:
+        forward = self.forward.at(phi, numbers)
+        return Shot(phi, numbers, starts, moved(forward, self.windows, starts, self.steps))
+
+    def run(self, weight: float, tell: Callable[[float], None]) -> None:
+        """Gauss and Newton until steps are small, and shorter time steps change nothing.
+
+        Args:
+            weight: of the prior.
+            tell: called with the part that is done.
+        """
+        for k in range(ITERATIONS):
+            tell(k / ITERATIONS)
+            if self._improved(weight):
+                continue
+            finer = self.steps * 2
+            path = moved(
+                self.forward.at(self.now.phi, self.now.numbers),
+                self.windows,
+                self.now.starts,
+                finer,
+            )
+            change = (path.error - self.now.path.error).square().amax((0, 1, 2))
+            if bool((change <= SURE**2 * self.noise.seen).all()) or finer > FINEST:
+                return
+            self.steps, self.now = finer, replace(self.now, path=path)
+        raise FitError(
+            f"shooting has not ended after {ITERATIONS} steps.\n"
+            "Motions from the starts of windows may be far from the log.\n"
+            'Pass a shorter window, or method="physical", which needs no forward dynamics.'
+        )
+
+    def _improved(self, weight: float) -> bool:
+        """One step; whether it was a step at all."""
+        now = self.now
+        near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
+        chain = self._eliminated(near)
+        aim, numbers, p, move = self._aim(chain, weight)
+        before = self.noise
+        for _ in range(VARIANCES):
+            before, self.noise = self.noise, self._noise(near, chain, move, p)
+            chain = self._eliminated(near)
+            aim, numbers, p, move = self._aim(chain, weight)
+        length = float(p @ chain.left[:, :-1, :-1].sum(0) @ p)
+        kept = bool(((before.seen - self.noise.seen).abs() <= 0.01 * self.noise.seen).all())
+        if length <= STILL and kept:
+            return False
+        cost, size = self._cost(now, weight), 1.0
+        while size > 1e-3:
+            tried = self._at(
+                now.phi + size * (aim - now.phi),
+                now.numbers + size * (numbers - now.numbers),
+                now.starts + size * move,
+            )
+            if self._cost(tried, weight) < cost:
+                self.now = tried
+                return True
+            size /= 2
+        return False
+
+    def _aim(self, chain: Eliminated, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
+        self.normal = self._normal(chain.left)
+        aim = self.solved(self.normal.all, weight)
+        numbers = self._all_slots(aim)
+        p = torch.cat([self.base.of(aim.phi - self.now.phi), numbers - self.now.numbers])
+        return aim.phi, numbers, p, chain.states(p)
+
+    def _cost(self, shot: Shot, weight: float) -> float:
+        value = self.noise.cost(shot.path)
+        penalty = float(self.normal.count.sum()) * weight * self.prior.value(shot.phi)
+        return value + penalty if math.isfinite(value) else math.inf
+
+    def _eliminated(self, near: Linear) -> Eliminated:
+        """Normal equations of this linearisation and noise, states eliminated."""
+        size, pad = self.now.starts.shape[-1], torch.nn.functional.pad
+        seen = self.noise.seen.repeat(self.windows.seen.shape[2])
+        X = near.seen / seen[:, None].sqrt()
+        E, N = (x / self.noise.gaps[:, None].sqrt() for x in (near.end, near.next))
+        total = X.mT @ X + pad(E.mT @ E, (0, 0, 0, 0, 0, 1))
+        fake = ~self.windows.real[..., None, None] * torch.eye(size).to(X)
+        D = total[..., :size, :size] + pad(N.mT @ N, (0, 0, 0, 0, 1, 0)) + fake
+        R = total[..., :size, size:] + pad(N.mT @ E[..., size:], (0, 0, 0, 0, 1, 0))
+        return eliminated(D, E[..., :size].mT @ N, R, total[..., size:, size:].sum(1))
+
+    def _normal(self, left: Tensor) -> Normal:
+        """Of each fold, of inertial numbers and slots themselves in place of their changes."""
+        now = self.now
+        M = torch.block_diag(self.base.matrix, torch.eye(len(now.numbers) + 1).to(left))
+        here = torch.cat([self.base.of(now.phi), now.numbers, left.new_zeros(1)])
+        M = torch.cat([M[:, :-1], M[:, -1:] + here[:, None]], 1)
+        each, fold = M.mT @ left @ M, self.windows.fold
+        count = self.windows.good.sum((1, 2, 3)).to(left) / len(self.noise.states)
+        sums = left.new_zeros(self.folds, *each.shape[1:]).index_add(0, fold, each)
+        rows = left.new_zeros(self.folds, 1).index_add(0, fold, count[:, None])
+        return Normal(sums, rows, len(now.phi))
+
+    def solved(self, normal: Normal, weight: float) -> Solution:
+        """The physically consistent minimum of linearised equations, numbers as of one dof."""
+        slots = tuple(range(len(self.forward.slots)))
+        model, one = Model((slots,), torch.ones(1).to(normal.sums), weight), normal.sums[0, :0, 0]
+        terms = [self.forward.terms[k] for k, _ in self.forward.slots]
+        return solved(normal, model, self.prior, terms, Solution(self.now.phi, (one,), (slots,)))
+
+    def _all_slots(self, solution: Solution) -> Tensor:
+        """Those of all slots: zero where friction came out negative and was left out."""
+        (kept,), (values,) = solution.choice, solution.numbers
+        at = torch.tensor(kept, dtype=torch.long, device=values.device)
+        return torch.zeros_like(self.now.numbers).index_put((at,), values)
+
+    def left_errors(self, folds: Folds, weight: float) -> Tensor:
+        """Mean square errors in what is left out, states at their best, `[folds, 1]`."""
+        out = []
+        for seen, left in zip(folds.seen, folds.left, strict=True):
+            fit = self.solved(seen, weight)
+            out.append(error_of(means(left)[0], fit.phi, fit.numbers[0], fit.choice[0]))
+        return torch.stack(out)[:, None]
+
+    def spread(self, normal: Normal, weight: float) -> Solution:
+        """`solved`, numbers dof by dof."""
+        found, forward = self.solved(normal, weight), self.forward
+        (kept,), (values,) = found.choice, found.numbers
+        choice, numbers = [], []
+        for dof in range(len(self.noise.states)):
+            mine = [i for i, k in enumerate(kept) if forward.slots[k][1] == dof]
+            choice.append(tuple(forward.places[forward.slots[kept[i]][0]] for i in mine))
+            numbers.append(values[mine])
+        return Solution(found.phi, tuple(numbers), tuple(choice))
+
+    def _slotted(self, solution: Solution) -> Tensor:
+        """Numbers of all slots of a solution dof by dof; zero where it has none."""
+        forward, out = self.forward, []
+        for k, dof in forward.slots:
+            some, place = solution.choice[dof], forward.places[k]
+            known = place in some
+            out.append(
+                solution.numbers[dof][some.index(place)] if known else solution.phi.new_zeros(())
+            )
+        return torch.stack(out) if out else solution.phi[:0]
+
+    def information(self, weight: float) -> Information:
+        """What the log tells: errors are white by the model, or count for as many as they are alike."""
+        path, size = self.now.path, len(self.noise.states)
+        left = path.error.flatten(1, 2)[..., :size]
+        alike = correlated(*left).max()[None]
+        found, one = self.solved(self.normal.all, weight), torch.ones(1).to(left)
+        model = Model(found.choice, one, weight)
+        told = information(self.normal.all, model, found.choice, self.base, one, alike)
+        (kept,), (each,) = found.choice, told.terms
+        dofs = [
+            [i for i, k in enumerate(kept) if self.forward.slots[k][1] == dof]
+            for dof in range(size)
+        ]
+        return replace(told, terms=tuple(each[mine] for mine in dofs))
+
+    def __str__(self) -> str:
+        """Windows and noise, to read."""
+        names = ", ".join(f"{x:.2g}" for x in self.noise.seen.sqrt().tolist())
+        drift = ", ".join(f"{x:.2g}" for x in self.noise.states.sqrt().tolist())
+        return (
+            f"shooting: {int(self.windows.real.sum())} windows of {float(self.windows.length.mean()):.3g} s, "
+            f"{self.steps} steps between samples; noise of what was measured {names}; "
+            f"drift of velocities in a second {drift}"
+        )
+
+    def _noise(self, near: Linear, chain: Eliminated, move: Tensor, p: Tensor) -> Noise:
+        """Variances of what is left over, for each error that no state has used up."""
+        size, old = move.shape[-1], self.noise
+        P, between = chain.covariances()
+        J, good = near.seen[..., :size], self.windows.good
+        rest = near.seen[..., -1] - (J @ move[..., None])[..., 0] - near.seen[..., size:-1] @ p
+        rest, used = (x.reshape(good.shape) for x in (rest, ((J @ P) * J).sum(-1)))
+        free = (good.to(used) - used / old.seen).sum((0, 1, 2))
+        seen = rest.square().sum((0, 1, 2)) / free.clamp_min(1)
+
+        E, N = near.end[..., :size], near.next
+        gap = near.end[..., -1] - near.end[..., size:-1] @ p
+        gap = gap - (E @ move[:, :-1, :, None] + N @ move[:, 1:, :, None])[..., 0]
+        used = ((E @ P[:, :-1] + 2 * N @ between.mT) * E).sum(-1) + ((N @ P[:, 1:]) * N).sum(-1)
+        free = (self.windows.linked[..., None].to(used) - used / old.gaps).sum((0, 1))
+        both = [x.reshape(2, -1).sum(0) for x in (gap.square().sum((0, 1)), free)]
+        T = self.windows.length.mean()
+        least = TIED**2 * seen[: len(old.states)] / T**3
+        return Noise(seen, torch.maximum(both[0] / both[1].clamp_min(FREE), least))

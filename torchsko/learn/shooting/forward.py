@@ -1,0 +1,219 @@
+r"""A robot with forces at its joints that moves under measured ones, and how its motion depends on numbers.
+
+A step of length h is the midpoint rule, linearly implicit in friction, whose slope by velocity is D >= 0:
+
+.. math::
+    (M + \tfrac h2 D) (v_m - v) &= \tfrac h2 (\tau - C - f), \\
+    (M_m + \tfrac h2 D_m) (v' - v) &= h (\tau_m - C_m - f_m + D_m (v_m - v)),
+
+M the mass matrix, C Coriolis, gravity and spring forces, f friction, with m at half the step: order 2, and
+stable however steep friction is at rest. With x = (q, v), numbers p that joint forces Y p are linear in, and
+:math:`\ddot q` at the midpoint, the motion nearby obeys
+
+.. math::
+    \frac{d}{dt} \delta x = \begin{bmatrix} 0 & 1 \\ \partial_q \ddot q & \partial_v \ddot q \end{bmatrix}
+    \delta x - \begin{bmatrix} 0 \\ M^{-1} Y \end{bmatrix} \delta p,
+
+whose steps are those of the midpoint rule as well.
+
+Reference: E. Hairer, G. Wanner, *Solving Ordinary Differential Equations II*, 2nd edition, Springer 1996,
+section IV.7 (linearly implicit methods).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import CompilerError, FusedError
+from torchsko.fused.api import fuse
+from torchsko.fused.build import find_toolchain
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.friction import Series, Term
+from torchsko.learn.normal import Problem, Regressor
+from torchsko.learn.physical import bodies
+from torchsko.learn.solving import Choice
+from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.verbs.derivatives import forward_dynamics_derivatives
+from torchsko.verbs.dynamics import forward_dynamics
+
+INPUTS = ("mass", "com", "inertia", "armature")
+"""Parameters of the mechanism that a fit moves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """A robot with forces at its joints.
+
+    Attributes:
+        mech: the robot with numbers so far, or kernels of it that take them.
+        armature: of the robot as given, `[num_dof]` among all dofs.
+        terms: what joints have besides, each once.
+        places: of these, in the problem.
+        slots: of each number the place of its term among `terms`, and its dof.
+        table: numbers of what acts at once, term by term, `[terms, num_dof]`.
+        shows: part by which each position is shown larger, `[num_dof]`.
+        regressor: of inertial numbers, of which `lead` are taken.
+        lead: `[base]`.
+    """
+
+    mech: MechanismLike
+    armature: Tensor
+    terms: tuple[Term, ...]
+    places: tuple[int, ...]
+    slots: tuple[tuple[int, int], ...]
+    table: Tensor
+    shows: Tensor
+    regressor: Regressor
+    lead: Tensor
+
+    @classmethod
+    def of(cls, problem: Problem, choice: Choice, base: BaseParameters) -> Forward:
+        """Of a problem with these terms of each dof; where kernels can be built, by them."""
+        mech = problem.mech
+        used = tuple(dict.fromkeys(k for some in choice for k in some))
+        slots = tuple((used.index(k), j) for j, some in enumerate(choice) for k in some)
+        table = mech.armature.new_zeros(len(used), mech.num_dof)
+        return cls(
+            kernels_of_inputs(mech), mech.armature, tuple(problem.terms[k] for k in used), used, slots,
+            table, table.new_zeros(mech.num_dof), problem.regressor, base.independent,
+        )  # fmt: skip
+
+    def at(self, phi: Tensor, numbers: Tensor) -> Forward:
+        """The robot of inertial numbers `[inertial]` and those of terms `[slots]`."""
+        mass, com, inertia = bodies(phi)
+        table, rotors = torch.zeros_like(self.table), torch.zeros_like(self.shows)
+        shows = torch.zeros_like(self.shows)
+        for (k, dof), x in zip(self.slots, numbers, strict=True):
+            unit = torch.eye(len(rotors)).to(x)[dof] * x
+            rotors = rotors + self.terms[k].inertia * unit
+            shows = shows + self.terms[k].shows * unit
+            row = torch.eye(len(table)).to(x)[k] * float(self.terms[k].continuous)
+            table = table + row[:, None] * unit
+        armature = self.armature + among_all_dofs(as_mechanism(self.mech), rotors)
+        changes = {"mass": mass, "com": com, "inertia": inertia, "armature": armature}
+        return replace(self, mech=cast(Any, self.mech).replace(**changes), table=table, shows=shows)
+
+    def friction(self, q: Tensor, qd: Tensor) -> Tensor:
+        """Forces of terms that follow from position and velocity, `[*batch, num_dof]`."""
+        nothing = torch.full_like(q, torch.nan)
+        motion = Series(q, qd, nothing, nothing, ordered=False)
+        total = torch.zeros_like(qd)
+        for term, numbers in zip(self.terms, self.table, strict=True):
+            if term.continuous:
+                total = total + numbers * term.column(motion)
+        return total
+
+    def slopes(self, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Forces of terms, and their derivatives by the joint's own position and velocity."""
+        with torch.enable_grad():
+            at = [x.detach().requires_grad_() for x in (q, qd)]
+            force = self.friction(*at)
+            # Each force is of its own joint's state: the gradient of the sum is that of each.
+            bend, slope = (
+                torch.autograd.grad(force.sum(), at, materialize_grads=True)
+                if force.requires_grad
+                else (torch.zeros_like(q), torch.zeros_like(q))
+            )
+        return force.detach(), bend, slope
+
+    def step(
+        self, q: Tensor, qd: Tensor, tau: Tensor, middle: Tensor, h: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The state a step later.
+
+        Args:
+            q: `[*batch, num_dof]`.
+            qd: `[*batch, num_dof]`.
+            tau: measured force at the start, `[*batch, num_dof]`.
+            middle: likewise half a step later.
+            h: its length, `[*batch, 1]`.
+        """
+        force, _, D = self.slopes(q, qd)
+        early = qd + h / 2 * self._stiff(q, qd, tau - force, h, D)
+        there = q + h / 2 * qd
+        force, _, D = self.slopes(there, early)
+        late = self._stiff(there, early, middle - force + D.clamp_min(0) * (early - qd), h, D)
+        after = qd + h * late
+        return q + h * (qd + after) / 2, after
+
+    def _stiff(self, q: Tensor, qd: Tensor, tau: Tensor, h: Tensor, D: Tensor) -> Tensor:
+        """Accelerations with friction's slope as inertia; where it falls with speed it needs none."""
+        mech = as_mechanism(self.mech)
+        more = among_all_dofs(mech, h / 2 * D.clamp_min(0))
+        return forward_dynamics(
+            cast(Any, self.mech).replace(armature=mech.armature + more), q, qd, tau
+        )
+
+    def changes(self, q: Tensor, qd: Tensor, tau: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """What becomes of a small change over a step, its middle given.
+
+        Args:
+            q: `[*batch, num_dof]`.
+            qd: `[*batch, num_dof]`.
+            tau: measured force, `[*batch, num_dof]`.
+            h: length of the step, `[*batch, 1]`.
+
+        Returns:
+            By the state before `[*batch, 2 num_dof, 2 num_dof]`, and by base parameters and numbers of terms,
+            `[*batch, 2 num_dof, base + slots]`.
+        """
+        n = q.shape[-1]
+        force, bend, D = self.slopes(q, qd)
+        rest = tau - force
+        to_q, to_qd, inverse = forward_dynamics_derivatives(self.mech, q, qd, rest)
+        to_q, to_qd = to_q - inverse * bend[..., None, :], to_qd - inverse * D[..., None, :]
+        qdd = forward_dynamics(self.mech, q, qd, rest)
+        by = -inverse @ self.columns(q, qd, qdd)
+        # (1 - h A / 2) after = (1 + h A / 2) before + h b, positions eliminated.
+        h = h[..., None]
+        one = torch.eye(n).to(q).expand_as(to_q)
+        state = torch.cat([torch.cat([one, h / 2 * one], -1),
+                           torch.cat([h / 2 * to_q, one + h / 2 * to_qd], -1)], -2)  # fmt: skip
+        right = torch.cat([state, torch.nn.functional.pad(h * by, (0, 0, n, 0))], -1)
+        late = right[..., n:, :] + h / 2 * to_q @ right[..., :n, :]
+        v = torch.linalg.solve(one - h / 2 * to_qd - h * h / 4 * to_q, late)
+        both = torch.cat([right[..., :n, :] + h / 2 * v, v], -2)
+        return both[..., : 2 * n], both[..., 2 * n :]
+
+    def shown(self, states: Tensor) -> Tensor:
+        """Positions, or these and velocities, as sensors show them, `[*batch, num_dof or twice]`."""
+        return states * (1 + self.shows).repeat(states.shape[-1] // len(self.shows))
+
+    def shown_by(self, states: Tensor) -> Tensor:
+        """Derivatives of `shown` to base parameters and numbers, `[*batch, num_dof or twice, numbers]`."""
+        dofs = len(self.shows)
+        own = torch.zeros(dofs, len(self.lead) + len(self.slots)).to(states)
+        for s, (k, dof) in enumerate(self.slots):
+            place = torch.tensor(dof), torch.tensor(len(self.lead) + s)
+            own = own.index_put(place, own.new_tensor(self.terms[k].shows))
+        return states[..., None] * own.repeat(states.shape[-1] // dofs, 1)
+
+    def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+        """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""
+        Y = self.regressor(q, qd, qdd).flatten(-2)[..., self.lead]
+        nothing = torch.full_like(q, torch.nan)
+        motion = Series(q, qd, qdd, nothing, ordered=False)
+        if not self.slots:
+            return Y
+        each = torch.stack([term.column(motion) for term in self.terms], -1)
+        places = torch.tensor([k for k, _ in self.slots], device=q.device)
+        dofs = torch.tensor([j for _, j in self.slots], device=q.device)
+        own = torch.eye(q.shape[-1]).to(q)[:, dofs]
+        return torch.cat([Y, each[..., places] * own], -1)
+
+
+def kernels_of_inputs(mech: Mechanism) -> MechanismLike:
+    """Kernels that take the numbers of a fit, where they can be built; else the mechanism."""
+    if mech.device.type != "cpu":
+        return mech
+    try:
+        find_toolchain()
+        return fuse(mech, inputs=INPUTS)
+    except (FusedError, CompilerError):
+        return mech

@@ -1,0 +1,146 @@
+"""A log cut in windows of as many samples, in chains of windows that follow each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.errors import FitError
+from torchsko.learn.log import Log
+from torchsko.learn.mending import repaired
+from torchsko.learn.motion import stretches
+from torchsko.learn.normal import Stretches
+from torchsko.learn.settings import Settings
+from torchsko.mechanism.mechanism import Mechanism
+
+LENGTH = 0.1
+"""Of a window [s], where none is asked for."""
+
+FEWEST = 5
+"""Samples of a window, where none is asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows `[chains, windows]` of N samples; the one after the last is the first of the next window.
+
+    Chains are as long as the longest: those that are shorter end with windows that are not `real`.
+
+    Attributes:
+        t: `[chains, windows, N + 1]` [s].
+        tau: `[chains, windows, N + 1, num_dof]`.
+        seen: measured positions, and velocities where there are any, `[chains, windows, N, seen]`.
+        good: 0 where nothing was measured, like `seen`.
+        real: whether the window is of the log, `[chains, windows]`.
+        fold: stretch of time that each chain lies in, `[chains]`.
+        held: whether forces stay from a sample to the next; else they are on a line between.
+    """
+
+    t: Tensor
+    tau: Tensor
+    seen: Tensor
+    good: Tensor
+    real: Tensor
+    fold: Tensor
+    held: bool
+
+    @classmethod
+    def of(
+        cls, mech: Mechanism, log: Log, settings: Settings, folds: Stretches, length: float | None
+    ) -> Windows:
+        """Cut a log: at gaps, where a fold ends, and where a force is no measurement.
+
+        Raises:
+            FitError: fewer than two windows.
+        """
+        n = samples(settings.rate, length)
+        t = np.asarray(log.t, np.float64)
+        rows = [np.asarray(x, np.float64).T for x in (log.q, log.tau)]
+        rows += [] if log.qd is None else [np.asarray(log.qd, np.float64).T]
+        (q, off), (tau, wrong), *rates = (repaired(t, x) for x in rows)
+        limit = mech.effort_limit.detach().cpu().numpy()[:, None]
+        wrong = wrong | (np.abs(tau) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf))
+        fold, bad = folds.of(torch.from_numpy(t)).numpy(), np.any(wrong, 0)
+        chains: list[list[int]] = []
+        for start, stop in stretches(log, settings):
+            before, chain = -1, list[int]()
+            for a in range(start, stop - n, n):
+                # What a force that is none leads to is not to be explained.
+                if bad[a : a + n + 1].any():
+                    chains, chain = [*chains, chain], []
+                    continue
+                if fold[a] != before:
+                    chains, chain, before = [*chains, chain], [], fold[a]
+                chain = [*chain, a]
+            chains.append(chain)
+        chains = [chain for chain in chains if chain]
+        if sum(map(len, chains)) < 2:
+            raise FitError(
+                f"{log.name}: {sum(map(len, chains))} windows of {n} samples.\n"
+                "Shooting moves the robot through windows without a gap, whose forces are all measured.\n"
+                "Log more, or pass a shorter window."
+            )
+        most = max(map(len, chains))
+        places = np.array([chain + chain[-1:] * (most - len(chain)) for chain in chains])
+        real = np.array([[k < len(chain) for k in range(most)] for chain in chains])
+        at = places[..., None] + np.arange(n + 1)
+        seen = np.concatenate([q, *(x for x, _ in rates)])
+        good = ~np.concatenate([off, *(x for _, x in rates)])
+        like = {"dtype": mech.dtype, "device": mech.device}
+        good = _picked(good, at[..., :-1]) & torch.from_numpy(real)[..., None, None]
+        return cls(
+            torch.from_numpy(t[at] - t[at][..., :1]).to(**like), _picked(tau, at).to(**like),
+            _picked(seen, at[..., :-1]).to(**like), good.to(mech.device),
+            torch.from_numpy(real).to(mech.device), torch.from_numpy(fold[places[:, 0]]).to(mech.device),
+            log.held,
+        )  # fmt: skip
+
+    @property
+    def linked(self) -> Tensor:
+        """Windows whose end is the start of the next, `[chains, windows - 1]`."""
+        return self.real[:, 1:]
+
+    @property
+    def length(self) -> Tensor:
+        """Of each [s], `[chains, windows]`."""
+        return self.t[..., -1]
+
+    def force(self, k: int, part: float) -> Tensor:
+        """Measured force between samples k and k + 1, `[chains, windows, num_dof]`."""
+        if self.held:
+            return self.tau[..., k, :]
+        return (1 - part) * self.tau[..., k, :] + part * self.tau[..., k + 1, :]
+
+    def starts(self) -> Tensor:
+        """States where windows start, by a parabola through each, `[chains, windows, 2 num_dof]`."""
+        dofs = self.tau.shape[-1]
+        t, y = self.t[..., :-1], self.seen[..., :dofs]
+        columns = torch.stack([t**k for k in range(min(3, t.shape[-1]))], -1)
+        found = torch.linalg.lstsq(columns, y).solution
+        rate = found[..., 1, :] if self.seen.shape[-1] == dofs else self.seen[..., 0, dofs:]
+        return torch.cat([found[..., 0, :], rate], -1)
+
+
+def samples(rate: float, length: float | None) -> int:
+    """Samples of a window.
+
+    Raises:
+        FitError: fewer than two.
+    """
+    if length is None:
+        return max(FEWEST, round(LENGTH * rate))
+    n = round(length * rate)
+    if n < 2:
+        raise FitError(
+            f"window is {length:g} s, at {rate:.4g} samples a second.\n"
+            "Two samples at least say where a window starts, and how fast.\n"
+            f"Pass window={FEWEST / rate:.2g}, say, or leave it out."
+        )
+    return n
+
+
+def _picked(x: np.ndarray, at: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.moveaxis(x[:, at], 0, -1).copy())

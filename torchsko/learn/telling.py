@@ -1,0 +1,63 @@
+"""What a log does not tell apart: combinations of numbers that act alike, named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.friction import Term
+from torchsko.learn.instrumental import assembled
+from torchsko.learn.names import dof_names
+from torchsko.learn.normal import Normal
+from torchsko.learn.reduced import means
+from torchsko.learn.solving import Choice, Model
+from torchsko.mechanism.mechanism import Mechanism
+
+ALIKE = 1e-9
+"""Relative eigenvalue of normal equations at unit length below which columns cancel each other."""
+
+PART = 1e-3
+"""Of the largest, from which on a number is part of a combination."""
+
+NAMED = 12
+"""Numbers of a combination that are named at most."""
+
+
+def untold(
+    normal: Normal, model: Model, choice: Choice, base: BaseParameters, labels: Sequence[str]
+) -> tuple[str, ...]:
+    """Lines that name numbers whose columns cancel each other, a line for each combination.
+
+    Of numbers that only the nominal robot tells apart, neither value nor deviation says anything.
+
+    Args:
+        normal: equations of one fold: all.
+        model: weights of the fit.
+        choice: terms of each dof.
+        base: parameters.
+        labels: of these and of the terms, in this order.
+    """
+    A, _ = assembled(means(normal), model.scale, choice, base, normal.inertial)
+    size = A.diagonal().clamp_min(1e-300).rsqrt()
+    value, vector = torch.linalg.eigh(size[:, None] * A * size)
+    lines = []
+    for v in vector.mT[value <= ALIKE * value[-1]]:
+        share = v.abs() / v.abs().max()
+        order: list[int] = share.argsort(descending=True).tolist()  # type: ignore[assignment]
+        some = [k for k in order if share[k] > PART]
+        # Terms first: of these one can leave some out.
+        names = [labels[k] for k in sorted(some, key=lambda k: k < len(base))]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        lines.append(f"not told apart by the log: {', '.join(names[:NAMED])}{more}")
+    return tuple(lines)
+
+
+def labels_of(
+    mech: Mechanism, base: BaseParameters, choice: Choice, terms: Sequence[Term]
+) -> list[str]:
+    """Names of base parameters, by the number that leads, and of all terms."""
+    lead = [name.split(" + ")[0].split(" - ")[0] for name in base.names]
+    rows = zip(dof_names(mech), choice, strict=True)
+    return lead + [f"{terms[k].label} of {name}" for name, some in rows for k in some]
