@@ -7,8 +7,8 @@ same method from a start that differs in the last digit moves otherwise, and has
 are therefore, over several starts, the median of the largest error with its quartiles, and that of the error
 at the end, as shares of the energy: at equal step, and at equal cost, each of our methods again with the step
 at which its time for the same motion is that of MuJoCo's method of its kind. One sample at a time, one
-thread, float64; whole rollouts are kernels. --implicit adds the midpoint rule and the variational method,
-whose kernels take minutes to build.
+thread, float64, seconds of the processor; whole rollouts are kernels. --implicit adds the midpoint rule and
+the variational method, whose kernels take minutes to build.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def ours(fast: ts.FusedMechanism, method: str, starts: int, steps: int, dt: floa
     every, found = max(1, steps // STATES), []
     moved(fast, 0, method, 2 * every, dt, every)  # built
     for seed in range(starts):
-        began = time.perf_counter()
+        began = time.process_time()
         states = moved(fast, seed, method, steps, dt, every)
-        spent = time.perf_counter() - began
+        spent = time.process_time() - began
         found.append((ts.kinetic_energy(fast.mechanism(), *states), spent))
     return found
 
@@ -100,9 +100,9 @@ class Peer:
         q, qd = start(self.mech, seed)
         both = self.there.q_to(q), self.there.qd_to(q, qd)
         state = torch.cat([torch.zeros(1, dtype=q.dtype), *both])[None]
-        began = time.perf_counter()
+        began = time.process_time()
         states, _ = self.rollout.rollout(self.model, self.data, state.numpy(), nstep=steps)
-        spent = time.perf_counter() - began
+        spent = time.process_time() - began
         thin = torch.cat([state, torch.from_numpy(states)[0, every - 1 :: every]])[:, 1:]
         q = self.there.q_from(thin[:, : self.model.nq])
         return q, self.there.qd_from(q, thin[:, self.model.nq :]), spent

@@ -1,16 +1,15 @@
 """Gradients through long rollouts: kernels, checkpoints and the full tape, beside differences.
 
 Usage: python benchmarks/gradients.py [--robots panda humanoid] [--steps 1000] [--batch 1024] [--whole]
-Semi-implicit Euler, 1 ms, float64, the gradient of the end of a rollout. First one sample, by all joint
-forces: kernels beside central differences along one direction, and beside the full tape. Then the batch, by
-the start and constant forces, so that neither the result nor the gradient is large: each way in a process of
-its own, the most memory besides what was there before the call, and the seconds of the processor. Kernels run
-all steps. Of eager ways both are straight lines in the steps, once a checkpoint has its stride (the root of
-all steps): each is measured at two horizons, and the line is followed to the end, so a tape that would not
-fit is known as well; --whole runs the checkpoints to the end instead. Binomial checkpoints make no line: they
-are run to the end, by --whole only. The full tape of this library is small: dynamics keep what they are given
-and what they return, not what is between. Autograd's nodes, some 45 kB for a step of the Panda, stay with a
-checkpoint, too; they are as many for any batch.
+Semi-implicit Euler, 1 ms, float64, the gradient of the end of a rollout. First a batch, by the start and
+constant forces, so that neither the result nor the gradient is large: each way in a process of its own, the
+most memory besides what was there before the call, and the seconds of the processor. Kernels run all steps.
+Of eager ways both are straight lines in the steps, once a checkpoint has its stride (the root of all steps):
+each is measured at two horizons, and the line is followed to the end, so a tape that would not fit is known
+as well; --whole runs the checkpoints to the end instead. Binomial checkpoints make no line: they are run to
+the end, by --whole only. The full tape of this library is small: dynamics keep what they are given and what
+they return, not what is between. Then one sample, by all joint forces: kernels beside central differences
+along one direction, and beside the full tape.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ WAYS = {
     "checkpoint, root": {"checkpoint": "root", "fused": False},
     "binomial, 43 states": {"checkpoint": Binomial(43), "fused": False},
     "kernel": {},
-    "kernel, thinned": {"every": "root"},
+    "kernel, root": {"checkpoint": "root"},
 }
 MARGIN = 1 << 14
 """Bytes from which glibc gives blocks of their own, in all ways: its heap has holes, as chance has it."""
@@ -69,28 +68,30 @@ def check(name: str, steps: int) -> None:
     g = torch.Generator().manual_seed(1)
     direction = torch.randn(states[2].shape, generator=g, dtype=torch.float64)
     pulled(fast, states, steps)  # built
-    began = time.perf_counter()
+    began = time.process_time()
     kernel = pulled(fast, states, steps)
-    between = time.perf_counter()
+    between = time.process_time()
     tape = pulled(mech, states, steps, fused=False)
-    ratio = (time.perf_counter() - between) / (between - began)
+    ratio = (time.process_time() - between) / (between - began)
     h = 1e-6  # of the five points of an error of order h^4
     at = {k: end(fast, [*states[:2], states[2] + k * h * direction], steps) for k in (-2, -1, 1, 2)}
     theirs = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
     error = ((kernel * direction).sum() / theirs - 1).abs().item()
     off = ((tape - kernel).abs().max() / tape.abs().max()).item()
     print(
-        f"{name}: one gradient of {steps} steps by kernels, from differences {error:.1g}, from the full tape "
+        f"  one gradient of {steps} steps by kernels, from differences {error:.1g}, from the full tape "
         f"{off:.1g}; the eager tape takes {ratio:.0f} times as long",
         flush=True,
     )
 
 
-def options_of(way: str, steps: int) -> dict[str, object]:
-    given = dict(WAYS[way])
+def options_of(way: str, root: int, horizon: int) -> dict[str, object]:
+    """Of a way, whose last state alone is given; kernels keep states at a stride that divides the horizon."""
+    given: dict[str, object] = {"every": horizon} | WAYS[way]
     if given.get("checkpoint") == "root":
-        given["checkpoint"] = round(steps**0.5)
-    given["every"] = round(steps**0.5) if "every" in given else steps
+        near = sorted(range(1, horizon + 1), key=lambda k: abs(k - root))
+        whole = (k for k in near if horizon % k == 0)
+        given["checkpoint"] = next(whole) if way.startswith("kernel") else root
     return given
 
 
@@ -103,18 +104,18 @@ def memory(what: str) -> float:
 def measure(name: str, way: str, steps: int, batch: int, horizon: int) -> None:
     """Print memory [MB] and time of the processor [s] of so many steps of one way of going all steps."""
     mech = ROBOTS[name]().mech
-    given = ts.fuse(mech) if way.startswith("kernel") else mech
-    options = options_of(way, steps)
+    given, root = ts.fuse(mech) if way.startswith("kernel") else mech, round(steps**0.5)
 
     def gradient(batch: int, steps: int) -> None:
         leaves = [x.requires_grad_() for x in start(mech, batch, 1)]
         Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
         before, began = memory("VmRSS:"), time.process_time()
-        torch.autograd.grad(end(given, leaves, steps, **options), leaves)
+        torch.autograd.grad(end(given, leaves, steps, **options_of(way, root, steps)), leaves)
         said = memory("VmHWM:") - before, time.process_time() - began
         print(*said)
 
-    for size, steps in ((2, 3), (batch, horizon)):  # built first, and loaded
+    # Kernels are built first, and loaded: those of all that a gradient of so many steps takes.
+    for size, steps in ((2, horizon if way.startswith("kernel") else 3), (batch, horizon)):
         gradient(size, steps)
 
 
@@ -132,7 +133,7 @@ def measured(name: str, way: str, args: argparse.Namespace, horizon: int) -> tup
 
 def table(name: str, args: argparse.Namespace) -> None:
     """Print memory and time of all ways."""
-    print(f"  {args.batch} samples, {args.steps} steps, {args.threads} threads", flush=True)
+    print(f"{name}: {args.batch} samples, {args.steps} steps, {args.threads} threads", flush=True)
     tape, root = None, round(args.steps**0.5)
     once = measured(name, "full tape", args, 2)[0]
     print(f"  two steps alone, of which nothing is saved by any way: {once:.0f} MB", flush=True)
@@ -140,7 +141,7 @@ def table(name: str, args: argparse.Namespace) -> None:
         whole = way.startswith("kernel") or (args.whole and way != "full tape")
         if way.startswith("binomial") and not whole:
             continue
-        horizons = (args.taped, 2 * args.taped) if way == "full tape" else (root, 3 * root)
+        horizons = (args.taped, 2 * args.taped) if way == "full tape" else (2 * root, 6 * root)
         if whole:
             found, said = measured(name, way, args, args.steps), "measured"
         else:
@@ -161,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=ROBOTS)
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--taped", type=int, default=16, help="the first horizon of the full tape")
+    parser.add_argument("--taped", type=int, default=32, help="the first horizon of the full tape")
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--whole", action="store_true", help="checkpoints to the end")
@@ -172,8 +173,8 @@ def main() -> None:
     if args.way:
         return measure(args.robots[0], args.way, args.steps, args.batch, args.horizon)
     for name in args.robots:
-        check(name, args.steps)
         table(name, args)
+        check(name, args.steps)
     return None
 
 

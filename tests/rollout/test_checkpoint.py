@@ -185,3 +185,20 @@ def test_without_gradients_it_may_be_mapped():
     with torch.no_grad():
         costs = [vmap(lambda gains, n=n: rolled(gains, n))(gains) for n in (None, 2)]
     assert torch.equal(*costs)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kept", [2, Binomial(1)], ids=str)
+@pytest.mark.parametrize("control", ["tensor", "function"])
+def test_it_compiles_in_one_graph(kept, control):
+    gains = GAINS.clone().requires_grad_()
+
+    def cost(gains):
+        return rolled(gains, kept, control=gains if control == "tensor" else None).sum()
+
+    found = [
+        call(gains) for call in (cost, torch.compile(cost, fullgraph=True, backend="aot_eager"))
+    ]
+    slopes = [torch.autograd.grad(x, gains)[0] for x in found]
+    torch.testing.assert_close(*found, rtol=1e-12, atol=0)
+    torch.testing.assert_close(*slopes, rtol=1e-11, atol=1e-12)

@@ -33,7 +33,8 @@ tau = torch.zeros(mech.num_dof, dtype=mech.dtype, requires_grad=True)
 q, qd = mech.random_state({batch})
 
 def peak(steps):
-    qs, qds = ts.rollout(mech, q, qd, tau, steps=steps, dt=1e-3, checkpoint={checkpoint})
+    options = {{"steps": steps, "checkpoint": {checkpoint}, "fused": False}}
+    qs, qds = ts.rollout(mech, q, qd, tau, dt=1e-3, **options)
     qs[:, -1].sum().backward()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - qs.nbytes - qds.nbytes
 

@@ -115,6 +115,29 @@ def test_a_checkpoint_between_thinned_states(robot):
     assert_close(mine, ts.rollout(robot, q, qd, tau, STEPS, every=4), 1e-14)
 
 
+def test_a_kernel_keeps_what_a_checkpoint_says_between_thinned_states(robot, fast):
+    """For the backward pass, which computes the others again; what comes out is the same."""
+    leaves, found, kept = [x.requires_grad_() for x in states(robot, 2)], [], []
+
+    def keep(x):
+        kept[-1] = max(kept[-1], x.shape[-2] if x.ndim == 3 else 0)
+        return x
+
+    for checkpoint in (None, 2, 3):
+        kept.append(0)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            tau = leaves[2][:, 0]  # no series, which would be kept, too
+            qs, qds = ts.rollout(
+                fast, *leaves[:2], tau, 14, every=6, checkpoint=checkpoint, dt=1e-3
+            )
+        assert qs.shape[-2] == qds.shape[-2] == 3
+        loss = (qs**2).sum() + qds.sin().sum()
+        found.append((qs, qds, *torch.autograd.grad(loss, [*leaves[:2], tau])))
+    assert kept == [3, 8, 5]
+    for other in found[1:]:
+        assert_close(other, found[0], 1e-11)
+
+
 def test_what_is_kept_for_the_backward_pass_are_inputs_and_states(robot, fast):
     q, qd, tau = (x.requires_grad_() for x in states(robot, 4))
     kept = []

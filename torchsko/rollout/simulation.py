@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from math import gcd
 from typing import Any, cast
 
 import torch
@@ -91,19 +92,27 @@ class Simulation:
     def run_at_once(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
     ) -> tuple[Tensor, Tensor]:
-        """All states, from one kernel."""
+        """All states, from one kernel; of those that a checkpoint keeps for it every so many are given."""
         if self.f_ext is not None or self.truncate is not None:
             raise FusedError(_BY_STEPS)
-        forces, given = self.forces, cast(Any, self.given)
-        series, choices = forces.series(), {"method": self.method, "every": self.every}
+        forces, given, every = self.forces, cast(Any, self.given), self.every
+        if isinstance(checkpoint, int):
+            every = gcd(checkpoint, every)
+        series = forces.series()
         if series is not None and isinstance(self.method, str) and self.limits is None:
-            return given.trajectory(q, qd, series, steps, self.dt, **choices)
-        if isinstance(forces.source, Tensor):  # limits, or a step of the user's own
+            choices = {"method": self.method, "every": every}
+            qs, qds = given.trajectory(q, qd, series, steps, self.dt, **choices)
+        elif isinstance(forces.source, Tensor):  # limits, or a step of the user's own
             raise FusedError(_NOT_GIVEN)
-        step = ControlledStep(
-            forces.source, forces.effort, self.dt, self.method, self.step, self.limits
-        )
-        return given.driven(step, q, qd, forces.memory(q, qd), steps, self.every)
+        else:
+            step = ControlledStep(
+                forces.source, forces.effort, self.dt, self.method, self.step, self.limits
+            )
+            qs, qds = given.driven(step, q, qd, forces.memory(q, qd), steps, every)
+        if every == self.every:
+            return qs, qds
+        rows = slice(0, steps // self.every * self.every // every + 1, self.every // every)
+        return qs[..., rows, :], qds[..., rows, :]
 
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
