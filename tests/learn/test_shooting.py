@@ -211,6 +211,11 @@ def test_what_cannot_be_shot_is_named(measured):
         with pytest.raises(ts.FitError, match=match) as caught:
             ts.learn.fit(nominal, log, method="shooting", **options)
         assert str(caught.value).count("\n") == 2
+    dog = ts.load(ts.robots.quadruped, floating_base=True)
+    q, qd = (x.numpy() for x in dog.random_state(500))
+    flying = ts.learn.Log(np.arange(500) / 100, q, 0 * qd, qd)
+    with pytest.raises(ts.FitError, match="turns by a quaternion"):
+        ts.learn.fit(dog, flying, method="shooting", learn=[Viscous()])
 
 
 @pytest.mark.nightly

@@ -147,14 +147,19 @@ def check_columns(mech: Mechanism, log: Log) -> None:
                 f"Columns are the joints {', '.join(mech.joint_names[:8])}, in this order.\n"
                 "Leave the others out, or lock joints that were not logged: mech.lock({...})."
             )
-    odd = [n for n, k in zip(mech.joint_names, mech.independent_joints, strict=True)
-           if not mech.joints.kinds[k].vector]  # fmt: skip
+    odd = turning(mech)
     if odd and log.qd is None:
         raise FitError(
             f"joint {odd[0]!r} turns by a quaternion, and the log has no velocities.\n"
             "Velocities come from positions only where these are a vector.\n"
             "Log qd as well."
         )
+
+
+def turning(mech: Mechanism) -> list[str]:
+    """Names of joints whose coordinates are no vector."""
+    named = zip(mech.joint_names, mech.independent_joints, strict=True)
+    return [name for name, k in named if not mech.joints.kinds[k].vector]
 
 
 def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piece: Piece) -> Motion:

@@ -10,6 +10,7 @@ from torchsko.errors import FitError, unknown_name
 from torchsko.learn.estimators import ESTIMATORS
 from torchsko.learn.friction import Term
 from torchsko.learn.library import LIBRARY
+from torchsko.learn.motion import turning
 from torchsko.mechanism.mechanism import Mechanism
 
 Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
@@ -19,6 +20,12 @@ def terms_of(
     mech: Mechanism, learn: Learn, method: str
 ) -> tuple[tuple[Term, ...], dict[int, tuple[int, ...]]]:
     """All terms there are, and for each dof whose terms are given their places."""
+    if method == "shooting" and (odd := turning(mech)):
+        raise FitError(
+            f"joint {odd[0]!r} turns by a quaternion.\n"
+            "Shooting moves joints whose coordinates are a vector.\n"
+            'Pass method="physical" and a log with velocities.'
+        )
     if learn is None:
         given: dict[str, Sequence[Term]] = {}
     elif isinstance(learn, Mapping):
