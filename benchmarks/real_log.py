@@ -1,11 +1,12 @@
 """A real arm's log: `python -m torchsko identify` with its defaults beside ordinary least squares.
 
-Usage: python benchmarks/real_log.py LOG [--robot robot.urdf] [--use 0.6]
+Usage: python benchmarks/real_log.py LOG [--robot robot.urdf] [--use 0.6] [--sysid 12]
 LOG is an NPZ file with t, q, tau, and qd where measured. The first part of it is fitted, by the command
 line in a process of its own and by least squares on Pinocchio's regressor with viscous and Coulomb
 friction and an offset for each joint. Both see states and forces through the same filter, and are judged
 on the rest of the log, filtered alike. An error is the root mean square over the spread of the measured
-force. Then the same by speed: fitted to the slow samples, judged on the fast ones.
+force. Then the same by speed: fitted to the slow samples, judged on the fast ones. --sysid has MuJoCo's own
+identification beside it, with so many iterations, some minutes: benchmarks/peers/mujoco_sysid.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 import torch
+from peers import mujoco_sysid
 from torch import Tensor
 
 import torchsko as ts
@@ -100,7 +102,10 @@ def main() -> None:
     parser.add_argument("--robot", default=str(ts.robots.panda))
     parser.add_argument("--use", type=float, default=0.6, help="part of the time that is fitted")
     parser.add_argument("--seen", type=float, default=0.6, help="part of the samples, slow ones")
+    parser.add_argument("--sysid", type=int, default=0, help="iterations of MuJoCo's sysid")
     args = parser.parse_args()
+    if args.sysid and (reason := mujoco_sysid.missing()):
+        parser.error(f"no mujoco.sysid here: {reason}")
     mech = ts.load(args.robot)
     log = ts.learn.Log.load(args.log)
     with tempfile.TemporaryDirectory() as folder:
@@ -121,6 +126,11 @@ def main() -> None:
     row("least squares", theirs, theirs)
     row("physical, viscous and smooth Coulomb", usual, theirs)
     row("physical, defaults", mine, theirs)
+    if args.sysid:
+        start = time.process_time()
+        model = mujoco_sysid.fitted(mech, train, args.sysid)
+        errors = nrmse(torch.from_numpy(mujoco_sysid.forces(model, test)), test, every)
+        row(f"mujoco.sysid, {time.process_time() - start:.0f} s of a processor", errors, theirs)
 
     whole = filtered(mech, log, settings)
     at = np.searchsorted(log.t, whole.t.numpy()).clip(0, len(log) - 1)

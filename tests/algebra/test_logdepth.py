@@ -172,7 +172,7 @@ def test_every_product_under_every_transformation():
 @given(st.sampled_from(["scan", "Doubling", ""]))
 def test_an_unknown_method_is_refused(name):
     model = random_model(Tree.from_parents([-1, 0]), [2, 2], [1, 1])
-    with pytest.raises(TorchskoError, match=r"no method is named(.|\n)*among them: .*'doubling'"):
+    with pytest.raises(TorchskoError, match=r"no method is named(.|\n)*There are 2: .*'doubling'"):
         gather(model.layout, model.edge_weight, model.coriolis_accel, method=name)
 
 
