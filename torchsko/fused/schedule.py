@@ -79,6 +79,19 @@ class Schedule:
         )
 
 
+@dataclass(frozen=True)
+class _Split:
+    """An order cut into chunks, and the slots that they share."""
+
+    chunks: tuple[Chunk, ...]
+    num_slots: int
+
+    @property
+    def num_moved(self) -> int:
+        """How many values chunks load and store."""
+        return sum(len(chunk.loads) + len(chunk.stores) for chunk in self.chunks)
+
+
 def schedule(program: Program, max_ops: int) -> Schedule:
     """Order a program depth first and cut it into chunks of at most ``max_ops`` operations.
 
@@ -91,17 +104,13 @@ def schedule(program: Program, max_ops: int) -> Schedule:
         one results are taken outermost first where that moves clearly fewer values between chunks.
     """
     order = depth_first(program)
+    split = _split(program, order, max_ops)
     if len(order) > max_ops:
         inward = depth_first(program, outermost_first=True)
-        least = _LESS * _num_moved(program, order, max_ops)
-        order = inward if _num_moved(program, inward, max_ops) < least else order
-    return _scheduled(program, order, max_ops)
-
-
-def _num_moved(program: Program, order: list[int], max_ops: int) -> int:
-    """How many values chunks load and store."""
-    chunks, _ = _with_slots(program, _cut(program, order, max_ops))
-    return sum(len(chunk.loads) + len(chunk.stores) for chunk in chunks)
+        other = _split(program, inward, max_ops)
+        if other.num_moved < _LESS * split.num_moved:
+            order, split = inward, other
+    return _scheduled(program, order, split, max_ops)
 
 
 def _of_round(program: Program, max_ops: int) -> Schedule:
@@ -112,7 +121,7 @@ def _of_round(program: Program, max_ops: int) -> Schedule:
     """
     written = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
     order = min(depth_first(program), written, key=lambda order: _time_kept(program, order))
-    return _scheduled(program, order, max_ops)
+    return _scheduled(program, order, _split(program, order, max_ops), max_ops)
 
 
 def _time_kept(program: Program, order: Sequence[int]) -> int:
@@ -126,9 +135,8 @@ def _time_kept(program: Program, order: Sequence[int]) -> int:
     return sum(last.values()) - sum(first.values())
 
 
-def _scheduled(program: Program, order: list[int], max_ops: int) -> Schedule:
-    pieces = _cut(program, order, max_ops)
-    chunks, num_slots = _with_slots(program, pieces)
+def _scheduled(program: Program, order: list[int], split: _Split, max_ops: int) -> Schedule:
+    num_slots = split.num_slots
     regions: dict[int, tuple[int, Schedule]] = {}
     given: dict[int, list[int]] = {}
     for value in order:
@@ -140,7 +148,7 @@ def _scheduled(program: Program, order: list[int], max_ops: int) -> Schedule:
                 if program.code[x].op not in _FREE:
                     given.setdefault(x, []).append(place)
             num_slots += loop.region_size + inner.num_slots
-    return Schedule(program, tuple(order), chunks, num_slots, regions, given)
+    return Schedule(program, tuple(order), split.chunks, num_slots, regions, given)
 
 
 def _operands(program: Program, value: int) -> tuple[int, ...]:
@@ -251,8 +259,9 @@ def _cut(program: Program, order: list[int], max_ops: int) -> list[list[int]]:
     return pieces
 
 
-def _with_slots(program: Program, pieces: list[list[int]]) -> tuple[tuple[Chunk, ...], int]:
-    """The chunks, with a scratch slot for every value that a later chunk reads."""
+def _split(program: Program, order: list[int], max_ops: int) -> _Split:
+    """The chunks of an order, with a scratch slot for every value that a later chunk reads."""
+    pieces = _cut(program, order, max_ops)
     home = {value: k for k, piece in enumerate(pieces) for value in piece}
     last_reader = dict(home)
     for k, piece in enumerate(pieces):
@@ -285,7 +294,7 @@ def _with_slots(program: Program, pieces: list[list[int]]) -> tuple[tuple[Chunk,
         for value in loads:
             if last_reader[value] == k:
                 heappush(free, slot[value])
-    return tuple(chunks), num_slots
+    return _Split(tuple(chunks), num_slots)
 
 
 def _reads(
