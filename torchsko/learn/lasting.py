@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.base_parameters import BaseParameters
-from torchsko.learn.least_squares import Information, scaled_pseudo_inverse
+from torchsko.learn.least_squares import Bread, Information
 from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Normal, Problem, own_positions
-from torchsko.learn.reduced import eliminated, means
 from torchsko.learn.solving import Model, Solution
 
 SAME = 1e-2
@@ -127,26 +126,17 @@ class _Influence:
     def __init__(
         self, normal: Normal, model: Model, solution: Solution, base: BaseParameters
     ) -> None:
-        G, n, self.lead = means(normal), normal.count[0], base.independent
-        self.solution, self.inertial = solution, normal.inertial
-        parts = [eliminated(g, normal.inertial, t) for g, t in zip(G, solution.choice, strict=True)]
-        A = torch.stack([p.A[self.lead[:, None], self.lead] for p in parts])
-        self.bread, _ = scaled_pseudo_inverse(((model.scale * n)[:, None, None] * A).sum(0))
-        self.scale, self.gain = model.scale, [p.gain[:, self.lead] for p in parts]
-        self.of_terms, self.inverse = [], []
-        for j, chosen in enumerate(solution.choice):
-            S = torch.tensor([normal.inertial + k for k in chosen], dtype=torch.long).to(G.device)
-            self.of_terms.append(S)
-            own = G[j][S[:, None], S] * n[j]
-            self.inverse.append(scaled_pseudo_inverse(own)[0] if len(S) else own)
+        self.solution, self.scale, self.lead = solution, model.scale, base.independent
+        self.told = Bread.of(normal, model, solution.choice, base)
 
     def __call__(self, dof: int, X: Tensor, good: Tensor) -> Tensor:
         e = torch.where(good, self.solution.error(X), 0.0)[:, dof, None]
-        terms = X[:, dof].index_select(-1, self.of_terms[dof])
-        left = X[:, dof].index_select(-1, self.lead) - terms @ self.gain[dof]
-        base = self.scale[dof] * e * left @ self.bread
-        own = [-base @ gain.mT for gain in self.gain]
-        own[dof] = own[dof] + e * terms @ self.inverse[dof]
+        told, X = self.told, X[:, dof]
+        terms = X.index_select(-1, told.columns[dof])
+        left = X.index_select(-1, self.lead) - terms @ told.gain[dof]
+        base = self.scale[dof] * e * left @ told.bread
+        own = [-base @ gain.mT for gain in told.gain]
+        own[dof] = own[dof] + e * terms @ told.own[dof]
         return torch.cat([base, *own], -1)
 
 

@@ -76,20 +76,50 @@ def information(
         variance: of each dof's residual, `[num_dof]`.
         inflation: samples of it that are one, `[num_dof]`.
     """
-    G, n, lead = means(normal), normal.count[0], base.independent
-    parts = [eliminated(g, normal.inertial, t) for g, t in zip(G, choice, strict=True)]
-    A = torch.stack([p.A[lead[:, None], lead] for p in parts])
-    w = model.scale * n
-    bread, condition = scaled_pseudo_inverse((w[:, None, None] * A).sum(0))
-    meat = ((w * model.scale * variance * inflation)[:, None, None] * A).sum(0)
-    covariance = bread @ meat @ bread
+    told = Bread.of(normal, model, choice, base)
+    size = model.scale.square() * normal.count[0] * variance * inflation
+    covariance = told.bread @ (size[:, None, None] * told.A).sum(0) @ told.bread
     deviations = []
-    for j, (part, chosen) in enumerate(zip(parts, choice, strict=True)):
-        S = torch.tensor([normal.inertial + k for k in chosen], dtype=torch.long, device=G.device)
-        own, _ = (
-            scaled_pseudo_inverse(G[j][S[:, None], S] * n[j]) if len(S) else (G.new_zeros(0, 0), 0)
-        )
-        gain = part.gain[:, lead]
+    for j, (gain, own) in enumerate(zip(told.gain, told.own, strict=True)):
         total = variance[j] * inflation[j] * own + gain @ covariance @ gain.mT
         deviations.append(total.diagonal().clamp_min(0).sqrt())
-    return Information(covariance, tuple(deviations), condition)
+    return Information(covariance, tuple(deviations), told.condition)
+
+
+@dataclass(frozen=True, eq=False)
+class Bread:
+    """How weighted least squares answers to errors: what stands on both sides of their variance.
+
+    Attributes:
+        A: of each dof, equations of base parameters, terms eliminated, `[num_dof, base, base]`.
+        bread: inverse of their weighted sum, `[base, base]`.
+        condition: of that sum at unit diagonal.
+        gain: what each dof's terms lose to base parameters, `[terms, base]`.
+        columns: where each dof's terms stand, `[terms]`.
+        own: inverse of the equations of each dof's terms alone, `[terms, terms]`.
+    """
+
+    A: Tensor
+    bread: Tensor
+    condition: float
+    gain: tuple[Tensor, ...]
+    columns: tuple[Tensor, ...]
+    own: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, normal: Normal, model: Model, choice: Choice, base: BaseParameters) -> Bread:
+        """That of equations of one fold: all."""
+        G, n, lead = means(normal), normal.count[0], base.independent
+        parts = [eliminated(g, normal.inertial, t) for g, t in zip(G, choice, strict=True)]
+        A = torch.stack([p.A[lead[:, None], lead] for p in parts])
+        bread, condition = scaled_pseudo_inverse(((model.scale * n)[:, None, None] * A).sum(0))
+        columns, own = [], []
+        for g, count, chosen in zip(G, n, choice, strict=True):
+            S = torch.tensor(
+                [normal.inertial + k for k in chosen], dtype=torch.long, device=G.device
+            )
+            alone = g[S[:, None], S] * count
+            columns.append(S)
+            own.append(scaled_pseudo_inverse(alone)[0] if len(S) else alone)
+        gain = tuple(p.gain[:, lead] for p in parts)
+        return cls(A, bread, condition, gain, tuple(columns), tuple(own))
