@@ -77,6 +77,23 @@ def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior
         assert decrement < 1e-9 * objective(phi).abs()
 
 
+def test_problems_side_by_side_are_solved_as_each_alone():
+    """The slowest lies at the wall of the cone, the fastest is the nominal robot."""
+    mech = ts.load(ts.robots.panda)
+    prior, g = Prior.at(ts.inertial_parameters(mech)), torch.Generator().manual_seed(2)
+    X = torch.randn(3, 60, 70, generator=g, dtype=mech.dtype)
+    at = X @ prior.nominal.flatten()
+    y = at + torch.tensor([0.0, 0.1, 10.0])[:, None] * torch.randn(3, 60, generator=g).to(at)
+    A, c = X.mT @ X, (X.mT @ y[..., None])[..., 0]
+    both, _ = entropic_least_squares(A, c, prior, 1e-2)
+    for k in range(3):
+        alone, _ = entropic_least_squares(A[k], c[k], prior, 1e-2)
+        assert_close(both[k], alone, rtol=1e-7, atol=1e-7)
+    assert_close(both[0], prior.nominal.flatten(), rtol=1e-9, atol=1e-9)
+    _, steps = entropic_least_squares(A, c, prior, 1e-2, both)
+    assert steps <= 2
+
+
 def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)

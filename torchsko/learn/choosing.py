@@ -15,8 +15,8 @@ from torchsko.learn.friction import Coulomb, Offset, Term, Viscous
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.library import LIBRARY, USUAL
 from torchsko.learn.normal import Normal, Problem
-from torchsko.learn.reduced import eliminated, error_of, means
-from torchsko.learn.selection import Folds, chosen_weight, errors, with_terms_chosen
+from torchsko.learn.reduced import eliminated
+from torchsko.learn.selection import Folds, chosen_weight, errors, judged_by, with_terms_chosen
 from torchsko.learn.solving import Model, Solution
 
 
@@ -26,6 +26,7 @@ class Choosing:
     Attributes:
         model: so far.
         squares: its errors in what was left out, `[folds, num_dof]`.
+        fits: of each fold, to begin at.
         at: how many choices were made: rounds, and dofs of a round.
     """
 
@@ -43,6 +44,7 @@ class Choosing:
         self.folds, self.divergence, self.named = folds, divergence, named
         self.prior, self.say, self.terms = prior, say, problem.terms
         self.dofs, self.at = problem.mech.num_dof, 0
+        self.fits: list[Solution] | None = None
         usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
         self.library = tuple(
             k
@@ -68,7 +70,7 @@ class Choosing:
             self.model = Model(choice, model["scale"], model["prior_weight"])
             self.at = state["at"]
             if self.at % self.dofs:
-                self.squares = errors(self.folds, self.model, self.divergence, self.terms)[0]
+                self._see()
         if self.at % self.dofs == 0:
             self._judge()
         while self.at < TURNS * self.dofs:
@@ -84,9 +86,10 @@ class Choosing:
                         0.2 + 0.6 * self.at / TURNS / self.dofs,
                     )
                     if dof not in self.named:
-                        self.model = with_terms_chosen(
-                            self.folds, self.model, self.divergence, self.terms, self.library, dof
-                        )
+                        self.model, self.fits = with_terms_chosen(
+                            self.folds, self.model, self.divergence, self.terms, self.library,
+                            self.fits, dof,
+                        )  # fmt: skip
                     self.at += 1
                     keep()
             self._judge()
@@ -97,11 +100,15 @@ class Choosing:
     def _judge(self) -> None:
         """Choose the prior's weight, and see how good the model is."""
         if self.prior is None:
-            self.model, self.squares = chosen_weight(
+            self.model, self.squares, self.fits = chosen_weight(
                 self.folds, self.model, self.divergence, self.terms
             )
         else:
-            self.squares = errors(self.folds, self.model, self.divergence, self.terms)[0]
+            self._see()
+
+    def _see(self) -> None:
+        """How good the model is."""
+        self.squares, self.fits = errors(self.folds, self.model, self.divergence, self.terms)
 
 
 TURNS = 3
@@ -127,23 +134,16 @@ def left_errors(used: Folds, plain: Folds, solve: Callable[[Normal], Solution]) 
         plain: to judge by.
         solve: the method.
     """
-    each = zip(used.seen, plain.left, strict=True)
-    return torch.stack([judged_by(solve(seen), left) for seen, left in each])
+    each = zip(used.seen, plain.test, strict=True)
+    return torch.stack([judged_by(solve(seen), test) for seen, test in each])
 
 
 def nominal_errors(folds: Folds, model: Model, divergence: Prior) -> Tensor:
     """The same of the nominal robot, with friction as least squares has it."""
     phi, out = divergence.nominal.flatten(), []
-    for seen, left in zip(folds.seen, folds.left, strict=True):
-        parts = [
-            eliminated(g, seen.inertial, t) for g, t in zip(means(seen), model.choice, strict=True)
-        ]
+    for train, test in zip(folds.train, folds.test, strict=True):
+        each = zip(train, model.choice, strict=True)
+        parts = [eliminated(G, len(phi), chosen) for G, chosen in each]
         fit = Solution(phi, tuple(p.numbers(phi) for p in parts), model.choice)
-        out.append(judged_by(fit, left))
+        out.append(judged_by(fit, test))
     return torch.stack(out)
-
-
-def judged_by(fit: Solution, left: Normal) -> Tensor:
-    """Mean square errors of a fit in other data, `[num_dof]`."""
-    each = zip(means(left), fit.numbers, fit.choice, strict=True)
-    return torch.stack([error_of(g, fit.phi, x, t) for g, x, t in each])

@@ -54,70 +54,73 @@ def pseudo_units(like: Tensor) -> Tensor:
 class Prior:
     """How far from a nominal robot, and its derivatives, in the ten numbers of each body.
 
+    Numbers have any leading dimensions, those of several problems.
+
     Attributes:
         nominal: `[bodies, 10]`.
         inverse: of the nominal pseudo-inertias, `[bodies, 4, 4]`.
+        known: logarithm of the determinant of all of `inverse`.
         units: `[10, 4, 4]`.
     """
 
     nominal: Tensor
     inverse: Tensor
+    known: Tensor
     units: Tensor
 
     @classmethod
     def at(cls, nominal: Tensor) -> Prior:
         """Of nominal numbers `[bodies, 10]`, all physical."""
         units = pseudo_units(nominal)
-        J = (nominal @ units.flatten(1)).reshape(-1, 4, 4)
-        return cls(nominal, torch.linalg.inv(J), units)
+        J = (nominal @ units.flatten(1)).unflatten(-1, (4, 4))
+        inverse = torch.linalg.inv(J)
+        return cls(nominal, inverse, torch.linalg.slogdet(inverse)[1].sum(), units)
 
     def pseudo(self, phi: Tensor) -> Tensor:
-        """Pseudo-inertias of numbers `[bodies * 10]` or `[bodies, 10]`."""
-        return (phi.reshape(-1, 10) @ self.units.flatten(1)).reshape(-1, 4, 4)
+        """Pseudo-inertias `[*batch, bodies, 4, 4]` of numbers `[*batch, bodies * 10]`."""
+        return (phi.unflatten(-1, (-1, 10)) @ self.units.flatten(1)).unflatten(-1, (4, 4))
 
-    def value(self, phi: Tensor) -> float:
-        """The sum of divergences; inf outside of the cone."""
+    def value(self, phi: Tensor) -> Tensor:
+        """The sum of divergences `[*batch]`; inf outside of the cone."""
         J = self.pseudo(phi)
         L, info = torch.linalg.cholesky_ex(J)
-        if bool(info.any()) or not bool(J.isfinite().all()):
-            return float("inf")
-        logdet = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum()
-        known = torch.linalg.slogdet(self.inverse)[1].sum()
-        return float((self.inverse * J).sum() - logdet - known - 4 * len(J))
+        logdet = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1))
+        apart = (self.inverse * J).sum((-3, -2, -1)) - logdet - self.known - 4 * J.shape[-3]
+        inside = (info == 0).all(-1) & apart.isfinite()
+        return torch.where(inside, apart, torch.inf)
 
-    def room(self, phi: Tensor, move: Tensor) -> float:
-        """How far one can go against a direction before the cone ends."""
+    def room(self, phi: Tensor, move: Tensor) -> Tensor:
+        """How far one can go against directions before the cone ends, `[*batch]`."""
         L = torch.linalg.cholesky(self.pseudo(phi))
         half = torch.linalg.solve_triangular(L, self.pseudo(move), upper=False)
         both = torch.linalg.solve_triangular(L, half.mT, upper=False)
-        most = float(torch.linalg.eigvalsh((both + both.mT) / 2).max())
-        return 1 / most if most > 0 else float("inf")
+        most = torch.linalg.eigvalsh((both + both.mT) / 2).flatten(-2).amax(-1)
+        return torch.where(most > 0, 1 / most, torch.inf)
 
-    def slope(self, phi: Tensor) -> Tensor:
-        """The gradient, `[bodies * 10]`."""
-        away = self.inverse - torch.linalg.inv(self.pseudo(phi))
-        return (away.flatten(1) @ self.units.flatten(1).mT).flatten()
-
-    def curvature(self, phi: Tensor) -> Tensor:
-        """The Hessian, `[bodies * 10, bodies * 10]`, positive definite."""
-        each = torch.linalg.inv(self.pseudo(phi))[:, None] @ self.units
-        return torch.block_diag(*(each.flatten(2) @ each.mT.flatten(2).mT))
+    def derivatives(self, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient `[*batch, n]`, and the Hessian `[*batch, n, n]`, positive definite; n = 10 bodies."""
+        inverse, units = torch.linalg.inv(self.pseudo(phi)), self.units.flatten(1)
+        slope = (self.inverse - inverse).flatten(-2) @ units.mT
+        each = inverse[..., None, :, :] @ self.units
+        blocks = each.flatten(-2) @ each.mT.flatten(-2).mT
+        apart = torch.eye(len(self.nominal)).to(phi)[:, None, :, None]
+        return slope.flatten(-2), (blocks[..., None, :] * apart).flatten(-2).flatten(-3, -2)
 
 
 def entropic_least_squares(
     A: Tensor, c: Tensor, prior: Prior, weight: float, start: Tensor | None = None
 ) -> tuple[Tensor, int]:
-    """The numbers that are the minimum above.
+    """The numbers that are the minimum above, of several problems side by side.
 
     Args:
-        A: positive semidefinite, `[10 bodies, 10 bodies]`.
-        c: `[10 bodies]`.
+        A: positive semidefinite, `[*batch, n, n]` with n = 10 bodies.
+        c: `[*batch, n]`.
         prior: the nominal robot.
         weight: lambda, positive.
-        start: physical numbers to begin at; the nominal ones when left out.
+        start: physical numbers to begin at, `[*batch, n]`; the nominal ones when left out.
 
     Returns:
-        phi, `[10 bodies]`, and how many steps were taken.
+        phi, `[*batch, n]`, and how many steps the slowest problem took.
 
     Raises:
         FitError: on a weight that is not positive, or no progress.
@@ -129,9 +132,9 @@ def entropic_least_squares(
             "Pass a small positive number, prior=1e-6 say."
         )
     if start is not None:
-        return _newton(A, c, prior, weight, start.flatten())
+        return _newton(A, c, prior, weight, start)
     # From the nominal robot along the path of weights: a small one alone takes many steps along the wall.
-    phi, steps, now = prior.nominal.flatten(), 0, 1e3
+    phi, steps, now = prior.nominal.flatten().expand_as(c), 0, 1e3
     while now > 3 * weight:
         phi, taken = _newton(A, c, prior, now, phi, loose=True)
         steps, now = steps + taken, now / 10
@@ -144,27 +147,35 @@ def _newton(
 ) -> tuple[Tensor, int]:
     """Newton's method with steps that stay in the cone; if loose, only to where the next weight begins."""
 
-    def objective(x: Tensor) -> float:
-        return float(x @ (A @ x) - 2 * (c @ x)) + weight * prior.value(x)
+    def objective(x: Tensor) -> Tensor:
+        return (x * ((A @ x[..., None])[..., 0] - 2 * c)).sum(-1) + weight * prior.value(x)
 
     value = objective(phi)
+    done = torch.zeros_like(value, dtype=torch.bool)
     for step in range(NEWTON):
-        g = 2 * (A @ phi - c) + weight * prior.slope(phi)
-        H = 2 * A + weight * prior.curvature(phi)
-        scale = H.diagonal().rsqrt()
-        move = scale * torch.linalg.solve(scale[:, None] * H * scale, scale * g)
-        decrement = float(g @ move)
-        if decrement <= min(1e-8 * (1 + abs(value)), 1e-2 * weight) or (
-            loose and decrement < weight / 10
-        ):
-            # Differences of the objective drown in rounding; so near, a whole step is right.
-            return phi - move, step + 1
-        size = min(1.0, WALL * prior.room(phi, move))
-        while (new := objective(phi - size * move)) > value - 0.1 * size * decrement:
-            size /= 2
-            if size < 1e-12:
-                return phi, step  # what is left to gain is below rounding
-        phi, value = phi - size * move, new
+        slope, curvature = prior.derivatives(phi)
+        g = 2 * ((A @ phi[..., None])[..., 0] - c) + weight * slope
+        H = 2 * A + weight * curvature
+        scale = H.diagonal(dim1=-2, dim2=-1).rsqrt()
+        unit = scale[..., :, None] * H * scale[..., None, :]
+        move = scale * torch.linalg.solve(unit, scale * g)
+        decrement = (g * move).sum(-1)
+        enough = (1e-8 * (1 + value.abs())).clamp_max(1e-2 * weight)
+        # Differences of the objective drown in rounding; so near, a whole step is right.
+        near = ~done & (decrement <= (enough.clamp_min(weight / 10) if loose else enough))
+        phi, done = torch.where(near[..., None], phi - move, phi), done | near
+        if bool(done.all()):
+            return phi, step + 1
+        size = (WALL * prior.room(phi, move)).clamp_max(1.0)
+        while True:
+            new = objective(phi - size[..., None] * move)
+            high = ~done & ~(new <= value - 0.1 * size * decrement)
+            if not bool(high.any()):
+                break
+            size = torch.where(high, size / 2, size)
+            done = done | (high & (size < 1e-12))  # what is left to gain is below rounding
+        phi = torch.where(done[..., None], phi, phi - size[..., None] * move)
+        value = torch.where(done, value, new)
     raise FitError(
         f"Newton's method has not ended after {NEWTON} steps.\n"
         "Forces or inertias may be too far apart in size.\n"

@@ -183,7 +183,7 @@ def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Es
         # What is left out is judged by its own motion, linearised where the fit is by now.
         parts, ones = Folds.of(shot.normal), torch.ones_like(model.scale[:1])
         tried = sorted(WEIGHTS, reverse=True)
-        weight, _ = least_sure(tried, [shot.left_errors(parts, w) for w in tried], ones)
+        weight = tried[least_sure([shot.left_errors(parts, w) for w in tried], ones)]
         shot.run(weight, data.tell)
 
     def inform(solution: Solution, left: Residuals) -> Information:

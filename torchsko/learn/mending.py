@@ -109,9 +109,11 @@ def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         before, after = padded[: -2 * BURST], padded[2 * BURST :]
         off = np.maximum(np.minimum(before, after) - row, row - np.maximum(before, after))
         off = np.maximum(off, 0.0)
-        if off.max() > least[j]:
-            usual = max(1.4826 * float(np.median(off)), float(off.mean()))
-            bad[j] |= off > max(OUTLIER * usual, float(least[j]))
+        # What is usual is at least the mean: the median is seldom asked.
+        if (most := off.max()) > max(least[j], OUTLIER * (mean := off.mean())):
+            usual = max(1.4826 * float(np.median(off)), mean)
+            if most > OUTLIER * usual:
+                bad[j] |= off > max(OUTLIER * usual, least[j])
     if not bad.any():
         return x, bad
     out = np.array(x, np.float64)

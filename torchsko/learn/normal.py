@@ -49,11 +49,11 @@ class Problem:
         """Number of inertial parameters."""
         return 10 * self.mech.num_bodies
 
-    def columns(self, motion: Motion) -> Tensor:
-        """What explains forces, and last what is left of them after springs and armature.
+    def columns(self, motion: Motion) -> tuple[Tensor, Tensor]:
+        """What explains forces, and last what is left of them after springs and armature; not yet filtered.
 
         Returns:
-            `[samples, num_dof, inertial + terms + 1]`, not yet filtered.
+            Of inertial numbers `[samples, num_dof, inertial]`, the others `[samples, num_dof, terms + 1]`.
         """
         q, qd, qdd = motion.q, motion.qd, motion.qdd
         Y = self.regressor(q, qd, qdd).flatten(-2)
@@ -63,7 +63,7 @@ class Problem:
         series = Series(own_positions(self.mech, q), qd, qdd, load, motion.rate)
         parts = [term.column(series) for term in self.terms]
         rest = motion.tau - known
-        return torch.cat([Y, torch.stack([*parts, rest], -1)], -1)
+        return Y, torch.stack([*parts, rest], -1)
 
     def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Filtered equations of each motion: times, columns, and which count.
@@ -79,10 +79,11 @@ class Problem:
                 b = min(n, a + max(1, AT_ONCE // every))
                 lead = min(a * every, MEMORY)
                 part = slice(a * every - lead, (b - 1) * every + taps)
-                X = self.columns(picked(motion, part))[lead:]
+                # Filtered apart: put together before, they would be copied at the rate of states.
+                X = torch.cat([kernel(x[lead:]) for x in self.columns(picked(motion, part))], -1)
                 good = kernel(motion.good[part][lead:]) > 0.98
                 t = motion.t[part][lead:][kernel.reach :: every][: b - a]
-                yield t, kernel(X), good
+                yield t, X, good
 
 
 MEMORY = 512

@@ -66,15 +66,6 @@ def means(normal: Normal) -> Tensor:
     return normal.sums[0] / normal.count[0].clamp_min(1)[:, None, None]
 
 
-def error_of(G: Tensor, phi: Tensor, numbers: Tensor, terms: Sequence[int]) -> Tensor:
-    """Mean square error `[*batch]` of one dof, of its normal equations `[*batch, columns, columns]`."""
-    inertial = phi.shape[-1]
-    index = [*range(inertial), *(inertial + k for k in terms), G.shape[-1] - 1]
-    I = torch.tensor(index, device=G.device)
-    v = torch.cat([phi, numbers, -torch.ones_like(phi[..., :1])], -1)[..., None]
-    return (v.mT @ G.index_select(-2, I).index_select(-1, I) @ v)[..., 0, 0].clamp_min(0)
-
-
 def judged(G: Tensor, part: Reduced, terms: Sequence[int]) -> Tensor:
     """Mean square error of one dof as a quadratic form of inertial numbers and 1, terms at their best."""
     inertial = part.gain.shape[-1]

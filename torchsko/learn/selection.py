@@ -11,8 +11,8 @@ from torch import Tensor
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Term
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import TOGETHER, eliminated, error_of, judged, means
-from torchsko.learn.solving import Model, Solution, solved
+from torchsko.learn.reduced import TOGETHER, eliminated, judged, means
+from torchsko.learn.solving import Model, Solution, all_solved
 
 WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Of the prior."""
@@ -28,17 +28,23 @@ class Folds:
     Attributes:
         seen: without each fold.
         left: each fold alone.
+        train: means of squares of `seen`, `[folds, num_dof, columns, columns]`.
+        test: those of `left`.
     """
 
     seen: tuple[Normal, ...]
     left: tuple[Normal, ...]
+    train: Tensor
+    test: Tensor
 
     @classmethod
     def of(cls, normal: Normal, like: Normal | None = None) -> Folds:
         """Folds in which each dof has equations (of other normal equations, if given), left out once."""
         count = (normal if like is None else like).count
         full = [k for k in range(len(count)) if bool((count[k] > 0).all())]
-        return cls(tuple(normal.without(k) for k in full), tuple(normal.only([k]) for k in full))
+        seen = tuple(normal.without(k) for k in full)
+        left = tuple(normal.only([k]) for k in full)
+        return cls(seen, left, *(torch.stack([means(n) for n in some]) for some in (seen, left)))
 
 
 def errors(
@@ -46,25 +52,23 @@ def errors(
     model: Model,
     prior: Prior,
     terms: Sequence[Term],
-    starts: list[Solution] | None = None,
+    starts: Sequence[Solution] | None = None,
 ) -> tuple[Tensor, list[Solution]]:
     """Mean square errors of each dof in each stretch left out, `[folds, num_dof]`, and the fits."""
-    out, fits = [], []
-    for k, (seen, left) in enumerate(zip(folds.seen, folds.left, strict=True)):
-        fit = solved(seen, model, prior, terms, None if starts is None else starts[k])
-        G = means(left)
-        out.append(
-            torch.stack([error_of(g, fit.phi, x, t)
-                         for g, x, t in zip(G, fit.numbers, fit.choice, strict=True)])
-        )  # fmt: skip
-        fits.append(fit)
-    return torch.stack(out), fits
+    fits = all_solved(folds.train, model, prior, terms, starts)
+    return torch.stack([judged_by(fit, G) for fit, G in zip(fits, folds.test, strict=True)]), fits
+
+
+def judged_by(fit: Solution, G: Tensor) -> Tensor:
+    """Mean square errors `[num_dof]` of a fit to equations `[num_dof, columns, columns]`."""
+    v = fit.weights(G.shape[-1])[..., None]
+    return (v.mT @ G @ v)[..., 0, 0].clamp_min(0)
 
 
 def chosen_weight(
     folds: Folds, model: Model, prior: Prior, terms: Sequence[Term]
-) -> tuple[Model, Tensor]:
-    """The model with the prior's weight that predicts best, and its errors `[folds, num_dof]`.
+) -> tuple[Model, Tensor, list[Solution]]:
+    """The model with the prior's weight that predicts best, its errors `[folds, num_dof]`, and its fits.
 
     Of weights that predict alike to one standard error the largest: what folds cannot tell is the nominal
     robot's.
@@ -74,31 +78,27 @@ def chosen_weight(
     starts, tried, scores, best = None, [], torch.empty(0), 0
     for weight in reversed(WEIGHTS):  # from the nominal robot to the data
         squares, starts = errors(folds, replace(model, prior_weight=weight), prior, terms, starts)
-        tried.append((weight, squares))
-        scores = torch.stack([(model.scale * x).mean(1) for _, x in tried])  # [tried, folds]
+        tried.append((weight, squares, starts))
+        scores = torch.stack([(model.scale * x).mean(1) for _, x, _ in tried])  # [tried, folds]
         best = int(scores.mean(1).argmin())
         if best < len(tried) - 2:
             break
-    weight, squares = least_sure([w for w, _ in tried], [x for _, x in tried], model.scale)
-    return replace(model, prior_weight=weight), squares
+    weight, squares, fits = tried[least_sure([x for _, x, _ in tried], model.scale)]
+    return replace(model, prior_weight=weight), squares, fits
 
 
-def least_sure(
-    weights: Sequence[float], squares: Sequence[Tensor], scale: Tensor
-) -> tuple[float, Tensor]:
-    """The strongest prior that the best is not surely better than, and its errors.
+def least_sure(squares: Sequence[Tensor], scale: Tensor) -> int:
+    """Which is the strongest prior that the best is not surely better than.
 
     Args:
-        weights: of the prior, the strongest first.
-        squares: errors with each, `[folds, num_dof]`.
+        squares: errors with each, the strongest first, `[folds, num_dof]`.
         scale: how much each dof's error counts.
     """
     scores = torch.stack([(scale * x).mean(1) for x in squares])
     more = scores - scores[int(scores.mean(1).argmin())]
     # One standard error of what they differ by.
     unsure = more.mean(1) <= more.std(1) / scores.shape[1] ** 0.5
-    k = int(unsure.nonzero()[0])
-    return weights[k], squares[k]
+    return int(unsure.nonzero()[0])
 
 
 def with_terms_chosen(
@@ -107,28 +107,43 @@ def with_terms_chosen(
     prior: Prior,
     terms: Sequence[Term],
     allowed: Sequence[int],
+    starts: Sequence[Solution] | None,
     dof: int,
-) -> Model:
+) -> tuple[Model, list[Solution]]:
     """The model with the terms of one dof that predict stretches left out best, while the others' stay.
 
     They are grown one by one, dry friction exchanged, and thinned. Fits are those of the divergence's
     quadratic part at the fit so far, which are solved at once.
+
+    Args:
+        folds: of cross-validation.
+        model: so far.
+        prior: the nominal robot.
+        terms: of the problem.
+        allowed: places of those to choose from.
+        starts: fits of the folds to begin at; the nominal robot if None.
+        dof: whose terms are chosen.
+
+    Returns:
+        The model, and the fits that the choice began at.
     """
-    _, fits = errors(folds, model, prior, terms)
-    inertial, choice = folds.seen[0].inertial, list(model.choice)
-    train, test = (torch.stack([means(n) for n in some], 1) for some in (folds.seen, folds.left))
-    half = model.prior_weight / 2
-    A = torch.stack([half * prior.curvature(fit.phi) for fit in fits])
-    phi0 = torch.stack([fit.phi for fit in fits])
-    c = (A @ phi0[..., None])[..., 0] - torch.stack([half * prior.slope(x) for x in phi0])
+    if starts is not None:
+        starts = [replace(fit, choice=model.choice) for fit in starts]
+    fits = all_solved(folds.train, model, prior, terms, starts)
+    inertial, choice = prior.nominal.numel(), list(model.choice)
+    half, phi0 = model.prior_weight / 2, torch.stack([fit.phi for fit in fits])
+    slope, curvature = prior.derivatives(phi0)
+    A = half * curvature
+    c = (A @ phi0[..., None])[..., 0] - half * slope
     Q = A.new_zeros(len(A), inertial + 1, inertial + 1)
     for j, chosen in enumerate(choice):
         if j != dof:
-            part, w = eliminated(train[j], inertial, chosen), model.scale[j]
-            A, c, Q = A + w * part.A, c + w * part.c, Q + w * judged(test[j], part, chosen)
-    scores = Candidates.of(train[dof], test[dof], A, c, Q, model.scale[dof])
+            part, w = eliminated(folds.train[:, j], inertial, chosen), model.scale[j]
+            A, c = A + w * part.A, c + w * part.c
+            Q = Q + w * judged(folds.test[:, j], part, chosen)
+    scores = Candidates.of(folds.train[:, dof], folds.test[:, dof], A, c, Q, model.scale[dof])
     choice[dof] = _grown(scores, choice[dof], allowed, terms)
-    return replace(model, choice=tuple(choice))
+    return replace(model, choice=tuple(choice)), fits
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from torchsko.learn.entropic import Prior, entropic_least_squares
 from torchsko.learn.friction import Term
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import eliminated, means, weighed
+from torchsko.learn.reduced import Reduced, eliminated, means, weighed
 
 Choice = tuple[tuple[int, ...], ...]
 """For each dof the terms it has, by place in the problem's."""
@@ -48,11 +49,16 @@ class Solution:
 
     def error(self, X: Tensor) -> Tensor:
         """Predicted less measured force of columns `[samples, num_dof, columns]`: `[samples, num_dof]`."""
-        inertial, out = len(self.phi), []
-        for j, (chosen, x) in enumerate(zip(self.choice, self.numbers, strict=True)):
-            S = torch.tensor([inertial + k for k in chosen], dtype=torch.long, device=X.device)
-            out.append(X[:, j, :inertial] @ self.phi + X[:, j][:, S] @ x - X[:, j, -1])
-        return torch.stack(out, -1)
+        return torch.einsum("sjc,jc->sj", X, self.weights(X.shape[-1]))
+
+    def weights(self, columns: int) -> Tensor:
+        """What takes so many columns of each dof to predicted less measured force, `[num_dof, columns]`."""
+        inertial, rows = len(self.phi), []
+        for chosen, x in zip(self.choice, self.numbers, strict=True):
+            S = torch.tensor(chosen, dtype=torch.long, device=x.device)
+            terms = x.new_zeros(columns - inertial - 1).index_put((S,), x)
+            rows.append(torch.cat([self.phi, terms, -x.new_ones(1)]))
+        return torch.stack(rows)
 
 
 def solved(
@@ -62,25 +68,66 @@ def solved(
     terms: Sequence[Term],
     start: Solution | None = None,
 ) -> Solution:
-    """The physically consistent fit of a model to normal equations of one fold.
+    """The physically consistent fit of a model to normal equations of one fold; `all_solved` says how."""
+    starts = None if start is None else [start]
+    return all_solved(means(normal)[None], model, prior, terms, starts)[0]
+
+
+def all_solved(
+    G: Tensor,
+    model: Model,
+    prior: Prior,
+    terms: Sequence[Term],
+    starts: Sequence[Solution] | None = None,
+) -> list[Solution]:
+    """The physically consistent fits of a model to several normal equations, side by side.
 
     Friction that comes out negative is left out, and the rest fitted again.
+
+    Args:
+        G: means of squares, `[problems, num_dof, columns, columns]`.
+        model: what is fitted.
+        prior: the nominal robot.
+        terms: that the model chose from.
+        starts: of each problem where to begin, and its terms; the nominal robot and the model's if left out.
     """
-    G, choice = means(normal), list(model.choice if start is None else start.choice)
-    phi = None if start is None else start.phi
-    while True:
-        parts = [eliminated(g, normal.inertial, t) for g, t in zip(G, choice, strict=True)]
-        A, c = weighed(model.scale, parts)
-        phi, _ = entropic_least_squares(A, c, prior, model.prior_weight, phi)
-        numbers = tuple(p.numbers(phi) for p in parts)
-        dropped = [_without_negative(t, x, terms) for t, x in zip(choice, numbers, strict=True)]
-        if dropped == choice:
-            return Solution(phi, numbers, tuple(choice))
-        choice = dropped
+    choices = [model.choice] * len(G) if starts is None else [start.choice for start in starts]
+    phi = None if starts is None else torch.stack([start.phi for start in starts])
+    found: dict[int, Solution] = {}
+    while len(found) < len(G):
+        at = [k for k in range(len(G)) if k not in found]
+        parts = together(G[at], prior.nominal.numel(), [choices[k] for k in at])
+        A, c = (
+            torch.stack(x)
+            for x in zip(*(weighed(model.scale, some) for some in parts), strict=True)
+        )
+        start = None if phi is None else phi[at]
+        best, _ = entropic_least_squares(A, c, prior, model.prior_weight, start)
+        for k, x, some in zip(at, best, parts, strict=True):
+            numbers = tuple(part.numbers(x) for part in some)
+            left = tuple(map(partial(_without_negative, terms), choices[k], numbers))
+            if left == choices[k]:
+                found[k] = Solution(x, numbers, left)
+            choices[k] = left
+        whole = prior.nominal.flatten().expand(len(G), -1) if phi is None else phi
+        phi = whole.index_copy(0, torch.tensor(at, device=best.device), best)
+    return [found[k] for k in range(len(G))]
+
+
+def together(G: Tensor, inertial: int, choices: Sequence[Choice]) -> list[list[Reduced]]:
+    """Equations of inertial numbers of each problem's dofs, those of one choice eliminated at once."""
+    out: list[list[Reduced]] = [[] for _ in choices]
+    for dof in range(G.shape[1]):
+        for chosen in dict.fromkeys(choice[dof] for choice in choices):
+            at = [k for k, choice in enumerate(choices) if choice[dof] == chosen]
+            part = eliminated(G[at, dof], inertial, chosen)
+            for k, *fields in zip(at, part.A, part.c, part.gain, part.start, strict=True):
+                out[k].append(Reduced(*fields))
+    return out
 
 
 def _without_negative(
-    chosen: tuple[int, ...], numbers: Tensor, terms: Sequence[Term]
+    terms: Sequence[Term], chosen: tuple[int, ...], numbers: Tensor
 ) -> tuple[int, ...]:
     """A dof's terms without the most negative of those that are friction."""
     low = [(x, k) for x, k in zip(numbers.tolist(), chosen, strict=True)

@@ -59,13 +59,31 @@ def bristles(x: Tensor, start: Tensor, level: Tensor | None = None) -> Tensor:
         between = (level[..., 1:, :] + level[..., :-1, :]) / 2
         keep, goal = (-step.abs() / between).exp(), step.sign() * between
         first = first * level[..., :1, :]
-    # z' = keep z + goal (1 - keep), composed in log(samples) passes; stable, for keep is at most 1.
-    a = torch.cat([torch.zeros_like(keep[..., :1, :]), keep], -2)
-    b = torch.cat([first, goal * (1 - keep)], -2)
-    reach, count = 1, x.shape[-2]
-    while reach < count:
-        before_a, before_b = a[..., :-reach, :], b[..., :-reach, :]
-        b = torch.cat([b[..., :reach, :], b[..., reach:, :] + a[..., reach:, :] * before_b], -2)
-        a = torch.cat([a[..., :reach, :], a[..., reach:, :] * before_a], -2)
-        reach *= 2
-    return b
+    still = torch.zeros_like(first)
+    return accumulated(torch.cat([still, keep], -2), torch.cat([first, goal * (1 - keep)], -2))
+
+
+SPAN = 16
+"""Samples that are gone through one after another."""
+
+
+def accumulated(a: Tensor, b: Tensor) -> Tensor:
+    """z_k = a_k z_{k-1} + b_k from z = 0, along the last dimension but one; stable where |a| is at most 1.
+
+    Spans are gone through side by side, and what they end with is accumulated likewise.
+    """
+    count = a.shape[-2]
+    spans = -(-count // SPAN)
+    more = (0, 0, 0, spans * SPAN - count)
+    padded = (torch.nn.functional.pad(x, more).unflatten(-2, (spans, SPAN)) for x in (a, b))
+    kept, found = (list(x.unbind(-2)) for x in padded)
+    for k in range(1, SPAN):
+        found[k] = torch.addcmul(found[k], kept[k], found[k - 1])
+        kept[k] = kept[k] * kept[k - 1]
+    out = torch.stack(found, -2)
+    if spans > 1:
+        # The last span is padded: what it ends with is not read.
+        before = accumulated(kept[-1][..., :-1, :], found[-1][..., :-1, :])
+        before = torch.nn.functional.pad(before, (0, 0, 1, 0))
+        out = torch.addcmul(out, torch.stack(kept, -2), before[..., :, None, :])
+    return out.flatten(-3, -2)[..., :count, :]

@@ -35,9 +35,8 @@ from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.entropic import Prior
 from torchsko.learn.least_squares import Information, information
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import error_of, means
 from torchsko.learn.residuals import correlated
-from torchsko.learn.selection import Folds
+from torchsko.learn.selection import Folds, judged_by
 from torchsko.learn.shooting.chain import Eliminated, eliminated
 from torchsko.learn.shooting.forward import Forward
 from torchsko.learn.shooting.motion import Linear, Path, linear, moved
@@ -206,7 +205,7 @@ class Shooting:
 
     def _cost(self, shot: Shot, weight: float) -> float:
         value = self.noise.cost(shot.path)
-        penalty = float(self.normal.count.sum()) * weight * self.prior.value(shot.phi)
+        penalty = float(self.normal.count.sum() * weight * self.prior.value(shot.phi))
         return value + penalty if math.isfinite(value) else math.inf
 
     def _eliminated(self, near: Linear) -> Eliminated:
@@ -248,11 +247,8 @@ class Shooting:
 
     def left_errors(self, folds: Folds, weight: float) -> Tensor:
         """Mean square errors in what is left out, states at their best, `[folds, 1]`."""
-        out = []
-        for seen, left in zip(folds.seen, folds.left, strict=True):
-            fit = self.solved(seen, weight)
-            out.append(error_of(means(left)[0], fit.phi, fit.numbers[0], fit.choice[0]))
-        return torch.stack(out)[:, None]
+        each = zip(folds.seen, folds.test, strict=True)
+        return torch.stack([judged_by(self.solved(seen, weight), test) for seen, test in each])
 
     def spread(self, normal: Normal, weight: float) -> Solution:
         """`solved`, numbers dof by dof."""
