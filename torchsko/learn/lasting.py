@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from torchsko.learn.least_squares import Bread, Information
 from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Normal, Problem, own_positions
 from torchsko.learn.solving import Model, Solution
+from torchsko.learn.threads import side_by_side
 
 SAME = 1e-2
 """Mean square difference, relative to that of unrelated motions, of a motion to itself a period later."""
@@ -55,28 +56,13 @@ def with_lasting_errors(
 
     Reference: Newey, West 1987.
     """
+    known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
     influence = _Influence(normal, model, solution, base)
     length = max(1, math.ceil(STRETCHES * float(inflation.max())))
-    known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
-    in_time, free, seen = 0 * known, known.new_zeros(()), known.new_zeros(())
-    ranges = _ranges(problem, motions)
-    at_places = [_Places(ranges, count, like=known) for count in PLACES]
-    for motion in motions:
-        parts = list(problem.rows([motion]))
-        if not parts:
-            continue
-        t, X, good = (torch.cat(part) for part in zip(*parts, strict=True))
-        q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
-        after = period(q)
-        free = free + (good.sum(0) / inflation).sum() * after / len(t)
-        seen = seen + good.sum()
-        own = own_positions(problem.mech, q)
-        for j in range(len(inflation)):
-            x = influence(j, X, good)
-            in_time = in_time + _stretches(_folded(x, after), length)
-            for places in at_places:
-                places.add(j, own[:, j], x)
-    found = [(in_time, free), *(places.found for places in at_places)]
+    sums = _Sums(problem, solution, influence, inflation, length, _ranges(problem, motions), known)
+    each = zip(*side_by_side(sums, motions), strict=True)
+    in_time, free, seen, *at_places = (torch.stack(x).sum(0) for x in each)
+    found = [(in_time, free), *((x.square().sum((0, 1)), x.any(-1).sum()) for x in at_places)]
     # Motions may be a choice out of more. Every parameter that is fitted takes its part of errors.
     scale = normal.count[0].sum() / seen.clamp_min(1)
     more = [
@@ -103,21 +89,50 @@ def _ranges(problem: Problem, motions: Sequence[Motion]) -> Tensor:
     )
 
 
-class _Places:
-    """Sums of influences at places of joints, whenever a joint was there."""
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums of influences over a motion.
 
-    def __init__(self, ranges: Tensor, count: int, *, like: Tensor) -> None:
-        self.first, self.width = ranges[0], (ranges[1] - ranges[0]).clamp_min(1e-300) / count
-        self.sums = like.new_zeros(len(self.first), count, len(like))
+    Attributes:
+        problem: what explains forces.
+        solution: what was fitted.
+        influence: of errors on parameters.
+        inflation: samples of each dof's error that are one, `[num_dof]`.
+        length: of a stretch [samples].
+        ranges: of positions, `[2, num_dof]`.
+        like: of as many entries as there are parameters.
+    """
 
-    def add(self, dof: int, own: Tensor, influence: Tensor) -> None:
-        place = ((own - self.first[dof]) / self.width[dof]).long()
-        self.sums[dof].index_add_(0, place.clamp(0, self.sums.shape[1] - 1), influence)
+    problem: Problem
+    solution: Solution
+    influence: _Influence
+    inflation: Tensor
+    length: int
+    ranges: Tensor
+    like: Tensor
 
-    @property
-    def found(self) -> tuple[Tensor, Tensor]:
-        """Sum of squares, and how many places there are."""
-        return self.sums.square().sum((0, 1)), self.sums.any(-1).sum().to(self.sums)
+    def __call__(self, motion: Motion) -> tuple[Tensor, ...]:
+        """Squares of sums over stretches, how many these are, samples, and sums at places."""
+        in_time, none = torch.zeros_like(self.like), self.like.new_zeros(())
+        dofs = len(self.inflation)
+        at_places = [self.like.new_zeros(dofs, count, len(self.like)) for count in PLACES]
+        parts = list(self.problem.rows([motion]))
+        if not parts:
+            return in_time, none, none, *at_places
+        t, X, good = (torch.cat(part) for part in zip(*parts, strict=True))
+        q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
+        first, last = self.ranges
+        share = (own_positions(self.problem.mech, q) - first) / (last - first).clamp_min(1e-300)
+        error = torch.where(good, self.solution.error(X), 0.0)
+        after = period(q)
+        for j in range(dofs):
+            x = self.influence(j, X[:, j], error[:, j])
+            in_time = in_time + _stretches(_folded(x, after), self.length)
+            for into in at_places:
+                place = (share[:, j] * into.shape[1]).long().clamp(0, into.shape[1] - 1)
+                into[j].index_add_(0, place, x)
+        free = (good.sum(0) / self.inflation).sum() * after / len(t)
+        return in_time, free, good.sum().to(free), *at_places
 
 
 class _Influence:
@@ -126,12 +141,11 @@ class _Influence:
     def __init__(
         self, normal: Normal, model: Model, solution: Solution, base: BaseParameters
     ) -> None:
-        self.solution, self.scale, self.lead = solution, model.scale, base.independent
+        self.scale, self.lead = model.scale, base.independent
         self.told = Bread.of(normal, model, solution.choice, base)
 
-    def __call__(self, dof: int, X: Tensor, good: Tensor) -> Tensor:
-        e = torch.where(good, self.solution.error(X), 0.0)[:, dof, None]
-        told, X = self.told, X[:, dof]
+    def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
+        told, e = self.told, error[:, None]
         terms = X.index_select(-1, told.columns[dof])
         left = X.index_select(-1, self.lead) - terms @ told.gain[dof]
         base = self.scale[dof] * e * left @ told.bread

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
@@ -28,14 +25,12 @@ from torchsko.learn.normal import (
     normal_equations,
 )
 from torchsko.learn.settings import Settings
+from torchsko.learn.threads import side_by_side
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import torque_regressor
 
 KEPT = 100_000
 """States of which residuals are looked at, at most."""
-
-In = TypeVar("In")
-Out = TypeVar("Out")
 
 PAYS = 150_000
 """States from which on a kernel of the regressor is built: that takes seconds, and saves more."""
@@ -143,21 +138,6 @@ def sample(parts: Sequence[Piece], settings: Settings) -> Sequence[Piece]:
     """Every so many pieces, no more states than `KEPT`."""
     states = sum(b - a for a, b in (piece.rows for piece in parts)) / settings.states.every
     return parts[:: max(1, math.ceil(states / KEPT))]
-
-
-def side_by_side(do: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
-    """Results in order; two threads where torch has several, for each leaves cores idle in turn."""
-    if torch.get_num_threads() == 1:
-        yield from map(do, items)
-        return
-    with ThreadPoolExecutor(2) as pool:
-        ahead: deque[Future[Out]] = deque()
-        for item in items:
-            ahead.append(pool.submit(do, item))
-            if len(ahead) > 2:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
 
 
 def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> None:

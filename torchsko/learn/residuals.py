@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Problem, own_positions
 from torchsko.learn.solving import Solution
+from torchsko.learn.threads import side_by_side
 
 SHOWN = 4000
 """Samples of residuals that are kept to be looked at."""
@@ -54,7 +55,7 @@ def residuals(
         solution: what was fitted.
         more: a force besides, of positions, velocities and accelerations.
     """
-    found = [of_motion(problem, motion, solution, more) for motion in motions]
+    found = list(side_by_side(lambda x: of_motion(problem, x, solution, more), motions))
     t, tau, e, good = (torch.cat(x) for x in zip(*found, strict=True))
     count = good.sum(0).clamp_min(1)
     variance = e.square().sum(0) / count
