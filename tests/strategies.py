@@ -20,6 +20,8 @@ from torchsko.algebra.topology.tree import Tree
 BATCHES = ((), (1,), (2, 3))
 many = settings(max_examples=4 * settings().max_examples)
 """For tests without tensors, whose examples cost next to nothing: four times those of the profile."""
+few = settings(max_examples=settings().max_examples // 6)
+"""For tests whose examples take seconds: a sixth of those of the profile."""
 
 
 @st.composite

@@ -56,6 +56,7 @@ def test_a_fused_layer_learns(arm):
     assert not torch.equal(heavier.mass_matrix(q), fast.mass_matrix(q))
 
 
+@pytest.mark.nightly
 def test_rollouts_of_a_fused_layer_have_its_gradients(arm):
     layer = layer_of(arm, fused=False)
     q, qd = arm.random_state(3)
@@ -116,6 +117,7 @@ def test_a_long_rollout_is_one_kernel(arm, caplog):
     torch.testing.assert_close((qs, qds), expected, rtol=0, atol=0)
 
 
+@pytest.mark.nightly
 def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
     """The policy is called as ever, once a step; gradients, of truncated windows too, are the eager ones."""
     monkeypatch.setattr(auto, "PAYS", 1)
@@ -142,6 +144,7 @@ def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
     assert not torch.allclose(found[0][1], found[2][1])
 
 
+@pytest.mark.nightly
 def test_parameters_that_learn_stay_in_the_graph(arm):
     mass = arm.mass.clone().requires_grad_()
     q, qd = arm.random_state(400)

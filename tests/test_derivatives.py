@@ -45,6 +45,7 @@ def by_reverse_mode(dynamics, mech, q, qd, x, f_ext) -> tuple[Tensor, ...]:
     return each(torch.zeros_like(qd), qd, x, q, f_ext)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("dynamics", "derivatives"), PAIRS)
 @given(robots, st.sampled_from(BATCHES), st.integers(0, 2**31))
 def test_they_are_what_reverse_mode_finds(dynamics, derivatives, mech, batch, seed):

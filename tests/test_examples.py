@@ -50,6 +50,7 @@ def test_03_factors(tmp_path):
     assert "log det against torch.logdet" in run("03_innovations.py", tmp_path)
 
 
+@pytest.mark.nightly
 def test_04_rolls_out_and_tunes(tmp_path):
     out = run("04_rollouts.py", tmp_path, "--arms", "16", "--steps", "4")
     assert (tmp_path / "rollouts.png").stat().st_size > 10_000
@@ -57,6 +58,7 @@ def test_04_rolls_out_and_tunes(tmp_path):
     assert errors[-1] < errors[0]
 
 
+@pytest.mark.nightly
 def test_11_sways_on_its_feet(tmp_path):
     pytest.importorskip("mujoco")
     out = run("11_whole_body.py", tmp_path, "--seconds", "0.2", "--rate", "200")
@@ -64,6 +66,7 @@ def test_11_sways_on_its_feet(tmp_path):
     assert (tmp_path / "whole_body.png").stat().st_size > 10_000
 
 
+@pytest.mark.nightly
 def test_09_makes_a_report_of_a_log(tmp_path):
     for needed in ("mujoco", "scipy", "matplotlib"):
         pytest.importorskip(needed)
@@ -75,6 +78,7 @@ def test_09_makes_a_report_of_a_log(tmp_path):
     assert int(inside) >= 0.9 * int(every)
 
 
+@pytest.mark.nightly
 def test_07_tracks_and_learns_the_tool(tmp_path):
     pytest.importorskip("mujoco")
     out = run("07_tracking.py", tmp_path, "--seconds", "4", "--out", str(tmp_path))
@@ -85,6 +89,7 @@ def test_07_tracks_and_learns_the_tool(tmp_path):
     assert float(errors["adaptive"]) < 0.1 * float(errors["computed"])
 
 
+@pytest.mark.nightly
 def test_10_reaches(tmp_path):
     options = ("--arms", "2", "--steps", "2", "--eager", "--out", str(tmp_path))
     out = run("10_ilqr.py", tmp_path, *options)
@@ -92,6 +97,7 @@ def test_10_reaches(tmp_path):
     assert "converged 2" in out
 
 
+@pytest.mark.nightly
 def test_13_learns_policies(tmp_path):
     sizes = ("--iterations", "3", "--steps", "4", "--batch", "2", "--eager")
     out = run("13_policies.py", tmp_path, *sizes, "--out", str(tmp_path))
@@ -119,6 +125,7 @@ def test_14_swings_up(tmp_path):
     assert abs(float(end) - float(upright)) < 0.02 * float(upright)
 
 
+@pytest.mark.nightly
 def test_14_improves_torques(tmp_path):
     sizes = ("--iterations", "2", "--steps", "14", "--guesses", "2", "--eager")
     out = run("14_swing_up.py", tmp_path, *sizes, "--out", str(tmp_path))
@@ -126,6 +133,7 @@ def test_14_improves_torques(tmp_path):
     assert "J upright" in out
 
 
+@pytest.mark.nightly
 def test_15_plans_again_and_again(tmp_path):
     sizes = ("--seconds", "0.16", "--horizon", "3", "--eager")
     out = run("15_predictive_control.py", tmp_path, *sizes, "--out", str(tmp_path))
@@ -133,6 +141,7 @@ def test_15_plans_again_and_again(tmp_path):
     assert re.search(r"one plan of 3 steps: median \S+ ms", out)
 
 
+@pytest.mark.nightly
 def test_08_is_a_spring(tmp_path):
     pytest.importorskip("mujoco")
     out = run("08_impedance.py", tmp_path, "--out", str(tmp_path))
@@ -143,6 +152,7 @@ def test_08_is_a_spring(tmp_path):
     assert float(re.findall(r"let go: ([0-9.]+) mm", out)[0]) < 0.01 * spring
 
 
+@pytest.mark.nightly
 def test_16_draws_an_eight_both_ways(tmp_path):
     pytest.importorskip("mujoco")
     out = run("16_along_a_curve.py", tmp_path, "--seconds", "0.3", "--out", str(tmp_path))

@@ -50,6 +50,7 @@ def velocity_of_pose(mech: ts.Mechanism, q: Tensor, qd: Tensor, frames, referenc
     return torch.cat([omega, v], -1)
 
 
+@pytest.mark.some(2)
 @each_reference
 @given(any_mechanism, seeds)
 def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(reference, mech, seed):
@@ -61,6 +62,7 @@ def test_velocity_is_the_derivative_of_the_pose_and_the_jacobian_times_qd(refere
     agree(V, (J @ qd[:, None])[..., 0], 1e-12)
 
 
+@pytest.mark.some(2)
 @each_reference
 @given(any_mechanism, seeds)
 def test_the_rate_of_the_jacobian_is_its_derivative(reference, mech, seed):
@@ -70,6 +72,7 @@ def test_the_rate_of_the_jacobian_is_its_derivative(reference, mech, seed):
     agree(ts.frame_jacobian_rate(mech, q, qd, frames, reference), expected, 1e-11)
 
 
+@pytest.mark.some(2)
 @each_reference
 @given(any_mechanism, seeds)
 def test_acceleration_is_the_derivative_of_velocity(reference, mech, seed):

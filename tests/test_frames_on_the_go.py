@@ -38,6 +38,7 @@ def parts(result) -> tuple[Tensor, ...]:
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
+@pytest.mark.some(3)
 @each_call
 @given(any_mechanism, seeds)
 def test_a_frame_on_the_go_is_one_of_the_robots_own_placed_there(call, mech, seed):
@@ -103,6 +104,7 @@ def test_a_tool_is_found_from_where_it_touches():
 # Relative to one another.
 
 
+@pytest.mark.some(2)
 @each_reference
 @given(any_mechanism, seeds)
 def test_relative_velocity_is_the_derivative_of_the_relative_pose(reference, mech, seed):
@@ -150,6 +152,7 @@ def test_relative_to_the_inertial_frame_it_is_as_without(reference):
 # In coordinates.
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("rotation", ["quaternion", "rotvec", "rpy"])
 @given(any_mechanism, seeds)
 def test_the_analytic_jacobian_is_the_derivative_of_the_coordinates(rotation, mech, seed):

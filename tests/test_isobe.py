@@ -182,6 +182,7 @@ def mixed():
     return random_mechanism(["revolute", "spherical", "free", "prismatic"], [-1, 0, 0, 2], 3, True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("as_data", [False, True])
 def test_derivatives_vmap_and_compile(as_data):
     mech = mixed()

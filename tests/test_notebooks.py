@@ -32,6 +32,7 @@ def printed(notebook) -> list[str]:
     return found
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs_in_under_a_minute_and_prints_what_is_committed(path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

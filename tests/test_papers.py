@@ -72,6 +72,7 @@ def test_every_numbered_result_of_the_papers_has_a_row(written, paper):
     assert {f"{kind} {n}" for kind, numbers in WANTED[paper].items() for n in numbers} <= there
 
 
+@pytest.mark.nightly
 def test_a_test_that_does_not_run_what_it_says_fails(tmp_path):
     (tmp_path / "test_lie.py").write_text(
         "import pytest\n"

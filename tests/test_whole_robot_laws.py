@@ -206,6 +206,7 @@ def test_centroidal_derivatives_are_those_of_momentum_and_its_rate(mech, batch, 
         agree(mine, theirs, 1e-9)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("reference", ["body", "world", "mixed"])
 @given(mechanisms(max_bodies=4), seeds)
 def test_rates_relative_to_a_moving_frame_are_those_of_what_it_sees(reference, mech, seed):

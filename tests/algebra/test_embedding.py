@@ -260,6 +260,7 @@ def test_gradients_to_every_tensor_and_to_x_and_xi():
     assert torch.autograd.gradgradcheck(forward, inputs, fast_mode=True)
 
 
+@pytest.mark.nightly
 def test_vmap_and_compile():
     inputs = leaves((3,))
     expected = forward(*inputs)

@@ -219,6 +219,7 @@ def every_block(diag, block, terms, row, column):
     return function
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "function",
     [

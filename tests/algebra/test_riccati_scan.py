@@ -151,6 +151,7 @@ def test_the_same_noise_gives_the_same_samples():
         agree(*samples)
 
 
+@pytest.mark.nightly
 def test_every_action_under_every_transformation():
     x = dof_vector(branched_model(), 1)[:, 0]
 
@@ -195,6 +196,7 @@ def test_forward_dynamics_by_the_scan_has_the_derivatives_of_the_sweeps():
         torch.testing.assert_close(scanned, swept, rtol=1e-9, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_forward_dynamics_by_the_scan_compiles_and_vectorises():
     mech = random_mechanism(["free", "spherical", "revolute", "prismatic"], [-1, 0, 1, 0], seed=5)
     q, qd = mech.random_state(3, generator=torch.Generator().manual_seed(0))

@@ -167,6 +167,7 @@ def test_the_log_determinant_takes_operations_with_levels_and_not_with_nodes():
     assert operations(3) == operations(40)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("armature", [False, True])
 def test_derivatives_vmap_and_compile(armature):
     def function(model):

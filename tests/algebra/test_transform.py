@@ -413,6 +413,7 @@ def test_vmap_over_one_tensor_shares_the_others(fn):
             close(found, expected)
 
 
+@pytest.mark.some(1)
 @functions
 def test_compiled_function_is_the_eager_one(fn):
     torch._dynamo.reset()

@@ -102,6 +102,7 @@ def test_an_unknown_method_is_refused_with_the_known_ones():
         ts.inverse_dynamics(arm, q, qd, qd, method="rnea")
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -131,6 +131,7 @@ def test_one_body_star_and_forest(parents, batch):
     agree(column(algorithms.inverse_dynamics(model, accel)), column(force))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("nodes", [(2,), (0, 4, 5)], ids=str)
 def test_derivatives_vmap_and_compile(nodes):
     def function(model):

@@ -74,6 +74,7 @@ def blocks_and_function(name, scalar=False, armature=True):
     return [x for field in fields for x in field] + [x.requires_grad_()], call
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("scalar", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_to_every_block_are_right(name, scalar):
@@ -83,12 +84,14 @@ def test_derivatives_to_every_block_are_right(name, scalar):
     assert gradcheck(call, tensors, fast_mode=scalar, **checks)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_second_derivatives_to_every_block_are_right(name):
     tensors, call = blocks_and_function(name)
     assert gradgradcheck(call, tensors, fast_mode=True)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_vmap_is_the_batch_and_compile_is_eager(name):
     x = torch.linspace(-1, 1, 9, dtype=torch.float64)
@@ -133,6 +136,7 @@ def test_vmap_over_blocks_is_the_batch(name):
     torch.testing.assert_close(together, torch.stack(one_by_one))
 
 
+@pytest.mark.nightly
 def test_a_model_can_be_made_from_blocks_inside_a_compiled_function():
     tensors, call = blocks_and_function("forward_dynamics")
     torch._dynamo.reset()

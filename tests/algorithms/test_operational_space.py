@@ -100,6 +100,7 @@ def inertia_with(singular):
     return lambda model: algorithms.invert_compliance(reflected(model), singular)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "function",
     [blocks, reflected, *map(inertia_with, ("nan", "pinv", ("damped", 0.1)))],
@@ -273,6 +274,7 @@ def test_two_feet_of_a_humanoid_agree_with_pinocchio():
         agree(found[k] @ (J @ inverse @ J.mT), torch.eye(12, dtype=q.dtype), 1e-7)
 
 
+@pytest.mark.nightly
 def test_a_mechanism_task_compiles_and_maps():
     arm, q = panda()
     arm_frames = frames_of(arm)

@@ -71,6 +71,7 @@ def solve(mech, costs, *given, problem=None, **options):
     return ts.control.ilqr(problem, *given, **options)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("costs", COSTS.values(), ids=COSTS)
 def test_what_is_found_is_a_stationary_point_of_the_rollouts_cost(costs, exact):
@@ -123,6 +124,7 @@ def test_one_newton_step_solves_a_linear_quadratic_problem():
     assert_close(found.u[:, 0], -torch.linalg.solve(H, g))
 
 
+@pytest.mark.nightly
 def test_samples_do_not_know_of_each_other():
     mech, costs = robot(), COSTS["residuals"]
     q, qd, u, target = task(mech, 2, 2)
@@ -137,6 +139,7 @@ def test_samples_do_not_know_of_each_other():
             assert_close(one[k], other, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_robots_of_a_batch_get_motions_of_their_own():
     mech, costs = robot(), COSTS["residuals"]
     scale = torch.tensor([[1.0], [2.0]], dtype=mech.dtype)

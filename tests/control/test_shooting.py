@@ -15,6 +15,7 @@ def between(mech, q, target):
     return ts.integrate(mech, q[..., None, :], way), torch.zeros_like(way)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("exact", [False, True])
 def test_gaps_close_and_what_is_found_is_stationary(exact):
     mech, costs = robot(), COSTS["residuals"]
@@ -72,6 +73,7 @@ def test_one_step_solves_a_linear_quadratic_problem_from_any_states():
     assert_close(many.u, solve(mech, costs, *given).u)
 
 
+@pytest.mark.nightly
 def test_a_pole_that_falls_over_under_no_forces_may_begin_upright():
     """Newton's method on a horizon long beside the time to fall: fewer iterations, no higher cost."""
     builder = ts.MechanismBuilder("pole")

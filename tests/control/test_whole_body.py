@@ -92,6 +92,7 @@ def test_a_program_that_nothing_meets_is_told_and_spoils_no_other():
     agree(found.x[2], alone.x, 1e-10)
 
 
+@pytest.mark.nightly
 def test_derivatives_are_those_of_the_solution_in_both_modes_and_under_vmap():
     given = program(4, 1, 5, (), 1)
     assert (solve_program(given).of_bounds > 1e-3).any()  # a bound that holds is part of it

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch.autograd import gradcheck, gradgradcheck
 
 import torchsko as ts
-from tests.strategies import mechanisms
+from tests.strategies import few, mechanisms
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused import build, kernel, register
 
@@ -57,6 +57,7 @@ VERBS = {
 }
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_verbs_agree_with_eager(arm, fast, verb, batch):
@@ -89,6 +90,7 @@ def test_states_broadcast(arm, fast):
     )
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("verb", ["forward_dynamics", "inverse_dynamics, pushed", "mass_matrix"])
 def test_gradients_agree_with_eager(arm, fast, verb):
     gradients = []
@@ -112,6 +114,7 @@ def two_links():
     )  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_gradcheck_and_gradgradcheck_of_forward_dynamics():
     mech = two_links()
     fast = ts.fuse(mech)
@@ -158,6 +161,7 @@ def curvature(dynamics, q, qd, tau):
     return *reverse, *torch.func.jvp(gradient, (q, qd, tau), tuple(along))[1]
 
 
+@pytest.mark.nightly
 def test_second_derivatives_are_kernels_too(arm, fast, monkeypatch):
     q, qd, tau, _ = state(arm, 7)
     expected = curvature(lambda *x: ts.forward_dynamics(arm, *x), q, qd, tau)
@@ -289,6 +293,7 @@ def test_any_function_of_a_mechanism_can_be_fused(arm):
     assert_same(gradient(q.detach(), qd), theirs)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4"])
 def test_steps_under_feedback_are_one_kernel(method):
     mech = two_links()
@@ -309,6 +314,7 @@ def test_steps_under_feedback_are_one_kernel(method):
     assert_same(*pairs, 1e-10)
 
 
+@pytest.mark.nightly
 def test_nested_results_optional_tensors_and_constants_pass(arm):
     def both(mech, q, qd, tau, f_ext=None, *, frames=("link7",), scale=None):
         qdd = ts.forward_dynamics(mech, q, qd, tau, f_ext)
@@ -346,7 +352,7 @@ def test_without_a_compiler_results_are_the_same(arm, monkeypatch):
         assert_same(fast.forward_dynamics(q, qd, tau), ts.forward_dynamics(arm, q, qd, tau))
 
 
-@settings(max_examples=4)
+@few
 @given(mechanisms())
 def test_random_mechanisms_agree(mech):
     fast = ts.fuse(mech)

@@ -137,6 +137,7 @@ def test_a_copy_of_a_function_needs_no_trace(simulator, states, monkeypatch):
     assert torch.equal(copy.deepcopy(simulator.energy)(*states)["energy"], expected)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_data_loader_run_the_kernels(simulator, states, method):
     expected = simulator(*states)

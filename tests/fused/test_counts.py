@@ -61,6 +61,7 @@ VERBS = {
 ROBOTS = {"panda": lambda: ts.load(ts.robots.panda), "humanoid": humanoid}
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("robot", "verb", "ceiling"),
     [

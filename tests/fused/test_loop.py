@@ -103,6 +103,7 @@ def fused(case, n, order=2):
     return *both, ports
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_kernels_agree_with_the_loop_written_out(case, dtype):
@@ -114,6 +115,7 @@ def test_kernels_agree_with_the_loop_written_out(case, dtype):
     assert mine.program.num_flops < plain.program.num_flops / 3
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_are_loops_and_right(case):
     mine, plain, ports = fused(case, 6)

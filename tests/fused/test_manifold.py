@@ -39,6 +39,7 @@ def assert_same(mine, theirs, tolerance=1e-10):
         torch.testing.assert_close(x, y, rtol=0.0, atol=tolerance * scale)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("verb", DYNAMICS)
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
 def test_gradients_agree_with_eager(pair, verb, batch):
@@ -54,6 +55,7 @@ def test_gradients_agree_with_eager(pair, verb, batch):
     assert_same(*found)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("verb", DYNAMICS)
 def test_gradients_are_those_of_finite_differences_along_the_manifold(pair, verb):
     mech, fast = pair
@@ -63,6 +65,7 @@ def test_gradients_are_those_of_finite_differences_along_the_manifold(pair, verb
     assert torch.autograd.gradcheck(call, leaves, check_forward_ad=True, fast_mode=True)
 
 
+@pytest.mark.some(1)
 def test_second_derivatives_agree_with_eager(pair):
     mech, fast = pair
     q, qd, tau, f = state(mech, seed=2)
@@ -74,6 +77,7 @@ def test_second_derivatives_agree_with_eager(pair):
     assert_same(*found, 1e-9)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("method", [
     "semi_implicit_euler",
     "newmark",

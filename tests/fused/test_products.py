@@ -49,6 +49,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("product", PRODUCTS)
 @settings(max_examples=4, deadline=None)
 @given(n=st.integers(24, 30), m=st.integers(24, 34), seed=st.integers(0, 99))
@@ -79,6 +80,7 @@ def test_small_ones_and_sparse_ones_are_spelt_out():
     assert not trace(lambda a: a[:4] @ a, ports).loops
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("product", "dtype"),
     [

@@ -6,13 +6,14 @@ import weakref
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.overrides import TorchFunctionMode
 from torch.torch_version import TorchVersion
 from torch.utils._pytree import tree_leaves
 
+from tests.strategies import few
 from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused import kernel
 from torchsko.fused.program import Port
@@ -144,6 +145,7 @@ nested_vmap = pytest.mark.skipif(
 )
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -211,6 +213,7 @@ def test_the_bare_operator_under_torch_func_is_refused(fused):
         func.jvp(lambda z: fused.operator(z, y, p), (x,), (y,))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("shapes", BATCHES.values(), ids=BATCHES.keys())
 def test_opcheck_passes_for_the_operator_and_its_derivatives(fused, shapes):
     inputs = leaves(*shapes)
@@ -363,7 +366,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=4)
+@few
 @given(OPERATIONS)
 def test_random_functions_pass_gradcheck_and_agree(operations):
     def fn(x, p):

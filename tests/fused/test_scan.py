@@ -92,6 +92,7 @@ def test_batches_broadcast_and_gradients_have_the_shapes_of_inputs(scan, leads, 
             torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("every", [0, 1])
 def test_derivatives_of_both_modes_and_of_second_order(scan, every):
     given = inputs(3, [(2,), (), (2,), (2,), ()])

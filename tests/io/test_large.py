@@ -59,6 +59,7 @@ N = 5000
 CHAIN, STAR = list(range(N)), [0] * N
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("parents", [CHAIN, STAR], ids=["chain", "children"])
 def test_5000_links_load_within_10_s_and_300_mb(parents):
     bodies, seconds, megabytes = measured(robot(parents))
@@ -66,6 +67,7 @@ def test_5000_links_load_within_10_s_and_300_mb(parents):
     assert seconds < 10 and megabytes < 300
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "text",
     [
@@ -84,6 +86,7 @@ def test_no_shape_of_robot_takes_time_that_grows_with_the_square(text):
     assert time.process_time() - start < 5
 
 
+@pytest.mark.nightly
 def test_a_humanoid_of_40_dofs_loads_within_300_ms_in_a_fresh_process():
     legs = [0, *range(1, 6), 0, *range(7, 12)]
     arms = [

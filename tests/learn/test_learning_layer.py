@@ -232,6 +232,7 @@ def test_parameters_of_many_robots_learn_together():
     assert_close(layer(q, qd, tau), ts.forward_dynamics(fleet, q, qd, tau), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_the_layer_compiles_in_one_graph():
     mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=1)
     layer = ts.Dynamics(mech, {"body1": InertiaLogCholesky(), "joint0.damping": Positive()})

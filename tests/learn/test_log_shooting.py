@@ -95,6 +95,7 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
     assert (gap < 0.2 * fits["shooting"].deviation).all()
 
 
+@pytest.mark.nightly
 def test_small_changes_become_what_differences_say(measured):
     _, nominal, log = measured
     forward, windows, base = parts(nominal, log, (*TERMS, RotorInertia(), Ratio()))

@@ -111,6 +111,7 @@ def test_kernels_keep_their_type_under_autocast():
         assert_close(value_and_gradient(), expected, rtol=0, atol=0)
 
 
+@pytest.mark.nightly
 def test_a_layer_compiles_whole_within_autocast():
     mech = branched()
     layer, inputs = layer_of(mech), state(mech, 3)
@@ -136,6 +137,7 @@ def test_a_layer_on_the_meta_device_tells_shapes():
     assert all(y.is_meta and y.dtype == mech.dtype for y in found)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("forces", [False, True])
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_exported_layer_serves_batches_of_any_size(forces, strict):
@@ -185,6 +187,7 @@ def _train(rank, world, folder):
         torch.distributed.destroy_process_group()
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_two_processes_under_ddp_give_the_gradients_of_one(tmp_path):
     torch.multiprocessing.spawn(_train, args=(2, tmp_path), nprocs=2)

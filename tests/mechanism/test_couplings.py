@@ -143,6 +143,7 @@ VERBS = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_gradients_to_states_coefficients_offsets_and_losses(name, batch):
@@ -204,6 +205,7 @@ def test_kernels_of_a_coupled_robot():
         assert_close(a, b)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("method", "order"), [("semi_implicit_euler", 1), ("rk4", 4), ("newmark", 2)]
 )

@@ -3,14 +3,22 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 from torch.func import jvp
 from torch.testing import assert_close
 
 import torchsko as ts
 from tests.newton import kinetic_energy, potential_energy, unskew
-from tests.strategies import ALL_KINDS, BATCHES, OWN_DATA, agree, mechanisms, random_mechanism
+from tests.strategies import (
+    ALL_KINDS,
+    BATCHES,
+    OWN_DATA,
+    agree,
+    few,
+    mechanisms,
+    random_mechanism,
+)
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
@@ -40,6 +48,7 @@ def full(kind, constants, q: Tensor) -> tuple[Tensor, Tensor]:
     return turn, q.new_zeros(size) if shift is None else shift
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", ALL_KINDS)
 @given(seed=seeds)
 def test_the_joint_map_is_the_derivative_of_the_pose_and_its_rate_that_of_the_map(name, seed):
@@ -61,6 +70,7 @@ def test_the_joint_map_is_the_derivative_of_the_pose_and_its_rate_that_of_the_ma
     assert_close(kind.bias_accel(constants, q, qd).expand_as(change), change, **close)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("name", ALL_KINDS)
 @given(seed=seeds)
 def test_neutral_is_the_identity_and_the_flags_say_the_truth(name, seed):
@@ -250,14 +260,15 @@ def against_poincare(mech: ts.Mechanism, seed: int) -> None:
     agree(ts.bias_force(mech, q, nu)[:, None], expected[:, None], 1e-10)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", ALL_KINDS)
-@settings(max_examples=3)
+@few
 @given(seed=seeds)
 def test_each_kind_alone_obeys_the_equations_of_poincare(name, seed):
     against_poincare(random_mechanism([name], [-1], seed, armature=seed % 2 == 0), seed)
 
 
-@settings(max_examples=8)
+@few
 @given(mechanisms(5), seeds)
 def test_trees_of_all_kinds_obey_the_equations_of_poincare(mech, seed):
     against_poincare(mech, seed)

@@ -61,6 +61,7 @@ def test_a_mimic_tag_that_names_no_joint_is_reported_and_its_joint_moves_by_itse
     assert len(mech.report) == 8 and mech.num_dependent == 0
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize(("name", "floating"), CASES)
 def test_dynamics_are_those_of_pinocchios_tree_through_x(name, floating):
     both = Robot.load(files()[name], floating)

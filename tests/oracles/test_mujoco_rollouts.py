@@ -59,6 +59,7 @@ def largest_difference(name, integrator):
     return (mine - theirs).abs().max().item()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("name", "integrator"),
     [pytest.param(*case, marks=[] if case in DAILY else pytest.mark.nightly) for case in CASES]

@@ -53,6 +53,7 @@ def apart(mech, steps, fused=False):
     return max((a - b).abs().max().item() for a, b in zip(mine, theirs, strict=True))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("tree", list(TREES)[:2])
 def test_a_thousand_steps_are_mujoco_s(tree):
     assert apart(robot(*TREES[tree], 1.0, 1.0), 1000) < 1e-8

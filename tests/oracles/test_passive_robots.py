@@ -105,6 +105,7 @@ def test_there_are_thirty():
 FEW = ("double_pendulum_description/urdf/double_pendulum.urdf", "xarm_description/urdf/xarm7.urdf")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", FEW)
 def test_a_passive_robot_loses_energy(name):
     held_to(name, robots=2, steps=150)

@@ -103,6 +103,7 @@ def test_what_a_model_says_of_contact_is_kept():
     assert {frozenset(bodies) for bodies in mech.geometry.excluded} == {frozenset("ab")}
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", ROBOTS)
 def test_urdf_shapes_are_where_pinocchio_has_them(name):
     pin = pytest.importorskip("pinocchio")

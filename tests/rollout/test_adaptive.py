@@ -29,6 +29,7 @@ def apart(mech, one, other):
     return torch.cat([ts.difference(mech, one[0], other[0]), one[1] - other[1]], -1).norm().item()
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", [*KINDS, *MORE_KINDS])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_halving_the_step_shows_the_order_on_every_kind_of_joint(pair, kind):
@@ -40,6 +41,7 @@ def test_halving_the_step_shows_the_order_on_every_kind_of_joint(pair, kind):
     assert errors[1] < max(errors[0] / 8 ** (order - 0.5), 1e-13)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_error_follows_the_tolerance(pair):
     mech = robot(("revolute", "spherical"))

@@ -83,6 +83,7 @@ def tensors(rows):
 KEPT = pytest.mark.parametrize("kept", [1, 2, 100, Binomial(1), Binomial(3)], ids=str)
 
 
+@pytest.mark.some(3)
 @KEPT
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize(
@@ -101,6 +102,7 @@ def test_values_are_the_same_to_the_bit_and_gradients_but_for_the_order_of_sums(
         assert (mine - theirs).abs().max() <= 1e-14 * theirs.abs().max()
 
 
+@pytest.mark.some(3)
 @KEPT
 def test_second_derivatives_by_all_tensors_agree(kept):
     leaves, twice = tensors(5), []

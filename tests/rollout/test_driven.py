@@ -73,6 +73,7 @@ def test_a_policy_is_trained_through_the_kernel(arm, fast, start):
     assert_same(*pulled)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["rk4", "implicit"])
 def test_methods_that_ask_more_than_once_or_solve(arm, fast, start, method):
     def law(t, q, qd):

@@ -84,6 +84,7 @@ def test_a_start_that_is_not_finite_is_told_as_such():
         ts.rollout(arm(), q, qd, steps=0)
 
 
+@pytest.mark.nightly
 def test_traced_and_mapped_rollouts_look_at_no_value():
     q, qd = state(4)
     mech = arm()

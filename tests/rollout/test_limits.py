@@ -56,6 +56,7 @@ def rod():
 METHODS = ("semi_implicit_euler", "implicit")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_joints_stay_within_their_limits(method):
     """A joint that another one's impact hurls about passes its limit by one step's motion at most."""

@@ -158,6 +158,7 @@ def test_gradients_at_rest_are_finite():
     assert all(J.isfinite().all() for J in jacobians)
 
 
+@pytest.mark.nightly
 def test_steps_vmap_and_compile_in_one_graph():
     mech = lossy(["free"], [-1])
     q, qd, tau = state(mech, 3)

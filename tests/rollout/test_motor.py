@@ -137,6 +137,7 @@ def test_memory_passes_through_checkpoints_gradients_and_vmap():
     torch.testing.assert_close(mapped, end(kp.detach(), several))
 
 
+@pytest.mark.nightly
 def test_the_example_tracks_both_systems(tmp_path):
     pytest.importorskip("matplotlib")
     done = subprocess.run(

@@ -39,6 +39,7 @@ def end(mech, steps, method, duration=0.2):
     return qs[-1], qds[-1]
 
 
+@pytest.mark.some(2)
 @pytest.mark.shows(
     "Isobe and Yagi (undated), General-purpose expression", "section II.A", NewmarkBeta
 )
@@ -137,6 +138,7 @@ def test_rates_of_a_smooth_motion_follow_from_its_displacements_to_second_order(
     assert 1.8 < math.log2(errors[0] / errors[1]) < 2.2
 
 
+@pytest.mark.nightly
 def test_gradients_vmap_checkpoint_and_compile():
     mech, method = smooth(["revolute", "spherical"], [-1, 0]), NewmarkBeta(corrections=1)
     q, qd = state(mech, (2,))

@@ -24,6 +24,7 @@ def state(mech, *batch, seed=0):
     return q, qd, tau
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_batch_of_rollouts_is_the_rollouts_one_by_one(method, batch):
@@ -103,6 +104,7 @@ def test_robots_states_and_controls_broadcast():
         assert_close(qs[1, k], ts.rollout(alone, q, qd, taus[1, 0], steps=2)[0])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_to_state_control_and_parameters_pass_gradcheck(method):
     mech = robot(("revolute", "spherical"))
@@ -117,6 +119,7 @@ def test_gradients_to_state_control_and_parameters_pass_gradcheck(method):
     assert torch.autograd.gradcheck(final, leaves, check_forward_ad=True, fast_mode=True)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_reverse_forward_and_vmapped_derivatives_agree(method):
     mech = robot(("revolute", "spherical"))

@@ -33,6 +33,7 @@ def assert_close(mine, theirs, tolerance=1e-10):
         torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_states_are_those_of_the_eager_rollout(robot, fast, batch):
     q, qd, tau = states(robot, *batch)
@@ -42,6 +43,7 @@ def test_states_are_those_of_the_eager_rollout(robot, fast, batch):
     assert_close(ts.rollout(fast, q, qd, None, STEPS), ts.rollout(robot, q, qd, None, STEPS))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["rk4", "newmark", "implicit"])
 def test_every_method(method):
     arm = ts.load(ts.robots.panda)
@@ -62,6 +64,7 @@ def test_gradients_reach_states_forces_and_parameters(robot, fast):
         assert (mine - theirs).abs().max() <= 1e-9 * theirs.abs().max()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("every", [1, 3])
 def test_the_gradient_by_constant_forces_is_the_sum_of_that_by_a_series(robot, fast, every):
     q, qd, tau = states(robot, 2, 3)
@@ -77,6 +80,7 @@ def test_the_gradient_by_constant_forces_is_the_sum_of_that_by_a_series(robot, f
     torch.testing.assert_close(constant, gradient(robot, held[..., None, :]), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("rows", [STEPS, 1], ids=["series", "constant"])
 def test_forward_mode_and_differences_agree(rows):
     arm = ts.load(ts.robots.panda)

@@ -29,6 +29,7 @@ def one_by_one(verb, mech, given, batch, shapes) -> tuple[torch.Tensor, ...]:
     )
 
 
+@pytest.mark.some(90)
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @cases
 def test_a_batch_is_its_samples(verb, mech, batch):
@@ -37,6 +38,7 @@ def test_a_batch_is_its_samples(verb, mech, batch):
     torch.testing.assert_close(verb(mech, **given), alone)
 
 
+@pytest.mark.some(43)
 @cases_with_parameters
 def test_batches_of_states_and_of_parameters_broadcast(verb, mech):
     shapes = {name: (3, 1) if name in verb.states else (2,) for name in verb.reads(mech)}
@@ -45,6 +47,7 @@ def test_batches_of_states_and_of_parameters_broadcast(verb, mech):
     torch.testing.assert_close(verb(mech, **given), alone)
 
 
+@pytest.mark.some(18)
 @cases
 def test_any_one_input_may_carry_the_batch(verb, mech):
     single, batched = inputs(mech, verb), inputs(mech, verb, (2, 1))

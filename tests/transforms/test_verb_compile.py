@@ -32,6 +32,7 @@ def compare(verb, kinds: list[str], backend: str, with_gradient: bool) -> None:
 DIFFERENTIATED = ("forward_dynamics", "inverse_dynamics")
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     "verb", [verb for verb in VERBS if verb.name not in DIFFERENTIATED], ids=lambda verb: verb.name
 )
@@ -40,6 +41,7 @@ def test_compiled_verb_is_the_eager_one(verb, backend):
     compare(verb, ["free", "revolute"], backend, with_gradient=False)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_gradients_of_a_compiled_verb_are_the_eager_ones(name):
     (verb,) = (verb for verb in VERBS if verb.name == name)

@@ -48,6 +48,7 @@ def test_vmap_over_parameters_alone_shares_the_state(verb, mech):
     torch.testing.assert_close(vmap(fn, in_dims=dims)(*mixed), fn(*mixed))
 
 
+@pytest.mark.some(30)
 @cases
 def test_forward_and_reverse_jacobians_agree(verb, mech):
     tensors = tuple(inputs(mech, verb).values())
@@ -56,6 +57,7 @@ def test_forward_and_reverse_jacobians_agree(verb, mech):
     torch.testing.assert_close(forward, reverse)
 
 
+@pytest.mark.some(45)
 @cases
 def test_jvp_is_the_adjoint_of_vjp(verb, mech):
     tensors = tuple(inputs(mech, verb).values())
@@ -68,6 +70,7 @@ def test_jvp_is_the_adjoint_of_vjp(verb, mech):
     torch.testing.assert_close(inner(cotangents, pushed), inner(pulled, tangents))
 
 
+@pytest.mark.some(30)
 @cases
 def test_batched_jacobian_is_the_jacobian_of_each_sample(verb, mech):
     states = inputs(mech, verb, (2,))

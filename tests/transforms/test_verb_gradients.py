@@ -31,11 +31,13 @@ def side_by_side(mech: ts.Mechanism, verb):
     return packed, torch.cat([x.flatten() for x in tensors]).requires_grad_()
 
 
+@pytest.mark.some(45)
 @cases
 def test_first_derivatives_in_reverse_and_forward_mode(verb, mech):
     assert gradcheck(*side_by_side(mech, verb), check_forward_ad=True, **FAST)
 
 
+@pytest.mark.some(24)
 @cases
 def test_second_derivatives(verb, mech):
     assert gradgradcheck(*side_by_side(mech, verb), **FAST)
@@ -59,6 +61,7 @@ def at_rest(mech: ts.Mechanism, verb) -> dict[str, torch.Tensor]:
     }
 
 
+@pytest.mark.some(60)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @cases
 def test_no_derivative_is_nan_at_rest_in_the_neutral_configuration(verb, mech, dtype):

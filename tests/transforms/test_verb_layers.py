@@ -200,6 +200,7 @@ def test_a_compiled_layer_passes():
     assert as_mechanism(torch.compile(layer)).num_dof == 2
 
 
+@pytest.mark.nightly
 def test_verbs_of_a_layer_compile_as_one_graph():
     mech = pendulum()
     layer = ts.Dynamics(mech, {"upper": ts.learn.InertiaLogCholesky()})

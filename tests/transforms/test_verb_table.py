@@ -116,6 +116,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
     }
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_three_agree_with_their_gradients_on_a_floating_tree(name, interpreted):
     mech = floating_tree()
@@ -123,6 +124,7 @@ def test_the_three_agree_with_their_gradients_on_a_floating_tree(name, interpret
     assert len(interpreted) == 2
 
 
+@pytest.mark.some(30)
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_three_agree_on_the_panda(name, interpreted):
     mech = in_dtype(torch.float64)
@@ -137,6 +139,7 @@ def test_compiled_kernels_agree_with_their_gradients(name):
     check_three(name, mech, with_gradients=True, **options_of(name, mech))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("name", "options"),
     [
