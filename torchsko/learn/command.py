@@ -40,7 +40,11 @@ def add_identify(commands: Any) -> None:
     )
     parser.add_argument("--prior", type=float, help="weight of the nominal robot")
     parser.add_argument(
-        "--unit", action="append", default=[], metavar="q=deg", help="of t, q, qd or tau, if not SI"
+        "--unit",
+        action="append",
+        default=[],
+        metavar="q=deg",
+        help="of t, q, qd or tau, if not SI; tau=A: motor currents, whose torque constants are found",
     )
     parser.add_argument(
         "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
@@ -55,6 +59,7 @@ def run_identify(given: argparse.Namespace) -> None:
         TorchskoError: on what is wrong with the robot, the log or an option.
     """
     from torchsko.learn.fitting import fit
+    from torchsko.learn.kept import robot_file
     from torchsko.learn.log import Log
     from torchsko.loading import load
 
@@ -76,7 +81,7 @@ def run_identify(given: argparse.Namespace) -> None:
         bar.close()
     found.save(given.out, like=given.file)
     (given.out / "report.txt").write_text(f"{found}\n", "utf-8")
-    written = ["report.txt"]
+    written = ["fit.pt", robot_file(given.file), "report.txt"]
     try:
         from torchsko.learn.report import write_report
 
@@ -86,7 +91,7 @@ def run_identify(given: argparse.Namespace) -> None:
         print(f"no report.html: {str(error).splitlines()[0]}", file=sys.stderr)
     print(found)
     seconds = time.perf_counter() - start
-    print(f"\n{given.out}: {', '.join(['fit.pt', 'robot', *written])}, in {seconds:.1f} s")
+    print(f"\n{given.out}: {', '.join(written)}, in {seconds:.1f} s")
 
 
 def _pair(text: str, sign: str, example: str) -> tuple[str, str]:

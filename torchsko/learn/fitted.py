@@ -42,6 +42,7 @@ class Found:
         scale: how much each dof's squared error counted, `[num_dof]`.
         equations: how many filtered forces there were.
         notes: what was wrong in the log or the robot, and what was done about it.
+        constants: torque constants that were found, of a log of motor currents, `[num_dof]` [N m/A or N/A].
     """
 
     method: str
@@ -52,6 +53,7 @@ class Found:
     scale: Tensor
     equations: int
     notes: tuple[str, ...]
+    constants: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +175,9 @@ class Fit:
                 f"{folder} cannot be made: {error.strerror or error}.\n"
                 "A fit is saved into a folder of its own.\nPass the path of one, or of none yet."
             ) from error
-        from torchsko.learn.kept import packed, written
+        from torchsko.learn.kept import packed, robot_file
 
-        save(self.mechanism, folder / written(like), like=like, overwrite=True)
+        save(self.mechanism, folder / robot_file(like), like=like, overwrite=True)
         torch.save(packed(self), folder / "fit.pt")
 
     @classmethod

@@ -40,7 +40,7 @@ PLAIN = (
 """Fields of a fit that are tensors and numbers."""
 
 
-def written(like: Any) -> str:
+def robot_file(like: Any) -> str:
     """Name of the robot's file, by the format of the one that it is written like."""
     return (
         "robot.xml"
