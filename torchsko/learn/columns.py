@@ -67,17 +67,21 @@ def matched(
     joints: tuple[str, ...],
     columns: Mapping[str, Sequence[str]],
     units: Mapping[str, str],
+    wanted: Sequence[str] = ("t", "q", "qd", "tau"),
 ) -> dict[str, Array]:
-    """The arrays t, q, tau, and qd where there is one, columns in the order of the joints.
+    """The arrays t, q, qd and tau of a table, as far as wanted, columns in the order of the joints.
 
     Raises:
-        FitError: where a quantity or a joint's column is missing; names it and what there is.
+        FitError: where a quantity that is wanted, besides velocities, or a joint's column is missing; names
+            it and what there is.
     """
     out: dict[str, Array] = {}
     for name, called in called_by(units.get("tau")).items():
-        wanted = columns.get(name)
-        if wanted is not None:
-            x = np.stack([_column(path, found, c) for c in wanted], -1)
+        if name not in wanted:
+            continue
+        named = columns.get(name)
+        if named is not None:
+            x = np.stack([_column(path, found, c) for c in named], -1)
             out[name] = x[:, 0] if name == "t" else x
             continue
         whole = next((c for c in found if c.lower() in called), None)
@@ -87,8 +91,8 @@ def matched(
             picked = _of_joints(path, name, called, found, joints)
             if picked is not None:
                 out[name] = picked
-    for name in ("t", "q", "tau"):
-        if name not in out:
+    for name in wanted:
+        if name not in out and name != "qd":
             if name == "tau":
                 _refuse_currents(path, found)
             raise FitError(
