@@ -55,6 +55,7 @@ def fit(
     regressor: Regressor | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     tell: Callable[[str, float], None] | None = None,
+    done: Callable[[Fit], None] | None = None,
 ) -> Fit:
     """A physically consistent robot, with error bars, from a log.
 
@@ -80,8 +81,10 @@ def fit(
             fit leaves over, and judged in stretches left out.
         regressor: instead of `torque_regressor`; a kernel of it is built for long logs.
         checkpoint: file to keep in what was done so far: a fit that was stopped goes on from there. It is
-            gone when the fit is done. After an interrupt (Ctrl-C) the best so far is fitted and given.
+            gone when the fit is done. After an interrupt (Ctrl-C) while it chooses, the best so far is fitted
+            and given, and the file stays: the same call goes on.
         tell: called with what is being done, and the part of it that is done.
+        done: called with the fit while the checkpoint is still there: what it saves, no interrupt loses.
 
     Returns:
         The robot and all that is known of it.
@@ -122,9 +125,11 @@ def fit(
     ]
     if constants is not None:
         notes.append(constants_told(nominal, constants))
+    whole = True
     try:
         chosen.run(state, lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at))
     except KeyboardInterrupt:
+        whole = False
         notes.append("interrupted: friction and prior are the best so far")
     notes += known.seen.lines()
     say("fitting", 0.8)
@@ -153,14 +158,17 @@ def fit(
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
         constants,
     )  # fmt: skip
-    done = Fit.of(
+    fitted = Fit.of(
         nominal, terms, solution, found, base,
         base_fit(known.normal.all, plain_model(terms, nominal.num_dof), base),
         estimate.inform(solution, left), left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
     )  # fmt: skip
-    kept.done()
     say("done", 1.0)
-    return done
+    if done is not None:
+        done(fitted)
+    if whole:
+        kept.done()
+    return fitted
 
 
 def known_of(
