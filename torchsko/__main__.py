@@ -20,6 +20,9 @@ from torchsko.mechanism.mechanism import Mechanism
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 LISTED = 12
 """Frames of one body that are named; of more their number is told."""
 
@@ -42,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TorchskoError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return 0
 
 

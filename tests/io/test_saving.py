@@ -152,6 +152,70 @@ def test_pinocchio_reads_what_was_written_as_we_do(name, tmp_path):
 
 # MJCF.
 
+INCLUDED = """<mujoco>
+  <!-- of all joints -->
+  <default><joint damping="0.10" frictionloss='0.2'/>
+    <default class="heavy"><geom density="2e3"/><joint armature="0.01"/></default></default>
+</mujoco>
+"""
+COMMENTED = """<?xml version="1.0"?>
+<!-- An arm, 2 links: mass="7" -->
+<mujoco model="arm-2">
+  <compiler angle="degree" meshdir="shapes" />
+  <include file='parts/defaults.xml'/>
+  <asset><mesh name="rod"   file="rod.obj"/></asset>
+  <worldbody>
+    <body name="one" pos="0 0 .5">\t<!-- a tab before -->
+      <joint name="a" axis="0 1 0" range="-90 90"  limited="true" damping = '.3'/>
+      <inertial mass="2.0" pos="0 0 -.2" diaginertia="0.03 0.03 0.005" quat="1 0 0 0"/>
+      <geom type="mesh" mesh="rod"/>
+      <body name="two" pos="0 0 -.4" childclass="heavy">
+        <joint name="b" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0  0 0 -.3" size=".03"/>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+ROD = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+
+
+def commented(folder: Path) -> Path:
+    """A file with comments, defaults in an included file, and a mesh, in a folder."""
+    for name, text in (
+        ("arm.xml", COMMENTED),
+        ("parts/defaults.xml", INCLUDED),
+        ("shapes/rod.obj", ROD),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode())
+    return folder / "arm.xml"
+
+
+def test_only_numbers_of_an_mjcf_file_change_beside_its_comments_defaults_and_includes(tmp_path):
+    """What MuJoCo inferred, or took from defaults, is put in; without it, numbers blank, nothing differs."""
+    file = commented(tmp_path)
+    mech = ts.load(file)
+    other = scaled(mech, (*BODIES, "damping", "friction", "armature"))
+    ts.save(other, tmp_path / "new.xml", like=file)
+    new = (tmp_path / "new.xml").read_bytes().decode()
+    (inferred,) = re.findall(r"<inertial[^>]*/>", new.split('childclass="heavy"')[1])
+    new = re.sub(rf"\n\s*{re.escape(inferred)}", "", new)
+    old_joints, joints = (re.findall(r"<joint[^>]*>", text) for text in (COMMENTED, new))
+    for was, now in zip(old_joints, joints, strict=True):
+        put = set(re.findall(r"(\w+)\s*=", now)) - set(re.findall(r"(\w+)\s*=", was))
+        assert put <= {"damping", "frictionloss", "armature"}
+        new = new.replace(now, re.sub(rf"\s*\b({'|'.join(put) or '-'})\s*=\s*\"[^\"]*\"", "", now))
+    number = r"(?<=['\" ])-?\d*\.?\d+(e[-+]?\d+)?"
+
+    def blank(text: str) -> str:
+        return "".join(re.sub(number, "#", x) if x[:1] == "<" and x[:2] != "<!" else x
+                       for x in re.split(r"(<[^>]*>)", text))  # fmt: skip
+
+    assert blank(new) == blank(COMMENTED)
+    back = ts.load(tmp_path / "new.xml")
+    assert max(off(other, back, x) for x in (*BODIES, "damping", "friction", "armature")) < 2e-15
+
 
 def beside(source: Path | str, folder: Path) -> Path | str:
     """The file, with what it refers to in a folder where it is to be written."""

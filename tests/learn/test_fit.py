@@ -94,6 +94,13 @@ def test_problems_side_by_side_are_solved_as_each_alone():
     assert steps <= 2
 
 
+def test_a_start_outside_of_the_cone_is_refused():
+    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)))
+    A, c = torch.eye(70, dtype=torch.float64), torch.ones(70, dtype=torch.float64)
+    with pytest.raises(ts.FitError, match="physical no longer"):
+        entropic_least_squares(A, c, prior, 1.0, -prior.nominal.flatten())
+
+
 def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)

@@ -1,14 +1,19 @@
 """`python -m torchsko identify`: a log goes in, a folder comes out; stopped runs go on."""
 
+import importlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import torchsko as ts
+from tests.io.test_saving import commented
 from tests.learn.test_fit import arm, friction, log_of
 from torchsko.__main__ import main
 from torchsko.learn import choosing, command, fitting, selection
 from torchsko.learn.estimators import ESTIMATORS
+from torchsko.learn.friction import Viscous
 
 
 @pytest.fixture
@@ -72,6 +77,54 @@ def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, mon
     best = ts.learn.Fit.load(out)
     assert any("interrupted" in note for note in best.found.notes)
     assert best.terms[0] == whole.terms[0] or len(best.terms[0]) > 0
+    assert "the same command goes on" in capsys.readouterr().out
+    assert (out / command.CHECKPOINT).is_file()
+    monkeypatch.setattr(fitting, "read", lambda *given: pytest.fail("read again"))
+    main(arguments)
+    again = ts.learn.Fit.load(out)
+    assert again.terms == whole.terms and not (out / command.CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("place", ["torchsko.learn.report.write_report", "torch.save"])
+def test_an_interrupt_while_files_are_written_loses_and_spoils_nothing(
+    files, place, monkeypatch, capsys
+):
+    robot, log, out = files
+    arguments = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--prior", "0.01"]
+    room, name = place.rsplit(".", 1)
+    module = importlib.import_module(room)
+    true, started = getattr(module, name), []
+
+    def stopped(value, path, *more):
+        if name != "save" or ".fit.pt" in path.name:
+            started.append(path)
+            Path(path).write_text("half")
+            raise KeyboardInterrupt
+        return true(value, path, *more)
+
+    monkeypatch.setattr(module, name, stopped)
+    assert main(arguments) == 130
+    whole = {command.CHECKPOINT, "robot.urdf", *(["fit.pt"] if name != "save" else [])}
+    assert started and {x.name for x in out.iterdir()} == whole
+    assert "the same command goes on" in capsys.readouterr().err
+    monkeypatch.setattr(module, name, true)
+    monkeypatch.setattr(fitting, "read", lambda *given: pytest.fail("read again"))
+    assert main(arguments) == 0
+    assert {x.name for x in out.iterdir()} >= {"fit.pt", "robot.urdf", "report.txt"}
+    assert not (out / command.CHECKPOINT).exists()
+    ts.learn.Fit.load(out)
+
+
+def test_a_fit_to_mjcf_goes_where_no_mesh_and_no_included_file_is(tmp_path):
+    pytest.importorskip("mujoco")
+    file = commented(tmp_path / "model")
+    mech = ts.load(file)
+    log, _ = log_of(mech, lambda q, qd: 0.1 * qd, seconds=8.0)
+    fit = ts.learn.fit(mech, log, learn=[Viscous()], prior=1e-2, cutoff=8.0)
+    fit.save(tmp_path / "out", like=file)
+    assert torch.equal(ts.learn.Fit.load(tmp_path / "out").mechanism.mass, fit.mechanism.mass)
+    for part in ("shapes/rod.obj", "parts/defaults.xml"):
+        assert (tmp_path / "out" / part).read_bytes() == (file.parent / part).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,11 @@
 """Logs: columns find their joints, units are declared, faults are named, filters are what they say."""
 
+import re
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,11 +14,13 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.learn.filtering import derivative, low_pass
-from torchsko.learn.mending import Faults
+from torchsko.learn.friction import Coulomb, Viscous
+from torchsko.learn.mending import Faults, cut_off
 from torchsko.learn.motion import motions
 from torchsko.learn.settings import Settings, settings_of
 
 signal = pytest.importorskip("scipy.signal")
+ROOT = Path(__file__).parents[2]
 JOINTS = ("shoulder", "elbow")
 
 
@@ -88,6 +96,55 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path):
     refused(lambda: ts.learn.Log(t, q, tau[:9]), "tau has shape")
 
 
+def test_currents_are_forces_only_where_their_unit_is_declared(tmp_path):
+    t, q, _, tau = arrays()
+    names = ["t", *(f"{x}_{j}" for x in ("q", "current") for j in JOINTS)]
+    table(tmp_path / "a.csv", names, [t, *q.T, *tau.T])
+    load = lambda name, **units: ts.learn.Log.load(tmp_path / name, JOINTS, units=units)  # noqa: E731
+    refused(lambda: load("a.csv"), "'current_shoulder' is a current, and no unit is declared")
+    for unit, size, current in (("A", 1.0, True), ("mA", 1e-3, True), ("Nm", 1.0, False)):
+        log = load("a.csv", tau=unit)
+        assert log.current is current
+        np.testing.assert_allclose(log.tau, size * tau, rtol=1e-12)
+    both = [*names, *(f"tau_{j}" for j in JOINTS)]
+    table(tmp_path / "b.csv", both, [t, *q.T, *tau.T, *(5 * tau.T)])
+    np.testing.assert_allclose(load("b.csv").tau, 5 * tau, rtol=1e-12)
+    np.testing.assert_allclose(load("b.csv", tau="Nm").tau, 5 * tau, rtol=1e-12)
+    np.testing.assert_allclose(load("b.csv", tau="A").tau, tau, rtol=1e-12)
+
+
+def test_parquet_files_are_read_with_moments_of_a_calendar_as_times(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="comes with the extra parquet")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    t, q, _, tau = arrays()
+    columns = {
+        f"{x}_{j}": y for x, z in (("q", q), ("tau", tau)) for j, y in zip(JOINTS, z.T, strict=True)
+    }
+    moments = np.datetime64("2026-01-02T03:04:05", "us") + (1e6 * t).round().astype("m8[us]")
+    for time in (t, moments):
+        file = pyarrow.table({"time": time, **columns, "state": ["moves"] * len(t)})
+        parquet.write_table(file, tmp_path / "a.parquet")
+        log = ts.learn.Log.load(tmp_path / "a.parquet", JOINTS)
+        np.testing.assert_allclose(log.t, t, rtol=0, atol=1e-9)
+        assert np.array_equal(log.q, q) and np.array_equal(log.tau, tau)
+    (tmp_path / "b.parquet").write_text("nothing")
+    refused(lambda: ts.learn.Log.load(tmp_path / "b.parquet", JOINTS), "cannot be read")
+
+
+def test_without_its_reader_a_parquet_file_names_the_extra_that_brings_it(tmp_path, monkeypatch):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
+    with pytest.raises(ts.MissingExtraError, match="not installed") as caught:
+        ts.learn.Log.load(tmp_path / "a.parquet", JOINTS)
+    package = str(caught.value).split()[0].split(".")[0]
+    (extra,) = (name for name in extras if f"extra {name!r}" in str(caught.value))
+    assert any(re.match(rf"{package}\b", line) for line in extras[extra])
+
+
 def test_the_filter_is_butterworths_without_phase():
     """Amplitudes of sines are scaled by 1 / (1 + (tan / tan)^8), and their derivatives are the sines' own."""
     rate, cutoff = 500.0, 12.0
@@ -156,6 +213,56 @@ def test_uneven_times_gaps_outliers_and_saturation_are_handled_and_counted():
             assert (mine - exact).abs().max() < 5e-3 * exact.abs().max()
         marked = (part.t > t[7000]) & (part.t < t[7099])
         assert not part.good[marked, 5].any()
+
+
+def test_forces_cut_off_by_a_drive_below_the_robots_limits_do_not_count():
+    """The fit to what is left of them is as good as to forces that are whole."""
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech, n=12000)
+    top = 0.7 * np.abs(log.tau).max(0)
+    cut = replace(log, tau=np.clip(log.tau, -top, top))
+    assert (top < mech.effort_limit.numpy()).all()
+    state = motion(torch.linspace(1.234, 8.0, 400, dtype=mech.dtype))
+    tau = ts.inverse_dynamics(mech, *state)
+    options = {"learn": [Viscous(), Coulomb()], "method": "wls", "cutoff": 10.0}
+    whole, part = (ts.learn.fit(mech, x, **options) for x in (log, cut))
+    assert not any("at their limit" in note for note in whole.found.notes)
+    for joint in mech.joint_names:
+        assert any(f"of {joint} at their limit" in note for note in part.found.notes)
+    for fit in (whole, part):
+        assert ((fit.inverse_dynamics(*state) - tau).std(0) < 0.02 * tau.std(0)).all()
+
+
+def test_peaks_of_quantised_forces_and_a_robot_at_rest_are_not_cut_off():
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech, n=12000)
+    for parts in (30, 300, 3000):
+        step = np.ptp(log.tau, axis=0) / parts
+        tau = step * np.round(log.tau / step)
+        assert np.isinf(cut_off(tau)).all()
+        rest = np.repeat(tau.max(0, keepdims=True), 500, 0)
+        assert np.isinf(cut_off(np.concatenate([rest, tau]))).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"q": 180 / np.pi}, "joint 'joint1' moves from .* its limits are"),
+        ({"qd": 180 / np.pi}, "--unit qd=deg/s"),
+        ({"qd": 30 / np.pi}, "--unit qd=rpm"),
+        ({"t": 1e3}, "--unit t=ms"),
+        ({"q": 2.9, "qd": 2.9 * np.pi / 180}, "--unit q=deg"),
+        ({"qd": -1.0}, "Turn the sign"),
+    ],
+)
+def test_numbers_in_other_units_than_the_robots_are_refused_and_the_unit_is_named(wrong, match):
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech)
+    qd = motion(torch.from_numpy(log.t))[1].numpy()
+    noisy = qd + 0.05 * np.random.default_rng(0).normal(size=qd.shape)
+    log = replace(log, qd=noisy)
+    log = replace(log, **{name: factor * getattr(log, name) for name, factor in wrong.items()})
+    refused(lambda: ts.learn.fit(mech, log, learn=[], method="ols"), match)
 
 
 def test_logs_of_another_robot_or_at_rest_are_refused():

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import KINDS, random_mechanism
+from torchsko.rollout.control import answers
 from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
 
 METHODS = tuple(INTEGRATORS)
@@ -227,3 +228,8 @@ def test_a_control_that_is_no_tensor_and_cannot_be_called_is_refused(control):
     q, qd, _ = state(mech)
     with pytest.raises(ts.ShapeError, match="control was given as"):
         ts.rollout(mech, q, qd, control, steps=2)
+
+
+def test_torch_compile_sees_that_a_tensor_does_not_answer():
+    compiled = torch.compile(lambda x: x + answers(x.new_zeros(1)), fullgraph=True, backend="eager")
+    assert torch.equal(compiled(torch.ones(2)), torch.ones(2))

@@ -145,6 +145,21 @@ def test_logs_are_read_and_what_is_none_is_refused(tmp_path):
             read_log(mech, tmp_path / name)
 
 
+def test_a_log_that_a_fit_takes_can_be_looked_at(tmp_path):
+    """Columns in any order, beside others, are found by their joints' names."""
+    mech, q, t = arm(), torch.rand(5, 7, dtype=torch.float64), np.arange(5) * 0.1
+    names = ["tau_joint1", *(f"q_{joint}" for joint in reversed(mech.joint_names)), "time"]
+    rows = np.column_stack([t, q.flip(-1).numpy(), t])
+    np.savetxt(
+        tmp_path / "log.csv", rows, delimiter=",", header=",".join(names), comments="", fmt="%.17g"
+    )
+    motion = read_log(mech, tmp_path / "log.csv")
+    assert torch.equal(motion.q, q) and np.array_equal(motion.t, t)
+    (tmp_path / "none.csv").write_text("t,tau_joint1\n0,1\n1,2\n")
+    with pytest.raises(ts.FitError, match="no column is a position"):
+        read_log(mech, tmp_path / "none.csv")
+
+
 @pytest.mark.parametrize(
     ("q", "t"),
     [

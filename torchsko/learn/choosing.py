@@ -14,6 +14,7 @@ from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Coulomb, Offset, Term, Viscous
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.library import LIBRARY, USUAL
+from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated
 from torchsko.learn.selection import Folds, chosen_weight, errors, judged_by, with_terms_chosen
@@ -44,6 +45,7 @@ class Choosing:
         self.folds, self.divergence, self.named = folds, divergence, named
         self.prior, self.say, self.terms = prior, say, problem.terms
         self.dofs, self.at = problem.mech.num_dof, 0
+        self.names = dof_names(problem.mech)
         self.fits: list[Solution] | None = None
         usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
         self.library = tuple(
@@ -82,7 +84,7 @@ class Choosing:
                 while self.at < (turn + 1) * self.dofs:
                     dof = self.at % self.dofs
                     self.say(
-                        f"choosing friction of dof {dof + 1}",
+                        f"choosing friction of {self.names[dof]}",
                         0.2 + 0.6 * self.at / TURNS / self.dofs,
                     )
                     if dof not in self.named:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,14 +19,17 @@ CALLED = {
     "t": ("t", "time", "stamp", "timestamp"),
     "q": ("q", "pos", "position", "positions", "angle"),
     "qd": ("qd", "dq", "qdot", "vel", "velocity", "velocities"),
-    "tau": ("tau", "torque", "torques", "effort", "efforts", "force", "current"),
+    "tau": ("tau", "torque", "torques", "effort", "efforts", "force"),
 }
-"""What each quantity is called in the files of others."""
+"""What each quantity is called in the files of others; where two stand in one file, the first counts."""
+
+AMPERES = ("current", "currents")
+"""What motor currents are called: forces where their unit is declared."""
 
 SCALE = {
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "rad": 1.0, "deg": np.pi / 180, "m": 1.0, "mm": 1e-3,
     "rad/s": 1.0, "deg/s": np.pi / 180, "m/s": 1.0, "mm/s": 1e-3, "rpm": np.pi / 30,
-    "Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "N": 1.0, "kN": 1e3,
+    "Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "N": 1.0, "kN": 1e3, "A": 1.0, "mA": 1e-3,
 }  # fmt: skip
 """SI units in each unit."""
 
@@ -33,9 +37,12 @@ OF = {
     "t": ("s", "ms", "us", "ns"),
     "q": ("rad", "deg", "m", "mm"),
     "qd": ("rad/s", "deg/s", "m/s", "mm/s", "rpm"),
-    "tau": ("Nm", "mNm", "kNm", "N", "kN"),
+    "tau": ("Nm", "mNm", "kNm", "N", "kN", "A", "mA"),
 }
 """Units of each quantity."""
+
+CURRENTS = ("A", "mA")
+"""Units of tau that are no force's."""
 
 
 def scaled(name: str, x: Array, unit: str | None) -> Array:
@@ -59,34 +66,59 @@ def matched(
     found: Mapping[str, Array],
     joints: tuple[str, ...],
     columns: Mapping[str, Sequence[str]],
+    units: Mapping[str, str],
+    wanted: Sequence[str] = ("t", "q", "qd", "tau"),
 ) -> dict[str, Array]:
-    """The arrays t, q, tau, and qd where there is one, columns in the order of the joints.
+    """The arrays t, q, qd and tau of a table, as far as wanted, columns in the order of the joints.
 
     Raises:
-        FitError: where a quantity or a joint's column is missing; names it and what there is.
+        FitError: where a quantity that is wanted, besides velocities, or a joint's column is missing; names
+            it and what there is.
     """
     out: dict[str, Array] = {}
-    for name in CALLED:
-        wanted = columns.get(name)
-        if wanted is not None:
-            x = np.stack([_column(path, found, c) for c in wanted], -1)
+    for name, called in called_by(units.get("tau")).items():
+        if name not in wanted:
+            continue
+        named = columns.get(name)
+        if named is not None:
+            x = np.stack([_column(path, found, c) for c in named], -1)
             out[name] = x[:, 0] if name == "t" else x
             continue
-        whole = next((c for c in found if c.lower() in CALLED[name]), None)
+        whole = next((c for c in found if c.lower() in called), None)
         if whole is not None and (name == "t" or found[whole].ndim == 2):
             out[name] = found[whole]
         elif name != "t":
-            picked = _of_joints(path, name, found, joints)
+            picked = _of_joints(path, name, called, found, joints)
             if picked is not None:
                 out[name] = picked
-    for name in ("t", "q", "tau"):
-        if name not in out:
+    for name in wanted:
+        if name not in out and name != "qd":
+            if name == "tau":
+                _refuse_currents(path, found)
             raise FitError(
                 f"{path}: no column is {_LONG[name]} ({name!r}).\n"
                 f"There are {', '.join(map(repr, list(found)[:12]))}.\n"
                 f'Name them: columns={{"{name}": ["..."]}}.'
             )
     return out
+
+
+def called_by(unit: str | None) -> dict[str, tuple[str, ...]]:
+    """What each quantity is called, where joint forces have a unit: first currents where it is theirs."""
+    tau = CALLED["tau"]
+    if unit is not None:
+        tau = AMPERES + tau if unit in CURRENTS else tau + AMPERES
+    return {**CALLED, "tau": tau}
+
+
+def _refuse_currents(path: Path, found: Mapping[str, Array]) -> None:
+    called = [name for name in found if re.search("|".join(AMPERES), name, re.IGNORECASE)]
+    if called:
+        raise FitError(
+            f"{path}: {called[0]!r} is a current, and no unit is declared.\n"
+            "Taken for a force it would make another robot.\n"
+            'Declare it, units={"tau": "A"} or --unit tau=A: torque constants are found; or tau=Nm.'
+        )
 
 
 _LONG = {"t": "the time", "q": "a position", "tau": "a joint force"}
@@ -102,19 +134,21 @@ def _column(path: Path, found: Mapping[str, Array], name: str) -> Array:
 
 
 def _of_joints(
-    path: Path, name: str, found: Mapping[str, Array], joints: tuple[str, ...]
+    path: Path,
+    name: str,
+    called: Sequence[str],
+    found: Mapping[str, Array],
+    joints: tuple[str, ...],
 ) -> Array | None:
     """Columns of one quantity, by the name of the joint or by number."""
-    # Whole words, so that "qd_1" is no position and "joint1_tau" no time.
-    words = "|".join(sorted(CALLED[name], key=len, reverse=True))
     by: dict[str, str] = {}
-    for column in found:
-        first = re.fullmatch(rf"(?:{words})(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE)
-        last = re.fullmatch(rf"(.+?)[\s_./-]+(?:{words})", column, re.IGNORECASE)
-        for found_name in (m for m in (first, last) if m is not None):
-            owner = found_name[1]
+    for word, column in itertools.product(called, found):
+        # Whole words, so that "qd_1" is no position and "joint1_tau" no time.
+        first = re.fullmatch(rf"{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE)
+        last = re.fullmatch(rf"(.+?)[\s_./-]+{word}", column, re.IGNORECASE)
+        for owner in (m[1] for m in (first, last) if m is not None):
             if owner in joints or owner.isdigit():
-                by[owner] = column
+                by.setdefault(owner, column)
     if any(owner in joints for owner in by):
         missing = [joint for joint in joints if joint not in by]
         if missing:

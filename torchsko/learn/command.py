@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from torchsko.errors import FitError, MissingExtraError, RobotFileWarning
 from torchsko.extras import require
+
+if TYPE_CHECKING:
+    from torchsko.learn.fitted import Fit
 
 METHODS = ("physical", "ols", "wls", "irls", "iv", "shooting")
 """Known, without the imports that they need."""
@@ -25,7 +30,8 @@ def add_identify(commands: Any) -> None:
         "identify",
         help="a physically consistent robot, with error bars, from a log of its motion",
         description="Fits inertias, friction and offsets to a log. Filter, friction and prior are "
-        "chosen by the data. Ctrl-C keeps the best so far; a run that was killed goes on when run again.",
+        "chosen by the data. Ctrl-C keeps the best so far; a run that was stopped or killed goes on when "
+        "run again.",
     )
     parser.add_argument("file", help="the nominal robot: URDF or MJCF")
     parser.add_argument("log", help="CSV, NPZ or Parquet, with t, q, tau, and qd where measured")
@@ -40,7 +46,11 @@ def add_identify(commands: Any) -> None:
     )
     parser.add_argument("--prior", type=float, help="weight of the nominal robot")
     parser.add_argument(
-        "--unit", action="append", default=[], metavar="q=deg", help="of t, q, qd or tau, if not SI"
+        "--unit",
+        action="append",
+        default=[],
+        metavar="q=deg",
+        help="of t, q, qd or tau, if not SI; tau=A: motor currents, whose torque constants are found",
     )
     parser.add_argument(
         "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
@@ -66,27 +76,54 @@ def run_identify(given: argparse.Namespace) -> None:
         mech = load(given.file, floating_base=given.floating_base)
     log = Log.load(given.log, mech.joint_names, units=units, held=given.held).part(*part)
     given.out.mkdir(parents=True, exist_ok=True)
-    bar = Bar()
+    checkpoint, bar = given.out / CHECKPOINT, Bar()
+    written: list[str] = []
     try:
         found = fit(
-            mech, log, method=given.method, cutoff=given.cutoff, prior=given.prior,
-            window=given.window, checkpoint=given.out / CHECKPOINT, tell=bar,
+            mech, log, method=given.method, cutoff=given.cutoff, prior=given.prior, window=given.window,
+            checkpoint=checkpoint, tell=bar, done=lambda x: written.extend(write(x, given.out, given.file)),
         )  # fmt: skip
+    except KeyboardInterrupt:
+        kept = (
+            "what was done is kept: the same command goes on"
+            if checkpoint.is_file()
+            else "too early"
+        )
+        print(f"\n{given.out}: {kept}", file=sys.stderr)
+        raise
     finally:
         bar.close()
-    found.save(given.out, like=given.file)
-    (given.out / "report.txt").write_text(f"{found}\n", "utf-8")
-    written = ["report.txt"]
-    try:
-        from torchsko.learn.report import write_report
-
-        write_report(found, given.out / "report.html")
-        written.append("report.html")
-    except MissingExtraError as error:
-        print(f"no report.html: {str(error).splitlines()[0]}", file=sys.stderr)
     print(found)
     seconds = time.perf_counter() - start
-    print(f"\n{given.out}: {', '.join(['fit.pt', 'robot', *written])}, in {seconds:.1f} s")
+    print(f"\n{given.out}: {', '.join(written)}, in {seconds:.1f} s")
+    if checkpoint.is_file():
+        print("interrupted: the same command goes on with choosing")
+
+
+def write(found: Fit, folder: Path, robot: str) -> list[str]:
+    """Write a fit's files into a folder, each replaced at once; their names.
+
+    Args:
+        found: the fit.
+        folder: that is there.
+        robot: file of the nominal robot.
+    """
+    from torchsko.learn.kept import robot_file
+
+    found.save(folder, like=robot)
+    names = ["fit.pt", robot_file(robot), "report.txt"]
+    with TemporaryDirectory(dir=folder, prefix=".") as part:
+        (Path(part) / "report.txt").write_text(f"{found}\n", "utf-8")
+        try:
+            from torchsko.learn.report import write_report
+
+            write_report(found, Path(part) / "report.html")
+            names.append("report.html")
+        except MissingExtraError as error:
+            print(f"no report.html: {str(error).splitlines()[0]}", file=sys.stderr)
+        for path in Path(part).iterdir():
+            os.replace(path, folder / path.name)
+    return names
 
 
 def _pair(text: str, sign: str, example: str) -> tuple[str, str]:

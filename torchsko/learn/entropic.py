@@ -90,8 +90,18 @@ class Prior:
         return torch.where(inside, apart, torch.inf)
 
     def room(self, phi: Tensor, move: Tensor) -> Tensor:
-        """How far one can go against directions before the cone ends, `[*batch]`."""
-        L = torch.linalg.cholesky(self.pseudo(phi))
+        """How far one can go against directions before the cone ends, `[*batch]`.
+
+        Raises:
+            FitError: when the numbers are not in the cone.
+        """
+        L, info = torch.linalg.cholesky_ex(self.pseudo(phi))
+        if bool(info.any()):
+            raise FitError(
+                "inertias of the fit are physical no longer, to rounding.\n"
+                "Forces or inertias are too far apart in size.\n"
+                "Check the units of the log, or pass a larger prior."
+            )
         half = torch.linalg.solve_triangular(L, self.pseudo(move), upper=False)
         both = torch.linalg.solve_triangular(L, half.mT, upper=False)
         most = torch.linalg.eigvalsh((both + both.mT) / 2).flatten(-2).amax(-1)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
+from torchsko.io._parts import bring_parts
+from torchsko.io._xml import is_xml_text
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
@@ -42,6 +44,7 @@ class Found:
         scale: how much each dof's squared error counted, `[num_dof]`.
         equations: how many filtered forces there were.
         notes: what was wrong in the log or the robot, and what was done about it.
+        constants: torque constants that were found, of a log of motor currents, `[num_dof]` [N m/A or N/A].
     """
 
     method: str
@@ -52,6 +55,7 @@ class Found:
     scale: Tensor
     equations: int
     notes: tuple[str, ...]
+    constants: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +160,8 @@ class Fit:
         """Write the fit into a folder: numbers (fit.pt), and the robot.
 
         The robot is ``robot.urdf`` or ``robot.xml``: the file `like` with its numbers replaced and all
-        else kept, or a new URDF file. Files of these names are replaced.
+        else kept, or a new URDF file. Files of these names are replaced. Meshes and included files of MJCF
+        are copied with it, where they are not there yet.
 
         Args:
             folder: made where there is none.
@@ -173,10 +178,20 @@ class Fit:
                 f"{folder} cannot be made: {error.strerror or error}.\n"
                 "A fit is saved into a folder of its own.\nPass the path of one, or of none yet."
             ) from error
-        from torchsko.learn.kept import packed, written
+        from torchsko.learn.kept import ROBOTS, packed, robot_file
 
-        save(self.mechanism, folder / written(like), like=like, overwrite=True)
-        torch.save(packed(self), folder / "fit.pt")
+        name, part = robot_file(like), folder / f".fit.pt.{os.getpid()}"
+        if name == ROBOTS[1] and not is_xml_text(like):
+            bring_parts(Path(like), folder)
+        save(self.mechanism, folder / name, like=like, overwrite=True)
+        for other in ROBOTS:
+            if other != name:
+                (folder / other).unlink(missing_ok=True)  # it would be read instead
+        try:
+            torch.save(packed(self), part)
+            os.replace(part, folder / "fit.pt")
+        finally:
+            part.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], residual: nn.Module | None = None) -> Fit:

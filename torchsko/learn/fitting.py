@@ -11,15 +11,18 @@ from torch import Tensor, nn
 from torchsko.learn.base_parameters import BaseParameters, base_parameters
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
+from torchsko.learn.currents import constants_told, torque_constants, with_forces
 from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
+from torchsko.learn.motion import check_columns
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Learn, check, moves, terms_of
 from torchsko.learn.physical import nearest_physical
+from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, kernel_of, read, seen_again
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
@@ -52,6 +55,7 @@ def fit(
     regressor: Regressor | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     tell: Callable[[str, float], None] | None = None,
+    done: Callable[[Fit], None] | None = None,
 ) -> Fit:
     """A physically consistent robot, with error bars, from a log.
 
@@ -61,7 +65,8 @@ def fit(
 
     Args:
         mech: the nominal robot, no batch.
-        log: what was measured.
+        log: what was measured. Of motor currents (`Log.current`) the torque constants are found first, by the
+            weights of the nominal robot; they are `fit.found.constants`.
         learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY` for
             joints that are not named. An empty list is a joint without friction.
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
@@ -76,15 +81,17 @@ def fit(
             fit leaves over, and judged in stretches left out.
         regressor: instead of `torque_regressor`; a kernel of it is built for long logs.
         checkpoint: file to keep in what was done so far: a fit that was stopped goes on from there. It is
-            gone when the fit is done. After an interrupt (Ctrl-C) the best so far is fitted and given.
+            gone when the fit is done. After an interrupt (Ctrl-C) while it chooses, the best so far is fitted
+            and given, and the file stays: the same call goes on.
         tell: called with what is being done, and the part of it that is done.
+        done: called with the fit while the checkpoint is still there: what it saves, no interrupt loses.
 
     Returns:
         The robot and all that is known of it.
 
     Raises:
-        FitError: a log that is too short, or does not move, or is not the robot's; an unknown method or
-            joint; names it.
+        FitError: a log that is too short, or does not move, or is not the robot's, or in other units; an
+            unknown method or joint; names it.
 
     Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification*, IEEE Trans. Robotics
     36(2), 2020; M. Gautier, Ph. Poignet, *Extended Kalman filtering and weighted least squares dynamic
@@ -96,7 +103,14 @@ def fit(
     nominal, changed = nearest_physical(mech)
     terms, named = terms_of(nominal, learn, method)
     say("reading the log", 0.0)
+    check_columns(nominal, log)
     settings = settings_of(log, cutoff)
+    refuse_other_units(nominal, log, settings)
+    constants = None
+    if log.current:
+        constants = torque_constants(nominal, log, settings)
+        log = with_forces(log, constants)
+        settings = settings_of(log, cutoff)
     problem = Problem.of(nominal, terms, regressor or kernel_of(nominal, log, settings))
     kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds, window)
     state = kept.read()
@@ -109,9 +123,13 @@ def fit(
         f"unphysical nominal inertia of {name}: the nearest physical one is used"
         for name in changed
     ]
+    if constants is not None:
+        notes.append(constants_told(nominal, constants))
+    whole = True
     try:
         chosen.run(state, lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at))
     except KeyboardInterrupt:
+        whole = False
         notes.append("interrupted: friction and prior are the best so far")
     notes += known.seen.lines()
     say("fitting", 0.8)
@@ -138,15 +156,19 @@ def fit(
     found = Found(
         method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
+        constants,
     )  # fmt: skip
-    done = Fit.of(
+    fitted = Fit.of(
         nominal, terms, solution, found, base,
         base_fit(known.normal.all, plain_model(terms, nominal.num_dof), base),
         estimate.inform(solution, left), left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
     )  # fmt: skip
-    kept.done()
     say("done", 1.0)
-    return done
+    if done is not None:
+        done(fitted)
+    if whole:
+        kept.done()
+    return fitted
 
 
 def known_of(

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 VERSION = 2
 """Of the format."""
 
+ROBOTS = ("robot.urdf", "robot.xml")
+"""Names of the robot's file, in URDF and MJCF."""
+
 PLAIN = (
     "phi",
     "numbers",
@@ -40,13 +43,10 @@ PLAIN = (
 """Fields of a fit that are tensors and numbers."""
 
 
-def written(like: Any) -> str:
+def robot_file(like: Any) -> str:
     """Name of the robot's file, by the format of the one that it is written like."""
-    return (
-        "robot.xml"
-        if like is not None and read_document(like).root.tag == "mujoco"
-        else "robot.urdf"
-    )
+    urdf, mjcf = ROBOTS
+    return mjcf if like is not None and read_document(like).root.tag == "mujoco" else urdf
 
 
 def packed(fit: Fit) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def unpacked(folder: Path, residual: nn.Module | None = None) -> Fit:
     from torchsko.learn.fitted import Fit, Found
 
     path = folder / "fit.pt"
-    robot = next((folder / x for x in ("robot.urdf", "robot.xml") if (folder / x).is_file()), None)
+    robot = next((folder / x for x in ROBOTS if (folder / x).is_file()), None)
     if robot is None or not path.is_file():
         raise FitError(
             f"{os.fspath(folder)} holds no fit.\n"

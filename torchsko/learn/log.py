@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsko.errors import FitError
-from torchsko.learn.columns import matched, scaled
+from torchsko.errors import FitError, TorchskoError
+from torchsko.learn.columns import CURRENTS, matched, scaled
 from torchsko.learn.smoother import smoothed
 
 Array = NDArray[np.floating[Any]]
@@ -36,6 +36,8 @@ class Log:
         name: what messages call it.
         held: whether forces are commands, each held until the next sample; else they are sensors', and lie on
             a line between samples. It matters to a fit by shooting alone.
+        current: whether `tau` holds motor currents [A], of torque constants that are not known: a fit finds
+            these by the weights of the nominal robot. Where you know them, pass currents times constants.
     """
 
     t: Array
@@ -45,6 +47,7 @@ class Log:
     joints: tuple[str, ...] = ()
     name: str = "log"
     held: bool = False
+    current: bool = False
 
     def __post_init__(self) -> None:
         t, q, tau = self.t, self.q, self.tau
@@ -117,23 +120,25 @@ class Log:
         arrays of these names, `[samples, joints]`.
 
         Args:
-            path: of the file; the ending says which format. Parquet needs pandas.
+            path: of the file; the ending says which format. Parquet needs pyarrow.
             joints: names in the robot's order, ``mech.joint_names`` say: columns are matched to them.
             units: of what is not SI: {"t": "ms", "q": "deg", "qd": "deg/s", "tau": "mNm"}, say. Units
-                known are s, ms, us, ns; rad, deg, m, mm; the same per second; Nm, mNm, N.
+                known are s, ms, us, ns; rad, deg, m, mm; the same per second, rpm; Nm, mNm, kNm, N, kN; and
+                A, mA of motor currents, whose torque constants are found, see `Log`.
             columns: which columns, where their names say nothing: {"t": ["stamp"], "q": ["a1", "a2"]}.
             held: whether forces are commands, see `Log`.
 
         Raises:
             FitError: no such file, a format or unit that is not known, a joint without a column; names it.
-            MissingExtraError: for Parquet, when pandas is not installed.
+            MissingExtraError: for Parquet, when pyarrow is not installed.
         """
         path = Path(path)
-        found = matched(path, read(path), tuple(joints), columns or {})
-        parts = {name: scaled(name, x, (units or {}).get(name)) for name, x in found.items()}
-        refuse_units(units or {}, parts)
+        units = units or {}
+        found = matched(path, read(path), tuple(joints), columns or {}, units)
+        parts = {name: scaled(name, x, units.get(name)) for name, x in found.items()}
+        refuse_units(units, parts)
         log = cls(parts["t"], parts["q"], parts["tau"], parts.get("qd"), tuple(joints), path.name)
-        return replace(log, held=held)
+        return replace(log, held=held, current=units.get("tau") in CURRENTS)
 
 
 def refuse_units(units: Mapping[str, str], parts: Mapping[str, Array]) -> None:
@@ -162,7 +167,7 @@ def read(path: Path) -> dict[str, Array]:
     try:
         return readers[path.suffix.lower()](path)
     except (OSError, ValueError, KeyError) as error:
-        if isinstance(error, FitError):
+        if isinstance(error, TorchskoError):
             raise
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FitError(
@@ -209,5 +214,9 @@ def _is_number(text: str) -> bool:
 def _parquet(path: Path) -> dict[str, Array]:
     from torchsko.extras import require
 
-    table = require("pandas", "identify").read_parquet(path)
-    return {str(name): table[name].to_numpy(np.float64) for name in table.columns}
+    table = require("pyarrow.parquet", "parquet").read_table(path)
+    # Moments of a calendar become seconds from the first; what is no number is no measurement.
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    seconds = np.timedelta64(1, "s")
+    columns = {n: (x - x[0]) / seconds if x.dtype.kind == "M" else x for n, x in columns.items()}
+    return {n: x.astype(np.float64) for n, x in columns.items() if x.dtype.kind in "iuf"}

@@ -19,6 +19,13 @@ BURST = 3
 """Longest run of outliers that is found [samples]."""
 
 
+FLAT = 3
+"""Samples in a row at a signal's very end that are a plateau, and plateaus from which on it is cut off."""
+
+STEEP = 8
+"""Samples at the end over those at the next value: peaks of quantised signals have few times as many."""
+
+
 @dataclass
 class Faults:
     """What was wrong in a log, counted while it is read; lines to read.
@@ -67,6 +74,31 @@ def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None
         n = int(bad[mech.dof_slice(joint)].sum())
         if n:
             into[joint] = into.get(joint, 0) + n
+
+
+def cut_off(x: Array) -> Array:
+    """Where signals are cut off, as forces of a drive at its limit are, by plateaus at their ends.
+
+    Args:
+        x: `[samples, signals]`.
+
+    Returns:
+        The least and the most they reach, `[2, signals]`; infinite where they are not cut off.
+    """
+    ends = np.stack([np.full(x.shape[1], -np.inf), np.full(x.shape[1], np.inf)])
+    for j, row in enumerate(x.T):
+        finite = row[np.isfinite(row)]
+        for end, sign in ((0, -1.0), (1, 1.0)):
+            signal = sign * finite
+            top = signal.max(initial=-np.inf)
+            at, below = signal == top, signal[signal < top]
+            change = np.diff(np.concatenate([[False], at, [False]]).astype(np.int8))
+            runs = np.flatnonzero(change < 0) - np.flatnonzero(change > 0)
+            if len(below) and (runs >= FLAT).sum() >= FLAT:
+                # The longest may be a robot at rest.
+                often = runs.sum() - runs.max() >= STEEP * (below == below.max()).sum()
+                ends[end, j] = sign * top if often else ends[end, j]
+    return ends
 
 
 def without_flips(mech: Mechanism, q: Array) -> Array:

@@ -180,6 +180,9 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     forget(log)
     limit = mech.effort_limit.detach().cpu().numpy()[:, None]
     held = np.abs(parts[1]) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf)
+    if settings.ends is not None:
+        least, most = settings.ends[..., None]
+        held |= (parts[1] <= least) | (parts[1] >= most)
     count(faults.saturated, mech, held)
     parts[0] = without_flips(mech, parts[0])
     mended = [repaired(t, x) for x in parts]

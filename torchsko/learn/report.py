@@ -77,6 +77,7 @@ def draw_forces(figure: Any, fit: Fit) -> None:
         ax.plot(left.t, left.error[:, j], lw=0.8, color="black", label="error")
     figure.axes[0].legend(fontsize="small")
     figure.supxlabel("time [s]")
+    figure.supylabel("force [N m or N]")
 
 
 def draw_errors(figure: Any, fit: Fit) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torchsko.errors import FitError
 from torchsko.learn.filtering import Kernel, bandwidth, derivative, low_pass, widened
 from torchsko.learn.log import Log
-from torchsko.learn.mending import even_samples
+from torchsko.learn.mending import cut_off, even_samples
 
 Array = NDArray[np.floating[Any]]
 
@@ -46,6 +46,7 @@ class Settings:
         rates: the same and its derivative.
         accels: the second derivative.
         forces: takes forces at the rate of the states to forces filtered.
+        ends: where measured forces are cut off, `[2, num_dof]`; None where that was not looked for.
     """
 
     rate: float
@@ -55,9 +56,12 @@ class Settings:
     rates: Kernel
     accels: Kernel
     forces: Kernel
+    ends: Array | None = None
 
     @classmethod
-    def of(cls, rate: float, cutoff: float, chosen: bool = False) -> Settings:
+    def of(
+        cls, rate: float, cutoff: float, chosen: bool = False, ends: Array | None = None
+    ) -> Settings:
         """Kernels of a rate and a cut-off."""
         every = max(1, int(rate / (FINE * cutoff)))
         low = low_pass(cutoff, rate, every)
@@ -65,7 +69,8 @@ class Settings:
         second = derivative(first, rate)
         low, first = (widened(kernel, second.reach) for kernel in (low, first))
         again = max(1, int(rate / every / (COARSE * cutoff)))
-        return cls(rate, cutoff, chosen, low, first, second, low_pass(cutoff, rate / every, again))
+        forces = low_pass(cutoff, rate / every, again)
+        return cls(rate, cutoff, chosen, low, first, second, forces, ends)
 
     @property
     def fine(self) -> float:
@@ -105,8 +110,9 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
             "Times ascend.\nSort the samples and leave out those that come twice."
         )
     rate = 1 / float(np.median(steps))
+    ends = cut_off(np.asarray(log.tau[:SPECTRUM], np.float64))
     if cutoff is not None:
-        return Settings.of(rate, cutoff)
+        return Settings.of(rate, cutoff, ends=ends)
     first = int(np.flatnonzero(np.append(steps > LONG / rate, True))[0]) + 1
     longest = t[:first] if first > len(t) // 2 else t
     even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
@@ -120,4 +126,4 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     chosen = ROOM * bandwidth(q, rate)
     # Not so low that the filter is longer than a twentieth of the log.
     least = 20 / (even[-1] - even[0])
-    return Settings.of(rate, float(np.clip(chosen, least, rate / 8)), chosen=True)
+    return Settings.of(rate, float(np.clip(chosen, least, rate / 8)), chosen=True, ends=ends)

@@ -27,7 +27,7 @@ def add_view(commands: Any) -> None:
         "--log",
         action="append",
         default=[],
-        help="motion of the first robot, of the next, ...: q and t as .npz or .pt",
+        help="motion of the first robot, of the next, ...: q and t as .npz, .pt, .csv or .parquet",
     )
     view.add_argument(
         "--mesh-path", action="append", help="folder of meshes or packages, besides the file's own"

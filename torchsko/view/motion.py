@@ -15,6 +15,9 @@ from torch import Tensor
 from torchsko.errors import RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 
+TABLES = (".csv", ".txt", ".parquet")
+"""Endings of logs whose columns have names."""
+
 STEP = 0.02
 """Time between configurations that have none [s]."""
 
@@ -87,13 +90,22 @@ def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
 
     Args:
         mech: whose it is.
-        path: ``.npz`` of `numpy.savez`, or ``.pt`` of `torch.save` with a dict, or a tensor alone. Neither is
-            given leave to run code.
+        path: ``.npz`` of `numpy.savez`, or ``.pt`` of `torch.save` with a dict, or a tensor alone; neither is
+            given leave to run code. Or ``.csv``, ``.txt`` or ``.parquet`` as `torchsko.learn.Log.load` takes,
+            in s, rad and m, of which t and q are read.
 
     Raises:
         RobotFileError: when the file cannot be read, or holds no q.
+        FitError: of a table, likewise.
         ShapeError: when what it holds does not fit.
     """
+    if Path(path).suffix.lower() in TABLES:
+        # Another room, opened where it is needed.
+        from torchsko.learn.columns import matched
+        from torchsko.learn.log import read
+
+        table = matched(Path(path), read(Path(path)), mech.joint_names, {}, {}, ("t", "q"))
+        return motion_of(mech, table["q"], table["t"])
     try:
         if Path(path).suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:

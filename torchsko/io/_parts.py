@@ -1,0 +1,53 @@
+"""Files that an MJCF file refers to: meshes, textures, included files. They go where it goes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from torchsko.errors import RobotFileError
+from torchsko.io._xml import read_document
+
+FOLDERS = ("meshdir", "texturedir", "assetdir")
+"""Attributes of <compiler> that say where files are."""
+
+
+def parts_of(file: Path) -> set[Path]:
+    """Paths of the files that an MJCF file and those that it includes refer to, relative to its folder.
+
+    Files that are not there, or lie outside of the folder, are left out.
+    """
+    folders, names, todo, seen = {Path()}, set[str](), [file], set[Path]()
+    while todo:
+        seen.add(now := todo.pop())
+        for element in read_document(now).root.walk():
+            folders |= {Path(element.attributes[x]) for x in FOLDERS if x in element.attributes}
+            # Of a box of textures each side is a file: fileup, filedown, ...
+            here = [x for key, x in element.attributes.items() if key.startswith("file")]
+            names |= {*here, *(Path(x).name for x in here)}
+            if element.tag == "include":
+                inner = [file.parent / x for x in here]
+                todo += [x for x in inner if x.is_file() and x not in seen]
+    paths = {folder / name for folder in folders for name in names}
+    inside = {x for x in paths if not x.is_absolute() and ".." not in x.parts}
+    return {x for x in inside if (file.parent / x).is_file()}
+
+
+def bring_parts(file: Path, folder: Path) -> None:
+    """Copy what an MJCF file refers to into another folder, where it is not there yet.
+
+    Raises:
+        RobotFileError: when it cannot be copied.
+    """
+    try:
+        for part in sorted(parts_of(file)):
+            if not (folder / part).exists():
+                (folder / part).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file.parent / part, folder / part)
+    except OSError as error:
+        raise RobotFileError(
+            f"{folder}: {file.name} refers to files that cannot be copied there: "
+            f"{error.strerror or error}.\n"
+            "A robot is read with its meshes and included files beside it.\n"
+            "Make room, or save into the folder of the old file."
+        ) from error

@@ -1,0 +1,148 @@
+r"""Motor currents as joint forces: torque constants that nobody knows, by the weights of the nominal robot.
+
+Each joint's current is a part of the rigid robot's force, and friction: :math:`i_j = a_j Y_j \phi + F_j`. A
+robot twice as heavy with constants twice as large has the same currents, so a log tells constants but for one
+factor of all. That is where the robot's numbers stay nearest to the nominal ones, in forces.
+
+Reference: M. Gautier, S. Briot, *Global identification of joint drive gains and dynamic parameters of
+robots*, ASME J. Dynamic Systems, Measurement and Control 136(5), 2014 (what currents do not tell).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchsko.errors import FitError
+from torchsko.learn.base_parameters import base_parameters
+from torchsko.learn.friction import Gain, Offset, SmoothCoulomb, Viscous
+from torchsko.learn.log import Log
+from torchsko.learn.names import dof_names
+from torchsko.learn.normal import Normal, Problem
+from torchsko.learn.reading import enough, read
+from torchsko.learn.reduced import Reduced, eliminated, means
+from torchsko.learn.settings import Settings
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.regressors import inertial_parameters
+
+LAWS = (Viscous(), SmoothCoulomb(0.05), Offset())
+"""Friction that is told from a rigid robot's force; a fit chooses better ones afterwards."""
+
+SHOWN = 0.3
+"""Correlation of a current, less friction, with the nominal robot's force below which it tells nothing."""
+
+NEAR = 1e-4
+"""Of the prior to the nominal robot, in parts of what the log tells of each number."""
+
+ROUNDS = 100
+"""Of Gauss and Newton's method at most."""
+
+STILL = 1e-9
+"""Change of constants at which they are the same, over their size."""
+
+
+def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Tensor:
+    """Torque constants at the joints, gears included, `[num_dof]` [N m/A or N/A].
+
+    They are negative where a motor's current counts against the joint.
+
+    Args:
+        mech: the nominal robot.
+        log: of motor currents.
+        settings: how it is filtered.
+
+    Raises:
+        FitError: when the force of the nominal robot does not show in a joint's current; names it.
+    """
+    free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
+    problem = Problem.of(free, (*LAWS, Gain()))
+    normal, _, _ = read(problem, log, settings, 2, lambda part: None)
+    enough(log, mech, normal, settings)
+    lead = base_parameters(mech).independent
+    parts, size = _of_currents(normal.all, lead, inertial_parameters(problem.mech).flatten())
+    _refuse_unseen(mech, log, parts, size)
+    return 1 / _joint_scales(parts, size)
+
+
+def with_forces(log: Log, constants: Tensor) -> Log:
+    """A log of currents as one of forces."""
+    tau = np.asarray(log.tau) * constants.detach().cpu().numpy()
+    return replace(log, tau=tau, current=False)
+
+
+def constants_told(mech: Mechanism, constants: Tensor) -> str:
+    """A line that says them."""
+    each = (f"{name} {x:.4g}" for name, x in zip(dof_names(mech), constants.tolist(), strict=True))
+    return (
+        f"torque constants [N m/A or N/A], by the weights of the nominal robot: {', '.join(each)}"
+    )
+
+
+def _of_currents(normal: Normal, lead: Tensor, phi: Tensor) -> tuple[list[Reduced], Tensor]:
+    """Each joint's equations of numbers that lead and of the nominal force, friction eliminated.
+
+    Returns:
+        Their explained side, and the mean square current that friction leaves, `[num_dof]`.
+    """
+    inertial, base = normal.inertial, len(lead)
+    laws = len(LAWS)
+    # Columns of forces, friction and the rest of the current after springs and armature, made anew: these
+    # act through the constant as well.
+    change = phi.new_zeros(inertial + laws + 2, base + laws + 2)
+    change[lead, torch.arange(base)] = 1
+    change[inertial + laws, base] = 1
+    change[inertial : inertial + laws, base + 1 : -1] = torch.eye(laws).to(phi)
+    change[:inertial, -1], change[inertial + laws :, -1] = -phi, 1.0
+    G = change.mT @ means(normal) @ change
+    parts = [eliminated(g, base + 1, range(laws)) for g in G]
+    left = [g[-1, -1] - g[base + 1 : -1, -1] @ p.start for g, p in zip(G, parts, strict=True)]
+    return parts, torch.stack(left).clamp_min(0)
+
+
+def _refuse_unseen(mech: Mechanism, log: Log, parts: list[Reduced], size: Tensor) -> None:
+    for name, part, square in zip(dof_names(mech), parts, size, strict=True):
+        shown = part.c[-1].abs() / (part.A[-1, -1] * square).sqrt().clamp_min(1e-300)
+        if not shown > SHOWN:
+            raise FitError(
+                f"{log.name}: the torque constant of joint {name!r} is not told by its current.\n"
+                "Without friction it follows the nominal robot's force too little "
+                f"(correlation {float(shown):.2g}).\n"
+                "Move the joint faster or under weight, or pass forces: tau times a constant you know."
+            )
+
+
+def _joint_scales(parts: list[Reduced], size: Tensor) -> Tensor:
+    """Amperes for each N m of each joint, `[num_dof]`, beside the base parameters that fit them best."""
+    A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
+    base = A.shape[-1] - 1
+    scale, change = c[:, -1] / A[:, -1, -1], A.new_zeros(base)
+    for _ in range(ROUNDS):
+        H, slope = _equations(A, c, size, scale, change)
+        unit = H.diagonal().clamp_min(1e-300).rsqrt()
+        move = unit * torch.linalg.solve(unit[:, None] * H * unit, unit * slope)
+        change, scale = change - move[:base], scale - move[base:]
+        if bool((move[base:].abs() <= STILL * scale.abs()).all()):
+            break
+    return scale
+
+
+def _equations(
+    A: Tensor, c: Tensor, size: Tensor, scale: Tensor, change: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gauss and Newton's equations where scales and base parameters are, joints weighed by their errors."""
+    dofs, base = len(scale), len(change)
+    robot = torch.cat([change, change.new_ones(1)])
+    x = scale[:, None] * robot
+    Ax = (A @ x[..., None])[..., 0]
+    error = (size - 2 * (x * c).sum(-1) + (x * Ax).sum(-1)).clamp_min(1e-9 * size)
+    J = A.new_zeros(dofs, base + 1, base + dofs)
+    J[:, :base, :base] = scale[:, None, None] * torch.eye(base).to(A)
+    J[torch.arange(dofs), :, base + torch.arange(dofs)] = robot.expand(dofs, -1)
+    H = (J.mT @ A @ J / error[:, None, None]).sum(0)
+    slope = ((J.mT @ (Ax - c)[..., None])[..., 0] / error[:, None]).sum(0)
+    near = NEAR * H.diagonal()[:base]
+    H = H + torch.diag(torch.cat([near, near.new_zeros(dofs)]))
+    return H, slope + torch.cat([near * change, near.new_zeros(dofs)])
