@@ -40,6 +40,7 @@ from torchsko.learn.selection import Folds, judged_by
 from torchsko.learn.shooting.chain import Eliminated, eliminated
 from torchsko.learn.shooting.forward import Forward
 from torchsko.learn.shooting.motion import Linear, Path, linear, moved
+from torchsko.learn.shooting.noise import Noise
 from torchsko.learn.shooting.windows import Windows
 from torchsko.learn.solving import Model, Solution, solved
 
@@ -58,44 +59,11 @@ ITERATIONS = 60
 STILL = 1e-3
 """Squared length of the last step, in deviations."""
 
-FREE = 1e-3
-"""Gaps that are free at least, where states are as good as tied together."""
-
-TIED = 1e-3
-"""Noise of velocities over a window, at least, against that of positions over its length: less is as none."""
+ENOUGH = 0.1
+"""Part of what linearised equations promise that a step must hold: from 2 on it leads to and fro."""
 
 VARIANCES = 4
 """Times that variances are estimated of one linearisation."""
-
-
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """Variances, of each dof.
-
-    Attributes:
-        seen: of measured positions and velocities, `[seen]`.
-        states: density of what drives velocities besides, `[num_dof]`.
-    """
-
-    seen: Tensor
-    states: Tensor
-
-    @classmethod
-    def at_first(cls, windows: Windows, path: Path) -> Noise:
-        """As if all errors were noise."""
-        seen = path.error.square().sum((0, 1, 2)) / windows.good.sum((0, 1, 2)).clamp_min(1)
-        gaps = path.gap.square().sum((0, 1)).reshape(2, -1).sum(0)
-        return cls(seen, gaps / (2 * windows.linked.sum()).clamp_min(1))
-
-    @property
-    def gaps(self) -> Tensor:
-        """Of white gaps, `[2 num_dof]`."""
-        return torch.cat([self.states, self.states])
-
-    def cost(self, path: Path) -> float:
-        """Squared errors over their variances."""
-        seen, gaps = path.error.square() / self.seen, path.gap.square() / self.gaps
-        return float(seen.sum() + gaps.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +141,16 @@ class Shooting:
         near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         chain = self._eliminated(near)
         aim, numbers, p, move = self._aim(chain, weight)
-        before = self.noise
         for _ in range(VARIANCES):
-            before, self.noise = self.noise, self._noise(near, chain, move, p)
+            before = self.noise
+            found = Noise.of(before, self.windows, near, *chain.covariances(), move, p)
+            self.noise = before.towards(found)
+            if self.noise.same(before):
+                break
             chain = self._eliminated(near)
             aim, numbers, p, move = self._aim(chain, weight)
         length = float(p @ chain.left[:, :-1, :-1].sum(0) @ p)
-        kept = bool(((before.seen - self.noise.seen).abs() <= 0.01 * self.noise.seen).all())
-        if length <= STILL and kept:
+        if length <= STILL and bool((before.seen == self.noise.seen).all()):
             return False
         cost, size = self._cost(now, weight), 1.0
         while size > 1e-3:
@@ -189,7 +159,7 @@ class Shooting:
                 now.numbers + size * (numbers - now.numbers),
                 now.starts + size * move,
             )
-            if self._cost(tried, weight) < cost:
+            if self._cost(tried, weight) < cost - ENOUGH * size * length:
                 self.now = tried
                 return True
             size /= 2
@@ -235,9 +205,10 @@ class Shooting:
     def solved(self, normal: Normal, weight: float) -> Solution:
         """The physically consistent minimum of linearised equations, numbers as of one dof."""
         slots = tuple(range(len(self.forward.slots)))
-        model, one = Model((slots,), torch.ones(1).to(normal.sums), weight), normal.sums[0, :0, 0]
+        model = Model((slots,), torch.ones(1).to(normal.sums), weight)
         terms = [self.forward.terms[k] for k, _ in self.forward.slots]
-        return solved(normal, model, self.prior, terms, Solution(self.now.phi, (one,), (slots,)))
+        # From the nominal robot: where the fit is, next to the cone's wall, Newton's steps are short.
+        return solved(normal, model, self.prior, terms)
 
     def _all_slots(self, solution: Solution) -> Tensor:
         """Those of all slots: zero where friction came out negative and was left out."""
@@ -296,23 +267,3 @@ class Shooting:
             f"{self.steps} steps between samples; noise of what was measured {names}; "
             f"drift of velocities in a second {drift}"
         )
-
-    def _noise(self, near: Linear, chain: Eliminated, move: Tensor, p: Tensor) -> Noise:
-        """Variances of what is left over, for each error that no state has used up."""
-        size, old = move.shape[-1], self.noise
-        P, between = chain.covariances()
-        J, good = near.seen[..., :size], self.windows.good
-        rest = near.seen[..., -1] - (J @ move[..., None])[..., 0] - near.seen[..., size:-1] @ p
-        rest, used = (x.reshape(good.shape) for x in (rest, ((J @ P) * J).sum(-1)))
-        free = (good.to(used) - used / old.seen).sum((0, 1, 2))
-        seen = rest.square().sum((0, 1, 2)) / free.clamp_min(1)
-
-        E, N = near.end[..., :size], near.next
-        gap = near.end[..., -1] - near.end[..., size:-1] @ p
-        gap = gap - (E @ move[:, :-1, :, None] + N @ move[:, 1:, :, None])[..., 0]
-        used = ((E @ P[:, :-1] + 2 * N @ between.mT) * E).sum(-1) + ((N @ P[:, 1:]) * N).sum(-1)
-        free = (self.windows.linked[..., None].to(used) - used / old.gaps).sum((0, 1))
-        both = [x.reshape(2, -1).sum(0) for x in (gap.square().sum((0, 1)), free)]
-        T = self.windows.length.mean()
-        least = TIED**2 * seen[: len(old.states)] / T**3
-        return Noise(seen, torch.maximum(both[0] / both[1].clamp_min(FREE), least))
