@@ -141,10 +141,10 @@ class Shooting:
         near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         chain = self._eliminated(near)
         aim, numbers, p, move = self._aim(chain, weight)
+        before = self.noise
         for _ in range(VARIANCES):
-            before = self.noise
-            found = Noise.of(before, self.windows, near, *chain.covariances(), move, p)
-            self.noise = before.towards(found)
+            found = Noise.of(self.noise, self.windows, near, *chain.covariances(), move, p)
+            before, self.noise = self.noise, self.noise.towards(found)
             if self.noise.same(before):
                 break
             chain = self._eliminated(near)
