@@ -29,6 +29,7 @@ from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, settings_of
 from torchsko.learn.telling import labels_of, untold
 from torchsko.learn.training import trained
+from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.regressors import inertial_parameters
 
@@ -103,14 +104,7 @@ def fit(
     nominal, changed = nearest_physical(mech)
     terms, named = terms_of(nominal, learn, method)
     say("reading the log", 0.0)
-    check_columns(nominal, log)
-    settings = settings_of(log, cutoff)
-    refuse_other_units(nominal, log, settings)
-    constants = None
-    if log.current:
-        constants = torque_constants(nominal, log, settings)
-        log = with_forces(log, constants)
-        settings = settings_of(log, cutoff)
+    log, settings, constants = made_ready(nominal, log, cutoff)
     problem = Problem.of(nominal, terms, regressor or kernel_of(nominal, log, settings))
     kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds, window)
     state = kept.read()
@@ -169,6 +163,20 @@ def fit(
     if whole:
         kept.done()
     return fitted
+
+
+def made_ready(
+    mech: Mechanism, log: Log, cutoff: float | None
+) -> tuple[Log, Settings, Tensor | None]:
+    """A log of forces, how it is filtered, and the torque constants of a log of currents."""
+    check_columns(mech, log)
+    settings = settings_of(log, cutoff)
+    refuse_other_units(mech, log, settings)
+    if not log.current:
+        return log, settings, None
+    constants = torque_constants(mech, log, settings)
+    log = with_forces(log, constants)
+    return log, settings_of(log, cutoff), constants
 
 
 def known_of(
