@@ -61,7 +61,7 @@ def test_its_options_are_those_of_load(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("text", [None, "<robot", "<robot name='none'/>"])
 def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):
     file = tmp_path / "robot.urdf"

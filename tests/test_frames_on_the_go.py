@@ -59,6 +59,7 @@ def test_a_frame_on_the_go_is_one_of_the_robots_own_placed_there(call, mech, see
             agree(a[None], b[None], 1e-11)
 
 
+@pytest.mark.some(4)
 @each_call
 def test_derivatives_reach_the_placement(call):
     q, qd, qdd = states(MECH, 1)

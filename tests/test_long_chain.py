@@ -75,7 +75,7 @@ CALLS = {
 }
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_chain_longer_than_the_recursion_limit_is_like_any_other(call):
     limit = sys.getrecursionlimit()  # torch's compiler raises it for the whole process

@@ -266,6 +266,7 @@ QUANTITIES = {
 }
 
 
+@pytest.mark.some(11)
 @pytest.mark.parametrize("quantity", QUANTITIES.values(), ids=QUANTITIES)
 def test_lengths_and_densities_of_links_are_tensors_like_any_other(quantity):
     """As the robot built from those numbers, robot by robot; and differentiable."""

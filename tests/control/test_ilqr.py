@@ -152,6 +152,7 @@ def test_robots_of_a_batch_get_motions_of_their_own():
         assert_close(both.u[k], alone.u, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("exact", [False, True])
 def test_bounded_inputs_obey_the_conditions_of_karush_kuhn_and_tucker(exact):
     mech, costs = robot(), COSTS["residuals"]

@@ -57,7 +57,7 @@ VERBS = {
 }
 
 
-@pytest.mark.some(8)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_verbs_agree_with_eager(arm, fast, verb, batch):

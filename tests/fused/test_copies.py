@@ -84,6 +84,7 @@ def through_file(x):
     return torch.load(file, weights_only=False)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, through_pickle, through_file])
 def test_copies_compute_the_same_from_kernels_that_are_there(
     simulator, states, copied, monkeypatch

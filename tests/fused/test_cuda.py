@@ -71,6 +71,7 @@ def test_nvrtc_compiles_it_without_headers(program, bits):
     assert name == ENTRY and ENTRY in str(built)
 
 
+@pytest.mark.some(3)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on this machine")
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("max_ops", [500, 9])

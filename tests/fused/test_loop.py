@@ -103,7 +103,7 @@ def fused(case, n, order=2):
     return *both, ports
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_kernels_agree_with_the_loop_written_out(case, dtype):

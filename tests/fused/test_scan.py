@@ -100,6 +100,7 @@ def test_derivatives_of_both_modes_and_of_second_order(scan, every):
     assert gradgradcheck(scan.over(3, every), given)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("steps", "every"), [(7, 3), (6, 2), (2, 3), (1, 2)])
 def test_thinned_states_are_those_of_the_whole_and_so_are_gradients(states_alone, steps, every):
     given = inputs(steps, [(2,), (2,), (2,), (), ()])

@@ -59,7 +59,7 @@ N = 5000
 CHAIN, STAR = list(range(N)), [0] * N
 
 
-@pytest.mark.some(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("parents", [CHAIN, STAR], ids=["chain", "children"])
 def test_5000_links_load_within_10_s_and_300_mb(parents):
     bodies, seconds, megabytes = measured(robot(parents))

@@ -119,7 +119,7 @@ def test_only_the_numbers_that_change_are_other_bytes(tmp_path):
     assert mass.sub(b"", new.read_bytes()) == mass.sub(b"", old)
 
 
-@pytest.mark.some(5)
+@pytest.mark.some(4)
 @pytest.mark.parametrize("floating", [False, True])
 @pytest.mark.parametrize("name", DOZEN)
 def test_a_robot_comes_back_from_its_file_with_the_numbers_it_was_given(name, floating, tmp_path):
@@ -228,7 +228,7 @@ def beside(source: Path | str, folder: Path) -> Path | str:
     return source
 
 
-@pytest.mark.some(11)
+@pytest.mark.some(7)
 @pytest.mark.parametrize("name", ["stacked", *gymnasium_models()])
 def test_a_model_comes_back_from_its_mjcf_with_the_numbers_it_was_given(name, tmp_path):
     """Whether its inertias were written there, or inferred from geoms, or scaled to a total mass."""

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import torchsko as ts
 from tests.io.urdf_texts import mutations
@@ -202,7 +202,6 @@ def test_a_joint_that_closes_a_loop_is_kept_where_both_links_meet():
 
 
 @pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
-@settings(max_examples=60, deadline=None)
 @given(mutations(ARM))
 def test_any_text_either_loads_or_is_refused_by_name(text):
     try:

@@ -143,7 +143,7 @@ VERBS = {
 }
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_gradients_to_states_coefficients_offsets_and_losses(name, batch):

@@ -70,7 +70,7 @@ def test_the_joint_map_is_the_derivative_of_the_pose_and_its_rate_that_of_the_ma
     assert_close(kind.bias_accel(constants, q, qd).expand_as(change), change, **close)
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", ALL_KINDS)
 @given(seed=seeds)
 def test_neutral_is_the_identity_and_the_flags_say_the_truth(name, seed):

@@ -92,7 +92,7 @@ def test_it_is_prescribed_felt_at_frames_and_regressed(mech, state):
     assert_close(linear, tau)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["semi_implicit_euler", "rk4", "newmark"])
 def test_it_rolls_out(mech, state, method):
     q, qd = state[0][0], state[1][0]

@@ -52,7 +52,7 @@ def states(mech: ts.Mechanism, seed: int, count: int = 4) -> tuple[Tensor, ...]:
     return q, *torch.randn(2, count, mech.num_dof, generator=g, dtype=q.dtype)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["revolute", "prismatic"])
 @pytest.mark.parametrize("floating", [False, True])
 @given(seed=st.integers(0, 10**6))

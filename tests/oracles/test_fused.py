@@ -31,7 +31,7 @@ def test_there_are_forty():
     assert len(FILES) - len(NO_FORWARD_DYNAMICS) - len(ALIGNING_AXES) >= 40
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", FILES)
 def test_kernels_agree_with_eager(name):
     mech = ts.load(FILES[name], floating_base=name in FLOATING_ONLY, mimic="independent")

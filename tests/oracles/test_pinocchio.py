@@ -126,7 +126,7 @@ def test_forward_dynamics_that_do_not_exist_are_refused_by_name(name):
 # The map of conventions.
 
 
-@pytest.mark.some(40)
+@pytest.mark.some(36)
 @each_robot
 def test_both_have_the_same_joints_by_name_and_each_rate_finds_its_joint(name, floating):
     both = robot(name, floating)
@@ -154,7 +154,7 @@ def test_vectors_and_matrices_return_from_pinocchio_as_they_went():
     assert torch.equal(both.from_pin(outer, axes=2), x[:, :, None] * x[:, None, :])
 
 
-@pytest.mark.some(36)
+@pytest.mark.some(34)
 @each_robot
 def test_every_link_is_where_pinocchio_has_it(name, floating):
     both = robot(name, floating)
@@ -190,7 +190,7 @@ def test_every_link_moves_as_pinocchio_has_it(name, floating):
             np.testing.assert_allclose(velocity[k, i], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.some(48)
+@pytest.mark.some(37)
 @each_robot
 def test_limits_are_those_pinocchio_reads(name, floating):
     both = robot(name, floating)

@@ -42,7 +42,7 @@ def of_pinocchio(both: Robot, *states: torch.Tensor) -> torch.Tensor:
     return in_our_order(both, columns, -2)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @robots
 def test_regressor(name, floating):
     both = Robot.load(robot_files()[name], floating)

@@ -55,7 +55,7 @@ def observed_order(kinds, method, steps):
 MIDPOINT = RungeKutta(rows=((0.5,),), weights=(0.0, 1.0))
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "kinds",
     [KINDS, ("revolute", "prismatic"), ("spherical",), ("free",), *((k,) for k in MORE_KINDS)],

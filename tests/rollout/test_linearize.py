@@ -132,7 +132,7 @@ def test_an_unknown_method_is_refused():
         ts.linearize(MIXED, *states(MIXED, 0), dt=0.01, method="euler")
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("options", [{}, {"dt": 0.01}, {"dt": 0.01, "method": "rk4"}], ids=str)
 def test_one_kernel_gives_both_matrices_of_any_step(options):
     mech = random_mechanism(["spherical"], [-1], seed=3)

@@ -18,7 +18,7 @@ def conservative(kinds, gravity=True):
     return mech.replace(damping=torch.zeros_like(mech.damping))
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", [*KINDS, *MORE_KINDS])
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_halving_the_step_quarters_the_error_on_every_kind_of_joint(method, kind):

@@ -39,7 +39,7 @@ def end(mech, steps, method, duration=0.2):
     return qs[-1], qds[-1]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.shows(
     "Isobe and Yagi (undated), General-purpose expression", "section II.A", NewmarkBeta
 )

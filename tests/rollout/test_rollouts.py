@@ -25,7 +25,7 @@ def state(mech, *batch, seed=0):
     return q, qd, tau
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_batch_of_rollouts_is_the_rollouts_one_by_one(method, batch):
@@ -40,6 +40,7 @@ def test_a_batch_of_rollouts_is_the_rollouts_one_by_one(method, batch):
         assert_close(qds.reshape(-1, 4, mech.num_dof)[k], alone[1])
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_constant_tensor_function_and_module_controls_agree(method):
     class Constant(torch.nn.Module):

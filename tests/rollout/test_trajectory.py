@@ -33,7 +33,7 @@ def assert_close(mine, theirs, tolerance=1e-10):
         torch.testing.assert_close(x, y, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_states_are_those_of_the_eager_rollout(robot, fast, batch):
     q, qd, tau = states(robot, *batch)
@@ -80,7 +80,7 @@ def test_the_gradient_by_constant_forces_is_the_sum_of_that_by_a_series(robot, f
     torch.testing.assert_close(constant, gradient(robot, held[..., None, :]), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.some(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [STEPS, 1], ids=["series", "constant"])
 def test_forward_mode_and_differences_agree(rows):
     arm = ts.load(ts.robots.panda)
@@ -100,6 +100,7 @@ def test_forces_saturate(robot, fast):
     assert_close(mine, ts.rollout(robot, q, qd, tau.clamp(-5, 5), STEPS))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("every", [2, 4, 7])
 def test_thinned_states_are_those_of_the_whole(robot, fast, every):
     leaves = [x.requires_grad_() for x in states(robot, 2)]

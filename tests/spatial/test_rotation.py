@@ -78,7 +78,7 @@ def test_the_translation_jacobian_is_that_of_the_exponential(angle):
     assert_close(inverse, torch.eye(3, dtype=x.dtype), rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("angle", ANGLES)
 def test_first_and_second_derivatives_hold_at_every_angle(angle):
     x = turning_by(angle).requires_grad_()

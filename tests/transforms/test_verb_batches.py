@@ -47,7 +47,7 @@ def test_batches_of_states_and_of_parameters_broadcast(verb, mech):
     torch.testing.assert_close(verb(mech, **given), alone)
 
 
-@pytest.mark.some(18)
+@pytest.mark.some(9)
 @cases
 def test_any_one_input_may_carry_the_batch(verb, mech):
     single, batched = inputs(mech, verb), inputs(mech, verb, (2, 1))

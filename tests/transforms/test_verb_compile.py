@@ -32,7 +32,7 @@ def compare(verb, kinds: list[str], backend: str, with_gradient: bool) -> None:
 DIFFERENTIATED = ("forward_dynamics", "inverse_dynamics")
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     "verb", [verb for verb in VERBS if verb.name not in DIFFERENTIATED], ids=lambda verb: verb.name
 )
@@ -41,13 +41,14 @@ def test_compiled_verb_is_the_eager_one(verb, backend):
     compare(verb, ["free", "revolute"], backend, with_gradient=False)
 
 
-@pytest.mark.some(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_gradients_of_a_compiled_verb_are_the_eager_ones(name):
     (verb,) = (verb for verb in VERBS if verb.name == name)
     compare(verb, ["free", "revolute"], "aot_eager", with_gradient=True)
 
 
+@pytest.mark.nightly
 def test_generated_code_for_a_pendulum_gives_what_eager_gives():
     # One joint: Inductor takes 10 s or more for each level of a sweep.
     forward_dynamics = next(verb for verb in VERBS if verb.name == "forward_dynamics")

@@ -48,7 +48,7 @@ def test_vmap_over_parameters_alone_shares_the_state(verb, mech):
     torch.testing.assert_close(vmap(fn, in_dims=dims)(*mixed), fn(*mixed))
 
 
-@pytest.mark.some(30)
+@pytest.mark.some(18)
 @cases
 def test_forward_and_reverse_jacobians_agree(verb, mech):
     tensors = tuple(inputs(mech, verb).values())
