@@ -176,9 +176,7 @@ def whole_body_control(
     check_each("contacts", contacts, Contact, "Contact(frame)")
     n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
     scale = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
-    scale = torch.where(
-        scale > 0, scale, 1.0
-    )  # forces count in weights: of the size of accelerations
+    scale = torch.where(scale > 0, scale, 1.0)  # in weights, forces are as large as accelerations
     J, still = _contact_rows(robot, q, qd, contacts)
     pushed = scale[..., None] * J.mT
     batch = torch.broadcast_shapes(M.shape[:-2], bias.shape[:-1], pushed.shape[:-2])

@@ -7,9 +7,13 @@ from pathlib import Path
 
 from torchsko.errors import RobotFileError
 from torchsko.io._xml import read_document
+from torchsko.io.mjcf import PATHS
 
-FOLDERS = ("meshdir", "texturedir", "assetdir")
+FOLDERS = tuple(x for x in PATHS if x.endswith("dir"))
 """Attributes of <compiler> that say where files are."""
+
+FILES = tuple(x for x in PATHS if x not in FOLDERS)
+"""Attributes that name a file; of a box of textures each side is one."""
 
 
 def parts_of(file: Path) -> set[Path]:
@@ -22,8 +26,7 @@ def parts_of(file: Path) -> set[Path]:
         seen.add(now := todo.pop())
         for element in read_document(now).root.walk():
             folders |= {Path(element.attributes[x]) for x in FOLDERS if x in element.attributes}
-            # Of a box of textures each side is a file: fileup, filedown, ...
-            here = [x for key, x in element.attributes.items() if key.startswith("file")]
+            here = [element.attributes[x] for x in FILES if x in element.attributes]
             names |= {*here, *(Path(x).name for x in here)}
             if element.tag == "include":
                 inner = [file.parent / x for x in here]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -75,11 +76,19 @@ class Checkpoint:
             "key": self.key, "sums": normal.sums, "count": normal.count, "faults": asdict(faults),
             "model": None if model is None else asdict(model), "at": at,
         }  # fmt: skip
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        torch.save(state, part)
-        os.replace(part, self.path)
+        put(state, self.path)
 
     def done(self) -> None:
         """Forget it."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+
+def put(state: Mapping[str, Any], path: Path) -> None:
+    """Write a file of tensors and numbers; an old one stays until the new one is whole."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        torch.save(state, part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

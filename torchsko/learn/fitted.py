@@ -15,6 +15,7 @@ from torchsko.errors import FitError
 from torchsko.io._parts import bring_parts
 from torchsko.io._xml import is_xml_text
 from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.checkpoint import put
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
 from torchsko.learn.network import Shrunk
@@ -180,18 +181,14 @@ class Fit:
             ) from error
         from torchsko.learn.kept import ROBOTS, packed, robot_file
 
-        name, part = robot_file(like), folder / f".fit.pt.{os.getpid()}"
+        name = robot_file(like)
         if name == ROBOTS[1] and not is_xml_text(like):
             bring_parts(Path(like), folder)
         save(self.mechanism, folder / name, like=like, overwrite=True)
         for other in ROBOTS:
             if other != name:
                 (folder / other).unlink(missing_ok=True)  # it would be read instead
-        try:
-            torch.save(packed(self), part)
-            os.replace(part, folder / "fit.pt")
-        finally:
-            part.unlink(missing_ok=True)
+        put(packed(self), folder / "fit.pt")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], residual: nn.Module | None = None) -> Fit:

@@ -142,10 +142,9 @@ def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         off = np.maximum(np.minimum(before, after) - row, row - np.maximum(before, after))
         off = np.maximum(off, 0.0)
         # What is usual is at least the mean: the median is seldom asked.
-        if (most := off.max()) > max(least[j], OUTLIER * (mean := off.mean())):
-            usual = max(1.4826 * float(np.median(off)), mean)
-            if most > OUTLIER * usual:
-                bad[j] |= off > max(OUTLIER * usual, least[j])
+        if off.max() > max(least[j], OUTLIER * off.mean()):
+            usual = max(1.4826 * float(np.median(off)), off.mean())
+            bad[j] |= off > max(OUTLIER * usual, least[j])
     if not bad.any():
         return x, bad
     out = np.array(x, np.float64)

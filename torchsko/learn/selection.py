@@ -27,13 +27,11 @@ class Folds:
 
     Attributes:
         seen: without each fold.
-        left: each fold alone.
         train: means of squares of `seen`, `[folds, num_dof, columns, columns]`.
-        test: those of `left`.
+        test: those of each fold alone.
     """
 
     seen: tuple[Normal, ...]
-    left: tuple[Normal, ...]
     train: Tensor
     test: Tensor
 
@@ -43,8 +41,8 @@ class Folds:
         count = (normal if like is None else like).count
         full = [k for k in range(len(count)) if bool((count[k] > 0).all())]
         seen = tuple(normal.without(k) for k in full)
-        left = tuple(normal.only([k]) for k in full)
-        return cls(seen, left, *(torch.stack([means(n) for n in some]) for some in (seen, left)))
+        test = torch.stack([means(normal.only([k])) for k in full])
+        return cls(seen, torch.stack([means(some) for some in seen]), test)
 
 
 def errors(

@@ -92,7 +92,7 @@ def all_solved(
         starts: of each problem where to begin, and its terms; the nominal robot and the model's if left out.
     """
     choices = [model.choice] * len(G) if starts is None else [start.choice for start in starts]
-    phi = None if starts is None else torch.stack([start.phi for start in starts])
+    phi = {} if starts is None else {k: start.phi for k, start in enumerate(starts)}
     found: dict[int, Solution] = {}
     while len(found) < len(G):
         at = [k for k in range(len(G)) if k not in found]
@@ -101,16 +101,14 @@ def all_solved(
             torch.stack(x)
             for x in zip(*(weighed(model.scale, some) for some in parts), strict=True)
         )
-        start = None if phi is None else phi[at]
+        start = torch.stack([phi[k] for k in at]) if phi else None
         best, _ = entropic_least_squares(A, c, prior, model.prior_weight, start)
         for k, x, some in zip(at, best, parts, strict=True):
             numbers = tuple(part.numbers(x) for part in some)
             left = tuple(map(partial(_without_negative, terms), choices[k], numbers))
             if left == choices[k]:
                 found[k] = Solution(x, numbers, left)
-            choices[k] = left
-        whole = prior.nominal.flatten().expand(len(G), -1) if phi is None else phi
-        phi = whole.index_copy(0, torch.tensor(at, device=best.device), best)
+            choices[k], phi[k] = left, x
     return [found[k] for k in range(len(G))]
 
 
