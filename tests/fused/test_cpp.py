@@ -300,3 +300,26 @@ def test_columns_of_zeros_are_written_for_every_sample(dtype):
             for mine, right in zip(found, wanted, strict=True):
                 assert torch.equal(mine, right)
                 mine.fill_(7.0)
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_larger_than_the_caches_are_those_of_any_batch(target, dtype):
+    """Rows of every length modulo a vector, zeros in between, a batch that fills no last vector."""
+    lengths = range(32, 48)
+
+    def fn(x):
+        zeros = torch.zeros(17, dtype=torch.float64)
+        return tuple(torch.cat([x, zeros, x.sum()[None], zeros, 2 * x])[:n] for n in lengths)
+
+    toolchain = toolchain_for(target)
+    kernel = build_kernel(trace(fn, [Port("x", (6,))]), dtype, toolchain)
+    batch = (3 << 23) // (sum(lengths) * dtype.itemsize) + 5
+    x = torch.randn(batch, 6, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    parts = [kernel([part]) for part in x.split(500)]
+    for _ in range(2):  # memory of results is used again
+        found = kernel([x])
+        for k, mine in enumerate(found):
+            assert torch.equal(mine, torch.cat([part[k] for part in parts]))
+            mine.fill_(7.0)

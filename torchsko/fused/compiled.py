@@ -33,7 +33,7 @@ _OF_STEPS = "native/scan.hpp"
 THREADED_COST = 80_000
 
 # Where the C library begins to map every allocation anew, at the latest.
-FRESH_BYTES = 2**25
+FRESH_BYTES = 2**22
 
 # Bound of a block, the unit of work of a thread: small enough that a call ends at once for all threads.
 BLOCK_COST = 50_000

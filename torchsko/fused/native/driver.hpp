@@ -39,14 +39,19 @@ INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_wri
   }
 }
 
+// Results of so many bytes are stored past the caches. Who reads smaller ones next finds them there, which is
+// worth more than what is gained while they are written.
+static const long long LARGER = 3 << 23;
+
 // What the next tile reads and this one writes arrives while this one is computed: the hardware does
 // not foresee a few rows of several arrays every thousand operations.
-static void prefetch_tile(const CallPort* in, const CallPort* out, long long sample, long long rows) {
+static void prefetch_tile(
+    const CallPort* in, const CallPort* out, long long sample, long long rows, bool past) {
   if (rows < 2 * W) return;
   for (int p = 0; p < NUM_IN_PORTS; ++p)
     if (in[p].stride != 0) prefetch_rows(in[p], sample + W, IN_SIZE[p], false);
   for (int p = 0; p < NUM_OUT_PORTS; ++p)
-    if (out[p].stride != 0 && FETCHED_BEFORE(OUT_SIZE[p]))
+    if (out[p].stride != 0 && FETCHED_BEFORE(OUT_SIZE[p]) && !(past && goes_past(out[p].data, OUT_SIZE[p])))
       prefetch_rows(out[p], sample, OUT_SIZE[p], true);
 }
 
@@ -61,6 +66,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
   // More than a second-level cache holds.
   const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
+  const bool past = call->batch * (long long)(NUM_OUT * sizeof(T)) > LARGER;
   bool sum = false;
   for (int p = 0; p < NUM_OUT_PORTS; ++p) sum |= outputs[p].stride == 0;
   V* to = in;
@@ -80,14 +86,16 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
         const long long stride = inputs[p].stride;
         if (stride != 0) load_rows(inputs[p].data + sample * stride, stride, IN_SIZE[p], rows, to);
       }
-      if (is_large) prefetch_tile(inputs, outputs, sample, rows);
+      if (is_large) prefetch_tile(inputs, outputs, sample, rows, past);
       run_tile(in, out, slots);
       M live;
       LANES live[lane] = lane < rows ? -1 : 0;
       int k = 0;
       const int* zero = ZERO;
       for (int p = 0; p < NUM_OUT_PORTS; zero += OUT_SIZE[p] / W, k += OUT_SIZE[p++]) {
-        if (outputs[p].stride != 0)
+        if (outputs[p].stride != 0 && past && rows >= W && goes_past(outputs[p].data, OUT_SIZE[p]))
+          store_rows_past(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], FROM(out, k), zero);
+        else if (outputs[p].stride != 0)
           store_rows(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], rows, FROM(out, k), zero);
         else
           for (int j = 0; j < OUT_SIZE[p]; ++j)
@@ -100,4 +108,5 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
         for (int j = 0; j < OUT_SIZE[p]; ++j)
           outputs[p].data[block * OUT_SIZE[p] + j] = lane_sum(sums[k + j]);
   }
+  if (past) finish_past();
 }

@@ -90,6 +90,78 @@ static void store_rows(
   }
 }
 
+// Stores past the caches: a line that is written whole need not be read before. Where results are larger than
+// the caches that takes a half of the time.
+#if defined(__clang__)
+#define STORE_PAST(to, x) __builtin_nontemporal_store(x, to)
+#elif !defined(__x86_64__)
+#define STORE_PAST(to, x) (void)(*(to) = x)
+#elif BYTES == 64
+#define STORE_PAST(to, x) MOVE_PAST(512)((T*)(to), x)
+#elif BYTES == 32
+#define STORE_PAST(to, x) MOVE_PAST(256)((T*)(to), x)
+#else
+#define STORE_PAST(to, x) MOVE_PAST()((T*)(to), x)
+#endif
+#if T_BITS == 64
+#define MOVE_PAST(bits) __builtin_ia32_movntpd##bits
+#else
+#define MOVE_PAST(bits) __builtin_ia32_movntps##bits
+#endif
+
+// Before another thread reads what was stored past the caches.
+INLINE void finish_past() {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#else
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+// Whether a port's rows can be stored so.
+INLINE bool goes_past(const T* data, int size) { return size >= 2 * W && (unsigned long long)data % BYTES == 0; }
+
+// Rows as by `store_rows`, W of them, which `data` aligned to vectors makes a whole number of vectors. Row
+// `lane` begins -lane * size mod W scalars before a vector of memory; what is in front of it belongs to the
+// vector that the row before began. Columns are turned into rows some blocks before they are written from
+// there, so that the one does not wait for the other.
+template <class Vectors>
+static void store_rows_past(T* data, int size, Vectors from, const int* zero) {
+  enum { RING = 8, LAG = 3 };
+  V ring[W][RING + 1], heads[W];  // blocks of each row, the first of them again behind the last
+  int head[W];
+  LANES head[lane] = (W - lane * size % W) % W;
+  const int blocks = (size + W - 1) / W, whole = size / W, safe = (size - W + 1) / W;
+  for (int k = 0; k < blocks + LAG; ++k) {
+    if (k < blocks) {
+      V block[W];
+      if (k < whole && zero && zero[k]) {
+        LANES block[lane] = V{};
+      } else {
+        const int last = k < whole ? W - 1 : size - 1 - k * W;
+        for (int j = 0; j < W; ++j) block[j] = from[k * W + (j < last ? j : last)];
+        transpose(block);
+      }
+      LANES ring[lane][k % RING] = block[lane];
+      if (k % RING == 0) LANES ring[lane][RING] = block[lane];
+      if (k == 0) LANES heads[lane] = block[lane];
+    }
+    const int done = k - LAG;
+    if (done >= 0 && done < safe)
+      LANES STORE_PAST((V*)(data + lane * size + head[lane] + done * W),
+                       (V) * (const Row*)((const T*)&ring[lane][done % RING] + head[lane]));
+  }
+  for (int lane = 0; lane < W; ++lane) {
+    int k = safe, column = head[lane] + k * W;
+    for (; column < size; ++k, column += W) {
+      V shared[2];
+      shared[0] = (V) * (const Row*)((const T*)&ring[lane][k % RING] + head[lane]);
+      if (size - column < W) *(Row*)((T*)shared + (size - column)) = heads[lane + 1];
+      STORE_PAST((V*)(data + lane * size + column), shared[0]);
+    }
+  }
+}
+
 INLINE T lane_sum(V x) {
   T sum = 0;
   LANES sum += x[lane];
