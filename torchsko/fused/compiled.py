@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import struct
 from array import array
 from collections.abc import Sequence
 from importlib.resources import files
@@ -32,8 +33,10 @@ _OF_STEPS = "native/scan.hpp"
 # counted in additions of one vector.
 THREADED_COST = 80_000
 
-# Where the C library begins to map every allocation anew, at the latest.
-FRESH_BYTES = 2**22
+# Results of so many bytes come from memory that earlier ones have left. The C library maps such anew each time,
+# or gives its last ones back when several are freed together, and to have their pages provided again takes
+# longer than to compute what is written there. Smaller ones gain less than the call of the pool costs.
+FRESH_BYTES = 2**19
 
 # Bound of a block, the unit of work of a thread: small enough that a call ends at once for all threads.
 BLOCK_COST = 50_000
@@ -158,9 +161,13 @@ class Compiled:
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)
         self._launch = prototype(("torchsko_launch", runtime))
         prototype = ctypes.CFUNCTYPE(
-            ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int
+            ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int
         )
         self._result = prototype(("torchsko_result", runtime))
+        prototype = ctypes.PYFUNCTYPE(
+            ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+        )
+        self._capsule = prototype(("PyCapsule_New", ctypes.pythonapi))
 
     def launch(self, words: bytes, threads: int) -> None:
         """Run one call, its words as the driver's text says.
@@ -179,17 +186,12 @@ class Compiled:
         """
         if prod(shape) * like.element_size() < FRESH_BYTES:
             return like.new_empty(shape)
-        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        sizes = struct.pack(f"@{len(shape)}q", *shape)
         threads = torch.get_num_threads()
-        made = self._result(len(shape), sizes, 8 * like.element_size(), threads)
+        made = self._result(len(shape), sizes, BITS[like.dtype], threads)
         if made is None:
             raise MemoryError(f"no memory for a result of shape {list(shape)}")
-        capsule = ctypes.pythonapi["PyCapsule_New"]
-        capsule.restype, capsule.argtypes = (
-            ctypes.py_object,
-            (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
-        )
-        return from_dlpack(capsule(made, _CAPSULE, None))
+        return from_dlpack(self._capsule(made, _CAPSULE, None))
 
     def quick(self, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
         """See `torchsko.fused.quick.quick_call`; the words are those behind the kernel's own."""

@@ -37,7 +37,7 @@ struct Block {
   int64_t shape[1];
 };
 
-static const size_t PIECE = 1 << 21, KEPT = (size_t)1 << 29;
+static const size_t PIECE = 1 << 21, SMALL_PIECE = 1 << 16, KEPT = (size_t)1 << 29;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Block* unused = nullptr;
 
@@ -92,7 +92,8 @@ extern "C" __attribute__((visibility("default"))) Managed* torchsko_result(
   if (block == nullptr) return nullptr;
   void* data = take(bytes, &size);
   if (data == nullptr) {
-    size = (bytes + PIECE - 1) / PIECE * PIECE;
+    const size_t piece = bytes < 8 * PIECE ? SMALL_PIECE : PIECE;  // far less than what may be too large
+    size = (bytes + piece - 1) / piece * piece;
     data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
       free(block);
