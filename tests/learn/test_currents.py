@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.learn.test_fit import arm, friction, log_of
+from torchsko.learn import currents
 from torchsko.learn.currents import torque_constants
 from torchsko.learn.settings import settings_of
 
@@ -71,3 +72,10 @@ def test_a_current_that_follows_no_force_is_refused_by_name():
     blind = ts.learn.Log(log.t, log.q, tau, log.qd, current=True)
     with pytest.raises(ts.FitError, match="torque constant of joint 'joint1' is not told"):
         ts.learn.fit(truth, blind)
+
+
+def test_constants_that_do_not_come_to_rest_are_refused(monkeypatch):
+    truth, _ = arm()
+    monkeypatch.setattr(currents, "ROUNDS", 1)
+    with pytest.raises(ts.FitError, match="did not come to rest within 1 rounds"):
+        found_by(truth, currents_of(truth))

@@ -127,6 +127,17 @@ def test_a_fit_to_mjcf_goes_where_no_mesh_and_no_included_file_is(tmp_path):
         assert (tmp_path / "out" / part).read_bytes() == (file.parent / part).read_bytes()
 
 
+@pytest.mark.parametrize("where", ["robot.urdf", "robot.urdf/out"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(
+    files, where, capsys, monkeypatch
+):
+    robot, log, out = files
+    monkeypatch.setattr(fitting, "fit", lambda *given, **options: pytest.fail("fitted"))
+    assert main(["identify", robot, log, "--out", str(out.parent / where)]) == 2
+    err = capsys.readouterr().err
+    assert "cannot be written" in err and len(err.splitlines()) == 3, err
+
+
 @pytest.mark.parametrize(
     ("extra", "match"),
     [

@@ -33,9 +33,9 @@ _OF_STEPS = "native/scan.hpp"
 # counted in additions of one vector.
 THREADED_COST = 80_000
 
-# Results of so many bytes come from memory that earlier ones have left. The C library maps such anew each time,
-# or gives its last ones back when several are freed together, and to have their pages provided again takes
-# longer than to compute what is written there. Smaller ones gain less than the call of the pool costs.
+# Results of so many bytes come from memory that earlier ones have left. The C library maps such anew each
+# time, or gives its last ones back when several are freed together, and to have their pages provided again
+# takes longer than to compute what is written there. Smaller ones gain less than a call of the pool costs.
 FRESH_BYTES = 2**19
 
 # Bound of a block, the unit of work of a thread: small enough that a call ends at once for all threads.

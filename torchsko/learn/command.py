@@ -16,6 +16,7 @@ from torchsko.extras import require
 
 if TYPE_CHECKING:
     from torchsko.learn.fitted import Fit
+    from torchsko.mechanism.mechanism import Mechanism
 
 METHODS = ("physical", "ols", "wls", "irls", "iv", "shooting")
 """Known, without the imports that they need."""
@@ -75,7 +76,7 @@ def run_identify(given: argparse.Namespace) -> None:
         warnings.simplefilter("ignore", RobotFileWarning)  # what matters of it is in the report
         mech = load(given.file, floating_base=given.floating_base)
     log = Log.load(given.log, mech.joint_names, units=units, held=given.held).part(*part)
-    given.out.mkdir(parents=True, exist_ok=True)
+    _try_to_write(mech, given.out, given.file)
     checkpoint, bar = given.out / CHECKPOINT, Bar()
     written: list[str] = []
     try:
@@ -124,6 +125,22 @@ def write(found: Fit, folder: Path, robot: str) -> list[str]:
         for path in Path(part).iterdir():
             os.replace(path, folder / path.name)
     return names
+
+
+def _try_to_write(mech: Mechanism, folder: Path, robot: str) -> None:
+    """Make the folder, and find out before the fit whether its robot can be written and read there."""
+    from torchsko.learn.kept import save_robot
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder, prefix=".") as tried:
+            save_robot(mech, Path(tried), robot)
+    except OSError as error:
+        raise FitError(
+            f"{folder}: cannot be written: {error.strerror or error}.\n"
+            "The robot and its report go into this folder.\n"
+            "Pass --out with a folder of yours, or one that is not there yet."
+        ) from error
 
 
 def _pair(text: str, sign: str, example: str) -> tuple[str, str]:

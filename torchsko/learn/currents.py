@@ -55,7 +55,8 @@ def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Tensor:
         settings: how it is filtered.
 
     Raises:
-        FitError: when the force of the nominal robot does not show in a joint's current; names it.
+        FitError: when the force of the nominal robot does not show in a joint's current, by its name, or
+            the constants do not come to rest.
     """
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     problem = Problem.of(free, (*LAWS, Gain()))
@@ -115,7 +116,11 @@ def _refuse_unseen(mech: Mechanism, log: Log, parts: list[Reduced], size: Tensor
 
 
 def _joint_scales(parts: list[Reduced], size: Tensor) -> Tensor:
-    """Amperes for each N m of each joint, `[num_dof]`, beside the base parameters that fit them best."""
+    """Amperes for each N m of each joint, `[num_dof]`, beside the base parameters that fit them best.
+
+    Raises:
+        FitError: when they do not come to rest.
+    """
     A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
     base = A.shape[-1] - 1
     scale, change = c[:, -1] / A[:, -1, -1], A.new_zeros(base)
@@ -125,8 +130,12 @@ def _joint_scales(parts: list[Reduced], size: Tensor) -> Tensor:
         move = unit * torch.linalg.solve(unit[:, None] * H * unit, unit * slope)
         change, scale = change - move[:base], scale - move[base:]
         if bool((move[base:].abs() <= STILL * scale.abs()).all()):
-            break
-    return scale
+            return scale
+    raise FitError(
+        f"torque constants did not come to rest within {ROUNDS} rounds.\n"
+        "Currents that tell little of the robot leave them open.\n"
+        "Log faster or more varied motions, or pass forces: tau times constants you know."
+    )
 
 
 def _equations(

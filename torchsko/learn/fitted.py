@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
-from torchsko.io._parts import bring_parts
-from torchsko.io._xml import is_xml_text
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.checkpoint import put
 from torchsko.learn.friction import Series, Term
@@ -24,7 +22,6 @@ from torchsko.learn.physical import bodies
 from torchsko.learn.residuals import Residuals
 from torchsko.learn.solving import Solution
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.saving import save
 from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
@@ -179,15 +176,9 @@ class Fit:
                 f"{folder} cannot be made: {error.strerror or error}.\n"
                 "A fit is saved into a folder of its own.\nPass the path of one, or of none yet."
             ) from error
-        from torchsko.learn.kept import ROBOTS, packed, robot_file
+        from torchsko.learn.kept import packed, save_robot
 
-        name = robot_file(like)
-        if name == ROBOTS[1] and not is_xml_text(like):
-            bring_parts(Path(like), folder)
-        save(self.mechanism, folder / name, like=like, overwrite=True)
-        for other in ROBOTS:
-            if other != name:
-                (folder / other).unlink(missing_ok=True)  # it would be read instead
+        save_robot(self.mechanism, folder, like)
         put(packed(self), folder / "fit.pt")
 
     @classmethod

@@ -12,13 +12,15 @@ import torch
 from torch import nn
 
 from torchsko.errors import FitError
-from torchsko.io._xml import read_document
+from torchsko.io._parts import bring_parts
+from torchsko.io._xml import is_xml_text, root_tag
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import TERMS, Term
 from torchsko.learn.network import Network, Shrunk
 from torchsko.learn.residuals import Residuals
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.saving import save
 
 if TYPE_CHECKING:
     from torchsko.learn.fitted import Fit
@@ -46,7 +48,22 @@ PLAIN = (
 def robot_file(like: Any) -> str:
     """Name of the robot's file, by the format of the one that it is written like."""
     urdf, mjcf = ROBOTS
-    return mjcf if like is not None and read_document(like).root.tag == "mujoco" else urdf
+    return mjcf if like is not None and root_tag(like) == "mujoco" else urdf
+
+
+def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
+    """Write the robot of a fit, and what its file refers to; see `Fit.save`.
+
+    Raises:
+        RobotFileError: when it cannot be written, or read again where it is.
+    """
+    name = robot_file(like)
+    if name == ROBOTS[1] and not is_xml_text(like):
+        bring_parts(Path(like), folder)
+    save(mech, folder / name, like=like, overwrite=True)
+    for other in ROBOTS:
+        if other != name:
+            (folder / other).unlink(missing_ok=True)  # it would be read instead
 
 
 def packed(fit: Fit) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.base_parameters import BaseParameters
+from torchsko.learn.lags import lagged_products
 from torchsko.learn.least_squares import Bread, Information
 from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Normal, Problem, own_positions
@@ -170,9 +171,7 @@ def period(q: Tensor) -> int:
     """After how many samples a series `[samples, coordinates]` repeats itself; its length if it does not."""
     n = len(q)
     x = q - q.mean(0)
-    size = 1 << (2 * n - 1).bit_length()
-    spectrum = torch.fft.rfft(x, size, dim=0)
-    products = torch.fft.irfft(spectrum.abs().square(), size, dim=0)[:n].sum(1)
+    products = lagged_products(x, n).sum(1)
     squares = x.square().sum(1).cumsum(0)
     both = squares.flip(0) + squares[-1] - torch.cat([squares.new_zeros(1), squares[:-1]])
     apart = (both - 2 * products) / both.clamp_min(1e-300)  # 1 between what has nothing in common

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from torchsko.learn.lags import lagged_products
 from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Problem, own_positions
 from torchsko.learn.solving import Solution
@@ -93,9 +94,7 @@ def correlated(*errors: Tensor) -> Tensor:
     """
     total = errors[0].new_zeros(LAGS, errors[0].shape[1])
     for e in errors:
-        size = 1 << (2 * len(e) - 1).bit_length()
-        spectrum = torch.fft.rfft(e, size, dim=0)
-        auto = torch.fft.irfft(spectrum.abs().square(), size, dim=0)[: min(len(e), LAGS)]
+        auto = lagged_products(e, LAGS)
         total = total + torch.nn.functional.pad(auto, (0, 0, 0, LAGS - len(auto)))
     rho = total / total[:1].clamp_min(1e-300)
     still = (rho > 0).to(rho).cumprod(0)

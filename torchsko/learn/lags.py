@@ -1,0 +1,18 @@
+"""Products of a series with itself, later."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def lagged_products(x: Tensor, lags: int) -> Tensor:
+    """Sums over time of x(t) x(t + k), for k = 0 to lags - 1 or the last there is, `[k, columns]`.
+
+    Args:
+        x: `[samples, columns]`.
+        lags: how many.
+    """
+    size = 1 << (2 * len(x) - 1).bit_length()
+    spectrum = torch.fft.rfft(x, size, dim=0)
+    return torch.fft.irfft(spectrum.abs().square(), size, dim=0)[: min(len(x), lags)]
