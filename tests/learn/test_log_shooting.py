@@ -242,3 +242,38 @@ def test_a_panda_from_positions_alone(tmp_path):
     assert away.norm() < 0.1 * off(found["physical"], truth)[0].norm()
     z = away / found["shooting"].deviation
     assert (z.abs() < 3).double().mean() > 0.95
+
+
+def test_errors_that_are_alike_from_sample_to_sample_count_for_what_they_tell(tmp_path):
+    """Elastic joints swing and velocities lag, at 500 samples a second: most say nothing new."""
+    truth, nominal = arm()
+    t, q, qd, tau = simulated(truth, friction, tmp_path, seconds=8.0, rate=500.0, fine=2)
+    phase = np.arange(q.shape[1])
+    swings = (
+        2e-3 * np.sin(2 * np.pi * 9 * t[:, None] + phase) * np.sin(2 * np.pi * 0.7 * t)[:, None]
+    )
+    late = np.stack([np.interp(t - 0.01, t, x) for x in qd.T], -1)
+    shown = noisy(ts.learn.Log(t, q + swings, tau, held=True)).q
+    log = ts.learn.Log(t, shown, tau, late, held=True)
+    fit = ts.learn.fit(nominal, log, learn=TERMS, method="shooting", cutoff=8.0)
+    away, size = off(fit, truth)
+    assert away.norm() < 0.01 * size
+    for x in fit.numbers:
+        assert_close(x[1:], NUMBERS[1:], rtol=0.2, atol=0.0)
+
+
+def test_friction_that_grows_with_the_speed_it_causes_is_no_start(measured):
+    """A fit of forces to little data may be such; motions begin with the robot as given instead."""
+    _, nominal, log = measured
+    forward, windows, base = parts(nominal, noisy(log))
+    phi = ts.inertial_parameters(nominal)
+    wild = phi.new_tensor([0.0, -1e4, 0.0])
+    shot = Shooting(
+        forward,
+        windows,
+        base,
+        Prior.at(phi),
+        5,
+        Solution(phi.flatten(), (wild,) * 3, ((0, 1, 2),) * 3),
+    )
+    assert shot.now.path.states.isfinite().all() and not shot.now.numbers.any()

@@ -171,9 +171,11 @@ def _newton(
         move = scale * torch.linalg.solve(unit, scale * g)
         decrement = (g * move).sum(-1)
         enough = (1e-8 * (1 + value.abs())).clamp_max(1e-2 * weight)
-        # Differences of the objective drown in rounding; so near, a whole step is right.
+        # Differences of the objective drown in rounding; so near, a whole step is right, unless rounding
+        # alone takes it out of the cone: then there is nothing to gain.
         near = ~done & (decrement <= (enough.clamp_min(weight / 10) if loose else enough))
-        phi, done = torch.where(near[..., None], phi - move, phi), done | near
+        whole = near & prior.value(phi - move).isfinite()
+        phi, done = torch.where(whole[..., None], phi - move, phi), done | near
         if bool(done.all()):
             return phi, step + 1
         size = (WALL * prior.room(phi, move)).clamp_max(1.0)

@@ -5,13 +5,14 @@ the measured forces. With numbers p of the robot and of friction,
 
 .. math::
     y_k = q(t_k) + e_k, \quad e \sim N(0, \sigma^2), \qquad
-    x_{w+1} = \phi_w(x_w, p) + g_w, \quad g \sim N(0, s\, Q(T)),
+    x_{w+1} = \phi_w(x_w, p) + g_w, \quad M g \sim N(0, s\, Q(T)),
 
-Q that of a velocity driven by white noise over the window's T seconds. The likelihood is maximal by Gauss
-and Newton: motions are linearised, states eliminated, and what is left of p is solved within the cone of
-physical inertias (`torchsko.learn.entropic`); a step that does not help is halved. Both variances, of each
-dof, follow from what is left over and from how many of it states have not used up. So windows are as good as
-tied together where the model is right, and apart where it is not.
+Q that of a velocity driven by white noise over the window's T seconds, M the mass matrix of the robot as
+given: what no model explains acts as forces of joints do. The likelihood is maximal by Gauss and Newton:
+motions are linearised, states eliminated, and what is left of p is solved within the cone of physical
+inertias (`torchsko.learn.entropic`); a step that does not help is halved. Both variances, of each dof, follow
+from what is left over and from how many of it states have not used up. So windows are as good as tied
+together where the model is right, and apart where it is not.
 
 Noise in positions does not bias, for they stand in no column; accelerations are never needed.
 
@@ -35,7 +36,6 @@ from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.entropic import Prior
 from torchsko.learn.least_squares import Information, information
 from torchsko.learn.normal import Normal
-from torchsko.learn.residuals import correlated
 from torchsko.learn.selection import Folds, judged_by
 from torchsko.learn.shooting.chain import Eliminated, eliminated
 from torchsko.learn.shooting.forward import Forward
@@ -64,6 +64,9 @@ ENOUGH = 0.1
 
 VARIANCES = 4
 """Times that variances are estimated of one linearisation."""
+
+BOLD = 10
+"""Steps after which variances follow the fit by halves: they may go to and fro with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +103,25 @@ class Shooting:
         self.forward, self.windows, self.base, self.prior = forward, windows, base, prior
         self.folds = folds
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / COARSE))
-        self.now = self._at(start.phi, self._slotted(start), windows.starts())
+        self.now = self._first(start)
         self.noise = Noise.at_first(windows, self.now.path)
+
+    def _first(self, start: Solution) -> Shot:
+        """Where a fit of forces is; the robot as given, without friction, if motions leave all numbers there.
+
+        Forces of friction fitted to little data may grow with the speed that they cause.
+        """
+        starts, numbers = self.windows.starts(), self._slotted(start)
+        given = self.prior.nominal.flatten()
+        for at in ((start.phi, numbers), (given, torch.zeros_like(numbers))):
+            shot = self._at(*at, starts)
+            if bool(shot.path.states.isfinite().all()):
+                return shot
+        raise FitError(
+            "motions from the starts of windows leave all numbers.\n"
+            "Measured forces drive the robot as given away from the log at once.\n"
+            'Check units and signs of tau, pass a shorter window, or method="physical".'
+        )
 
     def _at(self, phi: Tensor, numbers: Tensor, starts: Tensor) -> Shot:
         forward = self.forward.at(phi, numbers)
@@ -116,7 +136,7 @@ class Shooting:
         """
         for k in range(ITERATIONS):
             tell(k / ITERATIONS)
-            if self._improved(weight):
+            if self._improved(weight, bold=k < BOLD):
                 continue
             finer = self.steps * 2
             path = moved(
@@ -135,16 +155,16 @@ class Shooting:
             'Pass a shorter window, or method="physical", which needs no forward dynamics.'
         )
 
-    def _improved(self, weight: float) -> bool:
+    def _improved(self, weight: float, bold: bool) -> bool:
         """One step; whether it was a step at all."""
         now = self.now
         near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         chain = self._eliminated(near)
         aim, numbers, p, move = self._aim(chain, weight)
         before = self.noise
-        for _ in range(VARIANCES):
+        for _ in range(VARIANCES if bold else 1):
             found = Noise.of(self.noise, self.windows, near, *chain.covariances(), move, p)
-            before, self.noise = self.noise, self.noise.towards(found)
+            before, self.noise = self.noise, self.noise.towards(found, 1.0 if bold else 0.5)
             if self.noise.same(before):
                 break
             chain = self._eliminated(near)
@@ -244,13 +264,11 @@ class Shooting:
         return torch.stack(out) if out else solution.phi[:0]
 
     def information(self, weight: float) -> Information:
-        """What the log tells: errors are white by the model, or count for as many as they are alike."""
-        path, size = self.now.path, len(self.noise.states)
-        left = path.error.flatten(1, 2)[..., :size]
-        alike = correlated(*left).max()[None]
-        found, one = self.solved(self.normal.all, weight), torch.ones(1).to(left)
+        """What the log tells, by variances in which errors count for as many as they are alike."""
+        size = len(self.noise.states)
+        found, one = self.solved(self.normal.all, weight), torch.ones(1).to(self.noise.seen)
         model = Model(found.choice, one, weight)
-        told = information(self.normal.all, model, found.choice, self.base, one, alike)
+        told = information(self.normal.all, model, found.choice, self.base, one, one)
         (kept,), (each,) = found.choice, told.terms
         dofs = [
             [i for i, k in enumerate(kept) if self.forward.slots[k][1] == dof]
@@ -265,5 +283,5 @@ class Shooting:
         return (
             f"shooting: {int(self.windows.real.sum())} windows of {float(self.windows.length.mean()):.3g} s, "
             f"{self.steps} steps between samples; noise of what was measured {names}; "
-            f"drift of velocities in a second {drift}"
+            f"noise of forces over a second {drift}"
         )

@@ -44,7 +44,9 @@ def moved(forward: Forward, windows: Windows, x: Tensor, steps: int) -> Path:
     path = torch.stack(states, 2)
     shown = forward.shown(path[:, :, :-1:steps, : windows.seen.shape[-1]])
     error = torch.where(windows.good, windows.seen - shown, 0.0)
-    apart = whitened((x[:, 1:] - path[:, :-1, -1])[..., None], windows.length[:, :-1])[..., 0]
+    apart = whitened(
+        (x[:, 1:] - path[:, :-1, -1])[..., None], windows.length[:, :-1], windows.mass[:, 1:]
+    )[..., 0]
     gap = torch.where(windows.linked[..., None], apart, 0.0)
     return Path(path, steps, error, gap)
 
@@ -76,28 +78,29 @@ def linear(forward: Forward, windows: Windows, path: Path) -> Linear:
     own = torch.nn.functional.pad(forward.shown_by(states), (size, 0))
     rows = scale * S[:, :, :-1, :obs] + own
     seen = torch.cat([rows.flatten(2, 3), error[..., None]], -1)
-    length = windows.length[:, :-1]
+    length, mass = windows.length[:, :-1], windows.mass[:, 1:]
     unit = torch.eye(size).to(S).expand(chains, many - 1, -1, -1)
     tied = windows.linked[..., None, None]
     return Linear(
         torch.where(good, seen, 0.0),
         torch.where(
-            tied, torch.cat([whitened(S[:, :-1, -1], length), path.gap[..., None]], -1), 0.0
+            tied, torch.cat([whitened(S[:, :-1, -1], length, mass), path.gap[..., None]], -1), 0.0
         ),
-        torch.where(tied, -whitened(unit, length), 0.0),
+        torch.where(tied, -whitened(unit, length, mass), 0.0),
     )
 
 
-def whitened(rows: Tensor, length: Tensor) -> Tensor:
-    """Rows of positions and velocities after velocities were driven by white noise: made white.
+def whitened(rows: Tensor, length: Tensor, mass: Tensor) -> Tensor:
+    """Rows of positions and velocities after white noise of joint forces: made white.
 
-    Of unit density, the noise gives positions T^3 / 3, velocities T, and T^2 / 2 between them.
+    Of unit density and at unit mass, it gives positions T^3 / 3, velocities T, and T^2 / 2 between them.
 
     Args:
         rows: `[*batch, 2 num_dof, columns]`.
         length: T, `[*batch]` [s].
+        mass: matrices of the robot there, `[*batch, num_dof, num_dof]`.
     """
-    q, v = rows.chunk(2, -2)
+    q, v = (mass @ x for x in rows.chunk(2, -2))
     T = length[..., None, None]
     return torch.cat([3**0.5 / T**1.5 * q, 2 / T.sqrt() * (v - 1.5 / T * q)], -2)
 

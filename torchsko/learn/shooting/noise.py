@@ -1,4 +1,4 @@
-"""Variances of what is measured and of what drives velocities besides, from what is left over.
+"""Variances of what is measured and of forces that nobody measured, from what is left over.
 
 Reference: D. MacKay, *Bayesian interpolation*, Neural Computation 4(3), 1992.
 """
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchsko.learn.lags import lagged_products
 from torchsko.learn.shooting.motion import Linear, Path
 from torchsko.learn.shooting.windows import Windows
 
 FREE = 1e-3
 """Gaps that are free at least, where states are as good as tied together."""
 
-TIED = 1e-3
+TIED = 1e-2
 """Noise of velocities over a window, at least, against that of positions over its length: less is as none."""
 
 SAME = 0.01
@@ -29,7 +30,7 @@ class Noise:
 
     Attributes:
         seen: of measured positions and velocities, `[seen]`.
-        states: density of what drives velocities besides, `[num_dof]`.
+        states: density of forces that nobody measured, `[num_dof]`.
     """
 
     seen: Tensor
@@ -42,10 +43,14 @@ class Noise:
         gaps = path.gap.square().sum((0, 1)).reshape(2, -1).sum(0)
         return cls(seen, gaps / (2 * windows.linked.sum()).clamp_min(1))
 
-    def towards(self, other: Noise) -> Noise:
-        """The other where it is another: steps under variances that follow each step go to and fro."""
+    def towards(self, other: Noise, share: float) -> Noise:
+        """The other where it is another, or a share of the way there, in logarithms.
+
+        Steps under variances that follow each step go to and fro.
+        """
         pairs = ((self.seen, other.seen), (self.states, other.states))
-        return Noise(*(torch.where((y - x).abs() <= SAME * x, x, y) for x, y in pairs))
+        there = ((x, x ** (1 - share) * y**share, y) for x, y in pairs)
+        return Noise(*(torch.where((y - x).abs() <= SAME * x, x, z) for x, z, y in there))
 
     def same(self, other: Noise) -> bool:
         """Whether no variance differs."""
@@ -79,7 +84,7 @@ class Noise:
         rest = near.seen[..., -1] - (J @ move[..., None])[..., 0] - near.seen[..., size:-1] @ p
         rest, used = (x.reshape(good.shape) for x in (rest, ((J @ P) * J).sum(-1)))
         free = (good.to(used) - used / old.seen).sum((0, 1, 2))
-        seen = rest.square().sum((0, 1, 2)) / free.clamp_min(1)
+        seen = alike(rest) * rest.square().sum((0, 1, 2)) / free.clamp_min(1)
 
         E, N = near.end[..., :size], near.next
         gap = near.end[..., -1] - near.end[..., size:-1] @ p
@@ -88,5 +93,23 @@ class Noise:
         free = (windows.linked[..., None].to(used) - used / old.gaps).sum((0, 1))
         both = [x.reshape(2, -1).sum(0) for x in (gap.square().sum((0, 1)), free)]
         T = windows.length.mean()
-        least = TIED**2 * seen[: len(old.states)] / T**3
+        mass = windows.mass.diagonal(dim1=-2, dim2=-1).mean((0, 1))
+        least = TIED**2 * mass**2 * seen[: len(old.states)] / T**3
         return cls(seen, torch.maximum(both[0] / both[1].clamp_min(FREE), least))
+
+
+def alike(rest: Tensor) -> Tensor:
+    """How many samples of a window say the same: 1 + 2 times the sum of autocorrelations, `[seen]`.
+
+    What is left of real logs is no white noise: elastic joints swing, sensors lag. A thousand samples a
+    second, each taken for news, would outweigh what windows tell of each other.
+
+    Args:
+        rest: what is left over, `[chains, windows, N, seen]`.
+    """
+    N, seen = rest.shape[2:]
+    products = lagged_products(rest.movedim(2, 0).flatten(1), N)
+    total = products.unflatten(1, (-1, seen)).sum(1)
+    rho = total / total[:1].clamp_min(1e-300)
+    still = (rho > 0).to(rho).cumprod(0)
+    return (2 * (rho * still).sum(0) - 1).clamp_min(1.0)

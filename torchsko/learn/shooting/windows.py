@@ -15,6 +15,7 @@ from torchsko.learn.motion import stretches
 from torchsko.learn.normal import Stretches
 from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.dynamics import mass_matrix
 
 LENGTH = 0.1
 """Of a window [s], where none is asked for."""
@@ -37,6 +38,7 @@ class Windows:
         real: whether the window is of the log, `[chains, windows]`.
         fold: stretch of time that each chain lies in, `[chains]`.
         held: whether forces stay from a sample to the next; else they are on a line between.
+        mass: matrices of the robot as given where windows start, `[chains, windows, num_dof, num_dof]`.
     """
 
     t: Tensor
@@ -46,6 +48,7 @@ class Windows:
     real: Tensor
     fold: Tensor
     held: bool
+    mass: Tensor
 
     @classmethod
     def of(
@@ -95,7 +98,7 @@ class Windows:
             torch.from_numpy(t[at] - t[at][..., :1]).to(**like), _picked(tau, at).to(**like),
             _picked(seen, at[..., :-1]).to(**like), good.to(mech.device),
             torch.from_numpy(real).to(mech.device), torch.from_numpy(fold[places[:, 0]]).to(mech.device),
-            log.held,
+            log.held, mass_matrix(mech, _picked(q, at[..., 0]).to(**like)),
         )  # fmt: skip
 
     @property
