@@ -1,12 +1,13 @@
 """A real arm's log: `python -m torchsko identify` with its defaults beside ordinary least squares.
 
-Usage: python benchmarks/real_log.py LOG [--robot robot.urdf] [--use 0.6] [--sysid 60]
+Usage: python benchmarks/real_log.py LOG [--robot robot.urdf] [--use 0.6] [--shooting] [--sysid 60]
 LOG is an NPZ file with t, q, tau, and qd where measured. The first part of it is fitted, by the command
 line in a process of its own and by least squares on Pinocchio's regressor with viscous and Coulomb
 friction and an offset for each joint. Both see states and forces through the same filter, and are judged
 on the rest of the log, filtered alike. An error is the root mean square over the spread of the measured
-force. Then the same by speed: fitted to the slow samples, judged on the fast ones. --sysid has MuJoCo's own
-identification beside it, with so many iterations, some minutes: benchmarks/peers/mujoco_sysid.py.
+force. Then the same by speed: fitted to the slow samples, judged on the fast ones. --shooting has multiple
+shooting beside it, with the log's velocities and without; --sysid MuJoCo's own identification, with so many
+iterations, some minutes: benchmarks/peers/mujoco_sysid.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +104,7 @@ def main() -> None:
     parser.add_argument("--robot", default=str(ts.robots.panda))
     parser.add_argument("--use", type=float, default=0.6, help="part of the time that is fitted")
     parser.add_argument("--seen", type=float, default=0.6, help="part of the samples, slow ones")
+    parser.add_argument("--shooting", action="store_true", help="a minute or two each")
     parser.add_argument("--sysid", type=int, default=0, help="iterations of MuJoCo's sysid")
     args = parser.parse_args()
     if args.sysid and (reason := mujoco_sysid.missing()):
@@ -126,6 +129,11 @@ def main() -> None:
     row("least squares", theirs, theirs)
     row("physical, viscous and smooth Coulomb", usual, theirs)
     row("physical, defaults", mine, theirs)
+    part = log.part(0, args.use)
+    tried = {"shooting": part, "shooting, positions alone": replace(part, qd=None)}
+    for name, some in tried.items() if args.shooting else ():
+        shot = ts.learn.fit(mech, some, method="shooting")
+        row(name, nrmse(shot.inverse_dynamics(test.q, test.qd, test.qdd), test, every), theirs)
     if args.sysid:
         start = time.process_time()
         ended = mujoco_sysid.fitted(mech, train, args.sysid)

@@ -1,5 +1,7 @@
 """Multiple shooting: robots from positions alone, sampled seldom and with noise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -277,3 +279,12 @@ def test_friction_that_grows_with_the_speed_it_causes_is_no_start(measured):
         Solution(phi.flatten(), (wild,) * 3, ((0, 1, 2),) * 3),
     )
     assert shot.now.path.states.isfinite().all() and not shot.now.numbers.any()
+
+
+def test_forces_that_drive_the_robot_away_within_a_window_are_refused(measured):
+    _, nominal, log = measured
+    forward, windows, base = parts(nominal, replace(log, tau=1e200 * log.tau))
+    phi = ts.inertial_parameters(nominal)
+    start = Solution(phi.flatten(), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3)
+    with pytest.raises(ts.FitError, match="pass a shorter window"):
+        Shooting(forward, windows, base, Prior.at(phi), 5, start).run(1.0, lambda part: None)

@@ -68,6 +68,12 @@ VARIANCES = 4
 BOLD = 10
 """Steps after which variances follow the fit by halves: they may go to and fro with it."""
 
+_TOO_FAR = (
+    "motions from the starts of windows leave all numbers.\n"
+    "Measured forces drive the robot away from the log within a window.\n"
+    'Check units and signs of tau, pass a shorter window, or method="physical".'
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Shot:
@@ -117,11 +123,7 @@ class Shooting:
             shot = self._at(*at, starts)
             if bool(shot.path.states.isfinite().all()):
                 return shot
-        raise FitError(
-            "motions from the starts of windows leave all numbers.\n"
-            "Measured forces drive the robot as given away from the log at once.\n"
-            'Check units and signs of tau, pass a shorter window, or method="physical".'
-        )
+        raise FitError(_TOO_FAR)
 
     def _at(self, phi: Tensor, numbers: Tensor, starts: Tensor) -> Shot:
         forward = self.forward.at(phi, numbers)
@@ -187,6 +189,8 @@ class Shooting:
 
     def _aim(self, chain: Eliminated, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
+        if not bool(chain.left.isfinite().all()):
+            raise FitError(_TOO_FAR)
         self.normal = self._normal(chain.left)
         aim = self.solved(self.normal.all, weight)
         numbers = self._all_slots(aim)
