@@ -101,6 +101,13 @@ def test_a_start_outside_of_the_cone_is_refused():
         entropic_least_squares(A, c, prior, 1.0, -prior.nominal.flatten())
 
 
+def test_equations_beyond_all_numbers_are_refused():
+    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)))
+    A = torch.full((70, 70), torch.inf, dtype=torch.float64)
+    with pytest.raises(ts.FitError, match="too far apart in size"):
+        entropic_least_squares(A, A[0], prior, 1.0)
+
+
 def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, noise=0.02)

@@ -93,10 +93,10 @@ class Prior:
         """How far one can go against directions before the cone ends, `[*batch]`.
 
         Raises:
-            FitError: when the numbers are not in the cone.
+            FitError: when the numbers are not in the cone, or the directions no numbers.
         """
         L, info = torch.linalg.cholesky_ex(self.pseudo(phi))
-        if bool(info.any()):
+        if bool(info.any()) or not bool(move.isfinite().all()):
             raise FitError(
                 "inertias of the fit are physical no longer, to rounding.\n"
                 "Forces or inertias are too far apart in size.\n"
