@@ -122,18 +122,20 @@ def main() -> None:
     every = torch.ones(len(test), dtype=torch.bool)
     numbers = least_squares(design(args.robot, train), train.tau.numpy(), slice(None))
     theirs = nrmse(torch.from_numpy(design(args.robot, test) @ numbers), test, every)
-    mine = nrmse(fit.inverse_dynamics(test.q, test.qd, test.qdd, series=True), test, every)
-    plain = ts.learn.fit(mech, log.part(0, args.use), learn=PLAIN, cutoff=settings.cutoff)
-    usual = nrmse(plain.inverse_dynamics(test.q, test.qd, test.qdd, series=True), test, every)
+
+    def judged(found: ts.learn.Fit) -> Tensor:
+        force = found.inverse_dynamics(test.q, test.qd, test.qdd, series=True)
+        return nrmse(force, test, every)
+
+    part = log.part(0, args.use)
+    plain = ts.learn.fit(mech, part, learn=PLAIN, cutoff=settings.cutoff)
     print(f"The last {100 * (1 - args.use):.0f}% of the time\n\n{HEAD}")
     row("least squares", theirs, theirs)
-    row("physical, viscous and smooth Coulomb", usual, theirs)
-    row("physical, defaults", mine, theirs)
-    part = log.part(0, args.use)
+    row("physical, viscous and smooth Coulomb", judged(plain), theirs)
+    row("physical, defaults", judged(fit), theirs)
     tried = {"shooting": part, "shooting, positions alone": replace(part, qd=None)}
     for name, some in tried.items() if args.shooting else ():
-        shot = ts.learn.fit(mech, some, method="shooting")
-        row(name, nrmse(shot.inverse_dynamics(test.q, test.qd, test.qdd), test, every), theirs)
+        row(name, judged(ts.learn.fit(mech, some, method="shooting")), theirs)
     if args.sysid:
         start = time.process_time()
         ended = mujoco_sysid.fitted(mech, train, args.sysid)

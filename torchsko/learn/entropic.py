@@ -174,8 +174,9 @@ def _newton(
         # Differences of the objective drown in rounding; so near, a whole step is right, unless rounding
         # alone takes it out of the cone: then there is nothing to gain.
         near = ~done & (decrement <= (enough.clamp_min(weight / 10) if loose else enough))
-        whole = near & prior.value(phi - move).isfinite()
-        phi, done = torch.where(whole[..., None], phi - move, phi), done | near
+        if bool(near.any()):
+            whole = near & prior.value(phi - move).isfinite()
+            phi, done = torch.where(whole[..., None], phi - move, phi), done | near
         if bool(done.all()):
             return phi, step + 1
         size = (WALL * prior.room(phi, move)).clamp_max(1.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from torchsko.learn.lags import lagged_products
+from torchsko.learn.lags import lagged_products, times_alike
 from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Problem, own_positions
 from torchsko.learn.solving import Solution
@@ -96,6 +96,4 @@ def correlated(*errors: Tensor) -> Tensor:
     for e in errors:
         auto = lagged_products(e, LAGS)
         total = total + torch.nn.functional.pad(auto, (0, 0, 0, LAGS - len(auto)))
-    rho = total / total[:1].clamp_min(1e-300)
-    still = (rho > 0).to(rho).cumprod(0)
-    return (2 * (rho * still).sum(0) - 1).clamp_min(1.0)
+    return times_alike(total)

@@ -118,8 +118,14 @@ INLINE void finish_past() {
 #endif
 }
 
-// Whether a port's rows can be stored so.
-INLINE bool goes_past(const T* data, int size) { return size >= 2 * W && (unsigned long long)data % BYTES == 0; }
+// Whether a port's rows can be stored so, and gain by it: where there are no such stores they only take a detour.
+INLINE bool goes_past(const T* data, int size) {
+#if defined(__clang__) || defined(__x86_64__)
+  return size >= 2 * W && (unsigned long long)data % BYTES == 0;
+#else
+  return false;
+#endif
+}
 
 // Rows as by `store_rows`, W of them, which `data` aligned to vectors makes a whole number of vectors. Row
 // `lane` begins -lane * size mod W scalars before a vector of memory; what is in front of it belongs to the

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.learn.lags import lagged_products
+from torchsko.learn.lags import lagged_products, times_alike
 from torchsko.learn.shooting.motion import Linear, Path
 from torchsko.learn.shooting.windows import Windows
 
@@ -109,7 +109,4 @@ def alike(rest: Tensor) -> Tensor:
     """
     N, seen = rest.shape[2:]
     products = lagged_products(rest.movedim(2, 0).flatten(1), N)
-    total = products.unflatten(1, (-1, seen)).sum(1)
-    rho = total / total[:1].clamp_min(1e-300)
-    still = (rho > 0).to(rho).cumprod(0)
-    return (2 * (rho * still).sum(0) - 1).clamp_min(1.0)
+    return times_alike(products.unflatten(1, (-1, seen)).sum(1))
