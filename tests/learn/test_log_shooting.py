@@ -83,7 +83,7 @@ def parts(nominal, log, terms=tuple(TERMS), window=None):
     folds = Stretches(float(log.t[0]), float(log.t[-1]), 5)
     windows = Windows.of(problem.mech, log, settings, folds, window)
     every = (tuple(range(len(terms))),) * nominal.num_dof
-    return Forward.of(problem, every, base), windows, base
+    return Forward.of(problem, every), windows, base
 
 
 def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):

@@ -13,8 +13,9 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.learn.filtering import derivative, low_pass
+from torchsko.learn.filtering import Bank, derivative, low_pass
 from torchsko.learn.friction import Coulomb, Viscous
+from torchsko.learn.leading import Leading
 from torchsko.learn.mending import Faults, cut_off
 from torchsko.learn.motion import motions
 from torchsko.learn.settings import Settings, settings_of
@@ -162,6 +163,46 @@ def test_the_filter_is_butterworths_without_phase():
         assert_close(first(x), gain * xd[inside], rtol=0, atol=4e-4 * w)
 
 
+@pytest.mark.parametrize(
+    ("rate", "cutoff", "every", "steps"),
+    [(1000.0, 10.0, 6, 1), (1000.0, 3.75, 16, 2), (10_000.0, 5.0, 125, 2)],
+)
+def test_a_rate_that_is_lowered_in_two_steps_is_filtered_as_in_one(rate, cutoff, every, steps):
+    """Butterworth's amplitude, the sines' derivatives, at every frequency; none shows as a slower one."""
+    bank = Bank.of(cutoff, rate, every)
+    assert (bank.before is not None) == (steps == 2)
+    t = np.arange(2 * bank.reach + 1 + 20 * bank.every) / rate
+    at = t[bank.reach :: bank.every][:21]
+    for f in [*np.linspace(0.1, 8, 30) * cutoff, *np.linspace(0.05, 0.49, 40) * rate]:
+        gain, w = (
+            1 / (1 + (np.tan(np.pi * f / rate) / np.tan(np.pi * cutoff / rate)) ** 8),
+            2 * np.pi * f,
+        )
+        found = bank(torch.from_numpy(np.sin(w * t + 0.3))[None], 0, 1, 2)
+        true = np.sin(w * at + 0.3), w * np.cos(w * at + 0.3), -w * w * np.sin(w * at + 0.3)
+        for k, (mine, wanted) in enumerate(zip(found, true, strict=True)):
+            unit = (2 * np.pi * cutoff) ** k
+            np.testing.assert_allclose(
+                mine[0].numpy() / unit, gain * wanted / unit, rtol=0, atol=2e-4
+            )
+
+
+def test_entries_that_lead_give_the_whole_regressor_and_the_robots_forces():
+    """Of an arm, and of a floating robot."""
+    for mech in (ts.load(ts.robots.panda), ts.load(ts.robots.humanoid, floating_base=True)):
+        leading = Leading.of(mech, ts.learn.base_parameters(mech))
+        q, qd = mech.random_state(3)
+        Y = ts.torque_regressor(mech, q, qd, qd)
+        entries, scale = leading.picked(Y), float(Y.abs().max())
+        assert entries.shape[-1] < 0.5 * Y[0].numel()
+        assert_close(leading.whole(entries), Y.flatten(-2), rtol=0, atol=1e-7 * scale)
+        phi = ts.inertial_parameters(mech).flatten()
+        force = Y.flatten(-2) @ phi
+        assert_close(
+            entries @ leading.forces(phi), force, rtol=0, atol=1e-7 * float(force.abs().max())
+        )
+
+
 def arm_log(mech, n=6000, rate=500.0, seed=0):
     motion = ts.learn.exciting_trajectory(mech, generator=torch.Generator().manual_seed(seed))
     t = torch.arange(n, dtype=mech.dtype) / rate
@@ -169,10 +210,11 @@ def arm_log(mech, n=6000, rate=500.0, seed=0):
     return ts.learn.Log(t.numpy(), q.numpy(), ts.inverse_dynamics(mech, q, qd, qdd).numpy()), motion
 
 
-def test_pieces_of_a_log_give_the_samples_of_the_whole():
+@pytest.mark.parametrize("cutoff", [10.0, 3.0])  # in one step, in two
+def test_pieces_of_a_log_give_the_samples_of_the_whole(cutoff):
     mech = ts.load(ts.robots.panda)
-    log, _ = arm_log(mech)
-    settings = Settings.of(500.0, 10.0)
+    log, _ = arm_log(mech, n=9000)
+    settings = Settings.of(500.0, cutoff)
     whole, pieces = ([*motions(mech, log, settings, Faults(), piece)] for piece in (10**6, 1500))
     (whole,) = whole
     assert len(pieces) > 2

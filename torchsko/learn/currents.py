@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.learn.base_parameters import base_parameters
 from torchsko.learn.friction import Gain, Offset, SmoothCoulomb, Viscous
 from torchsko.learn.log import Log
 from torchsko.learn.names import dof_names
@@ -62,7 +61,7 @@ def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Tensor:
     problem = Problem.of(free, (*LAWS, Gain()))
     normal, _, _ = read(problem, log, settings, 2, lambda part: None)
     enough(log, mech, normal, settings)
-    lead = base_parameters(mech).independent
+    lead = problem.base.independent
     parts, size = _of_currents(normal.all, lead, inertial_parameters(problem.mech).flatten())
     _refuse_unseen(mech, log, parts, size)
     return 1 / _joint_scales(parts, size)

@@ -175,7 +175,7 @@ def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Es
     start = solved(data.normal.all, model, prior, data.terms)
     folds = Stretches(float(data.log.t[0]), float(data.log.t[-1]), len(data.normal.sums))
     windows = Windows.of(data.problem.mech, data.log, data.settings, folds, data.window)
-    forward = Forward.of(data.problem, model.choice, base)
+    forward = Forward.of(data.problem, model.choice)
     shot = Shooting(forward, windows, base, prior, folds.count, start)
     weight = model.prior_weight if data.prior is None else data.prior
     shot.run(weight, data.tell)

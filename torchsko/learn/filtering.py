@@ -3,7 +3,8 @@ r"""Low-pass filters without phase, their derivatives, and the rate that is left
 A zero-phase Butterworth filter is Butterworth's magnitude squared, :math:`1 / (1 + (f / f_c)^{2 n})`. Its
 impulse response h dies out; cut where it has, it is a symmetric kernel, and so are its derivatives. A
 kernel is used, not two passes, since it says exactly which samples the ends spoil (they are left
-out, none is guessed), gives the same numbers in pieces as at once, and gives only the samples kept.
+out, none is guessed), gives the same numbers in pieces as at once, and gives only the samples kept. Where
+few are kept, a short kernel lowers the rate first, and the long one makes up for what that took.
 
 Reference: M. Gautier, *Dynamic identification of robots with power model*, ICRA 1997 (filtering regressor
 and torque alike, and decimation).
@@ -127,13 +128,104 @@ def together(kernels: Sequence[Kernel], x: Tensor) -> list[Tensor]:
     return list(out[..., :n])
 
 
-def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
+@dataclass(frozen=True, eq=False)
+class Bank:
+    """A low-pass filter and its first two derivatives, at a lower rate.
+
+    Attributes:
+        before: lowers the rate first; None where that does not pay.
+        kernels: the filter and its derivatives, of one reach, after it.
+    """
+
+    before: Kernel | None
+    kernels: tuple[Kernel, Kernel, Kernel]
+
+    @classmethod
+    def of(cls, cutoff: float, rate: float, every: int) -> Bank:
+        """That of a zero-phase Butterworth filter.
+
+        Args:
+            cutoff: [Hz].
+            rate: of the samples [Hz].
+            every: keep each so many, or some fewer.
+        """
+        thin = min(every, int(rate / (CLEAR * cutoff)))
+        before = None
+        if thin > 1:
+            before, every, rate = anti_alias(thin, EVEN * cutoff / rate), every // thin, rate / thin
+        low = low_pass(cutoff, rate, every, before)
+        first = derivative(low, rate)
+        second = derivative(first, rate)
+        return cls(before, (widened(low, second.reach), widened(first, second.reach), second))
+
+    @property
+    def every(self) -> int:
+        """Samples of the input to one of the output."""
+        return self.kernels[0].every * (1 if self.before is None else self.before.every)
+
+    @property
+    def reach(self) -> int:
+        """Samples that an output needs on each side."""
+        own = self.kernels[0].reach
+        return own if self.before is None else self.before.reach + own * self.before.every
+
+    def __call__(self, x: Tensor, *orders: int) -> list[Tensor]:
+        """Derivatives of these orders of signals, whose neighbours are all there.
+
+        Args:
+            x: `[signals, samples]`; output m lies at sample reach + m every.
+            orders: 0 for the filter alone, 1, 2.
+
+        Returns:
+            Of each `[signals, outputs]`.
+        """
+        if self.before is not None:
+            (x,) = together([self.before], x)
+        return together([self.kernels[k] for k in orders], x)
+
+
+CLEAR = 64.0
+"""Rate over the cut-off down to which a first kernel takes it: derivatives are differences there."""
+
+EVEN = 4.5
+"""Frequency over the cut-off up to which it is even; the filter leaves 1e-5 of what is faster."""
+
+STOPPED = 100.0
+"""What it leaves of frequencies that would show as slower ones [dB]."""
+
+
+def anti_alias(every: int, passed: float) -> Kernel:
+    """A short kernel that keeps each so many samples: a sinc, tapered (Kaiser).
+
+    Args:
+        every: keep each so many.
+        passed: cycles a sample up to which it is even; what would show below is stopped.
+
+    Reference: J. Kaiser, *Nonrecursive digital filter design using the I0-sinh window function*, IEEE Symp.
+    Circuits and Systems 1974.
+    """
+    wide = 2 * np.pi * (1 / every - 2 * passed)
+    reach = int(np.ceil((STOPPED - 8) / (2.285 * wide) / 2))
+    k = np.arange(-reach, reach + 1)
+    h = np.sinc(k / every) * np.kaiser(len(k), 0.1102 * (STOPPED - 8.7))
+    return Kernel(torch.from_numpy(h / h.sum()), every)
+
+
+def gain(kernel: Kernel, frequency: Array) -> Array:
+    """What a symmetric kernel leaves of waves of so many cycles a sample."""
+    k = np.arange(1, kernel.reach + 1)
+    taps = kernel.taps.numpy()[kernel.reach :]
+    return taps[0] + 2 * np.cos(2 * np.pi * frequency[:, None] * k) @ taps[1:]
+
+
+def low_pass(cutoff: float, rate: float, every: int = 1, before: Kernel | None = None) -> Kernel:
     """The zero-phase Butterworth filter as a kernel, with unit gain at rest.
 
     Args:
         cutoff: where half of the amplitude is left [Hz].
         rate: of the samples [Hz].
         every: keep each so many.
+        before: the kernel that gave samples of this rate; what it took is made up for.
 
     Raises:
         FitError: a cut-off that the samples are too few for.
@@ -144,11 +236,16 @@ def low_pass(cutoff: float, rate: float, every: int = 1) -> Kernel:
             "A filter passes frequencies below half of the rate.\n"
             f"Pass cutoff={rate / 10:g}, or leave it out: the data choose it."
         )
-    # Of the digital filter, its frequencies bent by the bilinear transform as analogue ones are.
+    # Of the digital filter of the first samples, its frequencies bent by the bilinear transform as analogue
+    # ones are.
+    thin = 1 if before is None else before.every
     size = 1 << int(np.ceil(np.log2(16 * rate / cutoff)))
-    bent = np.tan(np.pi * np.arange(size // 2) / size) / np.tan(np.pi * cutoff / rate)
-    power = np.append(1 / (1 + bent ** (2 * ORDER)), 0.0)
-    h = np.fft.irfft(power)[: size // 2]
+    frequency = np.arange(size // 2) / (size * thin)
+    bent = np.tan(np.pi * frequency) / np.tan(np.pi * cutoff / (rate * thin))
+    power = 1 / (1 + bent ** (2 * ORDER))
+    if before is not None:
+        power = power / gain(before, frequency)
+    h = np.fft.irfft(np.append(power, 0.0))[: size // 2]
     reach = max(int(np.flatnonzero(np.abs(h) > NEGLIGIBLE * h[0])[-1]), 1)
     h = np.concatenate([h[reach:0:-1], h[: reach + 1]])
     return Kernel(torch.from_numpy(h / h.sum()), every)
@@ -213,5 +310,5 @@ def spectrum(x: Array, rate: float, length: int) -> tuple[Array, Array]:
     for start in range(0, len(x) - length + 1, max(length // 2, 1)):
         part = rows[:, start : start + length]
         wave = torch.fft.rfft(torch.from_numpy(taper * (part - (part @ line) @ line.T)))
-        total += (wave.abs() ** 2).numpy().T
+        total += torch.view_as_real(wave).square().sum(-1).numpy().T
     return np.fft.rfftfreq(length, 1 / rate), total

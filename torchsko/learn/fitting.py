@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from torchsko.learn.base_parameters import BaseParameters, base_parameters
+from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
 from torchsko.learn.currents import constants_told, torque_constants, with_forces
@@ -23,7 +23,7 @@ from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Learn, check, moves, terms_of
 from torchsko.learn.physical import nearest_physical
 from torchsko.learn.plausible import refuse_other_units
-from torchsko.learn.reading import Seen, again, enough, kernel_of, read, seen_again
+from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, settings_of
@@ -105,11 +105,13 @@ def fit(
     terms, named = terms_of(nominal, learn, method)
     say("reading the log", 0.0)
     log, settings, constants = made_ready(nominal, log, cutoff)
-    problem = Problem.of(nominal, terms, regressor or kernel_of(nominal, log, settings))
+    problem = Problem.of(nominal, terms, regressor)
+    if regressor is None:
+        problem = with_kernel(problem, log, settings)
     kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds, window)
     state = kept.read()
     known = known_of(state, problem, log, settings, folds, kept, say)
-    base, divergence = base_parameters(nominal), Prior.at(inertial_parameters(nominal))
+    base, divergence = problem.base, Prior.at(inertial_parameters(nominal))
     able = moves if method == "shooting" else None
     parts = Folds.of(known.normal)
     chosen = Choosing(problem, parts, base, divergence, named, prior, say, able)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.learn.filtering import together
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults, count, even_samples, repaired, without_flips
 from torchsko.learn.settings import Settings
@@ -164,7 +163,7 @@ def turning(mech: Mechanism) -> list[str]:
 
 def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piece: Piece) -> Motion:
     """A piece of a log at even times; what is wrong in it is counted in `faults`."""
-    low, first, second = settings.states, settings.rates, settings.accels
+    bank = settings.states
     start, stop = piece.stretch
     even = piece.start + np.arange(*piece.rows) / settings.rate
     times = log.t[start:stop]
@@ -191,15 +190,15 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     held |= bad
     q, tau, *qd = (torch.from_numpy(x) for x in even_samples(t, even, parts))
     if qd:
-        (at,), (rate, accel) = together([low], q), together([low, first], qd[0])
+        (at,), (rate, accel) = bank(q, 0), bank(qd[0], 0, 1)
     else:
-        at, rate, accel = together([low, first, second], q)
-    force, slope = together([low, first], tau)
+        at, rate, accel = bank(q, 0, 1, 2)
+    force, slope = bank(tau, 0, 1)
     good = torch.ones_like(force)
     if held.any():
         (share,) = even_samples(t, even, [held.astype(np.float64)])
-        good = (together([low], torch.from_numpy(share))[0] < 0.02).to(force)
-    times = torch.from_numpy(even)[low.reach :: low.every][: force.shape[1]]
+        good = (bank(torch.from_numpy(share), 0)[0] < 0.02).to(force)
+    times = torch.from_numpy(even)[bank.reach :: bank.every][: force.shape[1]]
     at, rate, accel, force, slope, good = (
         x.mT.contiguous() for x in (at, rate, accel, force, slope, good)
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from torchsko.learn.base_parameters import BaseParameters, base_parameters
 from torchsko.learn.friction import Series, Term
+from torchsko.learn.leading import Leading
 from torchsko.learn.motion import Motion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics, passive_force
@@ -27,22 +30,32 @@ class Problem:
     Attributes:
         mech: the nominal robot; its damping and dry friction are left to the terms.
         terms: of every joint, to choose from.
-        regressor: of positions, velocities, accelerations: `torque_regressor`, or a kernel of it.
+        regressor: of positions, velocities, accelerations: entries of `torque_regressor` that lead.
+        base: combinations of inertial numbers that forces depend on.
+        leading: which entries these are.
     """
 
     mech: Mechanism
     terms: tuple[Term, ...]
     regressor: Regressor
+    base: BaseParameters
+    leading: Leading
 
     @classmethod
     def of(
         cls, mech: Mechanism, terms: Sequence[Term], regressor: Regressor | None = None
     ) -> Problem:
-        """The problem of a robot, its losses set aside."""
+        """The problem of a robot, its losses set aside.
+
+        Args:
+            mech: the robot.
+            terms: of every joint, to choose from.
+            regressor: instead of `torque_regressor`.
+        """
         bare = lossless(mech)
-        if regressor is None:
-            regressor = lambda q, qd, qdd: torque_regressor(bare, q, qd, qdd)  # noqa: E731
-        return cls(bare, tuple(terms), regressor)
+        base = base_parameters(bare)
+        leading, whole = Leading.of(bare, base), regressor or partial(torque_regressor, bare)
+        return cls(bare, tuple(terms), lambda *at: leading.picked(whole(*at)), base, leading)
 
     @property
     def inertial(self) -> int:
@@ -53,17 +66,18 @@ class Problem:
         """What explains forces, and last what is left of them after springs and armature; not yet filtered.
 
         Returns:
-            Of inertial numbers `[samples, num_dof, inertial]`, the others `[samples, num_dof, terms + 1]`.
+            Entries that lead the inertial ones, `[samples, leading]`; the others
+            `[samples, num_dof, terms + 1]`.
         """
         q, qd, qdd = motion.q, motion.qd, motion.qdd
-        Y = self.regressor(q, qd, qdd).flatten(-2)
-        rigid = Y @ inertial_parameters(self.mech).flatten()
+        inertial = self.regressor(q, qd, qdd)
+        rigid = inertial @ self.leading.forces(inertial_parameters(self.mech).flatten())
         known = joints_own(self.mech, q, qd, qdd)
         load = rigid + known
         series = Series(own_positions(self.mech, q), qd, qdd, load, motion.rate)
         parts = [term.column(series) for term in self.terms]
         rest = motion.tau - known
-        return Y, torch.stack([*parts, rest], -1)
+        return inertial, torch.stack([*parts, rest], -1)
 
     def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Filtered equations of each motion: times, columns, and which count.
@@ -80,7 +94,8 @@ class Problem:
                 lead = min(a * every, MEMORY)
                 part = slice(a * every - lead, (b - 1) * every + taps)
                 # Filtered apart: put together before, they would be copied at the rate of states.
-                X = torch.cat([kernel(x[lead:]) for x in self.columns(picked(motion, part))], -1)
+                inertial, others = (kernel(x[lead:]) for x in self.columns(picked(motion, part)))
+                X = torch.cat([self.leading.whole(inertial), others], -1)
                 good = kernel(motion.good[part][lead:]) > 0.98
                 t = motion.t[part][lead:][kernel.reach :: every][: b - a]
                 yield t, X, good
@@ -207,14 +222,16 @@ def normal_equations(
     sums = torch.zeros(folds.count, dofs, size, size, **like)
     count = torch.zeros(folds.count, dofs, **like)
     for t, X, good in lagged(problem, motions, lag):
-        fold = folds.of(t)
         w = good.to(X) if weigh is None else good * weigh(X[:, 0])
-        for f in fold.unique().tolist():
-            mine = fold == f
-            late, early = X[mine, 0].transpose(0, 1), X[mine, -1].transpose(0, 1)
-            part = (late * w[mine].mT[..., None]).mT @ early
+        alike = weigh is None and bool(good.all())
+        # In order of time a fold is a run.
+        of, lengths = folds.of(t).unique_consecutive(return_counts=True)
+        runs = zip(of.tolist(), X.split(lengths.tolist()), w.split(lengths.tolist()), strict=True)
+        for f, x, weight in runs:
+            late, early = x[:, 0].transpose(0, 1), x[:, -1].transpose(0, 1)
+            part = (late if alike else late * weight.mT[..., None]).mT @ early
             sums[f] += (part + part.mT) / 2 if lag else part
-            count[f] += w[mine].sum(0)
+            count[f] += weight.sum(0)
     return Normal(sums, count, problem.inertial)
 
 

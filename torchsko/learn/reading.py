@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from torchsko.errors import CompilerError, FitError, FusedError
 from torchsko.fused.api import fuse
@@ -18,10 +19,8 @@ from torchsko.learn.names import dof_names
 from torchsko.learn.normal import (
     Normal,
     Problem,
-    Regressor,
     Stretches,
     Weigh,
-    lossless,
     normal_equations,
 )
 from torchsko.learn.settings import Settings
@@ -36,18 +35,23 @@ PAYS = 150_000
 """States from which on a kernel of the regressor is built: that takes seconds, and saves more."""
 
 
-def kernel_of(mech: Mechanism, log: Log, settings: Settings) -> Regressor | None:
-    """A kernel of the regressor, where it pays and can be built."""
+def with_kernel(problem: Problem, log: Log, settings: Settings) -> Problem:
+    """The problem with a kernel of its regressor, where that pays and can be built."""
+    mech, leading = problem.mech, problem.leading
     if len(log) / settings.states.every < PAYS or mech.device.type != "cpu":
-        return None
+        return problem
+
+    def regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
+        return leading.picked(torque_regressor(mech, q, qd, qdd))
+
     try:
         find_toolchain()
-        call = fuse(torque_regressor, lossless(mech))
+        call = fuse(regressor, mech)
         q, still = mech.neutral()[None], torch.zeros(1, mech.num_dof, dtype=mech.dtype)
         call(q, still, still)  # built before threads ask for it
-        return call
     except (FusedError, CompilerError):
-        return None
+        return problem
+    return replace(problem, regressor=call)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.learn.filtering import Kernel, bandwidth, derivative, low_pass, widened
+from torchsko.learn.filtering import Bank, Kernel, bandwidth, low_pass
 from torchsko.learn.log import Log
 from torchsko.learn.mending import cut_off, even_samples
 
@@ -42,9 +42,7 @@ class Settings:
         rate: of the even samples [Hz].
         cutoff: [Hz].
         chosen: whether the data chose the cut-off.
-        states: takes samples to states.
-        rates: the same and its derivative.
-        accels: the second derivative.
+        states: takes samples to states, and their derivatives.
         forces: takes forces at the rate of the states to forces filtered.
         ends: where measured forces are cut off, `[2, num_dof]`; None where that was not looked for.
     """
@@ -52,9 +50,7 @@ class Settings:
     rate: float
     cutoff: float
     chosen: bool
-    states: Kernel
-    rates: Kernel
-    accels: Kernel
+    states: Bank
     forces: Kernel
     ends: Array | None = None
 
@@ -63,14 +59,10 @@ class Settings:
         cls, rate: float, cutoff: float, chosen: bool = False, ends: Array | None = None
     ) -> Settings:
         """Kernels of a rate and a cut-off."""
-        every = max(1, int(rate / (FINE * cutoff)))
-        low = low_pass(cutoff, rate, every)
-        first = derivative(low, rate)
-        second = derivative(first, rate)
-        low, first = (widened(kernel, second.reach) for kernel in (low, first))
-        again = max(1, int(rate / every / (COARSE * cutoff)))
-        forces = low_pass(cutoff, rate / every, again)
-        return cls(rate, cutoff, chosen, low, first, second, forces, ends)
+        states = Bank.of(cutoff, rate, max(1, int(rate / (FINE * cutoff))))
+        fine = rate / states.every
+        forces = low_pass(cutoff, fine, max(1, int(fine / (COARSE * cutoff))))
+        return cls(rate, cutoff, chosen, states, forces, ends)
 
     @property
     def fine(self) -> float:

@@ -31,8 +31,8 @@ from torch import Tensor
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.api import fuse
 from torchsko.fused.build import find_toolchain
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import Series, Term
+from torchsko.learn.leading import Leading
 from torchsko.learn.normal import Problem, Regressor
 from torchsko.learn.physical import bodies
 from torchsko.learn.solving import Choice
@@ -58,8 +58,8 @@ class Forward:
         slots: of each number the place of its term among `terms`, and its dof.
         table: numbers of what acts at once, term by term, `[terms, num_dof]`.
         shows: part by which each position is shown larger, `[num_dof]`.
-        regressor: of inertial numbers, of which `lead` are taken.
-        lead: `[base]`.
+        regressor: entries of the torque regressor that lead base parameters.
+        leading: which entries these are.
     """
 
     mech: MechanismLike
@@ -70,10 +70,10 @@ class Forward:
     table: Tensor
     shows: Tensor
     regressor: Regressor
-    lead: Tensor
+    leading: Leading
 
     @classmethod
-    def of(cls, problem: Problem, choice: Choice, base: BaseParameters) -> Forward:
+    def of(cls, problem: Problem, choice: Choice) -> Forward:
         """Of a problem with these terms of each dof; where kernels can be built, by them."""
         mech = problem.mech
         used = tuple(dict.fromkeys(k for some in choice for k in some))
@@ -81,7 +81,7 @@ class Forward:
         table = mech.armature.new_zeros(len(used), mech.num_dof)
         return cls(
             kernels_of_inputs(mech), mech.armature, tuple(problem.terms[k] for k in used), used, slots,
-            table, table.new_zeros(mech.num_dof), problem.regressor, base.independent,
+            table, table.new_zeros(mech.num_dof), problem.regressor, problem.leading,
         )  # fmt: skip
 
     def at(self, phi: Tensor, numbers: Tensor) -> Forward:
@@ -188,15 +188,15 @@ class Forward:
     def shown_by(self, states: Tensor) -> Tensor:
         """Derivatives of `shown` to base parameters and numbers, `[*batch, num_dof or twice, numbers]`."""
         dofs = len(self.shows)
-        own = torch.zeros(dofs, len(self.lead) + len(self.slots)).to(states)
+        own = torch.zeros(dofs, self.leading.base + len(self.slots)).to(states)
         for s, (k, dof) in enumerate(self.slots):
-            place = torch.tensor(dof), torch.tensor(len(self.lead) + s)
+            place = torch.tensor(dof), torch.tensor(self.leading.base + s)
             own = own.index_put(place, own.new_tensor(self.terms[k].shows))
         return states[..., None] * own.repeat(states.shape[-1] // dofs, 1)
 
     def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""
-        Y = self.regressor(q, qd, qdd).flatten(-2)[..., self.lead]
+        Y = self.leading.columns(self.regressor(q, qd, qdd))
         nothing = torch.full_like(q, torch.nan)
         motion = Series(q, qd, qdd, nothing, ordered=False)
         if not self.slots:

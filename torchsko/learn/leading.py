@@ -1,0 +1,66 @@
+"""Entries of a torque regressor that all its others follow from: what has to be filtered of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.learn.base_parameters import BaseParameters
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.regressors import torque_regressor
+
+
+@dataclass(frozen=True, eq=False)
+class Leading:
+    """Columns that lead base parameters, at the dofs that these act on; the others are their combinations.
+
+    Attributes:
+        entries: places in a regressor `[num_dof, inertial]`, `[leading]`.
+        places: of the same among dofs and base parameters, `[leading]`.
+        matrix: takes base parameters' columns to all, `[base, inertial]`.
+        dofs: number of dofs.
+    """
+
+    entries: Tensor
+    places: Tensor
+    matrix: Tensor
+    dofs: int
+
+    @property
+    def base(self) -> int:
+        """Number of base parameters."""
+        return len(self.matrix)
+
+    @classmethod
+    def of(cls, mech: Mechanism, base: BaseParameters) -> Leading:
+        """That of a mechanism: what is zero at random states is zero always."""
+        g = torch.Generator(device=mech.device).manual_seed(1)
+        q, qd = mech.random_state(4, generator=g)
+        qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype, device=qd.device)
+        Y = torque_regressor(mech, q, qd, qdd).flatten(-2)
+        acts = (Y[..., base.independent] != 0).any(0)
+        dof, number = acts.nonzero().unbind(-1)
+        inertial, size = Y.shape[-1], len(base)
+        entries = dof * inertial + base.independent[number]
+        return cls(entries, dof * size + number, base.matrix, mech.num_dof)
+
+    def picked(self, Y: Tensor) -> Tensor:
+        """The entries of regressors `[*batch, num_dof, num_bodies, 10]`: `[*batch, leading]`."""
+        return Y.flatten(-3).index_select(-1, self.entries)
+
+    def forces(self, phi: Tensor) -> Tensor:
+        """What takes entries to forces of inertial numbers `[inertial]`: `[leading, num_dof]`."""
+        dof, number = self.places // self.base, self.places % self.base
+        out = phi.new_zeros(len(self.places), self.dofs)
+        return out.index_put((torch.arange(len(dof)), dof), (self.matrix @ phi)[number])
+
+    def columns(self, x: Tensor) -> Tensor:
+        """Columns of base parameters, of entries `[*batch, leading]`: `[*batch, num_dof, base]`."""
+        flat = x.new_zeros(*x.shape[:-1], self.dofs * self.base)
+        return flat.index_copy(-1, self.places, x).unflatten(-1, (self.dofs, self.base))
+
+    def whole(self, x: Tensor) -> Tensor:
+        """Regressors of their entries, which may have been filtered: `[*batch, num_dof, inertial]`."""
+        return self.columns(x) @ self.matrix
