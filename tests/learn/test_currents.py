@@ -14,18 +14,31 @@ from torchsko.learn.settings import settings_of
 CONSTANTS = np.array([8.0, 0.5, -3.0])
 
 
-def currents_of(truth, seed=0):
+def currents_of(truth, seed=0, friction=friction):
     log, _ = log_of(truth, friction, seed=seed, noise=0.02)
     return ts.learn.Log(log.t, log.q, log.tau / CONSTANTS, log.qd, current=True)
 
 
 def found_by(nominal, log):
-    return torque_constants(nominal, log, settings_of(log, 8.0)).numpy()
+    return torque_constants(nominal, log, settings_of(log, 8.0)).value.numpy()
 
 
 def test_constants_are_found_where_the_weights_are_right():
     truth, _ = arm()
     np.testing.assert_allclose(found_by(truth, currents_of(truth)), CONSTANTS, rtol=0.01)
+
+
+def test_deviations_of_constants_are_how_much_noise_changes_them():
+    """Of friction as it is told from a rigid robot's force, so that noise alone is wrong."""
+    truth, _ = arm()
+    known = lambda q, qd: 0.3 * qd + 0.5 * (qd / 0.05).tanh() + 0.2  # noqa: E731
+    logs = [currents_of(truth, seed, known) for seed in range(12)]
+    found = [torque_constants(truth, log, settings_of(log, 8.0)) for log in logs]
+    value = np.stack([x.value.numpy() for x in found])
+    told = np.stack([x.deviation.numpy() for x in found]).mean(0)
+    away = (value - CONSTANTS) / told
+    assert (np.abs(away) < 4).all()
+    assert 0.5 < np.sqrt((away**2).mean()) < 1.5
 
 
 def test_a_robot_twice_as_heavy_has_constants_twice_as_large():
@@ -54,6 +67,7 @@ def test_a_fit_to_currents_is_in_newton_metres():
     )
     assert fit.found.constants is not None
     np.testing.assert_allclose(fit.found.constants.numpy(), CONSTANTS, rtol=0.01)
+    assert fit.found.constant_deviations is not None
     assert "torque constants" in str(fit)
 
 

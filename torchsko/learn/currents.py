@@ -10,7 +10,7 @@ robots*, ASME J. Dynamic Systems, Measurement and Control 136(5), 2014 (what cur
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from torchsko.learn.friction import Gain, Offset, SmoothCoulomb, Viscous
 from torchsko.learn.log import Log
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem
-from torchsko.learn.reading import enough, read
+from torchsko.learn.reading import Seen, enough, read
 from torchsko.learn.reduced import Reduced, eliminated, means
+from torchsko.learn.residuals import correlated
 from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import inertial_parameters
@@ -43,10 +44,22 @@ STILL = 1e-9
 """Change of constants at which they are the same, over their size."""
 
 
-def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Tensor:
-    """Torque constants at the joints, gears included, `[num_dof]` [N m/A or N/A].
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """Torque constants at the joints, gears included [N m/A or N/A].
 
-    They are negative where a motor's current counts against the joint.
+    Attributes:
+        value: `[num_dof]`; negative where a motor's current counts against the joint.
+        deviation: their standard deviations, by the noise of currents, `[num_dof]`. The nominal robot's
+            weights are taken for right: all constants are wrong by the part that these are.
+    """
+
+    value: Tensor
+    deviation: Tensor
+
+
+def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Constants:
+    """Torque constants of a log of motor currents.
 
     Args:
         mech: the nominal robot.
@@ -59,12 +72,20 @@ def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Tensor:
     """
     free = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
     problem = Problem.of(free, (*LAWS, Gain()))
-    normal, _, _ = read(problem, log, settings, 2, lambda part: None)
+    normal, _, seen = read(problem, log, settings, 2, lambda part: None)
     enough(log, mech, normal, settings)
-    lead = problem.base.independent
-    parts, size = _of_currents(normal.all, lead, inertial_parameters(problem.mech).flatten())
+    columns = _columns(problem)
+    parts, size = _of_currents(normal.all, columns, len(problem.base))
     _refuse_unseen(mech, log, parts, size)
-    return 1 / _joint_scales(parts, size)
+    scale, change = _joint_scales(parts, size)
+    lasting = _lasting(problem, seen, columns, parts, scale, change)
+    A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
+    H, near, _ = _equations(A, c, size, scale, change)
+    bread = torch.linalg.inv(H.sum(0) + torch.diag(near))
+    count = normal.all.count[0] / lasting
+    covariance = bread @ (H / count[:, None, None]).sum(0) @ bread
+    spread = covariance.diagonal()[len(change) :].clamp_min(0).sqrt()
+    return Constants(1 / scale, spread / scale.square())
 
 
 def with_forces(log: Log, constants: Tensor) -> Log:
@@ -73,33 +94,58 @@ def with_forces(log: Log, constants: Tensor) -> Log:
     return replace(log, tau=tau, current=False)
 
 
-def constants_told(mech: Mechanism, constants: Tensor) -> str:
+def constants_told(mech: Mechanism, constants: Constants) -> str:
     """A line that says them."""
-    each = (f"{name} {x:.4g}" for name, x in zip(dof_names(mech), constants.tolist(), strict=True))
+    rows = zip(dof_names(mech), constants.value.tolist(), constants.deviation.tolist(), strict=True)
+    each = (f"{name} {x:.4g} +- {error:.2g}" for name, x, error in rows)
     return (
         f"torque constants [N m/A or N/A], by the weights of the nominal robot: {', '.join(each)}"
     )
 
 
-def _of_currents(normal: Normal, lead: Tensor, phi: Tensor) -> tuple[list[Reduced], Tensor]:
+def _columns(problem: Problem) -> Tensor:
+    """What makes columns of a problem those of currents, `[columns, base + laws + 2]`.
+
+    Numbers that lead, the nominal force, friction, and the rest of the current after springs and armature,
+    made anew: these act through the constant as well.
+    """
+    phi, base, laws = inertial_parameters(problem.mech).flatten(), len(problem.base), len(LAWS)
+    inertial = problem.inertial
+    change = phi.new_zeros(inertial + laws + 2, base + laws + 2)
+    change[problem.base.independent, torch.arange(base)] = 1
+    change[inertial + laws, base] = 1
+    change[inertial : inertial + laws, base + 1 : -1] = torch.eye(laws).to(phi)
+    change[:inertial, -1], change[inertial + laws :, -1] = -phi, 1.0
+    return change
+
+
+def _of_currents(normal: Normal, columns: Tensor, base: int) -> tuple[list[Reduced], Tensor]:
     """Each joint's equations of numbers that lead and of the nominal force, friction eliminated.
 
     Returns:
         Their explained side, and the mean square current that friction leaves, `[num_dof]`.
     """
-    inertial, base = normal.inertial, len(lead)
-    laws = len(LAWS)
-    # Columns of forces, friction and the rest of the current after springs and armature, made anew: these
-    # act through the constant as well.
-    change = phi.new_zeros(inertial + laws + 2, base + laws + 2)
-    change[lead, torch.arange(base)] = 1
-    change[inertial + laws, base] = 1
-    change[inertial : inertial + laws, base + 1 : -1] = torch.eye(laws).to(phi)
-    change[:inertial, -1], change[inertial + laws :, -1] = -phi, 1.0
-    G = change.mT @ means(normal) @ change
-    parts = [eliminated(g, base + 1, range(laws)) for g in G]
+    G = columns.mT @ means(normal) @ columns
+    parts = [eliminated(g, base + 1, range(len(LAWS))) for g in G]
     left = [g[-1, -1] - g[base + 1 : -1, -1] @ p.start for g, p in zip(G, parts, strict=True)]
     return parts, torch.stack(left).clamp_min(0)
+
+
+def _lasting(
+    problem: Problem, seen: Seen, columns: Tensor, parts: list[Reduced], scale: Tensor, change: Tensor
+) -> Tensor:  # fmt: skip
+    """How many samples of each joint's error are one, `[num_dof]`."""
+    robot = torch.cat([change, change.new_ones(1)])
+    rows = []
+    for part, by in zip(parts, scale, strict=True):
+        x = by * robot
+        rows.append(columns @ torch.cat([x, part.numbers(x), -x.new_ones(1)]))
+    weights = torch.stack(rows)
+    errors = (
+        torch.where(good, torch.einsum("sjc,jc->sj", X, weights), 0.0)
+        for _, X, good in problem.rows(seen.motions)
+    )
+    return correlated(*errors)
 
 
 def _refuse_unseen(mech: Mechanism, log: Log, parts: list[Reduced], size: Tensor) -> None:
@@ -114,8 +160,8 @@ def _refuse_unseen(mech: Mechanism, log: Log, parts: list[Reduced], size: Tensor
             )
 
 
-def _joint_scales(parts: list[Reduced], size: Tensor) -> Tensor:
-    """Amperes for each N m of each joint, `[num_dof]`, beside the base parameters that fit them best.
+def _joint_scales(parts: list[Reduced], size: Tensor) -> tuple[Tensor, Tensor]:
+    """Amperes for each N m of each joint, `[num_dof]`, and the base parameters that fit them best.
 
     Raises:
         FitError: when they do not come to rest.
@@ -124,12 +170,13 @@ def _joint_scales(parts: list[Reduced], size: Tensor) -> Tensor:
     base = A.shape[-1] - 1
     scale, change = c[:, -1] / A[:, -1, -1], A.new_zeros(base)
     for _ in range(ROUNDS):
-        H, slope = _equations(A, c, size, scale, change)
+        each, near, slope = _equations(A, c, size, scale, change)
+        H = each.sum(0) + torch.diag(near)
         unit = H.diagonal().clamp_min(1e-300).rsqrt()
         move = unit * torch.linalg.solve(unit[:, None] * H * unit, unit * slope)
         change, scale = change - move[:base], scale - move[base:]
         if bool((move[base:].abs() <= STILL * scale.abs()).all()):
-            return scale
+            return scale, change
     raise FitError(
         f"torque constants did not come to rest within {ROUNDS} rounds.\n"
         "Currents that tell little of the robot leave them open.\n"
@@ -139,8 +186,12 @@ def _joint_scales(parts: list[Reduced], size: Tensor) -> Tensor:
 
 def _equations(
     A: Tensor, c: Tensor, size: Tensor, scale: Tensor, change: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Gauss and Newton's equations where scales and base parameters are, joints weighed by their errors."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gauss and Newton's equations where scales and base parameters are, joints weighed by their errors.
+
+    Returns:
+        Those of each joint, `[num_dof, base + num_dof, base + num_dof]`, the prior's diagonal, the slope.
+    """
     dofs, base = len(scale), len(change)
     robot = torch.cat([change, change.new_ones(1)])
     x = scale[:, None] * robot
@@ -149,8 +200,7 @@ def _equations(
     J = A.new_zeros(dofs, base + 1, base + dofs)
     J[:, :base, :base] = scale[:, None, None] * torch.eye(base).to(A)
     J[torch.arange(dofs), :, base + torch.arange(dofs)] = robot.expand(dofs, -1)
-    H = (J.mT @ A @ J / error[:, None, None]).sum(0)
+    H = J.mT @ A @ J / error[:, None, None]
     slope = ((J.mT @ (Ax - c)[..., None])[..., 0] / error[:, None]).sum(0)
-    near = NEAR * H.diagonal()[:base]
-    H = H + torch.diag(torch.cat([near, near.new_zeros(dofs)]))
-    return H, slope + torch.cat([near * change, near.new_zeros(dofs)])
+    near = torch.cat([NEAR * H.sum(0).diagonal()[:base], H.new_zeros(dofs)])
+    return H, near, slope + near * torch.cat([change, change.new_zeros(dofs)])

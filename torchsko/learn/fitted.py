@@ -43,6 +43,8 @@ class Found:
         equations: how many filtered forces there were.
         notes: what was wrong in the log or the robot, and what was done about it.
         constants: torque constants that were found, of a log of motor currents, `[num_dof]` [N m/A or N/A].
+        constant_deviations: their standard deviations by the noise of currents; see
+            `torchsko.learn.currents.Constants`.
     """
 
     method: str
@@ -54,6 +56,7 @@ class Found:
     equations: int
     notes: tuple[str, ...]
     constants: Tensor | None = None
+    constant_deviations: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

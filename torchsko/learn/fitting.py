@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
-from torchsko.learn.currents import constants_told, torque_constants, with_forces
+from torchsko.learn.currents import Constants, constants_told, torque_constants, with_forces
 from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
@@ -67,7 +67,7 @@ def fit(
     Args:
         mech: the nominal robot, no batch.
         log: what was measured. Of motor currents (`Log.current`) the torque constants are found first, by the
-            weights of the nominal robot; they are `fit.found.constants`.
+            weights of the nominal robot; they are `fit.found.constants`, beside their deviations.
         learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY` for
             joints that are not named. An empty list is a joint without friction.
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
@@ -152,7 +152,7 @@ def fit(
     found = Found(
         method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
-        constants,
+        *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip
     fitted = Fit.of(
         nominal, terms, solution, found, base,
@@ -169,7 +169,7 @@ def fit(
 
 def made_ready(
     mech: Mechanism, log: Log, cutoff: float | None
-) -> tuple[Log, Settings, Tensor | None]:
+) -> tuple[Log, Settings, Constants | None]:
     """A log of forces, how it is filtered, and the torque constants of a log of currents."""
     check_columns(mech, log)
     settings = settings_of(log, cutoff)
@@ -177,7 +177,7 @@ def made_ready(
     if not log.current:
         return log, settings, None
     constants = torque_constants(mech, log, settings)
-    log = with_forces(log, constants)
+    log = with_forces(log, constants.value)
     return log, settings_of(log, cutoff), constants
 
 
