@@ -192,7 +192,15 @@ class Shooting:
         if not bool(chain.left.isfinite().all()):
             raise FitError(_TOO_FAR)
         self.normal = self._normal(chain.left)
-        aim = self.solved(self.normal.all, weight)
+        try:
+            aim = self.solved(self.normal.all, weight)
+        except FitError as error:
+            length = float(self.windows.length.mean())
+            raise FitError(
+                f"equations of windows of {length:.3g} s have no minimum that can be found: motions over a "
+                f"window are too far from the log to be taken for straight.\n({str(error).splitlines()[0]})\n"
+                f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".'
+            ) from error
         numbers = self._all_slots(aim)
         p = torch.cat([self.base.of(aim.phi - self.now.phi), numbers - self.now.numbers])
         return aim.phi, numbers, p, chain.states(p)
@@ -282,10 +290,12 @@ class Shooting:
 
     def __str__(self) -> str:
         """Windows and noise, to read."""
-        names = ", ".join(f"{x:.2g}" for x in self.noise.seen.sqrt().tolist())
+        count = self.windows.good.sum((0, 1, 2)).clamp_min(1)
+        left = (self.now.path.error.square().sum((0, 1, 2)) / count).sqrt()
+        names = ", ".join(f"{x:.2g}" for x in left.tolist())
         drift = ", ".join(f"{x:.2g}" for x in self.noise.states.sqrt().tolist())
         return (
             f"shooting: {int(self.windows.real.sum())} windows of {float(self.windows.length.mean()):.3g} s, "
-            f"{self.steps} steps between samples; noise of what was measured {names}; "
+            f"{self.steps} steps between samples; left of what was measured {names}; "
             f"noise of forces over a second {drift}"
         )
