@@ -111,7 +111,9 @@ class Row:
             return (
                 f"{', '.join(lost)} of {self.name} was given as a tensor, or a Frame, which holds some.\n"
                 "It is a constant of a kernel, and a tensor's values may differ from call to call.\n"
-                f"Pass a number or names, or call ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
+                "Pass a number or names; or make a kernel that reads such tensors anew at each call, "
+                f"ts.fuse(lambda mech, q: ts.{self.name}(mech, q, ...), mech); or call "
+                f"ts.{self.name}(fast.mechanism(), ...), which runs eagerly."
             )
         return None
 

@@ -59,6 +59,20 @@ def test_close_by_every_pose_of_an_arm_is_found_to_rounding():
     assert (found.iterations < 15).all()
 
 
+def test_single_precision_stays_what_it_is_whatever_torch_takes_by_default():
+    arm = ARM.to(torch.float32)
+    q, start = near(arm, 0, 3)
+    goal = ts.frame_pose(arm, q, HAND)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        found = ts.inverse_kinematics(arm, {HAND: goal}, start)
+    finally:
+        torch.set_default_dtype(before)
+    assert found.q.dtype == found.residual.dtype == torch.float32
+    assert found.converged.all()
+
+
 def test_two_frames_at_once_and_parts_of_poses():
     q, start = near(ARM, 2, 16)
     hand, elbow = ts.frame_pose(ARM, q, HAND), ts.frame_pose(ARM, q, ELBOW)

@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from torch.func import jvp, vmap
 
 import torchsko as ts
-from tests.strategies import agree, random_mechanism
+from tests.strategies import agree, coupled_mechanisms, random_mechanism
 from torchsko.control import (
     Contact,
     Task,
@@ -206,6 +206,21 @@ def test_an_arm_without_contacts_does_what_computed_torque_does():
     agree(out.qdd, qdd, 1e-5)
     agree(out.tau, ts.inverse_dynamics(arm, q, qd, qdd), 1e-5)
     assert out.forces.shape == (3, 0, 3)
+
+
+@given(coupled_mechanisms(max_bodies=4), st.integers(0, 2**31))
+def test_robots_with_coupled_joints_obey_their_equations(mech, seed):
+    """Which joints have no drive is said of those that are not coupled to others."""
+    mech = mech.replace(effort_limit=torch.full_like(mech.effort_limit, torch.inf))
+    q, qd = mech.random_state(2, generator=torch.Generator().manual_seed(seed))
+    objective = posture_objective(mech, q, qd, q, (50.0, 10.0), weight=1.0)
+    out = whole_body_control(mech, q, qd, [objective])
+    free = [k for n, k in zip(mech.joint_names, mech.joint_kinds, strict=True) if k == "free"]
+    assert (out.residual < 1e-5).all()
+    scale = 1.0 + float(out.tau.abs().max())
+    agree(out.tau / scale, ts.inverse_dynamics(mech, q, qd, out.qdd) / scale, 1e-6)
+    if not free:
+        agree(out.qdd, -10.0 * qd, 1e-3)
 
 
 def test_a_hand_is_sent_where_its_objective_says():

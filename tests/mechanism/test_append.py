@@ -133,6 +133,23 @@ def test_a_free_base_may_be_kept():
     assert FIRST.append(SECOND, "body1", prefix="b_").joint_names[2:] == ("b_joint1",)
 
 
+def test_the_name_of_a_base_that_is_welded_is_no_longer_taken():
+    """Both float, and call their free joint the same, as those of `floating_base=True` do."""
+    copter, arm = _floating("copter", "rotor"), _floating("arm", "elbow")
+    both = copter.append(arm, "copter")
+    assert both.joint_names == ("root_joint", "rotor", "elbow")
+    agree(both.mass.sum()[None, None], (copter.mass.sum() + arm.mass.sum())[None, None], 1e-14)
+    with pytest.raises(ts.MechanismError, match="both have a joint named 'root_joint'"):
+        copter.append(arm, "copter", weld=False)
+
+
+def _floating(base: str, joint: str) -> ts.Mechanism:
+    builder = ts.MechanismBuilder(base).link(base, mass=1.0, inertia=torch.eye(3).tolist())
+    builder.link(f"{joint}_link", mass=0.3, inertia=torch.eye(3).tolist())
+    builder.joint(joint, "revolute", parent=base, child=f"{joint}_link")
+    return builder.build(floating_base=True)
+
+
 def test_derivatives_reach_the_placement():
     """At rest the work of gravity on the other is its weight times its height."""
     q = torch.zeros(4, dtype=FIRST.dtype)

@@ -34,6 +34,7 @@ from torchsko.control.reaching import pair_of
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_each, check_placement
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.spatial.rotation import matrix_log
 from torchsko.symmetric import spd_solve
@@ -105,6 +106,14 @@ def impedance(
     """
     robot = as_mechanism(mech)
     check_each("tasks", tasks, Task, "Task(frame, target)")
+    if not tasks:
+        raise MechanismError(
+            "tasks is empty.\nNo frame is held anywhere.\n"
+            f"Pass [Task({robot.frame_names[-1]!r}, target)], or use pd_with_gravity."
+        )
+    check_state(robot, q=q, qd=qd)
+    if posture is not None:
+        check_state(robot, posture=posture)
     M = mass_matrix(mech, q)
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
@@ -130,6 +139,11 @@ def task_rows(
     R_target, r_target = pair_of(task.frame, task.target)
     check_placement(mech, f"rotation of the target of {task.frame!r}", R_target, (3, 3))
     check_placement(mech, f"position of the target of {task.frame!r}", r_target, (3,))
+    for name in ("velocity", "acceleration"):
+        check_placement(
+            mech, f"{name} of the target of {task.frame!r}", getattr(task, name), (6,),
+            "It is that of rotation, and then of position, in inertial axes.",
+        )  # fmt: skip
     pose = frame_pose(mech, q, task.frame)
     V = frame_velocity(mech, q, qd, task.frame, "mixed")
     off = -V if task.velocity is None else task.velocity - V

@@ -36,7 +36,7 @@ from torchsko.control.reaching import (
     jacobian_at,
     stopped_dofs,
 )
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, ShapeError
 from torchsko.implicit.equation import implicit
 from torchsko.implicit.loop import loop
 from torchsko.mechanism.joints.configuration import integrate
@@ -110,7 +110,8 @@ def inverse_kinematics(
         max_iterations: number of steps.
         tolerance: norm of the weighted errors below which the targets are reached; the root of the
             rounding unit when left out.
-        stop_early: end when all samples have converged. After every step the host then waits for the device.
+        stop_early: end when all samples have converged. After every step the host then waits for the device;
+            not under `torch.vmap`, and no more are `restarts`, whose starts are random: batch q0 there.
 
     Returns:
         q, residual, converged, iterations; see `Reached`.
@@ -140,8 +141,8 @@ def inverse_kinematics(
     robot = as_mechanism(mech)
     check_state(robot, q0=q0)
     given, (robot, goals, tensors) = robot, goals_of(robot, targets, weights)
-    _check_counts(restarts, max_iterations)
-    batch = torch.broadcast_shapes(q0.shape[:-1], robot.batch_shape, *goals.batches(tensors))
+    _check_counts(restarts, max_iterations, tolerance)
+    batch = _batch(robot, q0, goals, tensors)
     start = q0.expand(*batch, robot.num_q)[None]
     if restarts:
         others = robot.random_state(restarts, *batch, generator=generator)[0]
@@ -251,7 +252,7 @@ class Way:
         e = torch.where(better[..., None], e_there, e)
         J = torch.where(better[..., None, None], J_there, J)
         cost = torch.where(better, cost_there, cost)
-        damping = damping * torch.where(better, LOWER, HIGHER)
+        damping = torch.where(better, LOWER * damping, HIGHER * damping)
         # Steps go on below the tolerance until one no longer helps: derivatives want errors of rounding.
         done = torch.where((arrived != 0) & ~better, 1.0, done)
         met = (cost <= self.tolerance**2).to(q.dtype)
@@ -296,7 +297,31 @@ def _tolerance(mech: Mechanism, given: float | None) -> float:
     return torch.finfo(mech.dtype).eps ** 0.5 if given is None else given
 
 
-def _check_counts(restarts: int, max_iterations: int) -> None:
+def _batch(mech: Mechanism, q0: Tensor, goals: Goals, targets: Sequence[Tensor]) -> torch.Size:
+    """Batch dimensions of a problem.
+
+    Raises:
+        ShapeError: where those of q0 and the targets do not broadcast.
+    """
+    of_targets = goals.batches(targets)
+    try:
+        return torch.broadcast_shapes(q0.shape[:-1], mech.batch_shape, *of_targets)
+    except RuntimeError:
+        told = ", ".join(str(list(batch)) for batch in dict.fromkeys(of_targets))
+        raise ShapeError(
+            f"q0 has the batch dimensions {list(q0.shape[:-1])}, the targets {told}.\n"
+            "Counted from the last, they are equal or one of them is 1.\n"
+            "Give all the same, or put in a dimension of 1: q0[..., None, :]."
+        ) from None
+
+
+def _check_counts(restarts: int, max_iterations: int, tolerance: float | None) -> None:
+    if tolerance is not None and not tolerance > 0:
+        raise MechanismError(
+            f"inverse_kinematics was given tolerance={tolerance}.\n"
+            "No error is that small: nothing would converge.\n"
+            "Leave it out, or pass the norm of an error in rad and m, say 1e-6."
+        )
     if restarts < 0 or max_iterations < 1:
         raise MechanismError(
             f"inverse_kinematics was given restarts={restarts}, max_iterations={max_iterations}.\n"

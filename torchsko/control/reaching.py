@@ -71,6 +71,7 @@ def goals_of(
         MechanismError: on an unknown frame, no targets, or weights of a frame without a target.
         ShapeError: when a target does not fit.
     """
+    _check_mappings(targets, weights)
     frames, weights = tuple(targets), weights or {}
     mech, numbers = with_frames(mech, frames)
     for name in weights:
@@ -93,6 +94,30 @@ def goals_of(
                 factors += [float(weight)] * 3
     names = tuple(mech.frame_names[k] for k in numbers)
     return mech, Goals(names, tuple(parts), tuple(factors)), tensors
+
+
+def _check_mappings(targets: Any, weights: Any) -> None:
+    """Refuse what does not say by frame where it shall be, or how much that counts."""
+    if not isinstance(targets, Mapping):
+        raise MechanismError(
+            f"targets was given as {type(targets).__name__}.\n"
+            "It says by frame where that shall be.\n"
+            "Pass {frame: pose}, with pose = (rotation, position), or a position."
+        )
+    if weights is not None and not isinstance(weights, Mapping):
+        raise MechanismError(
+            f"weights was given as {type(weights).__name__}.\n"
+            "It says by frame how much errors count.\n"
+            "Pass {frame: (of rotation, of position)}."
+        )
+    for name, pair in (weights or {}).items():
+        numbers = isinstance(pair, Sequence) and len(pair) == 2
+        if not numbers or not all(isinstance(x, (int, float)) and x >= 0 for x in pair):
+            raise MechanismError(
+                f"the weights of {name!r} are {pair!r}.\n"
+                "Errors in rotation and in position have a factor each, not negative.\n"
+                f"Pass {{{name!r}: (1.0, 1.0)}}, say."
+            )
 
 
 def pair_of(frame: Any, target: Any) -> tuple[Any, Any]:

@@ -4,10 +4,10 @@ With the error :math:`e = q_{target} \ominus q` along the manifold (`torchsko.di
 
 .. math::
     \tau = ID(q, \dot q, \ddot q_{target} + K_p e + K_d (\dot q_{target} - \dot q)), \qquad
-    \tau = K_p e - K_d \dot q + g(q).
+    \tau = K_p e - K_d \dot q + ID(q, 0, 0).
 
 Under the first every joint whose coordinates are a vector obeys :math:`\ddot e + K_d \dot e + K_p e = 0`.
-Under the second the energy :math:`T + \tfrac12 e^* K_p e` (and that of springs) falls at the rate
+Under the second the energy :math:`T + \tfrac12 e^* K_p e` falls at the rate
 :math:`\dot q^* K_d \dot q`, and that of losses.
 
 References: B. Siciliano, L. Sciavicco, L. Villani, G. Oriolo, *Robotics*, Springer 2009, sections 8.5.1 and
@@ -17,12 +17,16 @@ Dynamic Systems, Measurement, and Control 103(2), 1981.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from torchsko.errors import ShapeError
+from torchsko.mechanism.given import check_gains
 from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state, no_tensor
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.verbs.dynamics import inverse_dynamics
-from torchsko.verbs.momenta import gravity_force
+from torchsko.verbs.dynamics import bias_force, inverse_dynamics
 
 
 def computed_torque(
@@ -65,7 +69,10 @@ def computed_torque(
         >>> torch.allclose(ts.forward_dynamics(arm, q, qd, tau), asked)
         True
     """
-    e = difference(as_mechanism(mech), q, q_target)
+    robot = as_mechanism(mech)
+    batch = _batch(robot, q=q, qd=qd, q_target=q_target, qd_target=qd_target, qdd_target=qdd_target)
+    check_gains(robot, batch, stiffness=stiffness, damping=damping)
+    e = difference(robot, q, q_target)
     rate = -qd if qd_target is None else qd_target - qd
     asked = stiffness * e + damping * rate
     asked = asked if qdd_target is None else asked + qdd_target
@@ -81,9 +88,10 @@ def pd_with_gravity(
     stiffness: float | Tensor,
     damping: float | Tensor,
 ) -> Tensor:
-    """Joint forces of springs to a target and of dampers, and those that hold gravity.
+    """Joint forces of springs to a target and of dampers, and those that hold the robot still where it is.
 
-    Stable at the target however wrong the masses are, but for those in the gravity term.
+    What holds it is gravity's force, less that of compensated weights, and the force of springs at its
+    joints. Stable at the target however wrong the masses are, but for those in these forces.
 
     Args:
         mech: the mechanism.
@@ -99,5 +107,17 @@ def pd_with_gravity(
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    pull = stiffness * difference(as_mechanism(mech), q, q_target) - damping * qd
-    return pull + gravity_force(mech, q)
+    robot = as_mechanism(mech)
+    batch = _batch(robot, q=q, qd=qd, q_target=q_target)
+    check_gains(robot, batch, stiffness=stiffness, damping=damping)
+    pull = stiffness * difference(robot, q, q_target) - damping * qd
+    return pull + bias_force(mech, q, torch.zeros_like(qd))
+
+
+def _batch(mech: Mechanism, q: Tensor, qd: Tensor, **targets: Tensor | None) -> tuple[int, ...]:
+    """Batch dimensions of a state and its targets, which are checked."""
+    if qd is None:  # elsewhere it may be left out
+        raise ShapeError(no_tensor("qd", qd, mech))
+    given = {"q": q, "qd": qd} | {name: x for name, x in targets.items() if x is not None}
+    check_state(mech, **given)
+    return tuple(torch.broadcast_shapes(*(x.shape[:-1] for x in given.values()), mech.batch_shape))

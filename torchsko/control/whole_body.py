@@ -30,9 +30,10 @@ from torch import Tensor
 from torchsko.control.impedance import Task, task_rows
 from torchsko.control.quadratic import Optimum, Program, solve_program
 from torchsko.errors import MechanismError
-from torchsko.mechanism.given import check_each
+from torchsko.mechanism.given import check_each, check_names, check_placement
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 from torchsko.verbs.frame import Frame
@@ -59,6 +60,17 @@ class Contact:
     friction: float = 0.7
     axes: Tensor | None = None
     damping: float = 20.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are none of a contact."""
+        for name in ("friction", "damping"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value >= 0:
+                raise MechanismError(
+                    f"the {name} of the contact at {self.frame!r} is {value!r}.\n"
+                    "Less than none would pull, or drive the point on.\n"
+                    f"Pass {name}={0.7 if name == 'friction' else 20.0}, say."
+                )
 
 
 class Objective(NamedTuple):
@@ -116,6 +128,11 @@ def com_objective(
     acceleration: Tensor | None = None,
 ) -> Objective:
     """The centre of mass on the way to a point `[*batch, 3]` [m], which may move; gains in 1/s^2 and 1/s."""
+    robot = as_mechanism(mech)
+    check_state(robot, q=q, qd=qd)
+    given = {"target": target, "velocity": velocity, "acceleration": acceleration}
+    for name, x in given.items():
+        check_placement(robot, f"{name} of the centre of mass", x, (3,), "It is a vector in space.")
     off = -com_velocity(mech, q, qd)
     off = off if velocity is None else off + velocity
     wanted = gains[0] * (target - center_of_mass(mech, q)) + gains[1] * off
@@ -133,6 +150,8 @@ def posture_objective(
     weight: float = 1e-2,
 ) -> Objective:
     """All joints on the way to a configuration `[*batch, num_q]`; gains in 1/s^2 and 1/s."""
+    check_state(as_mechanism(mech), q=q, qd=qd)
+    check_state(as_mechanism(mech), q_target=target)
     wanted = gains[0] * difference(mech, q, target) - gains[1] * qd
     rows = torch.eye(wanted.shape[-1], dtype=q.dtype, device=q.device)
     return Objective(rows, wanted, weight)
@@ -151,7 +170,8 @@ def whole_body_control(
     """Joint forces that come closest to the accelerations asked for, within limits and friction.
 
     Args:
-        mech: the mechanism; its `effort_limit` bounds the joint forces.
+        mech: the mechanism; its `effort_limit` bounds the joint forces. A limit of 0, which files write where
+            they know none, allows no force: ``mech.replace(effort_limit=...)``.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         objectives: see `Objective`, and the functions that make some; one at least.
@@ -174,6 +194,7 @@ def whole_body_control(
         )
     check_each("objectives", objectives, Objective, "com_objective(mech, q, qd, target)")
     check_each("contacts", contacts, Contact, "Contact(frame)")
+    _check_sizes(robot, objectives, contacts)
     n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
     scale = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
     scale = torch.where(scale > 0, scale, 1.0)  # in weights, forces are as large as accelerations
@@ -193,6 +214,19 @@ def whole_body_control(
     ]
     each = torch.stack(told, -2) if told else forces.unflatten(-1, (0, 3))
     return Commanded(tau, qdd, each, found.residual)
+
+
+def _check_sizes(
+    mech: Mechanism, objectives: Sequence[Objective], contacts: Sequence[Contact]
+) -> None:
+    """Refuse objectives and axes of contacts that are not the mechanism's."""
+    for k, (rows, wanted, _) in enumerate(objectives):
+        meaning = "Rows times accelerations shall be what is wanted."
+        count = rows.shape[-2] if isinstance(rows, Tensor) and rows.ndim > 1 else 1
+        check_placement(mech, f"rows of objective {k}", rows, (count, mech.num_dof), meaning)
+        check_placement(mech, f"wanted of objective {k}", wanted, (count,), meaning)
+    for contact in contacts:
+        check_placement(mech, f"axes of the contact at {contact.frame!r}", contact.axes, (3, 3))
 
 
 def _contact_rows(
@@ -253,8 +287,9 @@ def _program(
 def _drives(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:
     """Places of the dofs without drives, and with."""
     if undriven is None:
-        pairs = zip(mech.tree_joint_names, mech.joint_kinds, strict=True)
+        pairs = zip(mech.joint_names, mech.joint_kinds, strict=True)
         undriven = [name for name, kind in pairs if kind == "free"]
+    undriven = check_names("undriven", undriven, mech.joint_names[0])
     free = {i for name in undriven for i in range(mech.num_dof)[mech.dof_slice(name)]}
     driven = [i for i in range(mech.num_dof) if i not in free]
     return tuple(

@@ -54,7 +54,8 @@ class Leading:
         """What takes entries to forces of inertial numbers `[inertial]`: `[leading, num_dof]`."""
         dof, number = self.places // self.base, self.places % self.base
         out = phi.new_zeros(len(self.places), self.dofs)
-        return out.index_put((torch.arange(len(dof)), dof), (self.matrix @ phi)[number])
+        rows = torch.arange(len(dof), device=phi.device)
+        return out.index_put((rows, dof), (self.matrix @ phi)[number])
 
     def columns(self, x: Tensor) -> Tensor:
         """Columns of base parameters, of entries `[*batch, leading]`: `[*batch, num_dof, base]`."""

@@ -25,6 +25,10 @@ Placement = tuple[Tensor, Tensor]
 """Rotation `[*, 3, 3]` and position `[*, 3]` [m]."""
 
 
+WELDED = "<welded>"
+"""Name of a free joint that is welded."""
+
+
 def appended(
     mech: Mechanism,
     other: Mechanism,
@@ -37,10 +41,12 @@ def appended(
 ) -> Mechanism:
     """`Mechanism.append`, whose docstring says what it does; `shapes` are those of all parameters."""
     _check_types(mech, other)
-    _check_names(mech, other, prefix)
     roots = [k for k, p in enumerate(other.parents) if p < 0]
     base = other.joints.kinds[roots[0]]
     afloat = len(roots) == 1 and base.name == "free"
+    if weld and afloat:
+        other = _renamed(other, other.tree_joint_names[roots[0]])
+    _check_names(mech, other, prefix)
     _check_base(other)
     at, (R, r) = mech.frame_index(frame), _placement(mech, rotation, position)
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
@@ -50,7 +56,17 @@ def appended(
     if not (weld and afloat):
         return joined
     neutral = torch.tensor(base.neutral(), dtype=mech.dtype, device=mech.device)
-    return locked(joined, {prefix + other.tree_joint_names[roots[0]]: neutral})
+    return locked(joined, {prefix + WELDED: neutral})
+
+
+def _renamed(mech: Mechanism, joint: str) -> Mechanism:
+    """The mechanism with a joint called `WELDED`: it goes, and so does its name."""
+    names: dict[str, Any] = {
+        what: tuple(WELDED if name == joint else name for name in getattr(mech, what))
+        for what in ("tree_joint_names", "singular_joints", "bare_joints")
+    }
+    whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
+    return type(mech)(**(whole | names))
 
 
 def _joined(
@@ -165,7 +181,12 @@ def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
     return found[0], found[1]
 
 
-def _check_types(mech: Mechanism, other: Mechanism) -> None:
+def _check_types(mech: Mechanism, other: Any) -> None:
+    if not isinstance(other, type(mech)):
+        raise MechanismError(
+            f"{other!r} would be appended, of type {type(other).__name__}.\n"
+            "A mechanism is appended.\nPass torchsko.load(file, floating_base=True)."
+        )
     if other.dtype != mech.dtype or other.device != mech.device:
         raise MechanismError(
             f"{other.name!r} is {other.dtype} on {other.device}, {mech.name!r} {mech.dtype} on "

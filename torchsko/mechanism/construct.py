@@ -301,9 +301,9 @@ def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, .
 def _not_enforced(hinges: list[JointDescription]) -> tuple[Unused, ...]:
     """Limits are kept as numbers; no equation of motion holds them."""
     kept = (
-        ("position", ("lower", "upper"), "only rollout(limits=LimitSprings()) holds joints there"),
+        ("position", ("lower", "upper"), "rollout(limits=LimitSprings()) holds joints there"),
         ("velocity", ("velocity",), "nothing enforces them"),
-        ("effort", ("effort",), 'only rollout(effort="clamp") saturates forces there'),
+        ("effort", ("effort",), 'rollout(effort="clamp") saturates forces there'),
     )
     entries = []
     for what, fields, who in kept:
@@ -313,6 +313,11 @@ def _not_enforced(hinges: list[JointDescription]) -> tuple[Unused, ...]:
                 f" and {n} more" if (n := len(limited) - 1) else ""
             )
             entries.append(Unused(f"limits of {what} of {names}", f"not in the dynamics; {who}"))
+    none = [j.name for j in hinges if j.effort == 0]
+    if none:
+        names = f"joint {none[0]!r}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
+        why = "no force is allowed where it holds; where none is known: mech.replace(effort_limit=...)"
+        entries.append(Unused(f"limit of effort 0 of {names}", why))
     return tuple(entries)
 
 

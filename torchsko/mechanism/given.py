@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.state import dtype_advice, misfit
+from torchsko.mechanism.state import dtype_advice, expands, misfit
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -33,19 +33,31 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
         raise MechanismError(why)
 
 
-def check_placement(mech: Mechanism, what: str, x: Any, shape: tuple[int, ...]) -> None:
+def check_placement(
+    mech: Mechanism, what: str, x: Any, shape: tuple[int, ...], meaning: str | None = None
+) -> None:
     """Refuse what is no tensor `[*batch, *shape]` of the mechanism's type and device; None stands for none.
+
+    Args:
+        mech: the mechanism.
+        what: x in words.
+        x: a rotation, a position, or what `meaning` says.
+        shape: for one sample.
+        meaning: a sentence on what such a tensor is.
 
     Raises:
         ShapeError: says what to type.
     """
     if x is None:
         return
+    if meaning is None:
+        meaning = (
+            f"A {'rotation is a matrix' if len(shape) == 2 else 'position is a vector'} in space."
+        )
     if not isinstance(x, Tensor) or tuple(x.shape[max(x.ndim - len(shape), 0) :]) != shape:
         given = f"shape {list(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
         raise ShapeError(
-            f"the {what} has {given}.\n"
-            f"A {'rotation is a matrix' if len(shape) == 2 else 'position is a vector'} in space.\n"
+            f"the {what} has {given}.\n{meaning}\n"
             f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
         )
     if x.dtype != mech.dtype or x.device != mech.device:
@@ -53,6 +65,63 @@ def check_placement(mech: Mechanism, what: str, x: Any, shape: tuple[int, ...]) 
             f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.\n"
             f"Nothing is cast or copied in silence.\n{dtype_advice('x', x.dtype, mech.dtype)}"
         )
+
+
+def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:
+    """Refuse what is neither a number nor `[*batch, num_dof]`.
+
+    Args:
+        mech: the mechanism.
+        batch: dimensions of the states and targets that they multiply.
+        **gains: by name.
+
+    Raises:
+        ShapeError: says which, and what to type.
+    """
+    for name, x in gains.items():
+        if isinstance(x, (int, float)) and not isinstance(x, bool):
+            continue
+        if not isinstance(x, Tensor):
+            raise ShapeError(
+                f"{name} was given as {type(x).__name__}.\n"
+                "A gain is a number, or one for each dof.\n"
+                f"Pass a float, or torch.as_tensor({name}, dtype={mech.dtype}) of shape [{mech.num_dof}]."
+            )
+        if x.ndim == 0:
+            continue
+        if (why := misfit(mech, name, x, (mech.num_dof,))) is not None:
+            raise ShapeError(why)
+        lead = tuple(x.shape[:-1])
+        if not expands(lead, batch):
+            matrix = "a matrix of gains is not taken; " if lead[-1:] == (mech.num_dof,) else ""
+            raise ShapeError(
+                f"{name} has the batch dimensions {list(lead)}, the states {list(batch)}.\n"
+                f"A gain belongs to a dof of a sample: {matrix}its batch dimensions are those of the states, "
+                "or 1.\n"
+                f"Pass [{mech.num_dof}] for all samples, or give q these dimensions too."
+            )
+
+
+def check_names(what: str, given: Any, example: str) -> tuple[str, ...]:
+    """Names in a sequence; one alone, whose letters would be taken for names, is refused.
+
+    Raises:
+        MechanismError: says what to type.
+    """
+    if isinstance(given, str):
+        raise MechanismError(
+            f"{what} was given as the text {given!r}.\nIt is a sequence of names.\nPass [{given!r}]."
+        )
+    try:
+        names = tuple(given)
+    except TypeError:
+        names = (given,)
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise MechanismError(
+            f"{what} holds {wrong[0]!r}.\nIt is a sequence of names.\nPass [{example!r}], say."
+        )
+    return names
 
 
 def check_each(what: str, given: Any, kind: type, example: str) -> None:

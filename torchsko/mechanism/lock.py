@@ -43,6 +43,12 @@ class Placed:
 
 def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
     """`Mechanism.lock`, whose docstring says what it does."""
+    if not isinstance(values, Mapping):
+        raise MechanismError(
+            f"lock was given {type(values).__name__}.\n"
+            "It says by joint where that is held.\n"
+            f"Pass {{{mech.joint_names[-1]!r}: 0.0}}, say."
+        )
     held = {mech.joint_index(name): _value(mech, name, x) for name, x in values.items()}
     held, offsets = _followed(mech, held)
     kept = [k for k in range(mech.num_bodies) if k not in held]
@@ -93,7 +99,16 @@ def _value(mech: Mechanism, name: str, value: Any) -> Tensor:
             f"Lock {leaders[0]!r} instead: {name!r} stops with the joints that it follows."
         )
     kind = mech.joints.kinds[k]
-    x = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=mech.dtype)
+    try:
+        x = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=mech.dtype)
+    except (TypeError, ValueError, RuntimeError):
+        x = None
+    if x is None or not (isinstance(value, Tensor) or bool(x.isfinite().all())):
+        raise MechanismError(
+            f"joint {name!r} of {mech.name!r} would be held at {value!r}.\n"
+            "It is held at coordinates: finite numbers.\n"
+            f"Pass {{{name!r}: 0.0}}, say, or a tensor."
+        )
     if x.dtype != mech.dtype:
         raise ShapeError(
             f"the value of joint {name!r} is {x.dtype}, the mechanism {mech.dtype}.\n"

@@ -12,7 +12,7 @@ from torchsko.errors import ShapeError
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
-CONFIGURATIONS = ("q", "start", "end", "q0")
+CONFIGURATIONS = ("q", "start", "end", "q0", "q_target")
 """Names of arguments that hold configurations."""
 
 
@@ -37,7 +37,7 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
         if x is None and name in OPTIONAL:
             continue
         if not isinstance(x, Tensor):
-            raise ShapeError(_no_tensor(name, x, mech))
+            raise ShapeError(no_tensor(name, x, mech))
         if name == "f_ext":
             shape: tuple[int, ...] = (mech.num_bodies, 6)
         else:
@@ -80,7 +80,8 @@ def dtype_advice(name: str, given: torch.dtype, wanted: torch.dtype) -> str:
     return f"Pass {real}.to({wanted}){other}."
 
 
-def _no_tensor(name: str, x: Any, mech: Mechanism) -> str:
+def no_tensor(name: str, x: Any, mech: Mechanism) -> str:
+    """What to type where something else than a tensor was given."""
     place = "" if mech.device.type == "cpu" else f", device={str(mech.device)!r}"
     advice = f"torch.as_tensor({name}, dtype={mech.dtype}{place})"
     if x is None:
@@ -105,6 +106,12 @@ def _check_batches(batches: dict[str, tuple[int, ...]]) -> None:
                     "Give both the same, or put in a dimension of 1: "
                     f"{second}[..., None, :{', :' * (second == 'f_ext')}]."
                 )
+
+
+def expands(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Whether a shape can be expanded to another."""
+    pairs = zip(reversed(shape), reversed(batch), strict=False)
+    return len(shape) <= len(batch) and all(a in (1, b) for a, b in pairs)
 
 
 def broadcasts(first: tuple[int, ...], second: tuple[int, ...]) -> bool:

@@ -18,14 +18,15 @@ arXiv 1812.01537, 2018, section IV (derivatives on Lie groups, in right-invarian
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import TorchskoError, unknown_name
+from torchsko.errors import ShapeError, TorchskoError, unknown_name
 from torchsko.mechanism.joints.configuration import apart, bracket, moved
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.state import check_state, expands
 from torchsko.mechanism.verb import verb
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.shapes import broadcast_shapes
@@ -83,6 +84,7 @@ def linearize(
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
     q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
     if dt is not None:
+        _check_dt(dt, batch)
         h = dt[..., None] if isinstance(dt, Tensor) else dt
         to_q, to_qd, to_tau = jacobians(nearby_step(mech, q, qd, tau, h, method), qd, tau)
         return torch.cat([to_q, to_qd], -1), to_tau
@@ -94,6 +96,22 @@ def linearize(
     blocks = [[-turning, unit], [to_q, to_qd]]
     A = [torch.cat([x.expand_as(to_q) for x in row], -1) for row in blocks]
     return torch.cat(A, -2), torch.cat([torch.zeros_like(to_tau), to_tau], -2)
+
+
+def _check_dt(dt: Any, batch: tuple[int, ...]) -> None:
+    """Refuse a time step that is none."""
+    if isinstance(dt, Tensor):
+        if not expands(tuple(dt.shape), tuple(batch)):
+            raise ShapeError(
+                f"dt has shape {list(dt.shape)}, the state the batch dimensions {list(batch)}.\n"
+                "A time step is a number, or one for each sample.\n"
+                f"Pass a float, or a tensor of shape {list(batch)}."
+            )
+    elif isinstance(dt, bool) or not isinstance(dt, (int, float)) or not dt > 0:
+        raise TorchskoError(
+            f"dt is {dt!r}.\nA time step is a positive number of seconds.\n"
+            "Pass dt=1e-3, say, or leave it out for a model in continuous time."
+        )
 
 
 def step_of(

@@ -76,7 +76,8 @@ def analytic_jacobian(
 ) -> Tensor:
     """Jacobian of frames in coordinates: the matrix that takes qd to the rate of `frame_coordinates`.
 
-    Singular, with entries that are not finite, for "rpy" where pitch is a quarter turn (gimbal lock):
+    Singular, with entries that grow without bound, for "rpy" where pitch is a quarter turn (gimbal lock; at
+    rounding's distance from it they are large, or not finite):
     there is no rate of roll and yaw for most turns. Quaternions and rotation vectors have none.
 
     Args:

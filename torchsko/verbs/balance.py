@@ -21,6 +21,7 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import body_accels, body_jacobian_rates, body_rates
 from torchsko.bridge.momenta import body_inertias
+from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
@@ -137,10 +138,17 @@ def zero_moment_point(
         In the inertial frame, `[*batch, 3]` [m]; not finite where the robot falls freely.
 
     Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism.
+        ShapeError: when a shape or dtype does not fit the mechanism, or the height is no number.
 
     Reference: Vukobratovic, Borovac 2004.
     """
+    if not isinstance(height, (int, float)) and not (
+        isinstance(height, Tensor) and height.ndim == 0
+    ):
+        raise ShapeError(
+            f"height is {height!r}.\nThe ground is level: one number for all samples [m].\n"
+            "Pass height=0.0, say."
+        )
     rate = centroidal_momentum_rate(mech, q, qd, qdd)
     force = rate[..., 3:] - mech.mass.sum(-1, keepdim=True) * mech.gravity
     c = center_of_mass(mech, q)

@@ -25,6 +25,7 @@ from torchsko.mechanism.coordinates import (
     own_forces,
     uncoupled,
 )
+from torchsko.mechanism.given import check_names
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -214,7 +215,7 @@ def hybrid_dynamics(
     Reference: Jain 2024, SOA slides 9, O(N) hybrid dynamics.
     """
     check_state(mech, q=q, qd=qd, tau=tau, qdd=qdd, f_ext=f_ext)
-    names = tuple(prescribed)
+    names = check_names("prescribed", prescribed, mech.joint_names[0])
     nodes = tuple(mech.joint_index(name) for name in names)
     refuse_singular(mech, nodes)
     passive = passive_forces(mech, q, qd)

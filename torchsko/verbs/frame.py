@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -45,7 +45,14 @@ def with_frames(mech: Mechanism, frames: Frames) -> tuple[Mechanism, tuple[int, 
         MechanismError: on an unknown frame, or none.
         ShapeError: when a placement does not fit.
     """
-    several = (frames,) if isinstance(frames, str | Frame) else tuple(frames)
+    several = _listed(frames)
+    for frame in several:
+        if not isinstance(frame, str | Frame):
+            raise MechanismError(
+                f"frames holds {frame!r}.\n"
+                "A frame is a name of mech.frame_names, or a Frame on one of them.\n"
+                f"Pass {mech.frame_names[-1]!r}, say, or a list of such names."
+            )
     if not several:
         raise MechanismError(
             f"frames={frames!r} names no frames.\n"
@@ -61,6 +68,13 @@ def with_frames(mech: Mechanism, frames: Frames) -> tuple[Mechanism, tuple[int, 
         else:
             numbers.append(mech.frame_index(frame))
     return (_joined(mech, own) if own else mech), tuple(numbers)
+
+
+def _listed(frames: Any) -> tuple[Any, ...]:
+    """Frames as a tuple, whatever was given."""
+    if isinstance(frames, str | Frame) or not isinstance(frames, Iterable):
+        return (frames,)
+    return tuple(frames)
 
 
 def _joined(mech: Mechanism, own: Sequence[Frame]) -> Mechanism:

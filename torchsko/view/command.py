@@ -19,6 +19,10 @@ FRAMES = 25
 """Pictures of a GIF in a second."""
 
 
+ENDINGS = (".png", ".gif", ".jpg", ".jpeg")
+"""Of pictures."""
+
+
 def add_view(commands: Any) -> None:
     """Add the command to a parser's subcommands."""
     view = commands.add_parser("view", help="robots on a page in the browser, or in a picture")
@@ -61,6 +65,12 @@ def run_view(given: argparse.Namespace) -> None:
             f"a picture of {len(given.file)} robots was asked for.\n"
             "Robots stand side by side on the page; a picture shows one.\n"
             "Leave out --picture, or name one file."
+        )
+    if given.picture and Path(given.picture).suffix.lower() not in ENDINGS:
+        raise RobotFileError(
+            f"--picture {given.picture} ends in {Path(given.picture).suffix or 'nothing'!r}.\n"
+            "The ending says what is written.\n"
+            f"Use one of {', '.join(ENDINGS)}; a .gif moves where a log is given."
         )
     robots = [_robot(file, given) for file in given.file]
     motions = [read_log(mech, log) for mech, log in zip(robots, given.log, strict=False)]

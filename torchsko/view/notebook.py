@@ -7,6 +7,7 @@ import io
 import os
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from torchsko.extras import require
@@ -85,7 +86,9 @@ def show(
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
         try:
             server.scene.set_up_direction("+z")
-            motion = None if qs is None else motion_of(mech, qs if qs.ndim == 2 else qs[None], dt)
+            rows = None if qs is None else torch.as_tensor(qs)
+            rows = rows[None] if rows is not None and rows.ndim == 1 else rows
+            motion = None if rows is None else motion_of(mech, rows, dt)
             figure = Figure(server, "/robot", mech, None if motion is None else motion.q[0])
             figure.draw(kind)
             motion = motion or motion_of(mech, figure.q[None], dt)

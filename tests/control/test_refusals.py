@@ -1,0 +1,134 @@
+"""What does not fit a law of control is refused by name, with what to type."""
+
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko import control
+
+ARM = ts.load(ts.robots.panda)
+Q, QD = ARM.random_state(generator=torch.Generator().manual_seed(0))
+HAND = ARM.frame_names[-1]
+POSE = ts.frame_pose(ARM, Q, HAND)
+SHORT = Q[:3]
+
+
+def tracked(**changes):
+    given = {"q_target": ARM.middle(), "stiffness": 100.0, "damping": 20.0} | changes
+    return control.computed_torque(ARM, Q, QD, **given)
+
+
+def reached(targets=None, q0=Q, **options):
+    return ts.inverse_kinematics(ARM, {HAND: POSE} if targets is None else targets, q0, **options)
+
+
+def adapted(**changes):
+    given = {"q_target": Q, "qd_target": QD, "qdd_target": QD} | changes
+    phi = ts.inertial_parameters(ARM)
+    numbers = {"slope": 1.0, "gain": 1.0, "adaptation": 1.0}
+    return control.adaptive_control(ARM, phi, Q, QD, **(numbers | given))
+
+
+def commanded(objectives=None, contacts=(), **options):
+    still = [control.posture_objective(ARM, Q, QD, Q)]
+    return control.whole_body_control(ARM, Q, QD, objectives or still, contacts, **options)
+
+
+def held(**changes):
+    return control.impedance(ARM, Q, QD, [control.Task(HAND, POSE, **changes)])
+
+
+CALLS = {
+    "matrix of gains": (
+        lambda: tracked(stiffness=100 * torch.eye(7).double()),
+        r"stiffness has the batch dimensions \[7\], the states \[\].*a matrix of gains is not taken",
+    ),
+    "gains by list": (lambda: tracked(stiffness=[1.0] * 7), "stiffness was given as list"),
+    "gains of another type": (lambda: tracked(damping=torch.ones(7)), "damping is torch.float32"),
+    "too few gains": (lambda: tracked(damping=QD[:3]), r"damping has shape \[3\]"),
+    "target": (lambda: tracked(q_target=SHORT), r"q_target has shape \[3\]"),
+    "target's rate": (lambda: tracked(qd_target=SHORT), r"qd_target has shape \[3\]"),
+    "target's type": (lambda: tracked(qdd_target=QD.float()), "qdd_target is torch.float32"),
+    "no rate": (
+        lambda: control.pd_with_gravity(ARM, Q, None, Q, stiffness=1.0, damping=1.0),
+        "qd was given as NoneType",
+    ),
+    "adaptive target": (lambda: adapted(q_target=SHORT), r"q_target has shape \[3\]"),
+    "adaptive gain": (lambda: adapted(gain=SHORT), r"gain has shape \[3\]"),
+    "no tasks": (lambda: control.impedance(ARM, Q, QD, []), "tasks is empty"),
+    "task's velocity": (lambda: held(velocity=SHORT), r"velocity of the target.* has shape \[3\]"),
+    "task's type": (lambda: held(acceleration=torch.zeros(6)), "acceleration.* is torch.float32"),
+    "posture": (
+        lambda: control.impedance(ARM, Q, QD, [control.Task(HAND, POSE)], posture=SHORT),
+        r"posture has shape \[3\]",
+    ),
+    "centre of mass": (
+        lambda: control.com_objective(ARM, Q, QD, Q[:2]),
+        r"target of the centre of mass has shape \[2\]",
+    ),
+    "posture objective": (
+        lambda: control.posture_objective(ARM, Q, QD, SHORT),
+        r"q_target has shape \[3\]",
+    ),
+    "objective's rows": (
+        lambda: commanded([control.Objective(torch.eye(3).double(), SHORT)]),
+        r"rows of objective 0 has shape \[3, 3\]",
+    ),
+    "friction": (lambda: control.Contact(HAND, friction=-1.0), "the friction of the contact at"),
+    "axes": (
+        lambda: commanded(contacts=[control.Contact(HAND, axes=SHORT)]),
+        r"axes of the contact at .* has shape \[3\]",
+    ),
+    "undriven by itself": (lambda: commanded(undriven="joint1"), r"Pass \['joint1'\]"),
+    "prescribed by itself": (
+        lambda: ts.hybrid_dynamics(ARM, Q, QD, QD, QD, prescribed="joint4"),
+        r"Pass \['joint4'\]",
+    ),
+    "prescribed by number": (
+        lambda: ts.hybrid_dynamics(ARM, Q, QD, QD, QD, prescribed=[3]),
+        "prescribed holds 3",
+    ),
+    "targets by list": (lambda: reached([HAND]), "targets was given as list"),
+    "weights by list": (lambda: reached(weights=[1.0]), "weights was given as list"),
+    "one weight": (lambda: reached(weights={HAND: 1.0}), "the weights of .* are 1.0"),
+    "three weights": (lambda: reached(weights={HAND: (1, 1, 1)}), "the weights of .* are"),
+    "tolerance": (lambda: reached(tolerance=-1.0), "tolerance=-1.0"),
+    "batches": (
+        lambda: reached({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
+        r"q0 has the batch dimensions \[2\], the targets \[5\]",
+    ),
+    "frame by number": (lambda: ts.frame_jacobian(ARM, Q, 3), "frames holds 3"),
+    "no frame": (lambda: ts.frame_jacobian(ARM, Q, None), "frames holds None"),
+    "step in words": (lambda: ts.linearize(ARM, Q, QD, QD, dt="0.1"), "dt is '0.1'"),
+    "step backwards": (lambda: ts.linearize(ARM, Q, QD, QD, dt=-1e-3), "dt is -0.001"),
+    "steps of nobody": (
+        lambda: ts.linearize(ARM, Q, QD, QD, dt=torch.ones(3).double()),
+        r"dt has shape \[3\]",
+    ),
+    "heights": (
+        lambda: ts.zero_moment_point(ARM, Q, QD, QD, height=torch.zeros(2)),
+        "height is tensor",
+    ),
+    "locked by list": (lambda: ARM.lock(["joint1"]), "lock was given list"),
+    "locked in words": (lambda: ARM.lock({"joint1": "0.3"}), "would be held at '0.3'"),
+    "locked nowhere": (lambda: ARM.lock({"joint1": float("nan")}), "would be held at nan"),
+    "appended by path": (lambda: ARM.append("x.urdf", HAND), "of type str"),
+}
+
+
+@pytest.mark.parametrize(("call", "what"), CALLS.values(), ids=CALLS)
+def test_what_does_not_fit_is_refused_by_name(call, what):
+    with pytest.raises(ts.TorchskoError, match=f"(?s){what}") as error:
+        call()
+    lines = str(error.value).splitlines()
+    assert len(lines) == 3
+    assert all(line.strip() for line in lines)
+
+
+def test_gains_may_differ_from_sample_to_sample_and_dof_to_dof():
+    q, qd = ARM.random_state(3, generator=torch.Generator().manual_seed(1))
+    gains = torch.linspace(1, 9, 21).double().reshape(3, 7)
+    tau = control.pd_with_gravity(ARM, q, qd, Q, stiffness=gains, damping=gains)
+    for k in range(3):
+        alone = control.pd_with_gravity(ARM, q[k], qd[k], Q, stiffness=gains[k], damping=gains[k])
+        torch.testing.assert_close(tau[k], alone, rtol=1e-12, atol=1e-12)
