@@ -96,7 +96,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
     if isinstance(control, Tensor):
         batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
-    if cost(steps, batch) < PAYS:
+    if batch == 0 or cost(steps, batch) < PAYS:
         return False
     robot = as_mechanism(mech)
     read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]

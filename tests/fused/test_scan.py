@@ -92,6 +92,18 @@ def test_batches_broadcast_and_gradients_have_the_shapes_of_inputs(scan, leads, 
             torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("leads", [[(0,)] * 5, [(0,), (1,), (), (2, 0), ()]])
+def test_an_empty_batch_is_an_empty_batch(scan, leads):
+    given = inputs(4, leads)
+    found = scan.over(4)(*given)
+    batch = torch.broadcast_shapes(*leads)
+    for y, port in zip(found, scan.over(4).outputs, strict=True):
+        assert y.shape == (*batch, *port.shape)
+    for x, y in zip(given, torch.autograd.grad(sum(y.sum() for y in found), given), strict=True):
+        assert y.shape == x.shape
+        assert not y.any()
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("every", [0, 1])
 def test_derivatives_of_both_modes_and_of_second_order(scan, every):

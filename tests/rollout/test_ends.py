@@ -159,3 +159,15 @@ def test_kernels_take_external_forces_step_by_step():
     )
     with pytest.raises(ts.FusedError, match="f_ext= or truncate="):
         ts.rollout(fast, q, qd, lambda t, q, qd: 0 * qd, steps=3, f_ext=f, fused=True)
+
+
+@pytest.mark.parametrize("lengths", [[0, -1, 2], [0, 5, 2]])
+def test_lengths_that_no_rollout_has_are_refused(mech, lengths):
+    q, qd = mech.random_state(3)
+    with pytest.raises(ts.ShapeError, match="the rollout has 4 steps"):
+        ts.rollout(mech, q, qd, steps=4, lengths=torch.tensor(lengths))
+
+
+def test_steps_are_a_whole_number(mech):
+    with pytest.raises(ts.TorchskoError, match=r"steps is 10\.0"):
+        ts.rollout(mech, *mech.random_state(), steps=10.0)

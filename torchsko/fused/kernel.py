@@ -243,6 +243,6 @@ def rows(
     if prod(x.shape[:num_batch]) == 1:
         return x.contiguous(), 0
     is_row = num_batch == 1 == len(batch) and x.stride(0) > 0
-    if is_row and x[0].is_contiguous():  # a slice of wider rows
+    if is_row and len(x) > 0 and x[0].is_contiguous():  # a slice of wider rows
         return x, x.stride(0)
     return x.expand(*batch, *shape).contiguous(), prod(shape)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchsko.errors import FitError
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.normal import Normal, Problem
@@ -39,6 +40,12 @@ class Checkpoint:
         """The checkpoint of a fit."""
         if path is None:
             return cls(None)
+        if not Path(path).absolute().parent.is_dir():
+            raise FitError(
+                f"checkpoint {os.fspath(path)}: its folder is not there.\n"
+                "What was done so far is kept in a file, to go on from.\n"
+                "Make the folder first, or pass a path in one that is there."
+            )
         told = sha256(
             repr((problem.terms, settings.rate, settings.cutoff, len(log), options)).encode()
         )

@@ -22,11 +22,11 @@ from torchsko.learn.motion import check_columns
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Learn, check, moves, terms_of
 from torchsko.learn.physical import nearest_physical
-from torchsko.learn.plausible import refuse_other_units
+from torchsko.learn.plausible import refuse_other_forces, refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
-from torchsko.learn.settings import Settings, settings_of
+from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.telling import labels_of, untold
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
@@ -69,7 +69,8 @@ def fit(
         log: what was measured. Of motor currents (`Log.current`) the torque constants are found first, by the
             weights of the nominal robot; they are `fit.found.constants`, beside their deviations.
         learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY` for
-            joints that are not named. An empty list is a joint without friction.
+            joints that are not named. An empty list is a joint without friction, and a free joint has none
+            unless it is named.
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
             "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`); or "shooting", through the forward
             dynamics, for positions sampled too seldom, or too noisy, for accelerations.
@@ -100,7 +101,7 @@ def fit(
     """
     say = tell or (lambda text, part: None)
     mech = as_mechanism(mech)
-    check(mech, method, prior, folds)
+    check(mech, method, prior, folds, cutoff, window, residual)
     nominal, changed = nearest_physical(mech)
     terms, named = terms_of(nominal, learn, method)
     say("reading the log", 0.0)
@@ -111,6 +112,7 @@ def fit(
     kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds, window)
     state = kept.read()
     known = known_of(state, problem, log, settings, folds, kept, say)
+    refuse_other_forces(problem, log, known.normal)
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal))
     able = moves if method == "shooting" else None
     parts = Folds.of(known.normal)
@@ -172,8 +174,8 @@ def made_ready(
 ) -> tuple[Log, Settings, Constants | None]:
     """A log of forces, how it is filtered, and the torque constants of a log of currents."""
     check_columns(mech, log)
+    refuse_other_units(mech, log, rate_of(log))
     settings = settings_of(log, cutoff)
-    refuse_other_units(mech, log, settings)
     if not log.current:
         return log, settings, None
     constants = torque_constants(mech, log, settings)

@@ -50,6 +50,14 @@ class Log:
     current: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("t", "q", "tau", "qd"):
+            x = getattr(self, name)
+            if not hasattr(x, "ndim") and not (x is None and name == "qd"):
+                raise FitError(
+                    f"{self.name}: {name} was given as {type(x).__name__}.\n"
+                    "A log is arrays, which may be memory-mapped.\n"
+                    f"Pass numpy.asarray({name})."
+                )
         t, q, tau = self.t, self.q, self.tau
         if t.ndim != 1 or len(t) < FEW:
             raise FitError(
@@ -80,7 +88,16 @@ class Log:
         Args:
             start: where it begins, 0 for the start of the log.
             stop: where it ends, not included; 1 for the end.
+
+        Raises:
+            FitError: when these are no fractions in order.
         """
+        if not 0 <= start < stop <= 1:
+            raise FitError(
+                f"{self.name}: the part from {start} to {stop} was asked for.\n"
+                "Parts are fractions of the log's time, 0 at its start and 1 at its end.\n"
+                "Pass part(0, 0.6) for the first 60 percent."
+            )
         first, last = float(self.t[0]), float(self.t[-1])
         edges = [first + x * (last - first) for x in (start, stop)]
         a, b = np.searchsorted(self.t, edges)
@@ -134,6 +151,13 @@ class Log:
         """
         path = Path(path)
         units = units or {}
+        wrong = [name for name in columns or {} if name not in ("t", "q", "qd", "tau")]
+        if wrong:
+            raise FitError(
+                f"columns are given for {wrong[0]!r}, which is no quantity of a log.\n"
+                "A log has times, positions, velocities and forces: t, q, qd, tau.\n"
+                'Pass columns={"q": ["a1", "a2"]}, say.'
+            )
         found = matched(path, read(path), tuple(joints), columns or {}, units)
         parts = {name: scaled(name, x, units.get(name)) for name, x in found.items()}
         refuse_units(units, parts)
@@ -185,6 +209,12 @@ def _npz(path: Path) -> dict[str, Array]:
 def _csv(path: Path) -> dict[str, Array]:
     with path.open(encoding="utf-8-sig") as file:
         header = file.readline()
+        if not header.strip():
+            raise FitError(
+                f"{path}: its first line is empty.\n"
+                "The first line of a CSV file names its columns.\n"
+                'Put one there: "t,q_1,q_2,tau_1,tau_2", say, and samples below.'
+            )
         sep = max(",;\t", key=header.count)
         sep = sep if sep in header else None
         names = [x.strip().strip("\"'#").strip() for x in header.lstrip("#").strip().split(sep)]
@@ -195,6 +225,11 @@ def _csv(path: Path) -> dict[str, Array]:
                 'Put one there: "t,q_1,q_2,tau_1,tau_2", say.'
             )
         rows = np.genfromtxt(file, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
+    if not rows.size:
+        raise FitError(
+            f"{path}: there is no sample below its first line.\n"
+            "A log is a line of names, and one for each sample.\nCheck that the file is whole."
+        )
     if rows.shape[-1] != len(names):
         raise FitError(
             f"{path}: its first line names {len(names)} columns, its rows have {rows.shape[-1]}.\n"

@@ -15,6 +15,9 @@ Array = NDArray[np.floating[Any]]
 OUTLIER = 30.0
 """Deviation from neighbours over the usual one beyond which a sample is no measurement."""
 
+CLEAR = 10.0
+"""The same over the deviation of noise."""
+
 BURST = 3
 """Longest run of outliers that is found [samples]."""
 
@@ -33,6 +36,8 @@ class Faults:
     Attributes:
         gaps: number of them.
         outliers: samples replaced, by joint.
+        positions: samples of positions and velocities replaced, by joint.
+        missing: of these, how many lay in runs so long that nothing counts meanwhile, by joint.
         saturated: samples of forces at their limit, by joint.
         short: pieces between gaps that were too short for the filter.
     """
@@ -41,12 +46,15 @@ class Faults:
     short: int = 0
     outliers: dict[str, int] = field(default_factory=dict)
     saturated: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Faults) -> None:
         """Count what another piece has as well."""
         self.gaps += other.gaps
         self.short += other.short
-        for mine, theirs in ((self.outliers, other.outliers), (self.saturated, other.saturated)):
+        for name in ("outliers", "saturated", "positions", "missing"):
+            mine, theirs = getattr(self, name), getattr(other, name)
             for joint, n in theirs.items():
                 mine[joint] = mine.get(joint, 0) + n
 
@@ -58,6 +66,15 @@ class Faults:
         out += [
             f"{n} outliers at {joint}: interpolated, and of no weight"
             for joint, n in self.outliers.items()
+        ]
+        out += [
+            f"{n} positions and velocities of {joint} missing or far off: interpolated"
+            + (
+                f"; {self.missing[joint]} in long runs, where no force counts"
+                if joint in self.missing
+                else ""
+            )
+            for joint, n in self.positions.items()
         ]
         out += [
             f"{n} forces of {joint} at their limit: of no weight"
@@ -74,6 +91,16 @@ def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None
         n = int(bad[mech.dof_slice(joint)].sum())
         if n:
             into[joint] = into.get(joint, 0) + n
+
+
+def in_runs(bad: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:
+    """Which marks of `[signals, samples]` lie in runs longer than so many."""
+    out = np.zeros_like(bad)
+    for row, mine in zip(bad, out, strict=True):
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
+        for start, stop in zip(edges[::2], edges[1::2], strict=True):
+            mine[start:stop] = stop - start > longest
+    return out
 
 
 def cut_off(x: Array) -> Array:
@@ -143,8 +170,14 @@ def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         off = np.maximum(off, 0.0)
         # What is usual is at least the mean: the median is seldom asked.
         if off.max() > max(least[j], OUTLIER * off.mean()):
+            # Of noise most samples are between their neighbours: how far it goes, their mean's error tells.
+            noise = 1.4826 * float(np.median(np.abs(row - (before + after) / 2)))
             usual = max(1.4826 * float(np.median(off)), off.mean())
-            bad[j] |= off > max(OUTLIER * usual, least[j])
+            far = np.where(off > max(OUTLIER * usual, CLEAR * noise, least[j]), off, 0.0)
+            # One that is far from an outlier only is none.
+            sides = np.pad(far, BURST)
+            worse = np.maximum(sides[: -2 * BURST], sides[2 * BURST :])
+            bad[j] |= far > worse / 2
     if not bad.any():
         return x, bad
     out = np.array(x, np.float64)

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.log import Log
-from torchsko.learn.mending import Faults, count, even_samples, repaired, without_flips
+from torchsko.learn.mending import (
+    BURST,
+    Faults,
+    count,
+    even_samples,
+    in_runs,
+    repaired,
+    without_flips,
+)
 from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -22,6 +30,10 @@ Array = NDArray[np.floating[Any]]
 
 PIECE = 200_000
 """Samples of a log that are read at once."""
+
+
+REACHED = 1e-4
+"""Share of a filter's weight on positions that are missing, up to which a state counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +200,7 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     parts, bad = [x for x, _ in mended], mended[1][1]
     count(faults.outliers, mech, bad)
     held |= bad
+    lost = _lost(mech, settings, faults, mended[0][1], *(bad for _, bad in mended[2:]))
     q, tau, *qd = (torch.from_numpy(x) for x in even_samples(t, even, parts))
     if qd:
         (at,), (rate, accel) = bank(q, 0), bank(qd[0], 0, 1)
@@ -198,11 +211,42 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     if held.any():
         (share,) = even_samples(t, even, [held.astype(np.float64)])
         good = (bank(torch.from_numpy(share), 0)[0] < 0.02).to(force)
+    if lost.any():
+        # What stands there is made up: nothing that it reaches counts, as beside a gap.
+        (share,) = even_samples(t, even, [lost.astype(np.float64)])
+        good = good * (bank(torch.from_numpy(share), 0)[0].abs() < REACHED).to(force)
     times = torch.from_numpy(even)[bank.reach :: bank.every][: force.shape[1]]
     at, rate, accel, force, slope, good = (
         x.mT.contiguous() for x in (at, rate, accel, force, slope, good)
     )
     return Motion(times, at, rate, accel, force, slope, good, settings)
+
+
+def _lost(
+    mech: Mechanism, settings: Settings, faults: Faults, *bad: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Samples at which no force counts: a position or velocity is missing too long, `[1, samples]`.
+
+    Args:
+        mech: whose joints they are.
+        settings: what is a gap.
+        faults: where they are counted.
+        bad: positions `[num_q, samples]`, and velocities `[num_dof, samples]` if there are, that were
+            replaced.
+    """
+    none = np.zeros((1, bad[0].shape[1]), np.bool_)
+    if not any(x.any() for x in bad):
+        return none
+    longest = max(BURST, round(settings.gap * settings.rate))
+    for marks, slices in zip(bad, (mech.q_slice, mech.dof_slice), strict=False):
+        long = in_runs(marks, longest)
+        none |= long.any(0)
+        for joint in mech.joint_names:
+            own = slices(joint)
+            for into, x in ((faults.positions, marks), (faults.missing, long)):
+                if n := int(x[own].any(0).sum()):
+                    into[joint] = into.get(joint, 0) + n
+    return none
 
 
 def forget(log: Log) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import nn
 
 from torchsko.errors import FitError, unknown_name
 from torchsko.learn.estimators import ESTIMATORS
@@ -26,12 +30,19 @@ def terms_of(
             "Shooting moves joints whose coordinates are a vector.\n"
             'Pass method="physical" and a log with velocities.'
         )
-    if learn is None:
-        given: dict[str, Sequence[Term]] = {}
-    elif isinstance(learn, Mapping):
-        given = dict(learn)
-    else:
-        given = {name: learn for name in mech.joint_names}
+    kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)
+    # Nothing rubs where a robot floats: terms of its free joint are named by themselves.
+    given: dict[str, Sequence[Term]] = {name: () for name, kind in kinds if kind == "free"}
+    if isinstance(learn, Mapping):
+        given |= dict(learn)
+    elif isinstance(learn, Term) or not isinstance(learn, Sequence | None):
+        raise FitError(
+            f"learn was given as {type(learn).__name__}.\n"
+            "It is a list of terms of every joint, or a list for each joint by name.\n"
+            "Pass learn=[Viscous(), Coulomb()], or leave it out: they are chosen."
+        )
+    elif learn is not None:
+        given = {name: given.get(name, learn) for name in mech.joint_names}
     for name, some in given.items():
         if name not in mech.joint_names:
             raise FitError(unknown_name("joint", name, mech.joint_names))
@@ -68,7 +79,14 @@ def moves(term: Term) -> bool:
     return term.continuous or term.inertia != 0 or term.shows != 0
 
 
-def check(mech: Mechanism, method: str, prior: float | None, folds: int) -> None:
+MOST_FOLDS = 100
+"""Of cross-validation."""
+
+
+def check(
+    mech: Mechanism, method: str, prior: float | None, folds: int,
+    cutoff: Any = None, window: Any = None, residual: Any = None,
+) -> None:  # fmt: skip
     """Refuse options out of range, by name."""
     if method not in ESTIMATORS:
         raise FitError(unknown_name("method", method, tuple(ESTIMATORS)))
@@ -82,8 +100,33 @@ def check(mech: Mechanism, method: str, prior: float | None, folds: int) -> None
             f"prior is {prior!r}.\nIt is a positive number: a small one leaves all to the data.\n"
             "Pass prior=1e-6, say, or leave it out: cross-validation chooses it."
         )
-    if not (isinstance(folds, Integral) and folds >= 2):
+    if not (isinstance(folds, Integral) and 2 <= folds <= MOST_FOLDS):
         raise FitError(
-            f"folds is {folds!r}.\nEach stretch of time is left out once, so there are two at least.\n"
-            "Pass folds=5, the default."
+            f"folds is {folds!r}.\n"
+            "Each stretch of time is left out once: there are two at least, and of more than "
+            f"{MOST_FOLDS} each is like its neighbours.\nPass folds=5, the default."
+        )
+    for name, value in (("cutoff", cutoff), ("window", window)):
+        if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+            raise FitError(
+                f"{name} is {value!r}.\nIt is a positive number, in {'Hz' if name == 'cutoff' else 's'}.\n"
+                "Leave it out: it is chosen."
+            )
+    if window is not None and method != "shooting":
+        raise FitError(
+            f"window={window} was given with method={method!r}.\n"
+            'Windows are those of method="shooting"; others filter by `cutoff`.\n'
+            'Leave it out, or pass method="shooting".'
+        )
+    if mech.dtype != torch.float64:
+        raise FitError(
+            f"{mech.name!r} is {mech.dtype}.\n"
+            "A log is fitted in double precision: sums over it lose what single precision keeps.\n"
+            "Pass mech.to(torch.float64)."
+        )
+    if residual is not None and not isinstance(residual, nn.Module):
+        raise FitError(
+            f"residual was given as {type(residual).__name__}.\n"
+            "A force that is learned is a module with parameters.\n"
+            "Pass torchsko.learn.Network(...), or an nn.Module of yours."
         )

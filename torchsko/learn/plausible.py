@@ -7,10 +7,13 @@ import math
 import numpy as np
 
 from torchsko.errors import FitError
+from torchsko.learn.choosing import plain_model
 from torchsko.learn.columns import OF, SCALE
 from torchsko.learn.log import Array, Log
-from torchsko.learn.settings import Settings
+from torchsko.learn.normal import Normal, Problem
+from torchsko.learn.reduced import eliminated, means
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.regressors import inertial_parameters
 
 FAR = 4.0
 """Range of a joint's positions over that of its limits from which on they are in another unit."""
@@ -28,31 +31,115 @@ TWICE = 2.0
 """Ratio of the two that no filter and no noise makes."""
 
 
-def refuse_other_units(mech: Mechanism, log: Log, settings: Settings) -> None:
-    """Refuse a log whose numbers are in another unit than the robot's, as far as that shows.
+SLOWEST = 1.0
+"""Rate of samples below which times are in another unit [Hz]."""
+
+FOLLOWS = 0.5
+"""Correlation of forces with the nominal robot's, friction set aside, from which on their size tells."""
+
+MANY = 30.0
+"""Ratio of the two that no error of a nominal robot makes."""
+
+LARGE = 5.0
+"""Median of a joint's forces over its limit from which on they are in another unit."""
+
+
+def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
+    """Refuse a log whose numbers are none, or in another unit than the robot's, as far as that shows.
 
     Args:
         mech: the nominal robot.
         log: what was measured.
-        settings: its rate.
+        rate: of the log [Hz].
 
     Raises:
-        FitError: on positions far beyond limits, or velocities that are another multiple of theirs; names
-            the joint.
+        FitError: on columns without a number, samples less often than once a second, positions or forces far
+            beyond limits, or velocities that are another multiple of theirs; names the joint.
     """
-    size = max(2, round(BLOCK * settings.rate))
+    if rate < SLOWEST:
+        raise FitError(
+            f"{log.name}: samples are {1 / rate:.4g} s apart.\n"
+            "Inertia shows in accelerations, which times so far apart do not tell.\n"
+            'Declare the unit, units={"t": "ms"} or --unit t=ms, say, or log more often.'
+        )
+    size = max(2, round(BLOCK * rate))
     starts = np.unique(np.linspace(0, max(len(log) - size - 1, 0), BLOCKS).astype(int))
     rows = (starts[:, None] + np.arange(size + 1)).clip(max=len(log) - 1)
     t, q = (np.asarray(x[rows], np.float64) for x in (log.t, log.q))
-    whole = (np.diff(t, axis=1) <= settings.gap).all(1)
+    whole = (np.diff(t, axis=1) <= 2.5 / rate).all(1)
+    tau = np.asarray(log.tau[rows], np.float64)
     qd = None if log.qd is None else np.asarray(log.qd[rows], np.float64)
     for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        at, dof = mech.q_slice(name), mech.dof_slice(name)
+        _refuse_blank(log, name, {"q": q[..., at], "qd": qd if qd is None else qd[..., dof]})
+        _refuse_blank(log, name, {"tau": tau[..., dof]})
+        if not log.current:
+            _refuse_large(mech, log, name, tau[..., dof])
         if not mech.joints.kinds[k].vector:
             continue
-        at, dof = mech.q_slice(name), mech.dof_slice(name)
         _refuse_far(mech, log, name, q[..., at])
         if qd is not None:
             _refuse_multiples(log, name, t[whole], q[whole][..., at], qd[whole][..., dof])
+
+
+def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
+    """Refuse forces that are another multiple of what the nominal robot needs, friction set aside.
+
+    Args:
+        problem: what explains forces.
+        log: what was measured.
+        normal: what it says.
+
+    Raises:
+        FitError: where they follow the nominal robot's, and are of the other sign, or `MANY` times as
+            large or small.
+    """
+    phi = inertial_parameters(problem.mech).flatten()
+    inertial, usual = len(phi), plain_model(problem.terms, problem.mech.num_dof).choice
+    explained, both, sizes = [], [], []
+    for g, choice in zip(means(normal.all), usual, strict=True):
+        part = eliminated(g, inertial, choice)
+        S = [inertial + k for k in choice]
+        size = float(g[-1, -1] - g[S, -1] @ part.start)
+        if size > 0:
+            explained.append(float(phi @ part.A @ phi) / size)
+            both.append(float(phi @ part.c) / size)
+            sizes.append(1.0)
+    if not sum(explained) > 0:
+        return
+    ratio = sum(both) / sum(explained)
+    alike = sum(both) / math.sqrt(sum(explained) * sum(sizes))
+    if abs(alike) > FOLLOWS and not 1 / MANY < ratio < MANY:
+        unit = "kNm" if abs(ratio) < 1 else "mNm"
+        advice = f'Declare the unit, units={{"tau": "{unit}"}} or --unit tau={unit}, say; A is known, too.'
+        if 1 / MANY < -ratio < MANY:
+            advice = "Turn the sign of tau: a motor may count against its joint."
+        raise FitError(
+            f"{log.name}: forces are {ratio:.3g} times those that the nominal robot needs to move so.\n"
+            "Both are in N m or N, and drive the joint.\n" + advice
+        )
+
+
+def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None:
+    for what, x in columns.items():
+        if x is not None and not np.isfinite(x).any((0, 1)).all():
+            raise FitError(
+                f"{log.name}: {what} of joint {name!r} is nowhere a finite number.\n"
+                "A column of words, or of a sensor that was off, tells nothing.\n"
+                f'Name the right column, columns={{"{what}": [...]}}, or lock the joint: '
+                f"mech.lock({{{name!r}: ...}})."
+            )
+
+
+def _refuse_large(mech: Mechanism, log: Log, name: str, tau: Array) -> None:
+    limit = mech.effort_limit[mech.dof_slice(name)].detach().cpu().numpy()
+    for middle, most in zip(np.nanmedian(np.abs(tau), axis=(0, 1)), limit, strict=True):
+        if 0 < most < math.inf and middle > LARGE * most:
+            raise FitError(
+                f"{log.name}: the median force of joint {name!r} is {middle:.4g}, its limit {most:.4g}.\n"
+                "A log is in N m or N, as the robot is, and drives keep their limits.\n"
+                'Declare the unit, units={"tau": "mNm"} or --unit tau=mNm, or give the robot its true limits.'
+            )
 
 
 def _refuse_far(mech: Mechanism, log: Log, name: str, q: Array) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from torchsko.errors import FitError
 from torchsko.extras import require
 from torchsko.learn.fitted import Fit
 from torchsko.learn.friction import Offset, Series
@@ -34,6 +35,7 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
 
     Raises:
         MissingExtraError: when matplotlib is not installed.
+        FitError: when the file cannot be written.
     """
     figure = require("matplotlib.figure", "identify")
     parts = [
@@ -44,7 +46,13 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
     told = html.escape(page(fit))
     head = f"<!doctype html><meta charset='utf-8'><title>{name}</title><style>{STYLE}</style>"
     body = f"{head}\n<h1>{name}, identified</h1>\n{''.join(parts)}\n<h2>Numbers</h2>\n<pre>{told}</pre>\n"
-    Path(path).write_text(body, "utf-8")
+    try:
+        Path(path).write_text(body, "utf-8")
+    except OSError as error:
+        raise FitError(
+            f"{os.fspath(path)} cannot be written: {error.strerror or error}.\n"
+            "A report is one file, in a folder that is there.\nPass another path."
+        ) from error
 
 
 def _image(module: ModuleType, draw: Callable[[Any, Fit], None], fit: Fit) -> str:

@@ -193,7 +193,10 @@ class Candidates:
         mask = self.r.new_zeros(len(sets), 1, self.r.shape[-1])
         for row, some in zip(mask, sets, strict=True):
             row[0, list(some)] = 1.0
-        size = self.M.diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt() * mask
+        # A term that never acts, or as others do to rounding, has the number zero.
+        own = self.M.diagonal(dim1=-2, dim2=-1)
+        mask = mask * (own > 0)
+        size = own.clamp_min(1e-300).rsqrt() * mask
         M = size[..., :, None] * self.M * size[..., None, :] + (1 - mask).diag_embed()
         x = size * torch.linalg.solve(M, size * self.r)
         z = torch.cat([x, torch.ones_like(x[..., :1])], -1)[..., None]

@@ -80,13 +80,11 @@ class Settings:
         return self.fine / self.forces.every
 
 
-def settings_of(log: Log, cutoff: float | None = None) -> Settings:
-    """The rate of a log, and the cut-off of its filter, chosen by the motion where none is given.
-
-    The cut-off is ten times the frequency below which 99% of the power of the velocities lies.
+def steps_of(log: Log) -> Array:
+    """Times between the first samples of a log [s].
 
     Raises:
-        FitError: when nothing moves, times do not grow, or the cut-off does not fit.
+        FitError: when times do not grow.
     """
     t = np.asarray(log.t[:SPECTRUM], np.float64)
     if not np.isfinite(t).all():
@@ -101,6 +99,27 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
             f"{log.name}: the time at sample {k + 1} is {t[k + 1]:.6g} s, after {t[k]:.6g} s.\n"
             "Times ascend.\nSort the samples and leave out those that come twice."
         )
+    return steps
+
+
+def rate_of(log: Log) -> float:
+    """The usual rate of a log [Hz].
+
+    Raises:
+        FitError: when times do not grow.
+    """
+    return 1 / float(np.median(steps_of(log)))
+
+
+def settings_of(log: Log, cutoff: float | None = None) -> Settings:
+    """The rate of a log, and the cut-off of its filter, chosen by the motion where none is given.
+
+    The cut-off is ten times the frequency below which 99% of the power of the velocities lies.
+
+    Raises:
+        FitError: when nothing moves, times do not grow, or the cut-off does not fit.
+    """
+    t, steps = np.asarray(log.t[:SPECTRUM], np.float64), steps_of(log)
     rate = 1 / float(np.median(steps))
     ends = cut_off(np.asarray(log.tau[:SPECTRUM], np.float64))
     if cutoff is not None:

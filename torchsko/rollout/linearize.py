@@ -17,6 +17,7 @@ arXiv 1812.01537, 2018, section IV (derivatives on Lie groups, in right-invarian
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -107,9 +108,9 @@ def _check_dt(dt: Any, batch: tuple[int, ...]) -> None:
                 "A time step is a number, or one for each sample.\n"
                 f"Pass a float, or a tensor of shape {list(batch)}."
             )
-    elif isinstance(dt, bool) or not isinstance(dt, (int, float)) or not dt > 0:
+    elif isinstance(dt, bool) or not isinstance(dt, (int, float)) or not 0 < abs(dt) < math.inf:
         raise TorchskoError(
-            f"dt is {dt!r}.\nA time step is a positive number of seconds.\n"
+            f"dt is {dt!r}.\nA time step is a number of seconds, less than none back in time.\n"
             "Pass dt=1e-3, say, or leave it out for a model in continuous time."
         )
 

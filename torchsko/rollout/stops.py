@@ -11,6 +11,7 @@ from torch import Tensor
 from torchsko.errors import ShapeError
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.rollout.again import is_mapped
 
 Event = Callable[[Tensor, Tensor], Tensor]
 """(q, qd), with any batch dimensions in front, to a number for each state, `[*batch]`."""
@@ -56,6 +57,22 @@ def cut(qs: Tensor, qds: Tensor, lengths: Tensor, every: int = 1) -> tuple[Tenso
             "Each sample takes a whole number of steps.\n"
             f"Pass integers of shape {list(batch)}."
         )
+    # Values are read where no device has to be waited for, and no transform hides them.
+    if (
+        lengths.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not is_mapped(lengths)
+    ):
+        steps = (rows - 1) * every
+        if (
+            lengths.numel()
+            and not 0 <= int(lengths.min()) <= int(lengths.max()) <= steps + every - 1
+        ):
+            raise ShapeError(
+                f"lengths go from {int(lengths.min())} to {int(lengths.max())}, the rollout has {steps} "
+                "steps.\nEach sample takes some of them.\n"
+                f"Pass lengths.clamp(0, {steps}), or more steps."
+            )
     last = torch.div(lengths, every, rounding_mode="floor").expand(batch)[..., None]
     row = torch.minimum(torch.arange(rows, device=qs.device).expand(*batch, rows), last)
     return tuple(x.gather(-2, row[..., None].expand_as(x)) for x in (qs, qds))  # type: ignore
