@@ -285,6 +285,17 @@ def test_while_positions_are_missing_no_force_counts(with_rates):
     assert "of j2 missing or far off" in note and "in long runs" in note
 
 
+def test_terms_asked_for_that_come_out_zero_are_told():
+    """Viscous friction that would drive is none."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, tau - 0.5 * qd, qd), learn=TERMS, prior=10.0)
+    assert all(Viscous() not in some for some in fit.terms)
+    (note,) = (x for x in fit.found.notes if x.startswith("zero, for friction does not drive"))
+    assert "Viscous of j1" in note
+    assert "Viscous of j2" in note
+
+
 def test_noise_is_no_outlier_and_a_blow_is():
     mech = two()
     t, q, tau, qd = swinging(mech, noise=0.05)

@@ -19,6 +19,7 @@ from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.motion import check_columns
+from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Learn, check, moves, terms_of
 from torchsko.learn.physical import nearest_physical
@@ -27,6 +28,7 @@ from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_k
 from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
+from torchsko.learn.solving import Model, Solution
 from torchsko.learn.telling import labels_of, untold
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
@@ -138,6 +140,7 @@ def fit(
     )  # fmt: skip
     estimate = ESTIMATORS[method](data, chosen.model, base, divergence)
     solution = estimate.solve(estimate.normal.all)
+    notes += vanished(problem, chosen.model, solution, named)
     errors = errors_of(method, data, chosen, estimate, divergence, base)
     more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), folds)
     if residual is not None:
@@ -167,6 +170,22 @@ def fit(
     if whole:
         kept.done()
     return fitted
+
+
+def vanished(
+    problem: Problem, model: Model, solution: Solution, named: Mapping[int, tuple[int, ...]]
+) -> list[str]:
+    """Says which terms that were asked for are zero: friction that would have driven."""
+    names = dof_names(problem.mech)
+    gone = [
+        f"{problem.terms[k].label} of {names[j]}"
+        for j in named
+        for k in model.choice[j]
+        if k not in solution.choice[j]
+    ]
+    if not gone:
+        return []
+    return [f"zero, for friction does not drive: {', '.join(gone)}"]
 
 
 def made_ready(
