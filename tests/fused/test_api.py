@@ -377,3 +377,14 @@ def test_the_warning_without_a_compiler_points_at_the_line_that_called(arm, monk
         qdd = fast.forward_dynamics(q, qd, tau)
         qdd.sum().backward()
     assert [warning.filename for warning in told] == [__file__] * 2
+
+
+def test_a_fused_mechanism_goes_to_another_type_and_a_layer_goes_itself(arm):
+    single = ts.fuse(arm).to(torch.float32)
+    q, qd = arm.to(torch.float32).random_state(3)
+    found = single.forward_dynamics(q, qd, qd)
+    assert found.dtype == torch.float32
+    expected = ts.forward_dynamics(arm, q.double(), qd.double(), qd.double())
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+    with pytest.raises(ts.FusedError, match=r"Type ts\.fuse\(layer\.to"):
+        ts.fuse(ts.Dynamics(arm)).to(torch.float32)

@@ -114,6 +114,11 @@ class FusedMechanism(Verbs):
         other._values, other._positional = _values(self._workshop, other._mech), self._positional
         return other
 
+    def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
+        """Kernels of the mechanism on another device, or in float32 or float64; see `Mechanism.to`."""
+        moved = self.mechanism().to(target)
+        return FusedMechanism(Workshop(moved, *self._workshop.choices), moved)
+
     def solve(self, q: Tensor, x: Tensor) -> Tensor:
         """The inverse mass matrix times x `[*batch, num_dof]`; see `Innovations.solve`."""
         return self._verb(_OWN["solve"], (q, x), {})
@@ -341,6 +346,18 @@ class FusedLayer(FusedMechanism):
     def mechanism(self) -> Mechanism:
         """The layer's mechanism, with its current values."""
         return self._layer.mechanism()
+
+    def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
+        """Refused: a layer moves in place, and its kernels follow.
+
+        Raises:
+            FusedError: always.
+        """
+        raise FusedError(
+            f"kernels of a layer were asked to go to {target}.\n"
+            "Its parameters are the layer's, which moves by itself.\n"
+            f"Type ts.fuse(layer.to({target!r}))."
+        )
 
     @property
     def _parameters(self) -> tuple[Tensor, ...]:

@@ -1,0 +1,175 @@
+"""What is wrong in a log, or with what is asked of it, is told or refused by name; the rest is fitted."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.learn.friction import Coulomb, Viscous
+
+
+def two(limit=float("inf")):
+    """An arm of two links that swings up and down."""
+    builder = ts.MechanismBuilder("two")
+    for name, mass in (("a", 2.0), ("b", 1.0)):
+        builder.link(name, mass=mass, com=(0.3, 0, 0), inertia=np.diag([0.02, 0.03, 0.03]).tolist())
+    builder.joint("j1", "revolute", child="a", axis=(0, 1, 0), effort=limit)
+    builder.joint(
+        "j2", "revolute", parent="a", child="b", position=(0.6, 0, 0), axis=(0, 1, 0), effort=limit
+    )
+    return builder.build()
+
+
+def swinging(mech, parts=(1.0, 0.7), noise=0.01, n=2000):
+    """Times, positions, forces and velocities; a joint whose part is 0 stands still at 0."""
+    t = 0.01 * torch.arange(n, dtype=mech.dtype)
+    w, part = torch.tensor([[1.3], [2.9]]).to(t), torch.tensor(parts).to(t)
+    turn = w * t[:, None, None]
+    q, qd, qdd = (part * x.sum(1) for x in (turn.sin(), w * turn.cos(), -w * w * turn.sin()))
+    g = torch.Generator().manual_seed(0)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd
+    tau = tau + noise * torch.randn(tau.shape, generator=g, dtype=tau.dtype)
+    return [x.numpy() for x in (t, q, tau, qd)]
+
+
+def test_a_joint_that_stands_still_at_zero_is_chosen_no_friction_by_chance():
+    """What never acts, such as a spring there, is no candidate."""
+    fit = ts.learn.fit(two(), ts.learn.Log(*swinging(two(), (1.0, 0.0))))
+    assert (fit.errors["physical"] < 0.02).all()
+
+
+TERMS = [Viscous(), Coulomb()]
+
+
+@pytest.mark.parametrize("with_rates", [True, False])
+def test_while_positions_are_missing_no_force_counts(with_rates):
+    """A second without an encoder changes nothing but how much is known, and is told."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    q2, qd2 = q.copy(), qd.copy()
+    q2[1000:1100, 1] = qd2[1000:1100, 1] = np.nan
+    whole, part = (
+        ts.learn.fit(
+            mech, ts.learn.Log(t, x, tau, v if with_rates else None), learn=TERMS, cutoff=8.0
+        )
+        for x, v in ((q, qd), (q2, qd2))
+    )
+    assert (part.errors["physical"] < 1.2 * whole.errors["physical"]).all()
+    assert part.found.equations < whole.found.equations - 50
+    (note,) = (x for x in part.found.notes if "missing" in x)
+    assert "of j2 missing or far off" in note and "in long runs" in note
+
+
+def test_terms_asked_for_that_come_out_zero_are_told():
+    """Viscous friction that would drive is none."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, tau - 0.5 * qd, qd), learn=TERMS, prior=10.0)
+    assert all(Viscous() not in some for some in fit.terms)
+    (note,) = (x for x in fit.found.notes if x.startswith("zero, for friction does not drive"))
+    assert "Viscous of j1" in note
+    assert "Viscous of j2" in note
+
+
+def test_noise_is_no_outlier_and_a_blow_is():
+    mech = two()
+    t, q, tau, qd = swinging(mech, noise=0.05)
+
+    def notes(x):
+        log = ts.learn.Log(t, q, x, qd)
+        return ts.learn.fit(mech, log, learn=TERMS, cutoff=8.0).found.notes
+
+    assert not [x for x in notes(tau) if "outliers" in x]
+    hit = tau.copy()
+    hit[[300, 900, 1500], 0] += 8.0
+    assert [x for x in notes(hit) if x.startswith("3 outliers at j1")]
+
+
+WRONG = {
+    "dead encoder": (
+        lambda t, q, tau, qd: (t, q * [1, np.nan], tau, qd),
+        "q of joint 'j2' is nowhere",
+    ),
+    "words": (lambda t, q, tau, qd: (t, q, tau * [np.nan, 1], qd), "tau of joint 'j1' is nowhere"),
+    "kNm": (lambda t, q, tau, qd: (t, q, tau / 1e3, qd), "0.001 times.*--unit tau=kNm"),
+    "mNm": (lambda t, q, tau, qd: (t, q, tau * 1e3, qd), "times those.*--unit tau=mNm"),
+    "other sign": (lambda t, q, tau, qd: (t, q, -tau, qd), "Turn the sign of tau"),
+    "ms": (lambda t, q, tau, qd: (1e3 * t, q, tau), "samples are 10 s apart.*--unit t=ms"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_logs_in_other_units_or_without_numbers_are_refused(wrong):
+    change, match = WRONG[wrong]
+    log = ts.learn.Log(*change(*swinging(two())))
+    with pytest.raises(ts.FitError, match=f"(?s){match}"):
+        ts.learn.fit(two(), log, learn=TERMS)
+
+
+def test_forces_far_beyond_a_robots_limits_are_in_another_unit():
+    t, q, tau, qd = swinging(two())
+    with pytest.raises(ts.FitError, match=r"(?s)median force of joint 'j1'.*--unit tau=mNm"):
+        ts.learn.fit(two(limit=50.0), ts.learn.Log(t, q, 1e3 * tau, qd), learn=TERMS)
+
+
+OPTIONS = {
+    "a term alone": ({"learn": Viscous()}, "learn was given as Viscous"),
+    "no cut-off": ({"cutoff": float("nan")}, "cutoff is nan"),
+    "window in words": ({"window": "0.1", "method": "shooting"}, "window is '0.1'"),
+    "window of another": ({"window": 0.1}, "window=0.1 was given with method='physical'"),
+    "folds": ({"folds": 5000}, "folds is 5000"),
+    "no folder": ({"checkpoint": "/nowhere/x.pt"}, "its folder is not there"),
+    "no module": ({"residual": lambda q, qd, qdd: q}, "residual was given as function"),
+}
+
+
+@pytest.mark.parametrize(("options", "match"), OPTIONS.values(), ids=OPTIONS)
+def test_options_that_do_not_fit_are_refused_before_the_log_is_read(options, match):
+    log = ts.learn.Log(*swinging(two(), n=400))
+    with pytest.raises(ts.FitError, match=match) as error:
+        ts.learn.fit(two(), log, **({"learn": TERMS} | options))
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_robots_in_single_precision_lists_parts_and_empty_files_are_refused(tmp_path):
+    t, q, tau, qd = swinging(two(), n=400)
+    log = ts.learn.Log(t, q, tau, qd)
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "head.csv").write_text("t,q_1,tau_1\n")
+    for call, match in (
+        (lambda: ts.learn.fit(two().to(torch.float32), log), "is torch.float32"),
+        (lambda: ts.learn.Log(t, q.tolist(), tau), "q was given as list"),
+        (lambda: log.part(0, 60), "the part from 0 to 60"),
+        (lambda: ts.learn.Log.load(tmp_path / "empty.csv"), "its first line is empty"),
+        (lambda: ts.learn.Log.load(tmp_path / "head.csv"), "no sample below its first line"),
+        (lambda: ts.learn.Log.load(tmp_path / "head.csv", columns={"pos": ["a"]}), "for 'pos'"),
+    ):
+        with pytest.raises(ts.FitError, match=match):
+            call()
+
+
+def test_a_floating_robot_has_no_friction_where_it_floats_and_is_saved_as_its_file(tmp_path):
+    mech = ts.load(ts.robots.quadruped, floating_base=True)
+    g = torch.Generator().manual_seed(0)
+    t = torch.arange(2000, dtype=mech.dtype) / 250
+    phase, rate, part = torch.rand(3, mech.num_dof, 3, generator=g, dtype=t.dtype)
+    w = 2 * np.pi * (0.3 + 2 * rate)
+    turn = w * t[:, None, None] + 6 * phase
+    x, qd, qdd = (
+        (0.2 * part * y).sum(-1) for y in (turn.sin(), w * turn.cos(), -w * w * turn.sin())
+    )
+    q = [mech.neutral()]
+    for k in range(len(t) - 1):
+        q.append(ts.integrate(mech, q[-1], qd[k] / 250))
+    q = torch.cat([torch.stack(q)[:, :7], x[:, 6:]], -1)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd * (torch.arange(mech.num_dof) > 5)
+    log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    fit = ts.learn.fit(mech, log, learn=TERMS, prior=1e-2, cutoff=20.0)
+    assert [len(some) for some in fit.terms[:6]] == [0] * 6
+    assert any(type(term) is Viscous for some in fit.terms[6:] for term in some)
+    fit.save(tmp_path, like=ts.robots.quadruped)
+    again = ts.learn.Fit.load(tmp_path)
+    assert_close(
+        again.inverse_dynamics(q, qd, qdd), fit.inverse_dynamics(q, qd, qdd), rtol=0, atol=1e-9
+    )
