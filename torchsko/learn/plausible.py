@@ -10,6 +10,7 @@ from torchsko.errors import FitError
 from torchsko.learn.choosing import plain_model
 from torchsko.learn.columns import OF, SCALE
 from torchsko.learn.log import Array, Log
+from torchsko.learn.motion import forget
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated, means
 from torchsko.mechanism.mechanism import Mechanism
@@ -65,10 +66,16 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
     size = max(2, round(BLOCK * rate))
     starts = np.unique(np.linspace(0, max(len(log) - size - 1, 0), BLOCKS).astype(int))
     rows = (starts[:, None] + np.arange(size + 1)).clip(max=len(log) - 1)
-    t, q = (np.asarray(x[rows], np.float64) for x in (log.t, log.q))
+
+    def blocks(x: Array) -> Array:
+        found = np.asarray(x[rows], np.float64)
+        forget(log)  # of an array that is mapped, whole folios around each block are in memory
+        return found
+
+    t, q = blocks(log.t), blocks(log.q)
     whole = (np.diff(t, axis=1) <= 2.5 / rate).all(1)
-    tau = np.asarray(log.tau[rows], np.float64)
-    qd = None if log.qd is None else np.asarray(log.qd[rows], np.float64)
+    tau = blocks(log.tau)
+    qd = None if log.qd is None else blocks(log.qd)
     for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
         at, dof = mech.q_slice(name), mech.dof_slice(name)
         _refuse_blank(log, name, {"q": q[..., at], "qd": qd if qd is None else qd[..., dof]})
