@@ -54,6 +54,10 @@ CALLS = {
         "qd was given as NoneType",
     ),
     "adaptive target": (lambda: adapted(q_target=SHORT), r"q_target has shape \[3\]"),
+    "adaptive batches": (
+        lambda: adapted(q_target=Q.expand(2, 7), qd_target=QD.expand(3, 7)),
+        r"q_target has the batch dimensions \[2\], qd_target has \[3\]",
+    ),
     "adaptive gain": (lambda: adapted(gain=SHORT), r"gain has shape \[3\]"),
     "no tasks": (lambda: control.impedance(ARM, Q, QD, []), "tasks is empty"),
     "task's velocity": (lambda: held(velocity=SHORT), r"velocity of the target.* has shape \[3\]"),

@@ -32,11 +32,11 @@ from torch import Tensor
 
 from torchsko.bridge.kinematics import body_accels, body_jacobian_rates, body_jacobians, body_rates
 from torchsko.bridge.momenta import joint_forces_of
+from torchsko.control.tracking import checked_batch
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.coordinates import all_rates, own_forces
 from torchsko.mechanism.given import check_gains
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.spatial.inertia import inertia_of_vector
 from torchsko.spatial.motion import cross_force, cross_motion
@@ -90,12 +90,10 @@ def adaptive_control(
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
-    check_state(robot, q=q, qd=qd, q_target=q_target)
-    check_state(robot, qd_target=qd_target, qdd_target=qdd_target)
+    targets = {"q_target": q_target, "qd_target": qd_target, "qdd_target": qdd_target}
+    batch = checked_batch(robot, q, qd, **targets)
     _check(robot, parameters)
-    states = (q, qd, q_target, qd_target, qdd_target)
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in states), robot.batch_shape)
-    check_gains(robot, tuple(batch), slope=slope, gain=gain)
+    check_gains(robot, batch, slope=slope, gain=gain)
     e, rate = q_target - q, qd_target - qd
     v, a = qd_target + slope * e, qdd_target + slope * rate
     s = qd - v

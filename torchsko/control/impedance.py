@@ -111,9 +111,7 @@ def impedance(
             "tasks is empty.\nNo frame is held anywhere.\n"
             f"Pass [Task({robot.frame_names[-1]!r}, target)], or use pd_with_gravity."
         )
-    check_state(robot, q=q, qd=qd)
-    if posture is not None:
-        check_state(robot, posture=posture)
+    check_state(robot, q=q, qd=qd, **({} if posture is None else {"posture": posture}))
     M = mass_matrix(mech, q)
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)

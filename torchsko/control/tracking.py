@@ -70,7 +70,9 @@ def computed_torque(
         True
     """
     robot = as_mechanism(mech)
-    batch = _batch(robot, q=q, qd=qd, q_target=q_target, qd_target=qd_target, qdd_target=qdd_target)
+    moving = {"qd_target": qd_target, "qdd_target": qdd_target}
+    asked_for = {name: x for name, x in moving.items() if x is not None}
+    batch = checked_batch(robot, q, qd, q_target=q_target, **asked_for)
     check_gains(robot, batch, stiffness=stiffness, damping=damping)
     e = difference(robot, q, q_target)
     rate = -qd if qd_target is None else qd_target - qd
@@ -108,16 +110,20 @@ def pd_with_gravity(
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
-    batch = _batch(robot, q=q, qd=qd, q_target=q_target)
+    batch = checked_batch(robot, q, qd, q_target=q_target)
     check_gains(robot, batch, stiffness=stiffness, damping=damping)
     pull = stiffness * difference(robot, q, q_target) - damping * qd
     return pull + bias_force(mech, q, torch.zeros_like(qd))
 
 
-def _batch(mech: Mechanism, q: Tensor, qd: Tensor, **targets: Tensor | None) -> tuple[int, ...]:
-    """Batch dimensions of a state and its targets, which are checked."""
-    if qd is None:  # elsewhere it may be left out
+def checked_batch(mech: Mechanism, q: Tensor, qd: Tensor, **targets: Tensor) -> tuple[int, ...]:
+    """Batch dimensions of a state and its targets, none of which may be left out.
+
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    if qd is None:  # elsewhere it may be
         raise ShapeError(no_tensor("qd", qd, mech))
-    given = {"q": q, "qd": qd} | {name: x for name, x in targets.items() if x is not None}
-    check_state(mech, **given)
-    return tuple(torch.broadcast_shapes(*(x.shape[:-1] for x in given.values()), mech.batch_shape))
+    check_state(mech, q=q, qd=qd, **targets)
+    shapes = (x.shape[:-1] for x in (q, qd, *targets.values()))
+    return tuple(torch.broadcast_shapes(*shapes, mech.batch_shape))

@@ -150,8 +150,7 @@ def posture_objective(
     weight: float = 1e-2,
 ) -> Objective:
     """All joints on the way to a configuration `[*batch, num_q]`; gains in 1/s^2 and 1/s."""
-    check_state(as_mechanism(mech), q=q, qd=qd)
-    check_state(as_mechanism(mech), q_target=target)
+    check_state(as_mechanism(mech), q=q, qd=qd, q_target=target)
     wanted = gains[0] * difference(mech, q, target) - gains[1] * qd
     rows = torch.eye(wanted.shape[-1], dtype=q.dtype, device=q.device)
     return Objective(rows, wanted, weight)

@@ -77,9 +77,9 @@ def torque_constants(mech: Mechanism, log: Log, settings: Settings) -> Constants
     columns = _columns(problem)
     parts, size = _of_currents(normal.all, columns, len(problem.base))
     _refuse_unseen(mech, log, parts, size)
-    scale, change = _joint_scales(parts, size)
-    lasting = _lasting(problem, seen, columns, parts, scale, change)
     A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
+    scale, change = _joint_scales(A, c, size)
+    lasting = _lasting(problem, seen, columns, parts, scale, change)
     H, near, _ = _equations(A, c, size, scale, change)
     bread = torch.linalg.inv(H.sum(0) + torch.diag(near))
     count = normal.all.count[0] / lasting
@@ -160,13 +160,12 @@ def _refuse_unseen(mech: Mechanism, log: Log, parts: list[Reduced], size: Tensor
             )
 
 
-def _joint_scales(parts: list[Reduced], size: Tensor) -> tuple[Tensor, Tensor]:
+def _joint_scales(A: Tensor, c: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """Amperes for each N m of each joint, `[num_dof]`, and the base parameters that fit them best.
 
     Raises:
         FitError: when they do not come to rest.
     """
-    A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
     base = A.shape[-1] - 1
     scale, change = c[:, -1] / A[:, -1, -1], A.new_zeros(base)
     for _ in range(ROUNDS):

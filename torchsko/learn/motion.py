@@ -207,14 +207,18 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     else:
         at, rate, accel = bank(q, 0, 1, 2)
     force, slope = bank(tau, 0, 1)
+
+    def share(marks: NDArray[np.bool_]) -> Tensor:
+        """What part of each state is of samples that are marked."""
+        (evenly,) = even_samples(t, even, [marks.astype(np.float64)])
+        return bank(torch.from_numpy(evenly), 0)[0]
+
     good = torch.ones_like(force)
     if held.any():
-        (share,) = even_samples(t, even, [held.astype(np.float64)])
-        good = (bank(torch.from_numpy(share), 0)[0] < 0.02).to(force)
+        good = (share(held) < 0.02).to(force)
     if lost.any():
         # What stands there is made up: nothing that it reaches counts, as beside a gap.
-        (share,) = even_samples(t, even, [lost.astype(np.float64)])
-        good = good * (bank(torch.from_numpy(share), 0)[0].abs() < REACHED).to(force)
+        good = good * (share(lost).abs() < REACHED).to(force)
     times = torch.from_numpy(even)[bank.reach :: bank.every][: force.shape[1]]
     at, rate, accel, force, slope, good = (
         x.mT.contiguous() for x in (at, rate, accel, force, slope, good)

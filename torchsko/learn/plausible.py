@@ -103,7 +103,7 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
     """
     phi = inertial_parameters(problem.mech).flatten()
     inertial, usual = len(phi), plain_model(problem.terms, problem.mech.num_dof).choice
-    explained, both, sizes = [], [], []
+    explained, both = [], []
     for g, choice in zip(means(normal.all), usual, strict=True):
         part = eliminated(g, inertial, choice)
         S = [inertial + k for k in choice]
@@ -111,11 +111,10 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
         if size > 0:
             explained.append(float(phi @ part.A @ phi) / size)
             both.append(float(phi @ part.c) / size)
-            sizes.append(1.0)
     if not sum(explained) > 0:
         return
     ratio = sum(both) / sum(explained)
-    alike = sum(both) / math.sqrt(sum(explained) * sum(sizes))
+    alike = sum(both) / math.sqrt(sum(explained) * len(explained))
     if abs(alike) > FOLLOWS and not 1 / MANY < ratio < MANY:
         unit = "kNm" if abs(ratio) < 1 else "mNm"
         advice = f'Declare the unit, units={{"tau": "{unit}"}} or --unit tau={unit}, say; A is known, too.'

@@ -80,8 +80,8 @@ class Settings:
         return self.fine / self.forces.every
 
 
-def steps_of(log: Log) -> Array:
-    """Times between the first samples of a log [s].
+def first_times(log: Log) -> Array:
+    """Times of the first samples of a log [s].
 
     Raises:
         FitError: when times do not grow.
@@ -99,7 +99,7 @@ def steps_of(log: Log) -> Array:
             f"{log.name}: the time at sample {k + 1} is {t[k + 1]:.6g} s, after {t[k]:.6g} s.\n"
             "Times ascend.\nSort the samples and leave out those that come twice."
         )
-    return steps
+    return t
 
 
 def rate_of(log: Log) -> float:
@@ -108,7 +108,11 @@ def rate_of(log: Log) -> float:
     Raises:
         FitError: when times do not grow.
     """
-    return 1 / float(np.median(steps_of(log)))
+    return _usual_rate(first_times(log))
+
+
+def _usual_rate(t: Array) -> float:
+    return 1 / float(np.median(np.diff(t)))
 
 
 def settings_of(log: Log, cutoff: float | None = None) -> Settings:
@@ -119,8 +123,8 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     Raises:
         FitError: when nothing moves, times do not grow, or the cut-off does not fit.
     """
-    t, steps = np.asarray(log.t[:SPECTRUM], np.float64), steps_of(log)
-    rate = 1 / float(np.median(steps))
+    t = first_times(log)
+    steps, rate = np.diff(t), _usual_rate(t)
     ends = cut_off(np.asarray(log.tau[:SPECTRUM], np.float64))
     if cutoff is not None:
         return Settings.of(rate, cutoff, ends=ends)

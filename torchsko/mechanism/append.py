@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,8 +65,7 @@ def _renamed(mech: Mechanism, joint: str) -> Mechanism:
         what: tuple(WELDED if name == joint else name for name in getattr(mech, what))
         for what in ("tree_joint_names", "singular_joints", "bare_joints")
     }
-    whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
-    return type(mech)(**(whole | names))
+    return replace(mech, **names)
 
 
 def _joined(

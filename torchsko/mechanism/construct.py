@@ -309,16 +309,19 @@ def _not_enforced(hinges: list[JointDescription]) -> tuple[Unused, ...]:
     for what, fields, who in kept:
         limited = [j for j in hinges if any(math.isfinite(getattr(j, field)) for field in fields)]
         if limited:
-            names = f"joint {limited[0].name!r}" + (
-                f" and {n} more" if (n := len(limited) - 1) else ""
-            )
-            entries.append(Unused(f"limits of {what} of {names}", f"not in the dynamics; {who}"))
-    none = [j.name for j in hinges if j.effort == 0]
+            what = f"limits of {what} of {_counted(limited)}"
+            entries.append(Unused(what, f"not in the dynamics; {who}"))
+    none = [j for j in hinges if j.effort == 0]
     if none:
-        names = f"joint {none[0]!r}" + (f" and {len(none) - 1} more" if len(none) > 1 else "")
         why = "no force is allowed where it holds; where none is known: mech.replace(effort_limit=...)"
-        entries.append(Unused(f"limit of effort 0 of {names}", why))
+        entries.append(Unused(f"limit of effort 0 of {_counted(none)}", why))
     return tuple(entries)
+
+
+def _counted(joints: list[JointDescription]) -> str:
+    """The first of some joints, and how many more there are."""
+    more = f" and {len(joints) - 1} more" if len(joints) > 1 else ""
+    return f"joint {joints[0].name!r}{more}"
 
 
 def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:

@@ -166,13 +166,13 @@ def _check_numbers(
         ("checkpoint", checkpoint, kept is None or kept > 0, "checkpoint=20, or None"),
         ("truncate", truncate, truncate is None or truncate > 0, "truncate=50, or None"),
     ):
-        if not fits or (name in ("steps", "every", "truncate") and not whole(value)):
+        if not fits or (name in ("steps", "every", "truncate") and not _is_whole(value)):
             raise TorchskoError(
                 f"{name} is {value}.\nTime runs forward, in whole steps.\nPass {advice}, say."
             )
 
 
-def whole(x: Any) -> bool:
+def _is_whole(x: Any) -> bool:
     """Whether x is a whole number, or None."""
     return x is None or (isinstance(x, int | torch.SymInt) and not isinstance(x, bool))
 
