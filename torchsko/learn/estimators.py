@@ -43,6 +43,7 @@ from torchsko.learn.selection import WEIGHTS, Folds, least_sure
 from torchsko.learn.settings import Settings
 from torchsko.learn.shooting import Forward, Shooting, Windows
 from torchsko.learn.solving import Model, Solution, solved
+from torchsko.learn.threads import cores, threads
 
 HUBER = 1.345
 """Deviations beyond which a sample counts less: of normal noise 5% of the precision is lost."""
@@ -178,13 +179,15 @@ def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Es
     forward = Forward.of(data.problem, model.choice)
     shot = Shooting(forward, windows, base, prior, folds.count, start)
     weight = model.prior_weight if data.prior is None else data.prior
-    shot.run(weight, data.tell)
+    with threads(cores()):  # each step moves all windows
+        shot.run(weight, data.tell)
     if data.prior is None:
         # What is left out is judged by its own motion, linearised where the fit is by now.
         parts, ones = Folds.of(shot.normal), torch.ones_like(model.scale[:1])
         tried = sorted(WEIGHTS, reverse=True)
         weight = tried[least_sure([shot.left_errors(parts, w) for w in tried], ones)]
-        shot.run(weight, data.tell)
+        with threads(cores()):
+            shot.run(weight, data.tell)
 
     def inform(solution: Solution, left: Residuals) -> Information:
         return shot.information(weight)

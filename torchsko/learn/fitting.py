@@ -21,7 +21,7 @@ from torchsko.learn.mending import Faults
 from torchsko.learn.motion import check_columns
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
-from torchsko.learn.options import Learn, check, moves, terms_of
+from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
 from torchsko.learn.physical import nearest_physical
 from torchsko.learn.plausible import refuse_other_forces, refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
@@ -30,6 +30,7 @@ from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
 from torchsko.learn.telling import labels_of, untold
+from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
@@ -101,24 +102,36 @@ def fit(
     36(2), 2020; M. Gautier, Ph. Poignet, *Extended Kalman filtering and weighted least squares dynamic
     identification of robot*, Control Engineering Practice 9(12), 2001 (weights).
     """
-    say = tell or (lambda text, part: None)
     mech = as_mechanism(mech)
-    check(mech, method, prior, folds, cutoff, window, residual)
+    asked = Asked(learn, method, cutoff, prior, folds, window, residual, regressor, checkpoint)
+    asked.check()
+    check_robot(mech)
+    with threads(for_unknowns(10 * mech.num_bodies)):
+        return _fitted(mech, log, asked, tell or (lambda text, part: None), done)
+
+
+def _fitted(
+    mech: Mechanism, log: Log, asked: Asked, say: Callable[[str, float], None],
+    done: Callable[[Fit], None] | None,
+) -> Fit:  # fmt: skip
     nominal, changed = nearest_physical(mech)
-    terms, named = terms_of(nominal, learn, method)
+    terms, named = terms_of(nominal, asked.learn, asked.method)
     say("reading the log", 0.0)
-    log, settings, constants = made_ready(nominal, log, cutoff)
-    problem = Problem.of(nominal, terms, regressor)
-    if regressor is None:
+    log, settings, constants = made_ready(nominal, log, asked.cutoff)
+    problem = Problem.of(nominal, terms, asked.regressor)
+    if asked.regressor is None:
         problem = with_kernel(problem, log, settings)
-    kept = Checkpoint.of(checkpoint, problem, log, settings, named, method, prior, folds, window)
+    kept = Checkpoint.of(
+        asked.checkpoint, problem, log, settings, named, asked.method, asked.prior, asked.folds,
+        asked.window,
+    )  # fmt: skip
     state = kept.read()
-    known = known_of(state, problem, log, settings, folds, kept, say)
+    known = known_of(state, problem, log, settings, asked.folds, kept, say)
     refuse_other_forces(problem, log, known.normal)
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal))
-    able = moves if method == "shooting" else None
+    able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)
-    chosen = Choosing(problem, parts, base, divergence, named, prior, say, able)
+    chosen = Choosing(problem, parts, base, divergence, named, asked.prior, say, able)
     notes = [
         f"unphysical nominal inertia of {name}: the nearest physical one is used"
         for name in changed
@@ -135,27 +148,28 @@ def fit(
     say("fitting", 0.8)
     data = Data(
         problem, known.normal, known.seen, settings, log,
-        lambda **how: again(problem, log, settings, folds, known.seen, **how),
-        prior, window, lambda part: say("fitting", 0.8 + 0.05 * part),
+        lambda **how: again(problem, log, settings, asked.folds, known.seen, **how),
+        asked.prior, asked.window, lambda part: say("fitting", 0.8 + 0.05 * part),
     )  # fmt: skip
-    estimate = ESTIMATORS[method](data, chosen.model, base, divergence)
+    estimate = ESTIMATORS[asked.method](data, chosen.model, base, divergence)
     solution = estimate.solve(estimate.normal.all)
     notes += vanished(problem, chosen.model, solution, named)
-    errors = errors_of(method, data, chosen, estimate, divergence, base)
-    more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), folds)
-    if residual is not None:
-        more, errors["with residual"] = trained(
-            residual, problem, known.seen.motions, solution, stretches, chosen.model.scale,
-            lambda part: say("training the residual", 0.85 + 0.05 * part),
-        )  # fmt: skip
+    errors = errors_of(asked.method, data, chosen, estimate, divergence, base)
+    more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), asked.folds)
+    if asked.residual is not None:
+        with threads(cores()):
+            more, errors["with residual"] = trained(
+                asked.residual, problem, known.seen.motions, solution, stretches, chosen.model.scale,
+                lambda part: say("training the residual", 0.85 + 0.05 * part),
+            )  # fmt: skip
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
-    if method != "shooting":
+    if asked.method != "shooting":
         labels = labels_of(nominal, base, solution.choice, terms)
         notes += untold(known.normal.all, chosen.model, solution.choice, base, labels)
     found = Found(
-        method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
+        asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
         *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip

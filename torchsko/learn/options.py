@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from torchsko.learn.estimators import ESTIMATORS
 from torchsko.learn.friction import Term
 from torchsko.learn.library import LIBRARY
 from torchsko.learn.motion import turning
+from torchsko.learn.normal import Regressor
 from torchsko.mechanism.mechanism import Mechanism
 
 Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
@@ -83,50 +85,79 @@ MOST_FOLDS = 100
 """Of cross-validation."""
 
 
-def check(
-    mech: Mechanism, method: str, prior: float | None, folds: int,
-    cutoff: Any = None, window: Any = None, residual: Any = None,
-) -> None:  # fmt: skip
-    """Refuse options out of range, by name."""
-    if method not in ESTIMATORS:
-        raise FitError(unknown_name("method", method, tuple(ESTIMATORS)))
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a fit is asked for; `torchsko.learn.fit` says what each is.
+
+    Attributes:
+        learn: terms of joints.
+        method: of `ESTIMATORS`.
+        cutoff: of the filter [Hz].
+        prior: weight of the nominal robot.
+        folds: of cross-validation.
+        window: of shooting [s].
+        residual: a force that is learned.
+        regressor: instead of `torque_regressor`.
+        checkpoint: file to go on from.
+    """
+
+    learn: Learn
+    method: str
+    cutoff: float | None
+    prior: float | None
+    folds: int
+    window: float | None
+    residual: nn.Module | None
+    regressor: Regressor | None
+    checkpoint: str | os.PathLike[str] | None
+
+    def check(self) -> None:
+        """Refuse options out of range, by name."""
+        prior, folds, window = self.prior, self.folds, self.window
+        if self.method not in ESTIMATORS:
+            raise FitError(unknown_name("method", self.method, tuple(ESTIMATORS)))
+        if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):
+            raise FitError(
+                f"prior is {prior!r}.\nIt is a positive number: a small one leaves all to the data.\n"
+                "Pass prior=1e-6, say, or leave it out: cross-validation chooses it."
+            )
+        if not (isinstance(folds, Integral) and 2 <= folds <= MOST_FOLDS):
+            raise FitError(
+                f"folds is {folds!r}.\n"
+                "Each stretch of time is left out once: there are two at least, and of more than "
+                f"{MOST_FOLDS} each is like its neighbours.\nPass folds=5, the default."
+            )
+        for name, unit in (("cutoff", "Hz"), ("window", "s")):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+                raise FitError(
+                    f"{name} is {value!r}.\nIt is a positive number, in {unit}.\n"
+                    "Leave it out: it is chosen."
+                )
+        if window is not None and self.method != "shooting":
+            raise FitError(
+                f"window={window} was given with method={self.method!r}.\n"
+                'Windows are those of method="shooting"; others filter by `cutoff`.\n'
+                'Leave it out, or pass method="shooting".'
+            )
+        if self.residual is not None and not isinstance(self.residual, nn.Module):
+            raise FitError(
+                f"residual was given as {type(self.residual).__name__}.\n"
+                "A force that is learned is a module with parameters.\n"
+                "Pass torchsko.learn.Network(...), or an nn.Module of yours."
+            )
+
+
+def check_robot(mech: Mechanism) -> None:
+    """Refuse several robots, or one in single precision."""
     if mech.batch_shape:
         raise FitError(
             f"{mech.name!r} is {mech.batch_shape.numel()} robots.\n"
             "A log is one robot's.\nPass one, without batch dimensions."
-        )
-    if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):
-        raise FitError(
-            f"prior is {prior!r}.\nIt is a positive number: a small one leaves all to the data.\n"
-            "Pass prior=1e-6, say, or leave it out: cross-validation chooses it."
-        )
-    if not (isinstance(folds, Integral) and 2 <= folds <= MOST_FOLDS):
-        raise FitError(
-            f"folds is {folds!r}.\n"
-            "Each stretch of time is left out once: there are two at least, and of more than "
-            f"{MOST_FOLDS} each is like its neighbours.\nPass folds=5, the default."
-        )
-    for name, value in (("cutoff", cutoff), ("window", window)):
-        if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
-            raise FitError(
-                f"{name} is {value!r}.\nIt is a positive number, in {'Hz' if name == 'cutoff' else 's'}.\n"
-                "Leave it out: it is chosen."
-            )
-    if window is not None and method != "shooting":
-        raise FitError(
-            f"window={window} was given with method={method!r}.\n"
-            'Windows are those of method="shooting"; others filter by `cutoff`.\n'
-            'Leave it out, or pass method="shooting".'
         )
     if mech.dtype != torch.float64:
         raise FitError(
             f"{mech.name!r} is {mech.dtype}.\n"
             "A log is fitted in double precision: sums over it lose what single precision keeps.\n"
             "Pass mech.to(torch.float64)."
-        )
-    if residual is not None and not isinstance(residual, nn.Module):
-        raise FitError(
-            f"residual was given as {type(residual).__name__}.\n"
-            "A force that is learned is a module with parameters.\n"
-            "Pass torchsko.learn.Network(...), or an nn.Module of yours."
         )

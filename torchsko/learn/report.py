@@ -6,7 +6,7 @@ import html
 import io
 import os
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,24 +56,48 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
 
 
 def _image(module: ModuleType, draw: Callable[[Any, Fit], None], fit: Fit) -> str:
-    # A figure without pyplot: no window system, no state.
-    figure = module.Figure(layout="constrained")
+    # A figure without pyplot: no window system, no state. Its margins are ours: a layout that is solved for
+    # draws everything twice.
+    figure = module.Figure()
     draw(figure, fit)
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=90)
     return f"<img src='data:image/png;base64,{b64encode(data.getvalue()).decode()}'>\n"
 
 
+WIDTH = 12.0
+"""Of figures [in]."""
+
+
+def _sized(figure: Any, height: float, left: float, bottom: float, top: float = 0.1) -> None:
+    """Set the size of a figure and its margins [in]."""
+    figure.set_size_inches(WIDTH, height)
+    figure.subplots_adjust(left / WIDTH, bottom / height, 1 - 0.1 / WIDTH, 1 - top / height)
+
+
+def _longest(names: Sequence[str], points: float) -> float:
+    """About how long the longest of some names is in print [in]."""
+    return max(map(len, names)) * 0.6 * points / 72
+
+
 def _grid(figure: Any, fit: Fit, height: float) -> list[Any]:
     count = min(len(dof_names(fit.mechanism)), SHOWN)
     rows = -(-count // 2)
-    figure.set_size_inches(12, height * rows)
-    axes = list(figure.subplots(rows, 2, squeeze=False).flat)
+    _sized(figure, height * rows + 0.6, left=0.9, bottom=0.6, top=0.3)
+    # Room for titles and numbers, in parts of an axis.
+    room = {"hspace": 0.55 / (height - 0.55), "wspace": 0.14}
+    axes = list(figure.subplots(rows, 2, squeeze=False, gridspec_kw=room).flat)
     for ax in axes[count:]:
         ax.set_axis_off()
     for ax, name in zip(axes, dof_names(fit.mechanism), strict=False):
         ax.set_title(name)
     return axes[:count]
+
+
+def _label(figure: Any, x: str, y: str) -> None:
+    """Name what all axes of a grid share."""
+    figure.supxlabel(x, y=0.1 / figure.get_size_inches()[1], va="bottom")
+    figure.supylabel(y, x=0.1 / WIDTH, ha="left")
 
 
 def draw_forces(figure: Any, fit: Fit) -> None:
@@ -84,19 +108,19 @@ def draw_forces(figure: Any, fit: Fit) -> None:
         ax.plot(left.t, left.tau[:, j] + left.error[:, j], lw=0.8, label="predicted")
         ax.plot(left.t, left.error[:, j], lw=0.8, color="black", label="error")
     figure.axes[0].legend(fontsize="small")
-    figure.supxlabel("time [s]")
-    figure.supylabel("force [N m or N]")
+    _label(figure, "time [s]", "force [N m or N]")
 
 
 def draw_errors(figure: Any, fit: Fit) -> None:
     """Errors in stretches left out, beside the nominal robot's and least squares'."""
-    figure.set_size_inches(12, 4)
-    ax, names = figure.subplots(), dof_names(fit.mechanism)
+    names = dof_names(fit.mechanism)
+    _sized(figure, 4.0, left=0.7, bottom=0.3 + _longest(names, 10) / 2)
+    ax = figure.subplots()
     width = 0.8 / len(fit.errors)
     for k, (head, error) in enumerate(fit.errors.items()):
         place = torch.arange(len(names)) + width * (k - (len(fit.errors) - 1) / 2)
         ax.bar(place, error / fit.residuals.spread, width, label=head)
-    ax.set_xticks(range(len(names)), names, rotation=30)
+    ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
     ax.set_ylabel("error / spread of the force")
     ax.legend()
 
@@ -115,14 +139,14 @@ def draw_friction(figure: Any, fit: Fit) -> None:
                 total = total + x * term.column(motion)
         ax.plot(v[:, 0], total[:, 0])
         ax.grid(alpha=0.3)
-    figure.supxlabel("velocity [rad/s or m/s]")
-    figure.supylabel("force [N m or N]")
+    _label(figure, "velocity [rad/s or m/s]", "force [N m or N]")
 
 
 def draw_base(figure: Any, fit: Fit) -> None:
     """Base parameters over their standard deviation by the data, with those of the nominal robot."""
     count = len(fit.base)
-    figure.set_size_inches(12, max(4.0, 0.22 * count))
+    names = [name.split(" + ")[0].split(" - ")[0] for name in fit.base.names]
+    _sized(figure, max(4.0, 0.22 * count), left=0.2 + _longest(names, 7), bottom=0.5)
     ax = figure.subplots()
     rows = torch.arange(count)
     scale = fit.deviation.clamp_min(1e-300)
@@ -132,9 +156,7 @@ def draw_base(figure: Any, fit: Fit) -> None:
     ax.plot((nominal - fit.value) / scale, rows, "x", label="nominal")
     ax.plot((fit.least_squares - fit.value) / scale, rows, "+", label="least squares")
     ax.set_xscale("symlog", linthresh=3)
-    ax.set_yticks(
-        rows, [name.split(" + ")[0].split(" - ")[0] for name in fit.base.names], fontsize=7
-    )
+    ax.set_yticks(rows, names, fontsize=7)
     ax.set_xlabel("away from the fit, in standard deviations by the data")
     ax.legend()
 

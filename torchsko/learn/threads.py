@@ -1,10 +1,12 @@
-"""Pieces of a log side by side, on the cores that torch may use."""
+"""Which cores a fit works on: pieces of a log side by side, small systems of equations on one."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -12,17 +14,60 @@ import torch
 In = TypeVar("In")
 Out = TypeVar("Out")
 
+SIDE_BY_SIDE = 4
+"""Pieces at once, at most: each takes its memory."""
+
+WIDE = 250
+"""Unknowns from which on torch's threads shorten the algebra of a fit."""
+
 
 def side_by_side(do: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
-    """Results in order; two threads where torch has several, for each leaves cores idle in turn."""
-    if torch.get_num_threads() == 1:
-        yield from map(do, items)
+    """Results in order, of several items at once where there are several cores, which they share."""
+    total = cores()
+    count = min(total, SIDE_BY_SIDE)
+
+    def one(item: In) -> Out:
+        with threads(max(1, total // count)):
+            return do(item)
+
+    if count == 1:
+        yield from map(one, items)
         return
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(count) as pool:
         ahead: deque[Future[Out]] = deque()
         for item in items:
-            ahead.append(pool.submit(do, item))
-            if len(ahead) > 2:
+            ahead.append(pool.submit(one, item))
+            if len(ahead) > count:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
+
+
+def cores() -> int:
+    """Threads that torch works with where nobody said otherwise: in a thread of Python that begins."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
+
+
+def for_unknowns(count: int) -> int:
+    """How many threads torch is to solve for so many unknowns with.
+
+    Operations of a fit are thousands, and short. Each waits for the slowest thread, so where others use the
+    cores too, two threads are up to ten times slower than one.
+    """
+    return 1 if count < WIDE else torch.get_num_threads()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let this thread's operations of torch run on so many threads; other threads' stay as they are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    # That was said of this thread, and of all that have yet to begin: theirs is set back, by one of them.
+    back = Thread(target=torch.set_num_threads, args=(before,))
+    back.start()
+    back.join()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
