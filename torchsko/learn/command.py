@@ -73,7 +73,9 @@ def run_identify(given: argparse.Namespace) -> None:
     units = dict(_pair(text, "=", "--unit q=deg") for text in given.unit)
     part = _part(given.use)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RobotFileWarning)  # what matters of it is in the report
+        warnings.simplefilter(
+            "ignore", RobotFileWarning
+        )  # the report says what the model leaves out
         mech = load(given.file, floating_base=given.floating_base)
     log = Log.load(given.log, mech.joint_names, units=units, held=given.held).part(*part)
     _try_to_write(mech, given.out, given.file)

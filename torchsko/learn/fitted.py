@@ -21,6 +21,7 @@ from torchsko.learn.normal import lossless, own_positions
 from torchsko.learn.physical import bodies
 from torchsko.learn.residuals import Residuals
 from torchsko.learn.solving import Solution
+from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
@@ -162,7 +163,8 @@ class Fit:
 
         The robot is ``robot.urdf`` or ``robot.xml``: the file `like` with its numbers replaced and all
         else kept, or a new URDF file. Files of these names are replaced. Meshes and included files of MJCF
-        are copied with it, where they are not there yet.
+        are copied with it, where they are not there yet. URDF has no place for rotor inertia that was fitted:
+        a `RobotFileWarning` names it, and fit.pt keeps it.
 
         Args:
             folder: made where there is none.
@@ -179,9 +181,9 @@ class Fit:
                 f"{folder} cannot be made: {error.strerror or error}.\n"
                 "A fit is saved into a folder of its own.\nPass the path of one, or of none yet."
             ) from error
-        from torchsko.learn.kept import packed, save_robot
+        from torchsko.learn.kept import packed, save_robot, with_what_urdf_knows
 
-        save_robot(self.mechanism, folder, like)
+        save_robot(with_what_urdf_knows(self, like), folder, like)
         put(packed(self), folder / "fit.pt")
 
     @classmethod
@@ -217,16 +219,17 @@ def fitted_robot(
     changes: dict[str, Tensor] = {}
     if method in PHYSICAL:
         changes |= zip(("mass", "com", "inertia"), bodies(phi), strict=True)
-    if nominal.num_dof == len(nominal.damping):
-        for place, field in enumerate(("damping", "friction")):
-            each = [
-                sum((t.level[place] * x for t, x in zip(some, row, strict=True)), row.new_zeros(()))
-                for some, row in zip(terms, numbers, strict=True)
-            ]
-            changes[field] = torch.stack(each).clamp_min(0)
-        rotors = [
-            sum((t.inertia * x for t, x in zip(some, row, strict=True)), row.new_zeros(()))
-            for some, row in zip(terms, numbers, strict=True)
-        ]
-        changes["armature"] = nominal.armature + torch.stack(rotors).clamp_min(0)
+    # Those of joints that follow others are felt at the joints they follow.
+    for place, field in enumerate(("damping", "friction")):
+        total = _at_dofs(numbers, [[t.level[place] for t in some] for some in terms])
+        changes[field] = among_all_dofs(nominal, total.clamp_min(0))
+    rotors = _at_dofs(numbers, [[t.inertia for t in some] for some in terms])
+    changes["armature"] = nominal.armature + among_all_dofs(nominal, rotors.clamp_min(0))
     return nominal.replace(**changes, has_losses=True)
+
+
+def _at_dofs(numbers: Sequence[Tensor], parts: Sequence[Sequence[float]]) -> Tensor:
+    """Numbers of each dof's terms, added up by parts, `[num_dof]`."""
+    return torch.stack(
+        [row @ row.new_tensor(part) for row, part in zip(numbers, parts, strict=True)]
+    )

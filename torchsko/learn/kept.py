@@ -5,20 +5,23 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from torchsko.errors import FitError
+from torchsko.errors import FitError, RobotFileWarning
 from torchsko.io._parts import bring_parts
 from torchsko.io._xml import is_xml_text, root_tag
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import TERMS, Term
+from torchsko.learn.names import dof_names
 from torchsko.learn.network import Network, Shrunk
 from torchsko.learn.residuals import Residuals
 from torchsko.loading import load
+from torchsko.mechanism.coordinates import own_rates
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.saving import save
 
@@ -64,6 +67,23 @@ def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
     for other in ROBOTS:
         if other != name:
             (folder / other).unlink(missing_ok=True)  # it would be read instead
+
+
+def with_what_urdf_knows(fit: Fit, like: Any) -> Mechanism:
+    """The robot of a fit; for a URDF file without the rotors' inertia that was fitted, with a warning."""
+    mech, given = fit.mechanism, fit.nominal.armature
+    more = zip(dof_names(mech), own_rates(mech, mech.armature - given).tolist(), strict=True)
+    rotors = [f"{name} {x:.3g}" for name, x in more if x]
+    if robot_file(like) != ROBOTS[0] or not rotors:
+        return mech
+    warnings.warn(
+        f"{ROBOTS[0]} is without the rotor inertia of {', '.join(rotors)} kg m^2.\n"
+        "URDF has no place for it; fit.pt keeps it.\n"
+        "Take Fit.load(folder).mechanism, or load an MJCF file of the robot and fit that.",
+        RobotFileWarning,
+        stacklevel=3,
+    )
+    return mech.replace(armature=given)
 
 
 def packed(fit: Fit) -> dict[str, Any]:

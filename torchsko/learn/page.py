@@ -50,6 +50,8 @@ def page(fit: Fit) -> str:
         lines.append(f"{x:11.4g} +-{s:9.2g}  ({other:11.4g})  {name}{mark}")
     if fit.base.unseen:
         lines += ["", "No force depends on: " + ", ".join(fit.base.unseen)]
+    if fit.nominal.unused:
+        lines += ["", "In the robot's file, and not in the model:", *map(str, fit.nominal.unused)]
     lasting = fit.residuals.lasting
     memory = f"{1 / (2 * found.cutoff):.2g}"
     told = ", ".join(f"{x:.2g}" for x in lasting.tolist())

@@ -1,0 +1,75 @@
+"""Robots whose joints follow others, files that hold more than a rigid robot: nothing is lost."""
+
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.learn.friction import RotorInertia, SmoothCoulomb, Viscous
+
+LINK = """<link name="{}"><inertial><origin xyz="0.1 {} 0"/><mass value="{}"/>
+<inertia ixx=".01" iyy=".02" izz=".02" ixy="0" ixz="0" iyz="0"/></inertial></link>"""
+JOINT = """<joint name="{}" type="revolute"><parent link="{}"/><child link="{}"/><origin xyz="{}"/>
+<axis xyz="0 1 0"/><limit lower="-2" upper="2" velocity="3" effort="100"/>{}</joint>"""
+GRIPPER = "".join(
+    [
+        '<robot name="gripper"><link name="base"/>',
+        LINK.format("a", 0.01, 3),
+        LINK.format("b", 0.02, 2),
+        LINK.format("c", 0.01, 1),
+        JOINT.format("j1", "base", "a", "0 0 0", '<dynamics damping="0.2" friction="0.2"/>'),
+        JOINT.format("g1", "a", "b", ".4 0 0", ""),
+        JOINT.format(
+            "g2", "a", "c", ".4 .1 0",
+            '<dynamics damping="0.3" friction="0.1"/><mimic joint="g1" multiplier="-1.5"/>',
+        ),
+        "</robot>",
+    ]
+)  # fmt: skip
+TENDON = """<mujoco><worldbody><body><joint name="j" axis="0 1 0" range="-60 60"/>
+<geom size=".1" pos=".2 0 0"/>
+</body></worldbody><tendon><fixed name="band" stiffness="2">
+<joint joint="j" coef="1"/></fixed></tendon></mujoco>"""
+
+
+def log_of(mech, force):
+    g = torch.Generator().manual_seed(0)
+    t = torch.arange(4000, dtype=mech.dtype) / 200
+    motion = ts.learn.exciting_trajectory(mech, period=20.0, harmonics=8, reach=0.6, generator=g)
+    q, qd, qdd = motion(t)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + force(qd, qdd)
+    tau = tau + 0.01 * torch.randn(tau.shape, generator=g, dtype=tau.dtype)
+    return ts.learn.Log(*(x.numpy() for x in (t, q, tau, qd)))
+
+
+def test_friction_of_joints_that_others_follow_is_the_robots(tmp_path):
+    mech = ts.load(GRIPPER)
+    nothing = torch.zeros_like(mech.damping)
+    log = log_of(
+        mech.replace(damping=nothing, friction=nothing),
+        lambda qd, qdd: 0.5 * qd + 0.3 * (qd / 0.05).tanh() + 0.04 * qdd,
+    )
+    terms = [Viscous(), SmoothCoulomb(0.05), RotorInertia()]
+    fit = ts.learn.fit(mech, log, learn=terms, prior=1e-4)
+    assert_close(torch.stack(fit.numbers)[:, 0], torch.full((2,), 0.5).double(), rtol=0, atol=0.02)
+    # At speed the robot is the fit, friction of the joint that follows counted once.
+    g = torch.Generator().manual_seed(1)
+    q, qd = mech.random_state(50, generator=g)
+    qd = qd.sign() * (1 + qd.abs())
+    qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype)
+    told = fit.inverse_dynamics(q, qd, qdd)
+    assert_close(ts.inverse_dynamics(fit.mechanism, q, qd, qdd), told, rtol=1e-9, atol=1e-9)
+    fit.save(tmp_path, like=GRIPPER)
+    saved = ts.load(tmp_path / "robot.urdf")
+    armature = fit.mechanism.armature  # URDF has none
+    assert_close(
+        ts.inverse_dynamics(saved.replace(armature=armature), q, qd, qdd),
+        told,
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+def test_a_report_says_what_of_the_file_is_not_in_the_model():
+    mech = ts.load(TENDON)
+    fit = ts.learn.fit(mech, log_of(mech, lambda qd, qdd: 0.2 * qd), learn=[Viscous()], prior=1e-4)
+    assert "tendons" in str(fit).split("not in the model:")[1]
