@@ -1,11 +1,18 @@
 """Deviations hold where errors are no noise but come back with the motion."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 import torch
 
 import torchsko as ts
 from tests.learn.test_fit import TERMS, arm, friction
 from torchsko.learn.lasting import period
+from torchsko.learn.shooting.chain import eliminated
+from torchsko.learn.shooting.lasting import wider
+from torchsko.learn.shooting.motion import Linear
+from torchsko.learn.shooting.noise import Noise
 
 
 def test_a_motion_repeats_itself_after_its_period_or_never():
@@ -49,3 +56,30 @@ def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
 
 def test_deviations_are_no_larger_than_noise_alone_makes_them():
     assert 0.6 < sizes(lambda q, noise: 0.2 * noise) < 1.2
+
+
+@pytest.mark.parametrize("white, common", [(1.0, 0.0), (1.0, 1.0), (0.3, 2.0)])
+def test_errors_that_windows_have_in_common_widen_by_the_design_effect(white, common):
+    """A mean of N samples with variance a^2 of their own and b^2 in common: (a^2 + N b^2) / (a^2 + b^2)."""
+    g, N, count = torch.Generator().manual_seed(0), 10, 4000
+    draw = {"generator": g, "dtype": torch.float64}
+    z = torch.randn(1, count, 1, **draw).expand(-1, -1, N)
+    error = white * torch.randn(1, count, N, **draw) + common * torch.randn(1, count, 1, **draw)
+    start = torch.ones(N).double() - 2.0 * (
+        torch.arange(N) % 2
+    )  # a state that says nothing of the mean
+    seen = torch.stack([start.expand_as(z), z, error], -1)
+    nothing = seen.new_zeros(1, count - 1, 1, 3)
+    variance = seen.new_tensor([white**2 + common**2])
+    noise = Noise(variance.expand(1), variance.new_ones(0))
+    real = torch.ones(1, count, dtype=torch.bool)
+    windows = SimpleNamespace(seen=error[..., None], real=real)
+    X = seen / variance.sqrt()
+    total = X.mT @ X
+    chain = eliminated(
+        total[..., :1, :1], nothing[..., :1], total[..., :1, 1:], total[..., 1:, 1:].sum(1)
+    )
+    near = Linear(seen, nothing, nothing[..., :1])
+    grown = wider(chain, near, windows, noise, torch.tensor([0]))
+    expected = ((white**2 + N * common**2) / (white**2 + common**2)) ** 0.5
+    assert grown == pytest.approx(expected, rel=0.05)

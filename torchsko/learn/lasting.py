@@ -128,7 +128,7 @@ class _Sums:
         after = period(q)
         for j in range(dofs):
             x = self.influence(j, X[:, j], error[:, j])
-            in_time = in_time + _stretches(_folded(x, after), self.length)
+            in_time = in_time + over_stretches(_folded(x, after), self.length)
             for into in at_places:
                 place = (share[:, j] * into.shape[1]).long().clamp(0, into.shape[1] - 1)
                 into[j].index_add_(0, place, x)
@@ -155,7 +155,7 @@ class _Influence:
         return torch.cat([base, *own], -1)
 
 
-def _stretches(x: Tensor, length: int) -> Tensor:
+def over_stretches(x: Tensor, length: int) -> Tensor:
     """Mean of squared sums over all stretches of a length that touch a series, per sample of a stretch."""
     run = torch.nn.functional.pad(x, (0, 0, length, length - 1)).cumsum(0)
     return (run[length:] - run[:-length]).square().sum(0) / length

@@ -36,6 +36,15 @@ class Eliminated:
     def states(self, p: Tensor) -> Tensor:
         """The states that are best beside p `[P]`, `[chains, windows, n]`."""
         full = torch.cat([p, -torch.ones_like(p[:1])])
+        return self._beside(full[:, None])[..., 0]
+
+    def changes(self) -> Tensor:
+        """How these states change with p, `[chains, windows, n, P]`."""
+        size = self.left.shape[-1]
+        return self._beside(torch.eye(size).to(self.left)[:, :-1])
+
+    def _beside(self, full: Tensor) -> Tensor:
+        """The states that are best beside columns of (p, -1) `[P + 1, k]`, `[chains, windows, n, k]`."""
         after = -(self.pivots[-1] @ self.rights[-1]) @ full
         out = [after]
         for pivot, right, gain in zip(
@@ -44,7 +53,7 @@ class Eliminated:
             reversed(self.gains),
             strict=True,
         ):
-            after = -(pivot @ right) @ full - (gain @ after[..., None])[..., 0]
+            after = -(pivot @ right) @ full - gain @ after
             out.append(after)
         return torch.stack(out[::-1], 1)
 

@@ -39,6 +39,7 @@ from torchsko.learn.normal import Normal
 from torchsko.learn.selection import Folds, judged_by
 from torchsko.learn.shooting.chain import Eliminated, eliminated
 from torchsko.learn.shooting.forward import Forward
+from torchsko.learn.shooting.lasting import wider
 from torchsko.learn.shooting.motion import Linear, Path, linear, moved
 from torchsko.learn.shooting.noise import Noise
 from torchsko.learn.shooting.windows import Windows
@@ -276,17 +277,27 @@ class Shooting:
         return torch.stack(out) if out else solution.phi[:0]
 
     def information(self, weight: float) -> Information:
-        """What the log tells, by variances in which errors count for as many as they are alike."""
-        size = len(self.noise.states)
+        """What the log tells, errors of a window taken together."""
+        size, now = len(self.noise.states), self.now
         found, one = self.solved(self.normal.all, weight), torch.ones(1).to(self.noise.seen)
         model = Model(found.choice, one, weight)
         told = information(self.normal.all, model, found.choice, self.base, one, one)
         (kept,), (each,) = found.choice, told.terms
+        near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
+        first = len(self.base)
+        places = [*range(first), *(first + k for k in kept)]
+        at = torch.tensor(places, device=one.device)
+        more = wider(self._eliminated(near), near, self.windows, self.noise, at)
+        base, terms = more[:first], each * more[first:]
         dofs = [
             [i for i, k in enumerate(kept) if self.forward.slots[k][1] == dof]
             for dof in range(size)
         ]
-        return replace(told, terms=tuple(each[mine] for mine in dofs))
+        return replace(
+            told,
+            covariance=base[:, None] * told.covariance * base,
+            terms=tuple(terms[mine] for mine in dofs),
+        )
 
     def __str__(self) -> str:
         """Windows and noise, to read."""
