@@ -32,6 +32,7 @@ from torch._C import (
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
+from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
 
 from torchsko.fused.kernel import broadcast_batch
@@ -111,26 +112,15 @@ class Node(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Save the inputs, and the outputs if `pull` reads them."""
-        ctx.function, *tensors = inputs
-        ctx.save_for_backward(*tensors, *(output if ctx.function.saves_outputs else ()))
+        function, *tensors = inputs
+        _keep(ctx, function, tensors, output)
         ctx.save_for_forward(*tensors)
-        ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of the inputs that need them."""
-        function: FusedFunction = ctx.function
         # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
-        saved = [x.view_as(x) for x in ctx.saved_tensors]
-        inputs, outputs = saved[: len(function.inputs)], saved[len(function.inputs) :]
-        # A zero without batch dimensions broadcasts to any.
-        by = [
-            inputs[0].new_zeros(port.shape) if y is None else y
-            for y, port in zip(cotangents, function.outputs, strict=True)
-        ]
-        needed = tuple(ctx.needs_input_grad[1:])
-        found = iter(function.pull(needed, inputs, outputs, by))
-        return None, *(next(found) if flag else None for flag in needed)
+        return _pulled(ctx, [x.view_as(x) for x in ctx.saved_tensors], cotangents)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, ...]:
@@ -156,8 +146,52 @@ class Node(torch.autograd.Function):
 Node.forward.__signature__ = inspect.signature(Node.forward)
 
 
+class PlainNode(torch.autograd.Function):
+    """`Node` where there is reverse mode and nothing else: torch.func's way in takes twice as long."""
+
+    @staticmethod
+    def forward(ctx: Any, function: FusedFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The kernel; saves what `Node` does."""
+        outputs = function.run(inputs)
+        _keep(ctx, function, inputs, outputs)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of the inputs that need them."""
+        return _pulled(ctx, ctx.saved_tensors, cotangents)
+
+
+def _keep(
+    ctx: Any, function: FusedFunction, inputs: Sequence[Tensor], outputs: tuple[Tensor, ...]
+) -> None:
+    ctx.function = function
+    ctx.save_for_backward(*inputs, *(outputs if function.saves_outputs else ()))
+    ctx.set_materialize_grads(False)
+
+
+def _pulled(
+    ctx: Any, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    function: FusedFunction = ctx.function
+    inputs, outputs = saved[: len(function.inputs)], saved[len(function.inputs) :]
+    # A zero without batch dimensions broadcasts to any.
+    by = [
+        inputs[0].new_zeros(port.shape) if y is None else y
+        for y, port in zip(cotangents, function.outputs, strict=True)
+    ]
+    needed = tuple(ctx.needs_input_grad[1:])
+    found = iter(function.pull(needed, inputs, outputs, by))
+    return None, *(next(found) if flag else None for flag in needed)
+
+
 def is_transformed(inputs: Iterable[Tensor]) -> bool:
     """Whether a call must pass PyTorch's dispatcher: gradients, transforms, modes, subclasses."""
+    return node_of(inputs) is not None
+
+
+def node_of(inputs: Iterable[Tensor]) -> type[Node] | type[PlainNode] | None:
+    """What a call has to pass: nothing, a node of reverse mode, or one for all that PyTorch knows."""
     if (
         _are_functorch_transforms_active()
         or forward_ad._current_level >= 0
@@ -166,12 +200,14 @@ def is_transformed(inputs: Iterable[Tensor]) -> bool:
         or is_tracing()
         or _dispatch_tls_is_dispatch_key_included(_LEGACY_VMAP)
     ):
-        return True
-    with_grad = torch.is_grad_enabled()
-    for x in inputs:  # any() takes twice as long
-        if type(x) is not Tensor or (with_grad and x.requires_grad):
-            return True
-    return False
+        return Node
+    with_grad, node = torch.is_grad_enabled(), None
+    for x in inputs:
+        if type(x) is not Tensor and type(x) is not Parameter:
+            return Node
+        if with_grad and x.requires_grad:
+            node = PlainNode
+    return node
 
 
 def empty_outputs(function: FusedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
 from torchsko.fused.cuda import build_cuda_kernel
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
-from torchsko.fused.operator import Node, define_operator, empty_outputs, is_transformed
+from torchsko.fused.operator import define_operator, empty_outputs, is_transformed, node_of
 from torchsko.fused.program import Port, Program, refuse_size
 from torchsko.fused.quick import Quick
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
@@ -124,7 +124,8 @@ class FusedFunction:
                 return self.eager(*inputs)
             outputs = self.operator(*inputs)
             return (outputs,) if self.num_outputs == 1 else tuple(outputs)
-        return Node.apply(self, *inputs) if is_transformed(inputs) else self.run(inputs)
+        node = node_of(inputs)
+        return self.run(inputs) if node is None else node.apply(self, *inputs)
 
     def at_once(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
         """The results where a call is a kernel's and no more, with numbers in the place of the last tensors.
