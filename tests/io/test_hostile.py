@@ -3,6 +3,7 @@
 import time
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -136,10 +137,113 @@ def test_nan_in_mjcf_is_no_robot_or_none_of_its_numbers():
         assert bool(torch.isfinite(ts.inverse_dynamics(mech, q, qd, qd)).all())
 
 
-def test_files_reached_by_links_are_the_folders_own(tmp_path):
-    """A symbolic link is the user's; what the file says is not: paths within the folder are read."""
-    (tmp_path / "part.xml").write_text(
-        "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"
-    )
-    (tmp_path / "robot.xml").write_text('<mujoco><include file="./part.xml"/></mujoco>')
-    assert ts.load(tmp_path / "robot.xml").num_dof == 1
+BODY = "<body name='b'><joint/><geom size='1'/></body>"
+ATTACHES = (
+    '<mujoco><asset><model name="m" file="child.xml"/></asset><worldbody>{0}</worldbody></mujoco>'
+)
+ATTACH = '<attach model="m" prefix="{0}_"/>'
+SEVERAL = "".join(ATTACH.format(k) for k in range(20))
+
+
+def copied(n: int) -> str:
+    return mjcf(f'<worldbody><replicate count="{n}">{BODY}</replicate></worldbody>')
+
+
+LED_OUT = {
+    "a model that includes another folder's": (
+        {"robot.xml": ATTACHES.format(ATTACH), "child.xml": mjcf('<include file="../out/b.xml"/>')},
+        r"'../out/b.xml'.*leaves",
+    ),
+    "a model inside a model": (
+        {
+            "robot.xml": ATTACHES.format(ATTACH),
+            "child.xml": mjcf('<asset><model file="a/c.xml"/></asset>'),
+            "a/c.xml": mjcf('<asset><mesh file="/x.stl"/></asset>'),
+        },
+        r"of 'a/c.xml': file '/x.stl'.*leaves",
+    ),
+    "a model that holds itself": (
+        {"robot.xml": ATTACHES.format(ATTACH), "child.xml": ATTACHES.format(ATTACH)},
+        "'child.xml' holds itself",
+    ),
+    "copies in a model": (
+        {"robot.xml": ATTACHES.format(ATTACH), "child.xml": copied(10_001)},
+        "more than 10000 times",
+    ),
+    "copies of a model of copies": (
+        {"robot.xml": ATTACHES.format(SEVERAL), "child.xml": copied(9_000)},
+        "more than 200000 times",
+    ),
+    "attached copies of copies": (
+        {
+            "robot.xml": ATTACHES.format(f'<replicate count="101">{ATTACH}</replicate>'),
+            "child.xml": copied(101),
+        },
+        "more than 10000 times",
+    ),
+    "copies of what is included": (
+        {
+            "robot.xml": mjcf('<worldbody><replicate count="101"><include file="p.xml"/>'
+                              "</replicate></worldbody>"),
+            "p.xml": f'<mujocoinclude><replicate count="101">{BODY}</replicate></mujocoinclude>',
+        },
+        "more than 10000 times",
+    ),
+    "a link to a file": ({"robot.xml": mjcf('<include file="link.xml"/>')}, "'link.xml'.*leaves"),
+    "a linked folder": ({"robot.xml": mjcf('<include file="link/b.xml"/>')}, "'link/b.xml'.*leaves"),
+    "a linked model": (
+        {"robot.xml": mjcf('<asset><model file="link.xml"/></asset>')}, "'link.xml'.*leaves"
+    ),
+    "a mesh in a linked folder": (
+        {"robot.xml": mjcf('<compiler meshdir="link"/><asset><mesh file="b.stl"/></asset>')}, "leaves"
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder beside another, with links into that."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "b.xml").write_text(mjcf(f"<worldbody>{BODY}</worldbody>"))
+    (tmp_path / "out" / "b.stl").write_bytes(b"")
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "out")
+    (tmp_path / "in" / "link.xml").symlink_to("../out/b.xml")
+    return tmp_path / "in"
+
+
+def written(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return folder / "robot.xml"
+
+
+@pytest.mark.parametrize("name", LED_OUT)
+def test_every_file_that_a_file_leads_to_is_looked_through(name, folder, monkeypatch):
+    import mujoco
+
+    files, said = LED_OUT[name]
+    monkeypatch.delattr(mujoco.MjModel, "from_xml_path")  # it never gets there
+    with pytest.raises(ts.RobotFileError, match=said):
+        ts.load(written(folder, files))
+
+
+def test_what_a_text_includes_is_looked_through_in_the_working_directory(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(ts.RobotFileError, match=r"'link.xml'.*leaves"):
+        ts.load(mjcf('<include file="link.xml"/>'))
+
+
+def test_a_folder_reached_by_a_link_is_the_users(folder):
+    """What is within it is read, whatever leads to it: a folder, or the robot's file alone."""
+    written(folder, {"robot.xml": mjcf('<include file="./part.xml"/>'), "a/child.xml": copied(3),
+                     "part.xml": mjcf('<asset><model name="m" file="a/child.xml"/></asset>'
+                                      f"<worldbody>{ATTACH}</worldbody>")})  # fmt: skip
+    (folder.parent / "other").symlink_to(folder)
+    assert ts.load(folder.parent / "other" / "robot.xml").num_dof == 3
+    blobs = folder.parent / "snapshot"
+    blobs.mkdir()
+    for name in ("robot.xml", "part.xml", "a"):
+        (blobs / name).symlink_to(folder / name)
+    assert ts.load(blobs / "robot.xml").num_dof == 3

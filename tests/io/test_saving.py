@@ -13,6 +13,7 @@ from tests.io.urdf_texts import robot
 from tests.oracles.pinocchio_bridge import Robot, mass_matrix, robot_files, worst_error
 from tests.oracles.test_mjcf import STACKED, gymnasium_models
 from tests.strategies import agree, random_mechanism
+from torchsko.io._parts import parts_of
 from torchsko.mechanism.geometry import Mesh
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 
@@ -555,3 +556,17 @@ def test_a_file_in_another_encoding_is_copied_or_refused(tmp_path):
     assert (tmp_path / "same.urdf").read_bytes() == file.read_bytes()
     with pytest.raises(ts.RobotFileError, match="UTF-8"):
         ts.save(mech.replace(mass=2 * mech.mass), tmp_path / "new.urdf", like=file)
+
+
+def test_what_an_attached_model_refers_to_goes_with_it(tmp_path):
+    """Its paths count from its own folder."""
+    texts = {
+        "robot.xml": '<mujoco><asset><model name="m" file="a/child.xml"/></asset></mujoco>',
+        "a/child.xml": '<mujoco><compiler meshdir="shapes"/><include file="rest.xml"/></mujoco>',
+        "a/rest.xml": '<mujoco><asset><mesh file="rod.obj"/></asset></mujoco>',
+        "a/shapes/rod.obj": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert {str(part) for part in parts_of(tmp_path / "robot.xml")} == set(texts) - {"robot.xml"}

@@ -6,34 +6,41 @@ import shutil
 from pathlib import Path
 
 from torchsko.errors import RobotFileError
+from torchsko.io._mjcf_guard import FOLDERS, PATHS
 from torchsko.io._xml import read_document
-from torchsko.io.mjcf import PATHS
-
-FOLDERS = tuple(x for x in PATHS if x.endswith("dir"))
-"""Attributes of <compiler> that say where files are."""
 
 FILES = tuple(x for x in PATHS if x not in FOLDERS)
 """Attributes that name a file; of a box of textures each side is one."""
 
 
 def parts_of(file: Path) -> set[Path]:
-    """Paths of the files that an MJCF file and those that it includes refer to, relative to its folder.
+    """Paths of the files that an MJCF file and those that it includes or attaches refer to.
 
-    Files that are not there, or lie outside of the folder, are left out.
+    They are relative to its folder. Files that are not there, or lie outside of the folder, are left out.
     """
     folders, names, todo, seen = {Path()}, set[str](), [file], set[Path]()
     while todo:
         seen.add(now := todo.pop())
+        beside = now.parent.relative_to(file.parent)
+        folders.add(beside)
         for element in read_document(now).root.walk():
-            folders |= {Path(element.attributes[x]) for x in FOLDERS if x in element.attributes}
+            named = [element.attributes[x] for x in FOLDERS if x in element.attributes]
+            folders |= {folder / x for folder in (Path(), beside) for x in named}
             here = [element.attributes[x] for x in FILES if x in element.attributes]
             names |= {*here, *(Path(x).name for x in here)}
-            if element.tag == "include":
-                inner = [file.parent / x for x in here]
+            if element.tag in ("include", "model"):
+                inner = [
+                    folder / x for folder in (file.parent, now.parent) for x in here if _inside(x)
+                ]
                 todo += [x for x in inner if x.is_file() and x not in seen]
     paths = {folder / name for folder in folders for name in names}
-    inside = {x for x in paths if not x.is_absolute() and ".." not in x.parts}
-    return {x for x in inside if (file.parent / x).is_file()}
+    return {x for x in paths if _inside(x) and (file.parent / x).is_file()}
+
+
+def _inside(path: str | Path) -> bool:
+    """Whether a path stays in its folder, as written."""
+    path = Path(path)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def bring_parts(file: Path, folder: Path) -> None:
