@@ -14,6 +14,7 @@ from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range
 from torchsko.actuation.urdf import read_transmissions
 from torchsko.io._mujoco_couplings import tendon_joints
+from torchsko.io._mujoco_flags import switched_off
 from torchsko.io._mujoco_names import all_joint_names
 from torchsko.io.mjcf import is_mjcf, read_mjcf
 from torchsko.io.mujoco_numbers import HINGE, SLIDE
@@ -27,9 +28,6 @@ TRANSMISSIONS = ("joint", "joint in parent", "slider-crank", "tendon", "site", "
 
 FIXED, AFFINE = 0, 1
 """MuJoCo's types of gains, and of biases, where fixed is none (mjtGain, mjtBias)."""
-
-NO_CLAMP = 1 << 8
-"""MuJoCo's flag that lets controls pass unclamped (mjtDisableBit)."""
 
 SMALLEST = 1e-15
 """MuJoCo's least time constant [s] (mjMINVAL)."""
@@ -130,8 +128,9 @@ def _first(model: Any, field: str, i: int) -> int:
 
 def _actuator(model: Any, i: int, name: str, names: Mapping[int, str]) -> Actuator:
     ctrl = _first(model, "ctrladr", i)
-    clamped = model.actuator_ctrllimited[ctrl] and not model.opt.disableflags & NO_CLAMP
-    idle = model.opt.disableactuator >> int(model.actuator_group[i]) & 1
+    off = switched_off(model)
+    clamped = model.actuator_ctrllimited[ctrl] and "clampctrl" not in off
+    idle = "actuation" in off or model.opt.disableactuator >> int(model.actuator_group[i]) & 1
     affine = int(model.actuator_gaintype[i]) == AFFINE
     gain = (
         _three(model.actuator_gainprm[i])

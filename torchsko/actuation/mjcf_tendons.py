@@ -8,6 +8,7 @@ from typing import Any
 from torchsko.actuation.description import ANY
 from torchsko.actuation.tendons import Tendon, Tendons
 from torchsko.io._mujoco_couplings import tendon_joints
+from torchsko.io._mujoco_flags import switched_off
 from torchsko.io._mujoco_names import all_joint_names
 from torchsko.io.mjcf import read_mjcf
 from torchsko.io.mujoco_numbers import linear
@@ -43,7 +44,11 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
     """
     model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
     names, found, unused = all_joint_names(model), [], []
-    stiffness, damping = (linear(getattr(model, f"tendon_{x}")) for x in ("stiffness", "damping"))
+    off = switched_off(model)
+    stiffness, damping = (
+        linear(getattr(model, f"tendon_{field}")) * (flag not in off)
+        for field, flag in (("stiffness", "spring"), ("damping", "damper"))
+    )
     for t in range(model.ntendon):
         name, joints = model.tendon(t).name or f"tendon{t}", tendon_joints(model, t)
         if joints is None:
@@ -60,7 +65,9 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
                 float(stiffness[t]),
                 float(damping[t]),
                 _two(model.tendon_lengthspring[t]),
-                _two(model.tendon_range[t]) if model.tendon_limited[t] else ANY,
+                _two(model.tendon_range[t])
+                if model.tendon_limited[t] and "limit" not in off
+                else ANY,
             )
         )
     return Tendons.of(mech, found, unused=unused)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from torchsko.io._mujoco_flags import switched_off
 from torchsko.io._mujoco_names import all_joint_names
 from torchsko.io.mujoco_numbers import HINGE, SLIDE
 from torchsko.mechanism.description import CouplingDescription, Unused
@@ -72,7 +73,7 @@ def _sides(model: Any, e: int) -> list[dict[int, float] | None]:
 
 def _unfit(model: Any, e: int, sums: list[dict[int, float] | None], alone: Collection[int]) -> str:
     """Why an equality is no coupling; empty where it is one."""
-    if not model.eq_active0[e]:
+    if not model.eq_active0[e] or "equality" in switched_off(model):
         return "switched off in the file"
     if int(model.eq_type[e]) in (CONNECT, WELD):
         return "closes a chain; kept in mech.kept.closures, and not enforced yet"

@@ -6,15 +6,23 @@ from typing import Any
 
 import numpy as np
 
+from torchsko.io._mujoco_flags import HONOURED, PASSIVE, switched_off
 from torchsko.io.mujoco_numbers import BALL, FREE
 from torchsko.mechanism.description import Unused
+
+Row = tuple[int, str, str]
+"""How many of something there are, what it is, and why it is not used."""
 
 
 def unused(model: Any) -> list[Unused]:
     """What the model holds and the dynamics does not use."""
-    floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
-    balls = [j for j in range(model.njnt) if int(model.jnt_type[j]) == BALL]
-    counted = (
+    off = switched_off(model)
+    rows = (*_parts(model), *_forces(model, off), *_of_free_joints(model, off))
+    return [Unused(f"{count} {what}", why) for count, what, why in rows if count]
+
+
+def _parts(model: Any) -> tuple[Row, ...]:
+    return (
         (
             model.ngeom,
             "geoms",
@@ -43,30 +51,73 @@ def unused(model: Any) -> list[Unused]:
             "mocap bodies",
             "held where the file puts them",
         ),
+    )
+
+
+def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
+    """Of joints, tendons, actuators and fluids, what MuJoCo computes and we do not."""
+    low, high = np.reshape(model.jnt_actfrcrange, (-1, 2)).T
+    skew = np.array(model.jnt_actfrclimited, dtype=bool) & (low != -high)
+    wet = _some(model.opt.density) or _some(model.opt.viscosity)
+    others = sorted(off.difference(HONOURED, ("passive",)))
+    return (
         (
-            sum(1 for j in floating if _some(model.jnt_stiffness[j])),
-            "springs of free joints",
-            "not honoured",
+            sum(1 for x, limited in zip(model.jnt_type, model.jnt_limited, strict=True)
+                if int(x) == BALL and limited and "limit" not in off),
+            "limits of ball joints",
+            "not read",
         ),
         (
-            sum(1 for j in floating if _some(model.dof_armature[model.jnt_dofadr[j]])),
+            int(skew.sum()),
+            "ranges of actuators' force that are not symmetric",
+            "mech.effort_limit is the larger bound, both ways; actuators_of keeps both",
+        ),
+        (_many(model, "tendon_armature"), "tendons with armature", "it is not in the mass matrix"),
+        (_many(model, "actuator_armature"), "actuators with armature", "it is not in the mass matrix"),
+        (
+            _many(model, "actuator_damping") if "damper" not in off else 0,
+            "actuators with damping",
+            "not honoured",
+        ),
+        (int(wet and not off.issuperset(PASSIVE)), "fluid", "its forces are not there"),
+        (
+            int(_higher(model, "jnt_stiffness") and "spring" not in off),
+            "stiffness of higher order",
+            "the linear part acts",
+        ),
+        (
+            len(others),
+            f"flags that disable {', '.join(others)}",
+            "they say how MuJoCo solves, integrates or finds contacts",
+        ),
+    )  # fmt: skip
+
+
+def _of_free_joints(model: Any, off: set[str]) -> tuple[Row, ...]:
+    """What joints that float have, in axes of theirs that are not ours."""
+    floating = [j for j in range(model.njnt) if int(model.jnt_type[j]) == FREE]
+    dofs = [int(model.jnt_dofadr[j]) for j in floating]
+    springs = sum(1 for j in floating if _some(model.jnt_stiffness[j]))
+    dampers = sum(1 for at in dofs if _higher(model, "dof_damping", at))
+    rubbing = sum(1 for at in dofs if _some(model.dof_frictionloss[at : at + 3]))
+    return (
+        (springs if "spring" not in off else 0, "springs of free joints", "not honoured"),
+        (
+            sum(1 for at in dofs if _some(model.dof_armature[at])),
             "free joints with armature",
             "it resists rates in the axes of the body, MuJoCo's in those of the world",
         ),
         (
-            sum(1 for j in floating if _higher(model, "dof_damping", model.jnt_dofadr[j])),
+            rubbing if "frictionloss" not in off else 0,
+            "free joints with dry friction",
+            "it resists rates in the axes of the body, MuJoCo's in those of the world",
+        ),
+        (
+            dampers if "damper" not in off else 0,
             "free joints with damping of higher order",
             "the linear part acts",
         ),
-        (sum(1 for j in balls if model.jnt_limited[j]), "limits of ball joints", "not read"),
-        (
-            int(_some(model.opt.density) or _some(model.opt.viscosity)),
-            "fluid",
-            "its forces are not there",
-        ),
-        (int(_higher(model, "jnt_stiffness")), "stiffness of higher order", "the linear part acts"),
     )
-    return [Unused(f"{count} {what}", why) for count, what, why in counted if count]
 
 
 def finite_state(model: Any, k: int) -> bool:
@@ -81,3 +132,8 @@ def _higher(model: Any, field: str, at: Any = slice(None)) -> bool:
 
 def _some(x: Any) -> bool:
     return bool(np.any(np.asarray(x)))
+
+
+def _many(model: Any, field: str) -> int:
+    """How many numbers of a field are not zero; none where a version of MuJoCo has no such field."""
+    return int(np.count_nonzero(getattr(model, field, ())))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from torchsko.io._mujoco_couplings import CONNECT, WELD
+from torchsko.io._mujoco_flags import switched_off
 from torchsko.io._mujoco_names import all_joint_names, body_name
 from torchsko.io._mujoco_unused import finite_state
 from torchsko.io._numbers import as_vector
@@ -108,7 +109,7 @@ def _closures(model: Any, frames: Mapping[int, str]) -> list[Closure]:
                 position1=at[0],
                 position2=at[1],
                 rotation=turn,
-                active=bool(model.eq_active0[e]),
+                active=bool(model.eq_active0[e]) and "equality" not in switched_off(model),
                 solref=_numbers(model.eq_solref[e]),
                 solimp=_numbers(model.eq_solimp[e]),
             )

@@ -23,6 +23,7 @@ import numpy as np
 
 from torchsko.io._mjcf_geometry import read_geoms
 from torchsko.io._mujoco_couplings import couplings_of
+from torchsko.io._mujoco_flags import switched_off, without_passive
 from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._mujoco_unused import unused
 from torchsko.io._numbers import as_matrix, as_vector
@@ -41,9 +42,6 @@ from torchsko.mechanism.joints.compound import Slide, Turn
 
 SAME_FRAME, SAME_AXES = 1, 3
 """Of an inertial frame, or its axes, that are so nearly the body's that MuJoCo takes those (mjtSameFrame)."""
-
-NO_GRAVITY = 1 << 7
-"""MuJoCo's flag that turns gravity off (mjtDisableBit)."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,8 @@ def describe(model: Any) -> ModelDescription:
         couplings=couplings,
         geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
     )
-    gravity = (
-        (0.0, 0.0, 0.0) if model.opt.disableflags & NO_GRAVITY else as_vector(model.opt.gravity)
-    )
+    weightless = "gravity" in switched_off(model)
+    gravity = (0.0, 0.0, 0.0) if weightless else as_vector(model.opt.gravity)
     frames = {i: link.name for (kind, i), (link, _) in sites.items() if kind == "site"}
     return ModelDescription(robot, gravity, dof_numbers(model), q_numbers(model), frames)
 
@@ -113,7 +110,7 @@ def _link(model: Any, b: int) -> LinkDescription:
         inertia_rotation=IDENTITY
         if same in (SAME_FRAME, SAME_AXES)
         else matrix_of(model.body_iquat[b]),
-        gravcomp=float(model.body_gravcomp[b]),
+        gravcomp=0.0 if without_passive(model) else float(model.body_gravcomp[b]),
     )
 
 

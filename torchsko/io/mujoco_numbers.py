@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from torchsko.io._mujoco_flags import switched_off
+
 FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
 """MuJoCo's types of joints (mjtJoint)."""
 
@@ -15,7 +17,8 @@ HIGHER = ("squared_damping", "cubed_damping")
 
 
 def dof_numbers(model: Any) -> dict[str, list[float]]:
-    """Losses, armature, stiffness and limits of effort of each dof."""
+    """Losses, armature, stiffness and limits of effort of each dof; zero where they are switched off."""
+    off = switched_off(model)
     joint = np.array(model.dof_jntid, dtype=int)
     effort = np.full(model.nv, math.inf)
     limited = np.array(model.jnt_actfrclimited, dtype=bool)
@@ -24,12 +27,17 @@ def dof_numbers(model: Any) -> dict[str, list[float]]:
         effort = np.where(limited[joint], most[joint], math.inf)
     floating = np.array(model.jnt_type)[joint] == FREE
     stiffness = np.where(floating, 0.0, linear(model.jnt_stiffness)[joint])
+
+    def acting(x: Any, flag: str) -> list[float]:
+        return _list(np.zeros_like(x) if flag in off else x)
+
+    higher = _higher_damping(model)
     return {
-        "damping": _list(linear(model.dof_damping)),
-        **dict(zip(HIGHER, map(_list, _higher_damping(model).T), strict=True)),
-        "friction": _list(model.dof_frictionloss),
+        "damping": acting(linear(model.dof_damping), "damper"),
+        **{name: acting(x, "damper") for name, x in zip(HIGHER, higher.T, strict=True)},
+        "friction": acting(model.dof_frictionloss, "frictionloss"),
         "armature": _list(model.dof_armature),
-        "stiffness": _list(stiffness),
+        "stiffness": acting(stiffness, "spring"),
         "effort_limit": _list(effort),
     }
 
@@ -37,7 +45,7 @@ def dof_numbers(model: Any) -> dict[str, list[float]]:
 def q_numbers(model: Any) -> dict[str, list[float]]:
     """Limits of each coordinate, and where springs are relaxed."""
     lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
-    for j in range(model.njnt):
+    for j in range(0 if "limit" in switched_off(model) else model.njnt):
         if model.jnt_limited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE):
             lower[model.jnt_qposadr[j]], upper[model.jnt_qposadr[j]] = model.jnt_range[j]
     return {
