@@ -570,3 +570,19 @@ def test_what_an_attached_model_refers_to_goes_with_it(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert {str(part) for part in parts_of(tmp_path / "robot.xml")} == set(texts) - {"robot.xml"}
+
+
+@pytest.mark.parametrize("tilt", [1e-8, 1e-10, 1e-12])
+@pytest.mark.parametrize("like", [True, False])
+def test_axes_of_inertia_that_are_nearly_the_bodys_are_kept(tilt, like, tmp_path):
+    """MuJoCo takes the body's own there, and with them another inertia."""
+    text = """<mujoco><worldbody><body name="a"><joint name="j" axis="0 1 0"/>
+      <inertial pos="0 0 0" mass="1" diaginertia="0.02 0.03 0.04"/></body></worldbody></mujoco>"""
+    mech = ts.load(text)
+    inertia = mech.inertia.clone()
+    inertia[0, 0, 2] = inertia[0, 2, 0] = tilt
+    com = mech.com + torch.tensor([0.0, 0.0, tilt])
+    ts.save(mech.replace(inertia=inertia, com=com), tmp_path / "a.xml", like=text if like else None)
+    again = ts.load(tmp_path / "a.xml")
+    assert torch.equal(again.com, com)
+    assert float((again.inertia - inertia).abs().max()) < 1e-16

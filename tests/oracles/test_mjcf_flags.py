@@ -1,4 +1,4 @@
-"""What a model switches off (``<option><flag .../>``) does not act: the forces and rows that MuJoCo counts."""
+"""What a model switches off by ``<flag>`` does not act: the forces and rows that MuJoCo counts."""
 
 import numpy as np
 import pytest

@@ -30,8 +30,6 @@ from torchsko.io._numbers import as_matrix, as_vector
 from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, q_numbers
 from torchsko.mechanism.description import (
     FIXED,
-    IDENTITY,
-    ZERO,
     JointDescription,
     LinkDescription,
     Matrix,
@@ -39,9 +37,6 @@ from torchsko.mechanism.description import (
     Vector,
 )
 from torchsko.mechanism.joints.compound import Slide, Turn
-
-SAME_FRAME, SAME_AXES = 1, 3
-"""Of an inertial frame, or its axes, that are so nearly the body's that MuJoCo takes those (mjtSameFrame)."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +96,14 @@ def _model_name(model: Any) -> str:
 
 
 def _link(model: Any, b: int) -> LinkDescription:
-    same = int(model.body_sameframe[b])
+    # Where the inertial frame is nearly the body's, MuJoCo computes with the body's (body_sameframe). Read is
+    # the frame that the file says, so that what is saved loads as it was.
     return LinkDescription(
         name=body_name(model, b),
         mass=float(model.body_mass[b]),
-        com=ZERO if same == SAME_FRAME else as_vector(model.body_ipos[b]),
+        com=as_vector(model.body_ipos[b]),
         inertia=as_matrix(np.diag(model.body_inertia[b])),
-        inertia_rotation=IDENTITY
-        if same in (SAME_FRAME, SAME_AXES)
-        else matrix_of(model.body_iquat[b]),
+        inertia_rotation=matrix_of(model.body_iquat[b]),
         gravcomp=0.0 if without_passive(model) else float(model.body_gravcomp[b]),
     )
 
