@@ -6,14 +6,21 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import MechanismError
+from torchsko.errors import FitError, MechanismError
+from torchsko.learn.limits import refuse_zero_limits
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import verb
+
+FINE = 40
+"""Moments of a period of the fastest harmonic at which limits are looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +57,28 @@ class Trajectory:
             path: of the file; replaced where there is one.
             joints: names of the columns: ``mech.joint_names``, each of one dof.
             rate: samples a second [Hz].
+
+        Raises:
+            FitError: when names are not one for each dof, the rate gives no sample, or the folder is not
+                there.
         """
+        joints, dofs = tuple(joints), len(self.center)
+        if len(joints) != dofs or len(set(joints)) != dofs:
+            raise FitError(
+                f"{len(set(joints))} names were given for the {dofs} dofs of a trajectory.\n"
+                "Each column has a name of its own.\nPass mech.joint_names."
+            )
+        if not (isinstance(rate, Real) and 1 <= self.period * rate < math.inf):
+            raise FitError(
+                f"rate is {rate!r}, the period {self.period} s.\n"
+                "A file holds the samples of one period, one at least.\nPass rate=1000.0, say, in Hz."
+            )
+        folder = Path(path).absolute().parent
+        if not folder.is_dir():
+            raise FitError(
+                f"{os.fspath(path)}: its folder is not there.\n"
+                "A file is written into a folder that there is.\nMake the folder, or pass another path."
+            )
         t = torch.arange(round(self.period * rate)).to(self.center) / rate
         names = ["t", *(f"{x}_{joint}" for x in ("q", "qd", "qdd") for joint in joints)]
         rows = torch.cat([t[:, None], *self(t)], 1).cpu().numpy()
@@ -66,7 +94,7 @@ def exciting_trajectory(
     reach: float = 0.8,
     generator: torch.Generator | None = None,
 ) -> Trajectory:
-    """A random Fourier series that stays within limits of position and velocity.
+    """A random Fourier series that stays within limits of position and velocity, between samples too.
 
     Args:
         mech: a mechanism without joints whose coordinates are no vector (spherical, free).
@@ -81,11 +109,14 @@ def exciting_trajectory(
 
     Raises:
         MechanismError: when the coordinates of a joint are no vector; names it.
+        FitError: on an option out of range, or a limit that is 0; names it.
 
     Reference: J. Swevers, C. Ganseman, D. Tukel, J. De Schutter, H. Van Brussel, *Optimal robot
     excitation and identification*, IEEE Trans. Robotics and Automation 13(5), 1997 (the form of the
-    series; `torchsko.learn.optimal_trajectory` optimises it).
+    series; `torchsko.learn.optimal_trajectory` optimises it); H. Ehlich, K. Zeller, *Schwankung von
+    Polynomen zwischen Gitterpunkten*, Math. Zeitschrift 86, 1964 (what lies between samples).
     """
+    refuse_options(period, harmonics, reach)
     kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
     for name, kind in zip(mech.joint_names, kinds, strict=True):
         if not kind.vector:
@@ -95,14 +126,35 @@ def exciting_trajectory(
                 "Move it by a rollout, or replace it; where it is the root joint, load with "
                 "floating_base=False."
             )
+    refuse_zero_limits(mech, "velocity_limit", "upper")
     like = {"dtype": mech.dtype, "device": mech.device}
     usual = torch.tensor([x for kind in kinds for x in kind.usual_speed], **like)
     lower = torch.where(mech.lower.isfinite(), mech.lower, -usual)
     upper = torch.where(mech.upper.isfinite(), mech.upper, usual)
     speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, usual)
     cosine, sine = torch.randn(2, harmonics, mech.num_dof, generator=generator, **like)
-    grid = torch.linspace(0, period, 1 + 40 * harmonics, **like)
+    grid = torch.linspace(0, period, 1 + FINE * harmonics, **like)
     q, qd, _ = Trajectory(torch.zeros_like(lower), cosine, sine, period)(grid)
-    # The largest scale that respects both limits everywhere on the grid.
+    # A series of n harmonics is between m even moments at most 1 / cos(pi n / m) times as large.
+    reach = reach * math.cos(math.pi / FINE)
     scale = reach * torch.minimum((upper - lower) / 2 / q.abs().amax(0), speed / qd.abs().amax(0))
     return Trajectory((lower + upper) / 2, scale * cosine, scale * sine, period)
+
+
+def refuse_options(period: float, harmonics: int, reach: float) -> None:
+    """Refuse what is no period, no number of harmonics, or no part of limits."""
+
+    def positive(x: Any, most: float) -> bool:
+        return isinstance(x, Real) and 0 < float(x) <= most and math.isfinite(x)
+
+    whole = isinstance(harmonics, Integral) and harmonics > 0
+    wrong = {
+        "period": (period, positive(period, math.inf), "positive, in s", "10.0"),
+        "harmonics": (harmonics, whole, "a whole number from 1 on", "5"),
+        "reach": (reach, positive(reach, 1.0), "a part of the limits, in (0, 1]", "0.8"),
+    }
+    for name, (value, fits, what, usual) in wrong.items():
+        if not fits:
+            raise FitError(
+                f"{name} is {value!r}.\nIt is {what}.\nPass {name}={usual}, the default, say."
+            )

@@ -13,20 +13,18 @@ identification*, IEEE Trans. Robotics and Automation 13(5), 1997.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from numbers import Integral
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from torchsko.errors import FitError
-from torchsko.learn.base_parameters import base_parameters
-from torchsko.learn.excitation import Trajectory, exciting_trajectory
+from torchsko.errors import FitError, unknown_name
+from torchsko.learn.excitation import Trajectory, exciting_trajectory, refuse_options
+from torchsko.learn.judging import Box, Judge
+from torchsko.learn.limits import refuse_zero_limits
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.verbs.dynamics import inverse_dynamics
-from torchsko.verbs.frames import frame_pose
-from torchsko.verbs.regressors import torque_regressor
 
 RATE = 0.02
 """Of Adam: parts of the range of a joint's amplitude at each step."""
@@ -34,92 +32,11 @@ RATE = 0.02
 TRIED = 7
 """Random trajectories besides the first, of which the best is where the ascent begins."""
 
-HARD = 2e3
-"""Of the penalty, for each base parameter: what a limit costs that is passed by all of its range."""
+MOMENTS = 12
+"""For each harmonic at which information is told."""
 
-Box = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-
-
-@dataclass(frozen=True, eq=False)
-class Course:
-    """What a trajectory does at some moments of its period.
-
-    Attributes:
-        information: log det of what base parameters are told.
-        over: how far each limit is passed, over its range: negative inside.
-    """
-
-    information: Tensor
-    over: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Judge:
-    """What trajectories of one robot are judged by.
-
-    Attributes:
-        mech: the nominal robot.
-        lead: numbers that lead base parameters.
-        size: of the columns, `[base]`.
-        effort: size of each dof's force.
-        reach: part of the limits that may be used.
-        workspace: boxes of frames.
-        t: moments.
-    """
-
-    mech: Mechanism
-    lead: Tensor
-    size: Tensor
-    effort: Tensor
-    reach: float
-    workspace: Box
-    t: Tensor
-
-    @classmethod
-    def of(
-        cls, mech: Mechanism, start: Trajectory, reach: float, workspace: Box, moments: int
-    ) -> Judge:
-        """The judge of a robot; sizes are those of a first trajectory."""
-        t = torch.linspace(0, start.period, moments + 1).to(start.center)[:-1]
-        lead = base_parameters(mech).independent
-        state = start(t)
-        Y = torque_regressor(mech, *state).flatten(-2)[..., lead]
-        used = inverse_dynamics(mech, *state).square().mean(0).sqrt().clamp_min(1e-9)
-        effort = torch.where(mech.effort_limit.isfinite(), mech.effort_limit, 3 * used)
-        size = (Y / effort[:, None]).square().sum((0, 1)).sqrt().clamp_min(1e-12)
-        return cls(mech, lead, size, effort, reach, workspace, t)
-
-    def __call__(self, trajectory: Trajectory) -> Course:
-        """What a trajectory tells, and how far it passes limits."""
-        q, qd, qdd = trajectory(self.t)
-        Y = torque_regressor(self.mech, q, qd, qdd).flatten(-2)[..., self.lead]
-        W = (Y / self.effort[:, None] / self.size).flatten(0, 1)
-        return Course(torch.logdet(W.mT @ W), self._over(q, qd, qdd))
-
-    def cost(self, course: Course) -> Tensor:
-        """What is made small: pushed back from a little before a limit, so that iterates stay inside."""
-        passed = (course.over + 0.02).clamp_min(0)
-        hard = HARD * len(self.lead) / len(self.t)
-        return hard * passed.square().sum() - course.information
-
-    def _over(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        mech, parts = self.mech, []
-        middle, half = (mech.lower + mech.upper) / 2, (mech.upper - mech.lower) / 2
-        force = inverse_dynamics(mech, q, qd, qdd)
-        for x, limit in (
-            (q - middle, half), (qd, mech.velocity_limit), (force, mech.effort_limit),
-        ):  # fmt: skip
-            # Infinite limits are passed by nothing; where they are, x may be no number.
-            known = limit.isfinite()
-            size = torch.where(known, limit, 1.0)
-            inside = torch.where(known, x.abs() / size - self.reach, -1.0)
-            parts.append(inside.flatten())
-        for frame, (low, high) in self.workspace.items():
-            at = frame_pose(mech, q, (frame,)).position[:, 0]
-            box = torch.tensor([list(low), list(high)]).to(at)
-            span = box[1] - box[0]
-            parts += [((box[0] - at) / span).flatten(), ((at - box[1]) / span).flatten()]
-        return torch.cat(parts)
+NEAR = 0.1
+"""How far a motion may pass limits that is made smaller, over their range."""
 
 
 def optimal_trajectory(
@@ -130,13 +47,14 @@ def optimal_trajectory(
     reach: float = 0.8,
     workspace: Box | None = None,
     steps: int = 100,
-    moments: int = 60,
+    moments: int | None = None,
     generator: torch.Generator | None = None,
     tell: Callable[[int, float], None] | None = None,
 ) -> Trajectory:
     """A periodic motion within limits that tells most about base parameters.
 
-    Self-collision is not looked at: watch the motion before the robot does it.
+    Limits hold between samples too, see `torchsko.learn.judging.Judge.passed`. Self-collision is not looked
+    at: watch the motion before the robot does it.
 
     Args:
         mech: the nominal robot, no batch, all joints of one coordinate each.
@@ -145,7 +63,8 @@ def optimal_trajectory(
         reach: part of the limits of positions, velocities and forces that may be used, in (0, 1].
         workspace: boxes that frames stay in, by name: lowest and highest corner, in the inertial frame [m].
         steps: of gradient ascent.
-        moments: of the period at which the motion is looked at; more for many harmonics.
+        moments: of the period at which information is told and the ascent looks at limits; 12 for each
+            harmonic when left out.
         generator: source of the start, on the mechanism's device.
         tell: called after each step with its number and the best log determinant so far.
 
@@ -153,13 +72,20 @@ def optimal_trajectory(
         The trajectory; `Trajectory.write` makes a CSV file of it.
 
     Raises:
-        FitError: when no motion within the limits is found.
+        FitError: when no motion within the limits is found, or on an option out of range or a limit that is
+            0; names it.
+        MechanismError: when the coordinates of a joint are no vector; names it.
     """
     mech = as_mechanism(mech)
+    refuse_options(period, harmonics, reach)
+    _refuse_counts(harmonics, steps, moments)
+    for frame, box in (workspace or {}).items():
+        _refuse_box(mech, frame, box)
+    refuse_zero_limits(mech, "velocity_limit", "effort_limit", "upper")
     start = exciting_trajectory(
         mech, period=period, harmonics=harmonics, reach=reach, generator=generator
     )
-    judge = Judge.of(mech, start, reach, workspace or {}, moments)
+    judge = Judge.of(mech, start, reach, workspace or {}, moments or MOMENTS * harmonics)
     start = _best_of(mech, judge, start, generator)
     # A little inside of the limits that it touches, so that it is one to be kept.
     start = Trajectory(start.center, 0.97 * start.cosine, 0.97 * start.sine, period)
@@ -168,27 +94,58 @@ def optimal_trajectory(
     rows = torch.cat([start.center[None], start.cosine, start.sine]) / scale
     rows = rows.detach().requires_grad_()
     optimizer = torch.optim.Adam([rows], lr=RATE, betas=(0.8, 0.9))  # limits are soon forgotten
-    best, found = float("-inf"), None
+    best, found, now = float("-inf"), None, start
     for step in range(steps + 1):
         center, cosine, sine = (scale * rows).split([1, harmonics, harmonics])
-        now = Trajectory(center[0], cosine, sine, period)
-        course = judge(now)
-        inside = float(course.over.detach().max()) <= 1e-6
-        if inside and float(course.information.detach()) > best:
-            best = float(course.information.detach())
-            found = Trajectory(center[0].detach(), cosine.detach(), sine.detach(), period)
+        course = judge(Trajectory(center[0], cosine, sine, period))
+        now = Trajectory(center[0].detach(), cosine.detach(), sine.detach(), period)
+        if float(course.over.detach().max()) <= NEAR and float(course.information.detach()) > best:
+            kept = judge.held(now)
+            told = best if kept is None else judge.information(kept)
+            if told > best:
+                best, found = told, kept
         if tell is not None:
             tell(step, best)
         optimizer.zero_grad()
         judge.cost(course).backward()
         optimizer.step()
     if found is None:
+        over = judge.passed(now)
+        worst = int(over.argmax())
         raise FitError(
-            f"no motion of {mech.name!r} within its limits is found in {steps} steps.\n"
+            f"no motion of {mech.name!r} within its limits is found in {steps} steps: the "
+            f"{judge.names[worst]} passes its limit by {100 * float(over[worst]):.3g} % of its range.\n"
             f"Positions, velocities, forces and boxes of {len(workspace or {})} frames limit it.\n"
             "Pass a larger period or box, a larger reach, or more steps."
         )
     return found
+
+
+def _refuse_counts(harmonics: int, steps: int, moments: int | None) -> None:
+    if not (isinstance(steps, Integral) and steps >= 0):
+        raise FitError(
+            f"steps is {steps!r}.\nIt is a whole number, of steps of an ascent.\nPass steps=100, say."
+        )
+    # Fewer show a fast harmonic as a slow one.
+    least = 2 * harmonics + 1
+    if moments is not None and not (isinstance(moments, Integral) and moments >= least):
+        raise FitError(
+            f"moments is {moments!r}.\n{harmonics} harmonics are seen at {least} moments or more.\n"
+            f"Leave it out: it is {MOMENTS * harmonics} then."
+        )
+
+
+def _refuse_box(mech: Mechanism, frame: str, box: tuple[Sequence[float], Sequence[float]]) -> None:
+    if frame not in mech.frame_names:
+        raise FitError(unknown_name("frame", frame, mech.frame_names))
+    shape = tuple(np.shape(corner) for corner in box)
+    corners = np.asarray(box, np.float64) if shape == ((3,), (3,)) else None
+    if corners is None or not bool((corners[0] < corners[1]).all()):
+        raise FitError(
+            f"the box of frame {frame!r} is {box!r}.\n"
+            "A box is its lowest and its highest corner, each x, y and z in the inertial frame, in m.\n"
+            f'Pass workspace={{"{frame}": ((-0.5, -0.5, 0.1), (0.5, 0.5, 1.0))}}, say.'
+        )
 
 
 def _best_of(
