@@ -88,6 +88,44 @@ def test_a_ball_lands_when_and_as_fast_as_galileo_says():
     assert_close(slope[:2, 0], 1 / speed.detach(), rtol=10 * dt / 4, atol=0)
 
 
+def test_what_follows_an_event_spoils_no_gradient_of_a_rollout_that_ends_there():
+    """A force that overflows below the ground, and an event that is nan there."""
+    ball, still, dt = thrown(), torch.zeros(2, 1).double(), 0.02
+    slopes = []
+    for k in (1e5, 0.0):
+        height = torch.tensor([[1.0], [9.0]]).double().requires_grad_()
+        law = lambda t, q, qd, k=k: 1 - (-k * (q + 0.1).clamp(max=0)).exp()  # noqa: E731
+        event = lambda q, qd: torch.where(q < -0.2, torch.nan, q)[..., 0]  # noqa: E731
+        first = ts.rollout(ball, height, still, law, 40, dt, "rk4", check=False)
+        assert first[0].isfinite().all() == (k == 0)
+        found = stop_at(ball, *first, event)
+        again = ts.rollout(ball, height, still, law, 40, dt, "rk4", lengths=found.lengths)
+        found = stop_at(ball, *again, event)
+        assert found.happened.tolist() == [True, False]
+        states = found.q.sum() + found.qd.sum() + found.time.sum()
+        slopes.append(torch.autograd.grad(states, height)[0])
+    assert slopes[0].isfinite().all()
+    assert_close(*slopes)
+
+
+def test_an_event_is_looked_for_without_its_gradient():
+    """sqrt has none where the state is not finite, or none at 0; the state does not depend on it there."""
+    ball = thrown()
+    q = torch.tensor([[2.0], [1.0], [-1.0], [torch.nan]]).double().requires_grad_()
+    found = stop_at(ball, q, torch.zeros(4, 1).double(), lambda q, qd: q[..., 0] * q[..., 0].abs())
+    (slope,) = torch.autograd.grad(found.time, q)
+    assert found.time == 1.5 and slope.isfinite().all() and (slope[1:3] != 0).all()
+
+
+@pytest.mark.parametrize("value", [lambda q, qd: q, lambda q, qd: None, lambda q, qd: q.sum()])
+def test_an_event_that_gives_no_number_for_each_state_is_named(mech, value):
+    qs, qds = ts.rollout(mech, *mech.random_state(), steps=2)
+    with pytest.raises(ts.ShapeError, match=r"(?s)the event returned.*Return q\[\.\.\., 0\]"):
+        stop_at(mech, qs, qds, value)
+    with pytest.raises(ts.ShapeError, match=r"(?s)1 states.*steps=100"):
+        stop_at(mech, qs[:1], qds[:1], lambda q, qd: q[..., 0])
+
+
 def test_truncated_gradients_are_those_of_the_last_windows(mech):
     q, qd, g = starts(mech)
     tau = torch.randn(6, mech.num_dof, generator=g, dtype=q.dtype, requires_grad=True)

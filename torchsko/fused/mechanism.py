@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from typing import Any, Protocol, cast
 
@@ -16,13 +16,14 @@ from torchsko.fused.balance import implicit_pullback
 from torchsko.fused.call import FusedCall
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
+from torchsko.fused.steps import ending, step_of
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.steps import Roles
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike
+from torchsko.rollout.ends import Ends
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.table import FUSIBLE, ROWS, Options, Row, Verbs, row_of
-from torchsko.verbs.dynamics import forward_dynamics
 
 
 class Layer(MechanismLike, Protocol):
@@ -50,8 +51,14 @@ class Controlled(Protocol):
         """The next state and memory."""
         ...
 
+    @property
+    def ending(self) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        """The same of a sample that may have ended: (..., t, going, and the state at its rest)."""
+        ...
+
 
 _DRIVEN = ("q", "qd", "memory", "t")
+_ENDING = (*_DRIVEN, "going", "q_rest", "qd_rest", "memory_rest")
 
 _OF_ONE_SAMPLE = (
     "{error}\n"
@@ -168,6 +175,7 @@ class FusedMechanism(Verbs):
         *,
         method: str = "semi_implicit_euler",
         every: int = 1,
+        ends: Ends | None = None,
     ) -> tuple[Tensor, Tensor]:
         """All steps of a rollout from one kernel; `torchsko.rollout` calls it.
 
@@ -183,6 +191,7 @@ class FusedMechanism(Verbs):
             dt: time step [s].
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
             every: give each so many states.
+            ends: of samples that end earlier, in kernels of their own.
 
         Returns:
             Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
@@ -190,17 +199,34 @@ class FusedMechanism(Verbs):
         if method not in INTEGRATORS:
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
         check_dtype(self._mech, q)
-        step = self._positional[method, 4]
         constant = tau.shape[-2] != steps
-        roles = Roles(2, 0 if constant else 1, 0, 0)
-        scan = self._workshop.kept(("trajectory", method, constant), lambda: Scan(step, roles))
-        function, tau = scan.over(steps, every), tau[..., 0, :] if constant else tau
-        return cast(
-            tuple[Tensor, Tensor], function(q, qd, tau, q.new_full((), dt), *self._parameters)
-        )
+        tau, h = tau[..., 0, :] if constant else tau, q.new_full((), dt)
+        step, streams, inputs = self._positional[method, 4], 0 if constant else 1, (tau, h)
+        if ends is not None:
+            step, streams = self._ending(method), streams + 1
+            inputs = (ends.series(steps, q), tau, h, *ends.rest[:2])
+        roles = Roles(2, streams, 0, 0)
+        key = ("trajectory", method, constant, ends is not None)
+        scan = self._workshop.kept(key, lambda: Scan(step, roles))
+        function = scan.over(steps, every)
+        return cast(tuple[Tensor, Tensor], function(q, qd, *inputs, *self._parameters))
+
+    def _ending(self, method: str) -> FusedFunction:
+        """The step of samples that may have ended."""
+        key, names = ("ending", method), ("q", "qd", "tau", "dt")
+        q, qd, tau, dt = (cast(tuple, self._workshop.shape(name)) for name in names)
+        shapes = {"q": q, "qd": qd, "going": (), "tau": tau, "dt": dt, "q_rest": q, "qd_rest": qd}
+        return self._workshop.make(key, ending(step_of(method)), shapes, 2, name=repr(key))
 
     def driven(
-        self, step: Controlled, q: Tensor, qd: Tensor, memory: Tensor, steps: int, every: int = 1
+        self,
+        step: Controlled,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        steps: int,
+        every: int = 1,
+        ends: Ends | None = None,
     ) -> tuple[Tensor, Tensor]:
         """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
 
@@ -212,6 +238,7 @@ class FusedMechanism(Verbs):
             memory: of the control, `[*batch, ...]`.
             steps: their number.
             every: give each so many states.
+            ends: of samples that end earlier, in kernels of their own, whose step is ``step.ending``.
 
         Returns:
             Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included.
@@ -220,24 +247,29 @@ class FusedMechanism(Verbs):
             FusedError: the control cannot be traced, or its result has another shape than the state's.
         """
         check_dtype(self._mech, q)
-        shapes = {"memory": tuple(memory.shape[q.dim() - 1 :]), "t": ()}
+        names, shape = _DRIVEN if ends is None else _ENDING, tuple(memory.shape[q.dim() - 1 :])
         made = self._workshop.kept_last(
-            ("driven", *step.key, shapes["memory"]), lambda: self._driven(step, shapes)
+            ("driven", *step.key, shape, names), lambda: self._driven(step, shape, names)
         )
         call, scan = made
-        outside = call.outside(_DRIVEN)
-        times = step.dt * torch.arange(steps, dtype=q.dtype, device=q.device)
+        outside = call.outside(names)
+        inputs = (step.dt * torch.arange(steps, dtype=q.dtype, device=q.device),)
+        if ends is not None:
+            inputs = (*inputs, ends.series(steps, q), *ends.rest)
         function = scan.over(steps, every)
-        qs, qds, _ = function(q, qd, memory, times, *outside, *self._parameters)
+        qs, qds, _ = function(q, qd, memory, *inputs, *outside, *self._parameters)
         return qs, qds
 
     def _driven(
-        self, step: Controlled, shapes: Mapping[str, tuple[int, ...]]
+        self, step: Controlled, memory: tuple[int, ...], names: tuple[str, ...]
     ) -> tuple[FusedCall, Scan]:
-        own = Workshop(self._mech, *self._workshop.choices)
+        own, ends = Workshop(self._mech, *self._workshop.choices), len(names) > len(_DRIVEN)
+        q, qd = (cast(tuple, own.shape(name)) for name in ("q", "qd"))
+        shapes = {"memory": memory, "t": (), "going": ()}
+        shapes |= {"q_rest": q, "qd_rest": qd, "memory_rest": memory}
         try:
-            call = FusedCall(step, own, self._mech, shapes)
-            function = call.function(_DRIVEN)
+            call = FusedCall(step.ending if ends else step, own, self._mech, shapes)
+            function = call.function(names)
         except ShapeError as error:
             raise FusedError(_OF_ONE_SAMPLE.format(error=error)) from error
         for port, found in zip(function.inputs, function.outputs, strict=False):
@@ -246,7 +278,7 @@ class FusedMechanism(Verbs):
                     f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
                 )
                 raise FusedError(_OF_ONE_SAMPLE.format(error=what))
-        return call, Scan(function, Roles(3, 1, 0, 0))
+        return call, Scan(function, Roles(3, 2 if ends else 1, 0, 0))
 
     def whole(
         self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int
@@ -378,21 +410,6 @@ def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:
     return tuple(getattr(mech, name) for name in workshop.parameters)
 
 
-def _step(method: str) -> Eager:
-    def step(
-        mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: Tensor, f_ext: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        def accelerate(
-            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
-        ) -> Tensor:
-            return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
-
-        # A trailing axis, so that steps of single samples meet their vectors.
-        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, cast(Any, dt[..., None]))
-
-    return step
-
-
 def _solve(mech: Mechanism, q: Tensor, x: Tensor) -> Tensor:
     return innovations(model_at(mech, q)).solve(x)
 
@@ -403,7 +420,7 @@ def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
 
 _FORWARD = ROWS["forward_dynamics"]
 _OWN = {"solve": row_of(_solve, "solve"), "logdet": row_of(_logdet, "logdet")} | {
-    name: row_of(_step(name), name) for name in INTEGRATORS
+    name: row_of(step_of(name), name) for name in INTEGRATORS
 }
 """What no public function gives: actions of the factors at a configuration, and steps."""
 

@@ -12,13 +12,14 @@ from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.control import Controller, Effort, Policy, answers, forces_of
+from torchsko.rollout.ends import lengths_of
 from torchsko.rollout.external import Wrenches, wrenches_of
 from torchsko.rollout.finite import tell_nonfinite
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.limits import LimitSprings, refuse_explicit
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
-from torchsko.rollout.stops import cut
+from torchsko.rollout.whole import has_a_kernel, run_at_once
 from torchsko.verbs.dynamics import refuse_singular
 
 
@@ -73,7 +74,8 @@ def rollout(
         f_ext: forces on all bodies in their frames, as in `torchsko.forward_dynamics`: a series
             `[*batch, steps, num_bodies, 6]`, held over each step (`steps` may be 1: constant), or a function
             (t, q, qd) like the control. None: none. Each step is a kernel then, not all of them.
-        lengths: of each sample, in steps, integers `[*batch]`: its state stays as it is after so many.
+        lengths: of each sample, in steps, integers `[*batch]`: its state stays as it is after so many. What
+            control and f_ext are from there on is no matter; a function still sees the sample, at its start.
         every: give the state after each so many steps, the start included.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again, for one more forward pass; gradients are the same but for the order of sums. Held besides
@@ -141,16 +143,16 @@ def rollout(
             "fused=True was given with a mechanism that has no kernels.\n"
             "Kernels are compiled for a mechanism first.\nPass ts.fuse(mech)."
         )
-    simulation = Simulation(
-        given, robot, forces, dt, method, step, limits, every, truncate, wrenches
-    )
     batch = forces.batch
+    ends = None if lengths is None else lengths_of(lengths, steps, every, batch)
+    simulation = Simulation(
+        given, robot, forces, dt, method, step, limits, every, truncate, wrenches, ends
+    )
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
-    whole = fused or (fused is None and simulation.has_a_kernel(steps))
-    run = simulation.run_at_once if whole else simulation.by_steps().run
-    qs, qds = run(q, qd, steps, checkpoint)
-    if lengths is not None:
-        qs, qds = cut(qs, qds, lengths, every)
+    if fused or (fused is None and has_a_kernel(simulation, steps)):
+        qs, qds = run_at_once(simulation, q, qd, steps, checkpoint)
+    else:
+        qs, qds = simulation.by_steps().run(q, qd, steps, checkpoint)
     tell_nonfinite(robot, qs, qds, dt, every, check)
     return qs, qds
 

@@ -1,11 +1,10 @@
-"""How a rollout steps: by tensors one step at a time, by kernels of steps, or by one kernel of them all."""
+"""How a rollout steps: by tensors one step at a time, or by kernels of steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from math import gcd
 from typing import Any, cast
 
 import torch
@@ -13,13 +12,13 @@ from torch import Tensor
 
 from torchsko.actuation.answer import Answer
 from torchsko.elimination import solve_without_pivots
-from torchsko.errors import FusedError
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.again import without_tape
 from torchsko.rollout.binomial import Binomial, split
-from torchsko.rollout.control import Controller, Effort, Forces, Policy
+from torchsko.rollout.control import Forces, Policy
+from torchsko.rollout.ends import Ends, chosen, quiet
 from torchsko.rollout.external import Wrenches, wrenches_at, wrenches_over
 from torchsko.rollout.limits import LimitSprings
 from torchsko.rollout.series import Series
@@ -32,7 +31,10 @@ SAMPLED_ONCE = ("semi_implicit_euler", "implicit")
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What one rollout steps: the mechanism, and the kernels given for it (or itself), forces, method."""
+    """What one rollout steps: the mechanism, and the kernels given for it (or itself), forces, method.
+
+    `lengths` are steps of each sample, where they differ, and `ends` what follows from these and the start.
+    """
 
     given: MechanismLike
     robot: Mechanism
@@ -44,6 +46,8 @@ class Simulation:
     every: int = 1
     truncate: int | None = None
     f_ext: Series | Wrenches | None = None
+    lengths: Tensor | None = None
+    ends: Ends | None = None
 
     def by_steps(self) -> Simulation:
         """The same, ready for `run`: forces given as a series are taken apart."""
@@ -54,6 +58,7 @@ class Simulation:
     ) -> tuple[Tensor, Tensor]:
         """All states, joined only once: what is joined exists twice while it is."""
         qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
+        own = self.ending(q, qd, memory)
         window = self.truncate or max(steps, 1)
         stride = window if isinstance(checkpoint, Binomial) else checkpoint or 1
         edges = sorted({*range(0, steps, stride), *range(0, steps, window), steps})
@@ -62,10 +67,10 @@ class Simulation:
                 q, qd, memory = q.detach(), qd.detach(), memory.detach()
             span = (first, last, q, qd, memory)
             if isinstance(checkpoint, Binomial):
-                q, qd, memory, *states = self.halved(checkpoint.states, *span)
+                q, qd, memory, *states = own.halved(checkpoint.states, *span)
             else:
                 kept = checkpoint is None
-                run = self.segment if kept else partial(without_tape, Simulation.segment, self)
+                run = own.segment if kept else partial(without_tape, Simulation.segment, own)
                 q, qd, memory, *states = run(*span)
             qs.append(states[0])
             qds.append(states[1])
@@ -73,46 +78,19 @@ class Simulation:
         qs.clear()
         return joined, torch.cat(qds, -2)
 
+    def ending(self, q: Tensor, qd: Tensor, memory: Tensor) -> Simulation:
+        """The same from a state on; it is what samples see that have ended."""
+        if self.lengths is None:
+            return self
+        rest = (q.detach(), qd.detach(), memory.detach())
+        return replace(self, ends=Ends(self.lengths, rest))
+
     @property
     def known(self) -> bool:
         """Whether all that steps read are the mechanism's parameters and series: no function decides."""
         named = self.given is self.robot and isinstance(self.method, str) and self.limits is None
         fixed = named and not callable(self.f_ext) and not isinstance(self.dt, Tensor)
         return fixed and isinstance(self.forces.source, Tensor)
-
-    def has_a_kernel(self, steps: int) -> bool:
-        """Whether all steps are one kernel by themselves: what no function decides on."""
-        plain = self.limits is None and self.f_ext is None and self.truncate is None
-        known = isinstance(self.method, str) and plain and steps > 1
-        given = known and isinstance(self.forces.source, Tensor)
-        return (
-            given and "trajectory" in kernels_of(self.given) and not torch.compiler.is_compiling()
-        )
-
-    def run_at_once(
-        self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
-    ) -> tuple[Tensor, Tensor]:
-        """All states, from one kernel; of those that a checkpoint keeps for it every so many are given."""
-        if self.f_ext is not None or self.truncate is not None:
-            raise FusedError(_BY_STEPS)
-        forces, given, every = self.forces, cast(Any, self.given), self.every
-        if isinstance(checkpoint, int):
-            every = gcd(checkpoint, every)
-        series = forces.series()
-        if series is not None and isinstance(self.method, str) and self.limits is None:
-            choices = {"method": self.method, "every": every}
-            qs, qds = given.trajectory(q, qd, series, steps, self.dt, **choices)
-        elif isinstance(forces.source, Tensor):  # limits, or a step of the user's own
-            raise FusedError(_NOT_GIVEN)
-        else:
-            step = ControlledStep(
-                forces.source, forces.effort, self.dt, self.method, self.step, self.limits
-            )
-            qs, qds = given.driven(step, q, qd, forces.memory(q, qd), steps, every)
-        if every == self.every:
-            return qs, qds
-        rows = slice(0, steps // self.every * self.every // every + 1, self.every // every)
-        return qs[..., rows, :], qds[..., rows, :]
 
     def segment(
         self, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
@@ -125,8 +103,7 @@ class Simulation:
         """
         qs, qds = [], []
         for k in range(first, last):
-            control, memory = self.forces.over(k, q, qd, memory)
-            q, qd = self.advance(k * self.dt, q, qd, control, wrenches_over(self.f_ext, k))
+            q, qd, memory = self.one(k, q, qd, memory)
             if (k + 1) % self.every:
                 continue
             # At once, not when all are joined: gradients add up in the order of these views, step by step.
@@ -145,6 +122,18 @@ class Simulation:
         *after, qs, qds = without_tape(run, self, first, middle, q, qd, memory)
         *end, more, further = self.halved(max(states - 1, 0), middle, last, *after)
         return *end, torch.cat([qs, more], -2), torch.cat([qds, further], -2)
+
+    def one(self, k: int, q: Tensor, qd: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """State and memory after one step; of samples that have ended, as they were."""
+        wrenches, t = wrenches_over(self.f_ext, k), k * self.dt
+        if self.ends is None:
+            control, memory = self.forces.over(k, q, qd, memory)
+            return *self.advance(t, q, qd, control, wrenches), memory
+        going, before = self.ends.going(k), (q, qd, memory)
+        q, qd, memory = chosen(going, before, self.ends.rest)
+        control, memory = self.forces.over(k, q, qd, memory)
+        end = self.advance(t, q, qd, quiet(going, control), quiet(going, wrenches, 2))
+        return chosen(going, (*end, memory), before)
 
     def advance(
         self,
@@ -197,56 +186,8 @@ class Simulation:
         return given, as_mechanism(given), push
 
 
-@dataclass(frozen=True, eq=False)
-class ControlledStep:
-    """A step under a control, of one sample: what a kernel repeats.
-
-    Attributes:
-        source: the control.
-        effort: see `rollout`.
-        dt: time step [s].
-        method: see `rollout`.
-        step: of the method.
-        limits: see `rollout`.
-    """
-
-    source: Policy | Controller
-    effort: Effort
-    dt: float
-    method: str | Step
-    step: Step
-    limits: LimitSprings | None
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for steps that do the same: those under one control, with the same choices."""
-        return self.source, self.effort, self.dt, self.method, self.limits
-
-    def __call__(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, t: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The next state and memory."""
-        forces = Forces(mech, self.source, torch.Size(), self.dt, self.effort)
-        once = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
-        control, memory = forces.asked(t, q, qd, memory)
-        return *once.advance(cast(float, t), q, qd, control), memory
-
-
 def _halved(states: int, simulation: Simulation, *span: Any) -> tuple[Tensor, ...]:
     return simulation.halved(states, *span)
-
-
-_NOT_GIVEN = (
-    "fused=True was given with forces as a tensor, and limits or a method of your own.\n"
-    "Which kernel that is depends on a function.\n"
-    "Pass the control as a function, such as lambda t, q, qd: tau, or leave fused out."
-)
-
-_BY_STEPS = (
-    "fused=True was given with f_ext= or truncate=.\n"
-    "These act on single steps; a kernel of all steps knows neither.\n"
-    "Leave fused out: each step is a kernel then."
-)
 
 
 def _sampled(

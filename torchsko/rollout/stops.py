@@ -1,4 +1,4 @@
-"""Where samples of a rollout end: after so many steps, or where a function of the state crosses zero."""
+"""Where samples of a rollout stop: where a function of the state crosses zero."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 from torchsko.errors import ShapeError
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.rollout.again import is_mapped
 
 Event = Callable[[Tensor, Tensor], Tensor]
 """(q, qd), with any batch dimensions in front, to a number for each state, `[*batch]`."""
@@ -33,49 +32,10 @@ class Stopped(NamedTuple):
     time: Tensor
     happened: Tensor
 
-
-def cut(qs: Tensor, qds: Tensor, lengths: Tensor, every: int = 1) -> tuple[Tensor, Tensor]:
-    """A rollout of which each sample stays where it is after a number of steps.
-
-    Args:
-        qs: configurations, `[*batch, rows, num_q]`.
-        qds: velocities, `[*batch, rows, num_dof]`.
-        lengths: steps of each sample, integers `[*batch]`.
-        every: steps from row to row; lengths between rows end at the row before.
-
-    Returns:
-        Both; gradients are those of the states kept.
-
-    Raises:
-        ShapeError: when lengths do not fit.
-    """
-    batch, rows = qs.shape[:-2], qs.shape[-2]
-    fits = not (lengths.is_floating_point() or lengths.dtype == torch.bool)
-    if not fits or torch.broadcast_shapes(lengths.shape, batch) != batch:
-        raise ShapeError(
-            f"lengths are {lengths.dtype} of shape {list(lengths.shape)}, the batch is {list(batch)}.\n"
-            "Each sample takes a whole number of steps.\n"
-            f"Pass integers of shape {list(batch)}."
-        )
-    # Values are read where no device has to be waited for, and no transform hides them.
-    if (
-        lengths.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and not is_mapped(lengths)
-    ):
-        steps = (rows - 1) * every
-        if (
-            lengths.numel()
-            and not 0 <= int(lengths.min()) <= int(lengths.max()) <= steps + every - 1
-        ):
-            raise ShapeError(
-                f"lengths go from {int(lengths.min())} to {int(lengths.max())}, the rollout has {steps} "
-                "steps.\nEach sample takes some of them.\n"
-                f"Pass lengths.clamp(0, {steps}), or more steps."
-            )
-    last = torch.div(lengths, every, rounding_mode="floor").expand(batch)[..., None]
-    row = torch.minimum(torch.arange(rows, device=qs.device).expand(*batch, rows), last)
-    return tuple(x.gather(-2, row[..., None].expand_as(x)) for x in (qs, qds))  # type: ignore
+    @property
+    def lengths(self) -> Tensor:
+        """Rows after the start up to that behind the event, or to the last, integers `[*batch]`."""
+        return (self.time.detach().floor() + 1).clamp(max=self.q.shape[-2] - 1).long()
 
 
 def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopped:
@@ -85,6 +45,10 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
     state there is on the line between them, in tangent coordinates. It depends on the states by the
     equation that defines it, and so do its derivatives. No event is seen that comes and goes within a step.
 
+    What the rollout does after the event has a gradient of zero; where it leaves the finite numbers there,
+    zero times its derivative is nan. Then roll out again with ``lengths=every * found.lengths``, and
+    stop that one at the event.
+
     Args:
         mech: the mechanism.
         qs: configurations, `[*batch, rows, num_q]`, of `torchsko.rollout`.
@@ -93,6 +57,9 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
 
     Returns:
         See `Stopped`.
+
+    Raises:
+        ShapeError: when there is no step between states, or the event gives no number for each state.
 
     Example:
         >>> import torchsko as ts, torch
@@ -108,7 +75,8 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
         (0.4515, True)
     """
     robot = as_mechanism(mech)
-    value = event(qs, qds)
+    # Looked for without gradients, which of states that are not finite would be nan.
+    value = _asked(event, qs.detach(), qds.detach())
     rows = value.shape[-1]
     crossed = (value[..., :-1] > 0) & (value[..., 1:] <= 0)
     place = torch.arange(rows - 1, device=value.device)
@@ -120,8 +88,9 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
         index = row[..., None].expand(*row.shape, x.shape[-1])
         return x.gather(-2, index)[..., 0, :]
 
-    (g, g_next), (q, q_next), (qd, qd_next) = (
-        (at(x, before), at(x, before + 1)) for x in (value[..., None], qs, qds)
+    (q, q_next), (qd, qd_next) = ((at(x, before), at(x, before + 1)) for x in (qs, qds))
+    g, g_next = _asked(event, torch.stack([q, q_next], -2), torch.stack([qd, qd_next], -2)).split(
+        1, -1
     )
     gap = torch.where(happened[..., None], g - g_next, torch.ones_like(g))
     share = torch.where(happened[..., None], g / gap, torch.zeros_like(g))
@@ -137,3 +106,26 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
         time,
         happened,
     )
+
+
+def _asked(event: Event, qs: Tensor, qds: Tensor) -> Tensor:
+    """The event's numbers, one for each state, `[*batch, rows]`."""
+    if qs.shape[-2] < 2:
+        raise ShapeError(
+            f"the rollout has {qs.shape[-2]} states.\n"
+            "An event lies between two of them.\n"
+            "Pass the states of a rollout of one step at least: steps=100, say."
+        )
+    value, shape = event(qs, qds), qs.shape[:-1]
+    if not isinstance(value, Tensor) or value.shape != shape:
+        found = (
+            f"a tensor of shape {list(value.shape)}"
+            if isinstance(value, Tensor)
+            else type(value).__name__
+        )
+        raise ShapeError(
+            f"the event returned {found} for states of the batch shape {list(shape)}.\n"
+            "It gives one number for each state, more than 0 before the event.\n"
+            "Return q[..., 0] or (x * x).sum(-1), say, without the last dimension."
+        )
+    return value
