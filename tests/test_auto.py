@@ -11,7 +11,8 @@ import torch
 
 import torchsko as ts
 from torchsko import auto
-from torchsko.fused.mechanism import FusedLayer
+from torchsko.fused.layer import FusedLayer
+from torchsko.learn import module
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,21 @@ def test_a_layer_takes_kernels_once_they_pay(arm, caplog):
 def test_a_layer_asked_for_kernels_has_them_at_once(arm, caplog):
     q, qd = arm.random_state(2)
     with caplog.at_level(logging.WARNING, "torchsko"):
-        layer_of(arm, fused=True)(q, qd, qd)
+        layer = layer_of(arm, fused=True)
+        layer(q, qd, qd)
+    assert isinstance(layer._fast, FusedLayer)
+    assert not caplog.records  # nothing was weighed
+
+
+def test_that_kernels_take_over_is_said_once_for_all_copies(arm, caplog, monkeypatch):
+    monkeypatch.setattr(module, "PAYS", 1)
+    q, qd = arm.random_state(2)
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        layer = layer_of(arm)
+        layer(q, qd, qd)
+        for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), layer.double()):
+            twin(q, qd, qd)
+            assert isinstance(twin._fast, FusedLayer)
     assert len(caplog.records) == 1
 
 

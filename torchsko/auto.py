@@ -40,10 +40,14 @@ def cost(calls: int, batch: int) -> int:
     return calls * (FIXED + batch)
 
 
-def kernels_for(given: MechanismLike) -> FusedMechanism | str:
+def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | str:
     """The kernels of a mechanism or a layer on a CPU; or why there are none.
 
     Parameters that require gradients are inputs of them.
+
+    Args:
+        given: the mechanism or the layer.
+        tell: whether the logger says that they take over.
     """
     from torchsko.fused.api import fuse
     from torchsko.fused.build import find_toolchain
@@ -57,9 +61,9 @@ def kernels_for(given: MechanismLike) -> FusedMechanism | str:
         made = fuse(given, inputs=learned)
     except (CompilerError, FusedError) as error:
         return str(error)
-    _log.warning(
-        "kernels of %r take over, since they pay for their build (fused=False declines)", robot.name
-    )
+    if tell:
+        said = "kernels of %r take over, since they pay for their build (fused=False declines)"
+        _log.warning(said, robot.name)
     return made
 
 

@@ -12,7 +12,8 @@ from typing import cast, overload
 
 from torchsko.errors import FusedError
 from torchsko.fused.call import FusedCall
-from torchsko.fused.mechanism import FusedLayer, FusedMechanism, Layer
+from torchsko.fused.layer import FusedLayer, Layer, workshop_of
+from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.workshop import Eager, Workshop
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
@@ -89,9 +90,7 @@ def fuse(
     """
     if hasattr(target, "learns"):
         layer = cast(Layer, target)
-        robot = layer.mechanism()
-        robot = robot.replace(**{name: getattr(robot, name).detach() for name in layer.learns})
-        return FusedLayer(Workshop(robot, (*layer.learns, *inputs), order), layer)
+        return FusedLayer(workshop_of(layer, inputs, order), layer)
     if hasattr(target, "mechanism"):
         robot = as_mechanism(cast(MechanismLike, target))
         return FusedMechanism(Workshop(robot, inputs, order), robot)

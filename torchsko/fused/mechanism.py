@@ -20,19 +20,9 @@ from torchsko.fused.steps import ending, step_of
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.steps import Roles
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import MechanismLike
 from torchsko.rollout.ends import Ends
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.table import FUSIBLE, ROWS, Options, Row, Verbs, row_of
-
-
-class Layer(MechanismLike, Protocol):
-    """A layer, such as `torchsko.Dynamics`: its mechanism's values change from call to call."""
-
-    @property
-    def learns(self) -> tuple[str, ...]:
-        """Names of the mechanism's tensors that change."""
-        ...
 
 
 class Controlled(Protocol):
@@ -100,6 +90,9 @@ class FusedMechanism(Verbs):
         """The mechanism, with the current values of the parameters that are inputs."""
         return self._mech
 
+    def _follow(self) -> None:
+        """See to it that the kernels are those of what is held now; a mechanism is frozen."""
+
     @property
     def _parameters(self) -> tuple[Tensor, ...]:
         """The current values of the parameters that are inputs."""
@@ -115,6 +108,7 @@ class FusedMechanism(Verbs):
             FusedError: a parameter that is a constant of the kernels.
             MechanismError: a tensor that does not fit.
         """
+        self._follow()
         refuse_constants(self._workshop, changes)
         other = FusedMechanism.__new__(FusedMechanism)
         other._mech, other._workshop = self.mechanism().replace(**changes), self._workshop
@@ -156,6 +150,7 @@ class FusedMechanism(Verbs):
         """
         if method not in INTEGRATORS:
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+        self._follow()
         if f_ext is None and type(dt) is float and not self._workshop.parameters:
             check_dtype(self._mech, q)
             made = self._positional[method, 4].at_once((q, qd, tau), dt)
@@ -198,6 +193,7 @@ class FusedMechanism(Verbs):
         """
         if method not in INTEGRATORS:
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+        self._follow()
         check_dtype(self._mech, q)
         constant = tau.shape[-2] != steps
         tau, h = tau[..., 0, :] if constant else tau, q.new_full((), dt)
@@ -246,6 +242,7 @@ class FusedMechanism(Verbs):
         Raises:
             FusedError: the control cannot be traced, or its result has another shape than the state's.
         """
+        self._follow()
         check_dtype(self._mech, q)
         names, shape = _DRIVEN if ends is None else _ENDING, tuple(memory.shape[q.dim() - 1 :])
         made = self._workshop.kept_last(
@@ -294,6 +291,7 @@ class FusedMechanism(Verbs):
         Returns:
             The kernel, of the tensors; None where parameters are inputs, which no loop inside could read.
         """
+        self._follow()
         if self._workshop.parameters:
             return None
         return self._workshop.make(key, fn, shapes, num_outputs, name=repr(key))
@@ -314,6 +312,7 @@ class FusedMechanism(Verbs):
             The accelerations, and the gradients of q, qd, tau, of f_ext if given, and of the
             parameters that are inputs.
         """
+        self._follow()
         check_dtype(self._mech, q)
         states = (q, qd, tau) if f_ext is None else (q, qd, tau, f_ext)
         function = self._positional[_FORWARD.name, len(states)]
@@ -362,48 +361,6 @@ class FusedMechanism(Verbs):
         fn = row.bound(names, options, self._mech)
         pullback = implicit_pullback(self._workshop) if row is _FORWARD else None
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
-
-
-class FusedLayer(FusedMechanism):
-    """A layer whose verbs are kernels: `torchsko.fuse` makes it.
-
-    What the layer learns is read from it at each call, and gradients reach its parameters. It stays a
-    layer of its own: hand its parameters to the optimizer, and save its ``state_dict``.
-    """
-
-    def __init__(self, workshop: Workshop, layer: Layer) -> None:
-        super().__init__(workshop, workshop.mechanism)
-        self._layer = layer
-
-    def mechanism(self) -> Mechanism:
-        """The layer's mechanism, with its current values."""
-        return self._layer.mechanism()
-
-    def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
-        """Refused: a layer moves in place, and its kernels follow.
-
-        Raises:
-            FusedError: always.
-        """
-        raise FusedError(
-            f"kernels of a layer were asked to go to {target}.\n"
-            "Its parameters are the layer's, which moves by itself.\n"
-            f"Type ts.fuse(layer.to({target!r}))."
-        )
-
-    @property
-    def _parameters(self) -> tuple[Tensor, ...]:
-        return _values(self._workshop, self._layer.mechanism())
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self._layer, self._workshop.choices
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        layer, choices = state
-        self.__init__(Workshop(layer.mechanism(), *choices), layer)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayer:
-        return FusedLayer(self._workshop, deepcopy(self._layer, memo))
 
 
 def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
+from torchsko.fused.clean import in_clean_thread
 from torchsko.fused.cuda import build_cuda_kernel
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import define_operator, empty_outputs, is_transformed, node_of
@@ -145,7 +145,7 @@ class FusedFunction:
             if program is None and self.identity is not None:
                 program = load_program(self.identity)
             if program is None:
-                program = _in_clean_thread(self._trace)
+                program = in_clean_thread(self._trace)
                 if self.identity is not None:
                     save_program(self.identity, program)
             self._program = program
@@ -334,9 +334,3 @@ def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
     pairs = list(zip(tensors, ranks, strict=True))
     batch = broadcast_batch(*(x.shape[: x.dim() - rank] for x, rank in pairs))
     return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
-
-
-def _in_clean_thread(work: Callable[[], Program]) -> Program:
-    """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(work).result()

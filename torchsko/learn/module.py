@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from torchsko.auto import PAYS, cost, kernels_for, rollout
 from torchsko.bridge.hinges import checked
 from torchsko.errors import FusedError, MechanismError
+from torchsko.fused.clean import is_wrapped
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
@@ -68,6 +69,7 @@ class Dynamics(nn.Module, Verbs):
     ) -> None:
         super().__init__()
         self.fused, self._eager_cost = fused, 0
+        self._told = False  # copies, moved layers and workers stay silent about what was said once
         self._fast: FusedMechanism | str | None = None  # a text says why there are no kernels
         learn = {} if learn is None else _by_target(learn)
         self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
@@ -83,10 +85,10 @@ class Dynamics(nn.Module, Verbs):
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
         flags = (field.name for field in fields(mech) if field.name.startswith("has_"))
         self._structure = mech.replace(**still, **{name: getattr(mech, name) for name in flags})
+        self._verdicts: dict[str, tuple[Tensor, int, bool]] = {}
         if mech.singular_joints and learn:
-            with torch.no_grad():
-                verdict = checked(self.mechanism()).singular_joints
-            self._structure = self._structure.replace(singular_joints=verdict)
+            self._check_hinges()
+        self.register_load_state_dict_post_hook(_loaded)
 
     @in_own_type
     def mechanism(self) -> Mechanism:
@@ -101,15 +103,36 @@ class Dynamics(nn.Module, Verbs):
         start, learned = self._structure, self._plan.keys()
         if fields["mass"].is_meta:
             start = start.to("meta")
-        return start.replace(
-            **fields,
-            has_armature=start.has_armature or "armature" in learned,
-            has_losses=start.has_losses or bool(learned & {"damping", "friction"}),
-            has_higher_damping=start.has_higher_damping,
-            has_gravcomp=start.has_gravcomp,
-        )
+        flags = {
+            flag: getattr(start, flag) or any(n in learned or self._acts(n) for n in names)
+            for flag, names in _FLAGS.items()
+        }
+        return start.replace(**fields, **flags)
 
     rollout = rollout
+
+    @property
+    def held(self) -> Mapping[str, Tensor]:
+        """The mechanism's tensors by name, as they are now; of those that learn the start."""
+        return cast(Mapping[str, Tensor], self.start._buffers)
+
+    def _acts(self, name: str) -> bool:
+        """Whether a tensor of the start may be other than zero; looked at again where it has changed."""
+        x, seen = self.held[name], self._verdicts.get(name)
+        if torch.compiler.is_compiling():
+            return seen is not None and seen[2]
+        if is_wrapped(x) or x.is_meta or x.requires_grad or x.is_inference():
+            return True
+        if seen is None or seen[0] is not x or seen[1] != x._version:
+            seen = self._verdicts[name] = x, x._version, bool(x.any())
+        return seen[2]
+
+    def _check_hinges(self) -> None:
+        with torch.no_grad():
+            found = checked(self.mechanism())
+        self._structure = self._structure.replace(
+            singular_joints=found.singular_joints, bare_joints=found.bare_joints
+        )
 
     @property
     def learns(self) -> tuple[str, ...]:
@@ -140,13 +163,15 @@ class Dynamics(nn.Module, Verbs):
             self._eager_cost += cost(1, batch)
             if not self.fused and self._eager_cost < PAYS:
                 return None
-            self._fast = kernels_for(self)
+            self._fast = kernels_for(self, tell=not (self.fused or self._told))
             if self.fused and isinstance(self._fast, str):
                 raise FusedError(self._fast)
+            self._told = self._told or not isinstance(self._fast, str)
         return None if isinstance(self._fast, str) else self._fast
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fast": None}  # kernels are made again, from the disk cache
+        # Kernels are made again, from the disk cache.
+        return {**self.__dict__, "_fast": None, "_verdicts": {}}
 
     def extra_repr(self) -> str:
         """The robot and what is learned of it."""
@@ -155,13 +180,30 @@ class Dynamics(nn.Module, Verbs):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Dynamics:
         # .to(), .cuda(), .float() and their kin all end here. Index tensors are no buffers (they
         # are the mechanism's structure), so they follow here, once, and no call has to look.
+        # A type that no mechanism has is refused before anything is converted.
+        structure = self._structure.to(fn(self.held["mass"].detach()[..., :0]).dtype)
         super()._apply(fn, recurse)
         self._fast = None  # made for one type and device
-        like = self.start.get_buffer("mass")
-        structure = self._structure.to(like.dtype)
+        like = self.held["mass"]
         # A skeleton on "meta" serves torch.func.functional_call with tensors that lie elsewhere.
         self._structure = structure if like.is_meta else structure.to(like.device)
         return self
+
+
+_FLAGS = {
+    "has_armature": ("armature",),
+    "has_losses": ("damping", "friction", "higher_damping"),
+    "has_higher_damping": ("higher_damping",),
+    "has_gravcomp": ("gravcomp",),
+}
+"""What a mechanism says of its tensors being other than zero."""
+
+
+def _loaded(layer: nn.Module, _: Any) -> None:
+    """Make the verdict on the hinges anew, of the values that were loaded."""
+    own = cast(Dynamics, layer)
+    if not own.held["mass"].is_meta:
+        own._check_hinges()
 
 
 def _by_target(learn: Any) -> dict[str, nn.Module]:
@@ -177,6 +219,9 @@ def _by_target(learn: Any) -> dict[str, nn.Module]:
         "Each target has a parametrization, which keeps its numbers physical.\n"
         f'Type learn={{"{name}": ts.learn.{example}()}}, say.'
     )
+
+
+_VALUE = "parametrizations.value"  # where torch keeps what a learned value is computed from
 
 
 class Learned(nn.Module):
@@ -200,14 +245,16 @@ class Learned(nn.Module):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # Registering a parametrization makes a class at run time, which pickle refuses.
         kept = dict(self.named_parameters())
-        parametrization = self.get_submodule("parametrizations.value.0")
-        return _restore, (self.value.detach(), parametrization, kept, self.training)
+        parametrization = self.get_submodule(f"{_VALUE}.0")
+        return _restore, (parametrization, kept, self.training)
 
 
 def _restore(
-    value: Tensor, parametrization: nn.Module, kept: Mapping[str, nn.Parameter], training: bool
+    parametrization: nn.Module, kept: Mapping[str, nn.Parameter], training: bool
 ) -> Learned:
-    learned = Learned(value, parametrization)
+    # The value is computed here: another process takes over shared memory of what still exists.
+    own = [p.detach() for name, p in kept.items() if name.startswith(f"{_VALUE}.original")]
+    learned = Learned(parametrization(*own).detach(), parametrization)
     for name, parameter in kept.items():
         path, _, leaf = name.rpartition(".")
         learned.get_submodule(path).register_parameter(leaf, parameter)

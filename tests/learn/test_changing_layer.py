@@ -1,0 +1,215 @@
+"""A layer computes with the values that it has now: loaded, changed in place, or given by torch.func."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from torch.func import functional_call, stack_module_state, vmap
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.strategies import random_mechanism
+from torchsko import auto
+from torchsko.learn import InertiaLogCholesky, Positive, module
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return random_mechanism(["revolute", "revolute"], [-1, 0], seed=1)
+
+
+def args_of(arm, *batch):
+    q, qd = arm.random_state(*batch, generator=torch.Generator().manual_seed(0))
+    return q, qd, 0.5 * qd
+
+
+@pytest.mark.parametrize("learn", [{}, {"body1": InertiaLogCholesky()}])
+@pytest.mark.parametrize("fuse", [False, True])
+def test_what_is_loaded_reaches_kernels_that_were_made_before(arm, learn, fuse):
+    layer = ts.Dynamics(arm, learn, fused=not fuse)
+    fast, args = ts.fuse(layer) if fuse else layer, args_of(arm, 3)
+    before = fast.forward_dynamics(*args)
+    heavier = ts.Dynamics(arm.replace(mass=2 * arm.mass, gravity=0.5 * arm.gravity), learn)
+    layer.load_state_dict(heavier.state_dict())
+    assert_close(fast.forward_dynamics(*args), heavier(*args), **EXACT)
+    assert not torch.allclose(before, heavier(*args))
+
+
+def test_what_is_changed_in_place_or_put_anew_reaches_kernels(arm):
+    layer, args = ts.Dynamics(arm, fused=True), args_of(arm, 3)
+    layer(*args)
+    kernels = layer._fast
+    for gravity in (torch.zeros(3), torch.tensor([0.0, 1.0, 2.0])):
+        layer.start.gravity.copy_(gravity)
+        expected = ts.forward_dynamics(arm.replace(gravity=gravity.to(arm.dtype)), *args)
+        assert_close(layer(*args), expected, **EXACT)
+    workshop = kernels._workshop
+    layer.start.gravity = arm.gravity.clone()
+    assert_close(layer(*args), ts.forward_dynamics(arm, *args), **EXACT)
+    # What changed once is an input: no more kernels are made for it, nor for the same values.
+    layer.load_state_dict(layer.state_dict())
+    layer(*args)
+    assert kernels._workshop is workshop and workshop.parameters == ("gravity",)
+
+
+def test_what_changes_while_no_kernel_of_a_verb_is_made_is_not_mixed(arm):
+    layer, args = ts.Dynamics(arm, fused=True), args_of(arm, 2)
+    layer(*args)
+    layer.start.mass.mul_(2.0)
+    twice = arm.replace(mass=2 * arm.mass)
+    assert_close(layer.mass_matrix(args[0]), ts.mass_matrix(twice, args[0]), **EXACT)
+    assert_close(layer(*args), ts.forward_dynamics(twice, *args), **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("name", "fused"),
+    [
+        *((name, False) for name in "armature damping friction higher_damping gravcomp".split()),
+        ("armature", True),
+    ],
+)
+def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
+    builder = ts.MechanismBuilder("plain").link("rod", mass=1.0, com=[0.1, 0, 0.5])
+    plain = builder.joint("hinge", "revolute", child="rod", axis=[0, 1, 0]).build()
+    good = plain.replace(**{name: getattr(plain, name) + 0.5})
+    args = args_of(plain, 2)
+    for change in ("load", "in place"):
+        layer = ts.Dynamics(plain, fused=fused)
+        before = layer(*args)
+        if change == "load":
+            layer.load_state_dict(ts.Dynamics(good).state_dict())
+        else:
+            getattr(layer.start, name).copy_(getattr(good, name))
+        assert_close(layer(*args), ts.forward_dynamics(good, *args), **EXACT)
+        assert not torch.allclose(before, layer(*args))
+
+
+def test_a_loaded_mass_makes_a_massless_hinge_movable():
+    def whip(mass):
+        builder = ts.MechanismBuilder("whip").link("handle", mass=1.0, com=(0.0, 0.0, -0.2))
+        builder.joint("wrist", "revolute", child="handle", axis=(1.0, 0.0, 0.0))
+        builder.link("thread", mass=mass, com=(0.0, 0.0, -0.3))
+        return builder.joint(
+            "tip", "revolute", child="thread", parent="handle", axis=(1, 0, 0)
+        ).build()
+
+    light, heavy = ts.Dynamics(whip(0.0)), ts.Dynamics(whip(0.1))
+    args = args_of(whip(0.1), 2)
+    states = light.state_dict(), {k: v.clone() for k, v in heavy.state_dict().items()}
+    heavy.load_state_dict(states[0])
+    with pytest.raises(ts.MechanismError, match="'tip'"):
+        heavy(*args)
+    light.load_state_dict(states[1])
+    assert_close(light(*args), ts.forward_dynamics(whip(0.1), *args), **EXACT)
+
+
+def test_kernels_are_made_within_a_training_loop_of_torch_func(arm, monkeypatch):
+    args = args_of(arm, 4)
+    layer = ts.Dynamics(arm, layer_learn())
+    slow = ts.Dynamics(arm, layer_learn(), fused=False)
+    params = {k: 1.1 * v.detach() for k, v in layer.named_parameters()}
+
+    def loss(of):
+        return lambda p: functional_call(of, p, args).square().mean()
+
+    expected = torch.func.grad(loss(slow))(params)
+    monkeypatch.setattr(module, "PAYS", auto.cost(2, 4))
+    for _ in range(3):
+        assert_close(torch.func.grad(loss(layer))(params), expected, rtol=1e-9, atol=1e-9)
+    assert layer._fast is not None and not isinstance(layer._fast, str)
+
+
+def layer_learn():
+    return {"body1": InertiaLogCholesky(), "joint0.damping": Positive(init=0.1)}
+
+
+@pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])
+def test_kernels_asked_for_are_made_within_a_jacobian(arm, transform):
+    args = args_of(arm)
+    found = []
+    for fused in (True, False):
+        layer = ts.Dynamics(arm, layer_learn(), fused=fused)
+        params = {k: v.detach() for k, v in layer.named_parameters()}
+        found.append(transform(lambda p, of=layer: functional_call(of, p, args))(params))
+    assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+def test_an_ensemble_has_kernels_in_which_its_members_differ(arm):
+    layers = []
+    for scale in (1.0, 2.0):
+        robot = arm.replace(gravity=scale * arm.gravity, mass=scale * arm.mass)
+        layers.append(ts.Dynamics(robot, layer_learn(), fused=True))
+    args = args_of(arm, 3)
+    params, buffers = stack_module_state(layers)
+    expected = torch.stack([ts.Dynamics(x.mechanism(), fused=False)(*args) for x in layers])
+    fresh = ts.Dynamics(arm, layer_learn(), fused=True)
+    for base in (fresh, layers[0]):
+        for _ in range(2):
+            found = vmap(lambda p, b, of=base: functional_call(of, (p, b), args))(params, buffers)
+            assert_close(found, expected, **EXACT)
+    assert "gravity" in fresh._fast._workshop.parameters
+    assert "com" not in ts.fuse(ts.Dynamics(arm))._workshop.parameters
+    assert "joint_position" not in fresh._fast._workshop.parameters
+
+
+def test_a_derivative_by_a_constant_of_kernels_is_not_lost(arm):
+    layer, args = ts.Dynamics(arm, fused=True), args_of(arm, 2)
+    layer(*args)
+
+    def total(gravity):
+        return functional_call(layer, {"start.gravity": gravity}, args).sum()
+
+    def eager(gravity):
+        return ts.forward_dynamics(arm.replace(gravity=gravity), *args).sum()
+
+    for transform in (torch.func.grad, torch.func.jacfwd):
+        assert_close(transform(total)(arm.gravity), transform(eager)(arm.gravity), **EXACT)
+
+
+def test_a_layer_made_in_inference_mode_trains_outside_of_it(arm):
+    args = args_of(arm, 2)
+    with torch.inference_mode():
+        layer = ts.Dynamics(arm, fused=True)
+        layer(*args)
+    tau = args[2].clone().requires_grad_()
+    layer(*args[:2], tau).sum().backward()
+    layer.start.gravity = 2 * arm.gravity
+    expected = ts.forward_dynamics(arm.replace(gravity=2 * arm.gravity), *args)
+    assert_close(layer(*args), expected, **EXACT)
+
+
+@pytest.mark.parametrize("wrong", ["half", "bfloat16"])
+def test_a_type_that_is_refused_leaves_the_layer_as_it_was(arm, wrong):
+    layer, args = ts.Dynamics(arm, layer_learn()), args_of(arm, 2)
+    before = layer(*args)
+    with pytest.raises(ts.MechanismError, match="float16"):
+        getattr(layer, wrong)()
+    assert torch.equal(layer(*args), before)
+
+
+def learned_at_once(layer, queue):
+    queue.put(layer.learned["body1/inertial"].value.detach().numpy().tolist())
+
+
+def test_a_layer_that_learns_goes_to_a_spawned_process(arm):
+    layer = ts.Dynamics(arm, layer_learn())
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    process = context.Process(target=learned_at_once, args=(layer, queue))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert queue.get() == layer.learned["body1/inertial"].value.detach().numpy().tolist()
+
+
+def test_pickles_of_a_trained_layer_hold_parameters_only(arm):
+    layer = ts.Dynamics(arm, layer_learn())
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.add_(0.1)
+    twin = pickle.loads(pickle.dumps(layer))
+    assert_close(twin.mechanism().inertia, layer.mechanism().inertia, rtol=0, atol=0)

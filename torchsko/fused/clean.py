@@ -1,0 +1,50 @@
+"""Work away from the caller's transforms and modes, and the values behind what `torch.func` wraps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, maybe_get_bdim
+from torch.autograd import forward_ad
+
+T = TypeVar("T")
+
+
+def in_clean_thread(work: Callable[[], T]) -> T:
+    """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
+
+
+def is_wrapped(x: Tensor) -> bool:
+    """Whether `torch.func` has wrapped a tensor."""
+    return is_functorch_wrapped_tensor(x)
+
+
+def is_differentiated(x: Tensor) -> bool:
+    """Whether a derivative by a tensor is on its way, in reverse or in forward mode."""
+    while is_functorch_wrapped_tensor(x):
+        if maybe_get_bdim(x) < 0:  # a wrapper of a derivative's
+            return True
+        x = get_unwrapped(x)
+    if x.requires_grad:
+        return True
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
+
+
+def concrete(x: Tensor) -> Tensor:
+    """A copy of the values of a tensor, dimensions that vmaps hide in front; in a clean thread only."""
+    hidden, value = [], x
+    while is_functorch_wrapped_tensor(value):
+        if (dim := maybe_get_bdim(value)) >= 0:
+            hidden.append(dim)
+        value = get_unwrapped(value)
+    value = value.detach()
+    for k, dim in enumerate(reversed(hidden)):
+        value = value.movedim(dim + k, k)
+    one = value[(0,) * len(hidden)]
+    return (one if torch.equal(value, one.expand_as(value)) else value).clone()

@@ -1,0 +1,151 @@
+"""A layer whose verbs are kernels: what it learns is read at each call, what it holds is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from operator import is_
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FusedError
+from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated, is_wrapped
+from torchsko.fused.mechanism import FusedMechanism
+from torchsko.fused.workshop import Workshop
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.verb import MechanismLike
+from torchsko.table import Row
+
+
+class Layer(MechanismLike, Protocol):
+    """A layer, such as `torchsko.Dynamics`: its mechanism's values change from call to call."""
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        """Names of the mechanism's tensors that change."""
+        ...
+
+    @property
+    def held(self) -> Mapping[str, Tensor]:
+        """The mechanism's tensors by name, as they are now; of those that change the start."""
+        ...
+
+
+class FusedLayer(FusedMechanism):
+    """A layer whose verbs are kernels: `torchsko.fuse` makes it.
+
+    What the layer learns is read from it at each call, and gradients reach its parameters. The rest are
+    constants; those that change, by ``load_state_dict`` or in place, are inputs of new kernels from then
+    on. It stays a layer of its own: hand its parameters to the optimizer, and save its ``state_dict``.
+    """
+
+    def __init__(self, workshop: Workshop, layer: Layer) -> None:
+        self._layer = layer
+        self._take(workshop)
+
+    def _take(self, workshop: Workshop) -> None:
+        super().__init__(workshop, workshop.mechanism)
+        self._constants = tuple(n for n in PARAMETERS if n not in workshop.parameters)
+        self._seen: list[Tensor] = []
+        self._stamps: list[int] | None = None
+
+    def mechanism(self) -> Mechanism:
+        """The layer's mechanism, with its current values."""
+        return self._layer.mechanism()
+
+    def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
+        """Refused: a layer moves in place, and its kernels follow.
+
+        Raises:
+            FusedError: always.
+        """
+        raise FusedError(
+            f"kernels of a layer were asked to go to {target}.\n"
+            "Its parameters are the layer's, which moves by itself.\n"
+            f"Type ts.fuse(layer.to({target!r}))."
+        )
+
+    @property
+    def _parameters(self) -> tuple[Tensor, ...]:
+        names = self._workshop.parameters
+        if not names:  # nothing is learned: no mechanism need be put together
+            return ()
+        robot = self._layer.mechanism()
+        return tuple(getattr(robot, name) for name in names)
+
+    def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        self._follow()
+        return super()._verb(row, args, kwargs)
+
+    def _follow(self) -> None:
+        """Make new kernels where the layer no longer holds what these have as constants."""
+        if torch.compiler.is_compiling():
+            return
+        held = self._layer.held
+        now = [held[name] for name in self._constants]
+        stamps = _stamps(now)
+        if stamps is not None and stamps == self._stamps and all(map(is_, now, self._seen)):
+            return
+        old = self._workshop.mechanism
+        changed = in_clean_thread(
+            lambda: [
+                n for n, x in zip(self._constants, now, strict=True) if _differs(x, getattr(old, n))
+            ]
+        )
+        like = self._layer.held["mass"]
+        if changed or like.dtype != old.dtype or like.device != old.device:
+            inputs, order = self._workshop.choices
+            moved = like.dtype != old.dtype or like.device != old.device
+            self._take(workshop_of(self._layer, (*inputs, *(() if moved else changed)), order))
+            now = [held[name] for name in self._constants]
+            stamps = _stamps(now)
+        if not any(map(is_wrapped, now)):
+            self._seen, self._stamps = now, stamps
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._layer, self._workshop.choices
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        layer, choices = state
+        self.__init__(workshop_of(layer, *choices), layer)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FusedLayer:
+        return FusedLayer(self._workshop, deepcopy(self._layer, memo))
+
+
+def workshop_of(layer: Layer, inputs: Sequence[str], order: int) -> Workshop:
+    """The workshop of a layer, at copies of its values; what it learns is an input.
+
+    Args:
+        layer: also within a transform of torch.func, which may have wrapped its tensors.
+        inputs: further parameters that are.
+        order: of derivatives; see `torchsko.fuse`.
+    """
+    robot = layer.mechanism()
+    values = {name: getattr(robot, name) for name in PARAMETERS}
+    derived = [name for name, x in values.items() if is_differentiated(x)]
+
+    def make() -> Workshop:
+        # Verdicts and flags stay those of the layer: `Mechanism.replace` would make them anew.
+        still = replace(robot, **{name: concrete(x) for name, x in values.items()})
+        return Workshop(still, (*layer.learns, *inputs, *derived), order)
+
+    return in_clean_thread(make)
+
+
+def _stamps(tensors: Sequence[Tensor]) -> list[int] | None:
+    """What a change in place alters; None where nothing counts such changes."""
+    try:
+        return [x._version for x in tensors] + [x.requires_grad for x in tensors]
+    except RuntimeError:  # made in inference mode
+        return None
+
+
+def _differs(x: Tensor, constant: Tensor) -> bool:
+    if is_differentiated(x):
+        return True
+    value = concrete(x)
+    return value.device == constant.device and not torch.equal(value, constant.to(value.dtype))
