@@ -67,10 +67,11 @@ class MechanismBuilder:
             inertia_rotation: takes the axes of `inertia` to the link's, 3 x 3; identity when left out.
 
         Raises:
-            MechanismError: on what is no number, or a vector that has not three components.
+            MechanismError: on a name that is no text, what is no number, or a vector that has not three
+                components.
         """
         mass = _number(mass, f"mass of link {name!r}")
-        link = LinkDescription(name, mass, _vector(com, f"com of link {name!r}"))
+        link = LinkDescription(_name(name, "link"), mass, _vector(com, f"com of link {name!r}"))
         matrices = {"inertia": inertia, "inertia_rotation": inertia_rotation}
         given = {
             field: _matrix(rows, f"{field} of link {name!r}")
@@ -128,8 +129,8 @@ class MechanismBuilder:
                 `motions` of a compound one, a sequence of `torchsko.Turn` and `torchsko.Slide`.
 
         Raises:
-            MechanismError: on an unknown kind or keyword, what is no number, or a vector that has not three
-                components.
+            MechanismError: on a name that is no text, an unknown kind or keyword, what is no number, or a
+                vector that has not three components.
         """
         if kind not in (*JOINT_TYPES, FIXED):
             raise MechanismError(
@@ -156,7 +157,7 @@ class MechanismBuilder:
                     f"Known to a {kind} joint: {', '.join((*numbers, *own))}.\nUse one of them."
                 )
         joint = JointDescription(
-            name,
+            _name(name, "joint"),
             kind,
             WORLD if parent is None else parent,
             child,
@@ -268,6 +269,16 @@ class MechanismBuilder:
             dtype=dtype,
             device=device,
         )
+
+
+def _name(name: Any, what: str) -> str:
+    if not isinstance(name, str):
+        raise MechanismError(
+            f"a {what} was given the name {name!r}.\n"
+            "Names are text: files hold them, and users find things by them.\n"
+            f"Pass {str(name)!r}."
+        )
+    return name
 
 
 def _number(value: Any, what: str) -> float:
