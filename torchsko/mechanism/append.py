@@ -15,6 +15,7 @@ from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.lock import followed_by, locked, turned
+from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.shapes import broadcast_shapes
 
@@ -175,7 +176,10 @@ def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
             found.append(default)
             continue
         x = value if isinstance(value, Tensor) else torch.as_tensor(value, **like)
-        check_placement(mech, f"{name} of the one appended", x, shape)
+        what = f"{name} of the one appended"
+        check_placement(mech, what, x, shape)
+        check = check_rotation if len(shape) == 2 else check_position
+        check(what, x, most=x.numel())
         found.append(x)
     return found[0], found[1]
 

@@ -20,12 +20,10 @@ from torchsko.mechanism.description import (
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.names import refuse_duplicates, refuse_unknown_links
 from torchsko.mechanism.physical import unphysical_links
+from torchsko.mechanism.placement import are_rotations
 
 SYMMETRY_SLACK = 1e-6
 """Relative difference of mirrored entries of an inertia: people print six digits or so."""
-
-ROTATION_SLACK = 1e-5
-"""Entries of R R* - 1 in a rotation of which six digits were printed."""
 
 
 def check_description(
@@ -153,9 +151,7 @@ def inertial_fault(link: LinkDescription) -> str | None:
 def _is_rotation(rows: Matrix) -> bool:
     if rows == IDENTITY:
         return True
-    R = np.array(rows)
-    apart = np.abs(R @ R.T - np.eye(3)).max()
-    return bool(apart <= ROTATION_SLACK and np.linalg.det(R) > 0)  # nan compares as false
+    return are_rotations(np.array(rows))
 
 
 def check_gravity(gravity: Sequence[float]) -> None:

@@ -232,7 +232,8 @@ class Mechanism(Numbering):
                 load: call `checked` to redo it.
 
         Raises:
-            MechanismError: on an unknown field, or a tensor whose shape, dtype or device does not fit.
+            MechanismError: on an unknown field, a tensor whose shape, dtype or device does not fit, or, of
+                one robot on the CPU, a rotation that is none or a position that is not finite.
         """
         names = tuple(field.name for field in fields(self))
         for name, value in changes.items():
@@ -306,8 +307,8 @@ class Mechanism(Numbering):
             weld: False keeps a free joint of the other's base, now between the frame and it.
 
         Raises:
-            MechanismError: on an unknown frame, another dtype or device, names that both have, or mass that
-                the other left out since it hung on the inertial frame.
+            MechanismError: on an unknown frame, another dtype or device, names that both have, a placement
+                that is none, or mass that the other left out since it hung on the inertial frame.
             ShapeError: when rotation or position does not fit.
 
         Example:

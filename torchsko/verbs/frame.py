@@ -12,6 +12,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.shapes import broadcast_shapes
 
 
@@ -23,11 +24,18 @@ class Frame:
         body: name from ``mech.frame_names``.
         rotation: this frame's to that one's coordinates, `[*batch, 3, 3]`; None for the identity.
         position: its origin in that one, `[*batch, 3]` [m]; None for zero.
+
+    Raises:
+        MechanismError: on a rotation that is none, or a position that is not finite.
     """
 
     body: str
     rotation: Tensor | None = None
     position: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_rotation(f"rotation of a frame on {self.body!r}", self.rotation)
+        check_position(f"position of a frame on {self.body!r}", self.position)
 
 
 Frames = str | Frame | Sequence[str | Frame]

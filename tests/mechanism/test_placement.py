@@ -1,0 +1,94 @@
+"""Rotations that are none and positions that are not finite are refused; what has no values is not read."""
+
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.fused.program import Port
+from torchsko.fused.trace import trace
+from torchsko.mechanism.placement import MOST_READ
+from torchsko.spatial.rotation import quaternion_to_matrix
+
+like = {"dtype": torch.float64}
+EYE = torch.eye(3, **like)
+NONE = {
+    "scaled": 2 * EYE,
+    "a reflection": torch.diag(torch.tensor([1.0, 1.0, -1.0], **like)),
+    "zero": 0 * EYE,
+    "nan": EYE * torch.nan,
+    "sheared": EYE + torch.tensor([[0.0, 1e-3, 0], [0, 0, 0], [0, 0, 0]], **like),
+    "one of a batch": torch.stack([EYE, 2 * EYE]),
+}
+FAR = torch.tensor([0.0, torch.nan, 0.0], **like)
+
+
+@pytest.fixture(scope="module")
+def arm():
+    return ts.load(ts.robots.panda)
+
+
+@pytest.fixture(scope="module")
+def tool():
+    return ts.load(ts.robots.panda, floating_base=True)
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_a_rotation_that_is_none_is_refused(name, arm, tool):
+    R = NONE[name].requires_grad_(name == "scaled")
+    with pytest.raises(ts.MechanismError, match=r"rotation of a frame on 'link7' is none\."):
+        ts.Frame("link7", R)
+    with pytest.raises(ts.MechanismError, match=r"rotation of the one appended is none\."):
+        arm.append(tool, "link7", R, prefix="b_")
+    for field in ("joint_rotation", "frame_rotation"):
+        turns = getattr(arm, field).expand(*R.shape[:-2], -1, 3, 3).clone()
+        turns[..., 2, :, :] = R
+        with pytest.raises(ts.MechanismError, match=rf"{field} of 'panda' is none\."):
+            arm.replace(**{field: turns})
+
+
+def test_a_position_that_is_not_finite_is_refused(arm, tool):
+    with pytest.raises(ts.MechanismError, match="position of a frame on 'link7' is not finite"):
+        ts.Frame("link7", position=FAR)
+    with pytest.raises(ts.MechanismError, match="position of the one appended is not finite"):
+        arm.append(tool, "link7", position=FAR, prefix="b_")
+    for field in ("joint_position", "frame_position"):
+        with pytest.raises(ts.MechanismError, match=f"{field} of 'panda' is not finite"):
+            arm.replace(**{field: getattr(arm, field) * torch.nan})
+
+
+def test_six_digits_are_a_rotation_and_long_batches_are_not_looked_at(arm):
+    R = quaternion_to_matrix(torch.nn.functional.normalize(torch.randn(4, **like), dim=0))
+    printed = torch.round(R, decimals=6)
+    assert ts.Frame("link7", printed).rotation is printed
+    many = (2 * EYE).expand(MOST_READ, 3, 3)
+    assert ts.Frame("link7", many).rotation is many
+
+
+def placed_height(arm: ts.Mechanism, x: torch.Tensor) -> torch.Tensor:
+    """Of a frame on the go, on a robot whose joints are turned: from a quaternion of any length."""
+    R = quaternion_to_matrix(x / x.norm())
+    moved = arm.replace(joint_rotation=R @ arm.joint_rotation)
+    at = ts.frame_pose(moved, moved.neutral(), ts.Frame("link7", R, x[1:]))
+    return at.position[..., 2].sum()
+
+
+def test_placements_go_through_transforms_gradients_and_kernels(arm):
+    x = torch.tensor([[0.9, 0.1, -0.3, 0.2], [0.4, 0.2, 0.5, 0.1]], **like)
+    expected = torch.stack([placed_height(arm, row) for row in x])
+    torch.testing.assert_close(torch.vmap(lambda row: placed_height(arm, row))(x), expected)
+    slope = torch.func.jacrev(lambda row: placed_height(arm, row))(x[0])
+    torch.testing.assert_close(torch.func.jacfwd(lambda row: placed_height(arm, row))(x[0]), slope)
+    leaf = x[0].clone().requires_grad_()
+    placed_height(arm, leaf).backward()
+    torch.testing.assert_close(leaf.grad, slope)
+
+
+def test_placements_are_traced():
+    """By torch.compile without a break, and to scalars as by ts.fuse."""
+    bar = ts.MechanismBuilder("bar")
+    bar.link("link7", mass=1.0, inertia=torch.eye(3).tolist())
+    bar.joint("j", "revolute", child="link7", position=(0.1, 0.2, 0.3))
+    mech, x = bar.build(), torch.tensor([0.9, 0.1, -0.3, 0.2], **like)
+    whole = torch.compile(placed_height, fullgraph=True, backend="eager")
+    torch.testing.assert_close(whole(mech, x), placed_height(mech, x))
+    assert trace(lambda x: placed_height(mech, x), [Port("x", (4,))]).outputs
