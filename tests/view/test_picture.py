@@ -12,7 +12,8 @@ import torchsko as ts
 from torchsko.__main__ import main
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
-from torchsko.view.picture import _configurations, _draw, _eye
+from torchsko.view.picture import _configurations, _eye
+from torchsko.view.raster import draw
 from torchsko.view.scene import scene_of
 
 pytest.importorskip("PIL")
@@ -68,10 +69,33 @@ def test_triangles_that_share_edges_cover_each_pixel_of_a_square():
     faces = Triangulation(*points.T).triangles
     corners = np.concatenate([points, np.ones((len(points), 1))], -1)[faces]
     pixels = np.zeros((50, 50, 3))
-    _draw(pixels, corners, np.ones((len(faces), 3)))
+    draw(pixels, corners, np.ones((len(faces), 3)))
     expected = np.zeros((50, 50))
     expected[4:46, 3:47] = 1
     assert np.array_equal(pixels[..., 0], expected)
+
+
+def test_what_is_behind_a_shape_is_seen_as_far_as_its_opacity_says():
+    """Through one wall of two; a shape without opacity is not there, nor in the way of the eye."""
+    q = torch.zeros(7, dtype=torch.float64)
+
+    def through(*opacities: float) -> np.ndarray:
+        walls = [
+            Shape(forms.Box((0.01, 9.0, 9.0)), None, position=(x, 0, 0), colour=(0, 0, 1, opacity))
+            for x, opacity in zip((4.0, 5.0), opacities, strict=False)
+        ]
+        ball = Shape(forms.Sphere(3.0), None, colour=RED)
+        image = ts.view.picture(arm([*walls, ball]), q, view=(0.0, 0.0))
+        return np.asarray(image).astype(float)
+
+    def middle(image: np.ndarray) -> np.ndarray:
+        return image[235:245, 315:325].mean(axis=(0, 1))
+
+    red, blue = (middle(through(opacity)) for opacity in (0.0, 1.0))
+    assert red[0] > 100 > 10 > red[2] and blue[2] > 100 > 10 > blue[0]
+    assert np.allclose(middle(through(0.25)), 0.75 * red + 0.25 * blue, atol=8)
+    assert np.allclose(middle(through(0.25, 0.5)), 0.375 * red + 0.625 * blue, atol=8)
+    assert np.array_equal(through(0.0), through())
 
 
 def test_a_motion_is_a_gif_with_its_frames(tmp_path):

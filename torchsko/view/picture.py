@@ -7,7 +7,6 @@ and throws a shadow straight down onto the ground. Needs the extra `plot` (Pillo
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from torchsko.errors import ShapeError
 from torchsko.extras import require
 from torchsko.mechanism.verb import MechanismLike
+from torchsko.view.raster import blend, draw, mask
 from torchsko.view.scene import Kind, Scene, scene_of
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ DISTANCE = 4.0
 
 FILLED = 0.86
 """Part of the picture's width or height that the robot fills."""
-
-MOST = 4_000_000
-"""Pixels tried at a time."""
 
 LIGHT = np.array([0.35, 0.25, 0.9]) / np.linalg.norm([0.35, 0.25, 0.9])
 """Towards the light, in the eye's frame turned upright."""
@@ -118,7 +115,7 @@ def picture(
         ShapeError: when q does not fit.
     """
     image = require("PIL.Image", "plot")
-    scene = scene_of(mech, kind)
+    scene = _visible(mech, kind)
     qs = _configurations(scene, q)
     drawn = image.fromarray(_frame(scene, qs, _eye(scene, qs, size, view)))
     if path is not None:
@@ -152,7 +149,7 @@ def animate(
         ShapeError: when qs does not fit.
     """
     image = require("PIL.Image", "plot")
-    scene = scene_of(mech, kind)
+    scene = _visible(mech, kind)
     qs = _configurations(scene, qs)
     eye = _eye(scene, qs, size, view)
     frames = [image.fromarray(_frame(scene, q[None], eye)) for q in qs]
@@ -163,6 +160,12 @@ def animate(
         os.fspath(path), format="GIF", save_all=True, append_images=small[1:],
         duration=max(20, round(dt * 1000)), loop=0,
     )  # fmt: skip
+
+
+def _visible(mech: MechanismLike, kind: Kind) -> Scene:
+    """What there is to see, without what the file gives no opacity."""
+    scene = scene_of(mech, kind)
+    return replace(scene, nodes=tuple(node for node in scene.nodes if node.colour[3] > 0))
 
 
 def _configurations(scene: Scene, q: Tensor) -> Tensor:
@@ -195,31 +198,50 @@ def _eye(scene: Scene, qs: Tensor, size: tuple[int, int], view: tuple[float, flo
 
 def _frame(scene: Scene, qs: Tensor, eye: Eye) -> np.ndarray:
     """An image `[height, width, 3]` of 8 bits, of all configurations at once."""
+    solid, clear = _triangles(scene, qs)
+    every = np.concatenate([solid[0], *(corners for corners, _, _ in clear)])
+    tiles, tile_tint = _tiles(eye)
+    pixels, depths = np.ones((eye.size[1], eye.size[0], 3)), np.full(eye.size[::-1], np.inf)
+    draw(pixels, eye.project(tiles), tile_tint)
+    flat = every.copy()
+    flat[..., 2] = eye.ground
+    above = every[..., 2].max(axis=-1) > eye.ground
+    shade = np.zeros(pixels.shape[:2], dtype=bool)
+    mask(shade, eye.project(flat[above]))
+    pixels = np.where(shade[..., None], SHADOW * pixels, pixels)
+    draw(pixels, eye.project(solid[0]), _lit(*solid, eye), depths)
+    placed = [(eye.project(c), _lit(c, tint, eye), opacity) for c, tint, opacity in clear]
+    for corners, lit, opacity in sorted(placed, key=lambda x: -float(x[0][..., 2].mean())):
+        blend(pixels, corners, lit, depths, opacity)
+    coarse = pixels.reshape(eye.size[1] // FINER, FINER, eye.size[0] // FINER, FINER, 3)
+    return np.round(255 * coarse.mean(axis=(1, 3))).astype(np.uint8)
+
+
+Tinted = tuple[np.ndarray, np.ndarray]
+"""Corners of triangles in the world `[n, 3, 3]` [m], and their colours `[n, 3]`."""
+
+
+def _triangles(
+    scene: Scene, qs: Tensor
+) -> tuple[Tinted, list[tuple[np.ndarray, np.ndarray, float]]]:
+    """What is opaque, all together; and each shape that is seen through, with its opacity."""
     R, r = scene.poses(qs)
-    corners, colours = [], []
+    solid: list[Tinted] = [(np.zeros((0, 3, 3)), np.zeros((0, 3)))]
+    clear = []
     for node in scene.nodes:
         if node.floor:
             continue  # the ground stands for it
+        tint = np.tile(node.colour[:3], (len(node.triangles.faces), 1))
         for turn, shift in zip(R[:, node.frame], r[:, node.frame], strict=True):
-            placed = node.triangles.vertices @ turn.T + shift
-            corners.append(placed[node.triangles.faces])
-            colours.append(np.tile(node.colour[:3], (len(node.triangles.faces), 1)))
+            placed = (node.triangles.vertices @ turn.T + shift)[node.triangles.faces]
+            if node.colour[3] >= 1:
+                solid.append((placed, tint))
+            else:
+                clear.append((placed, tint, node.colour[3]))
             if node.frame < 0:
                 break
-    robot = np.concatenate(corners) if corners else np.zeros((0, 3, 3))
-    tint = np.concatenate(colours) if corners else np.zeros((0, 3))
-    tiles, tile_tint = _tiles(eye)
-    pixels = np.ones((eye.size[1], eye.size[0], 3))
-    _draw(pixels, eye.project(tiles), tile_tint)
-    flat = robot.copy()
-    flat[..., 2] = eye.ground
-    above = robot[..., 2].max(axis=-1) > eye.ground
-    shade = np.zeros(pixels.shape[:2], dtype=bool)
-    _mask(shade, eye.project(flat[above]))
-    pixels = np.where(shade[..., None], SHADOW * pixels, pixels)
-    _draw(pixels, eye.project(robot), _lit(robot, tint, eye))
-    coarse = pixels.reshape(eye.size[1] // FINER, FINER, eye.size[0] // FINER, FINER, 3)
-    return np.round(255 * coarse.mean(axis=(1, 3))).astype(np.uint8)
+    corners, tints = (np.concatenate(column) for column in zip(*solid, strict=True))
+    return (corners, tints), clear
 
 
 def _tiles(eye: Eye) -> tuple[np.ndarray, np.ndarray]:
@@ -254,65 +276,3 @@ def _lit(corners: np.ndarray, tint: np.ndarray, eye: Eye) -> np.ndarray:
     light = LIGHT[0] * eye.rotation[0] + LIGHT[1] * level + LIGHT[2] * np.array([0.0, 0.0, 1.0])
     bright = 0.58 + 0.30 * np.clip(normal @ light, 0, 1) + 0.16 * np.abs(normal @ back)
     return np.clip(tint * bright[:, None], 0, 1)
-
-
-def _covered(
-    corners: np.ndarray, size: tuple[int, int]
-) -> Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pixels whose middles lie in triangles: their numbers, their depths, the triangle of each."""
-    x, y = corners[..., 0], corners[..., 1]
-    low = np.stack([np.ceil(x.min(-1) - 0.5), np.ceil(y.min(-1) - 0.5)], -1)
-    high = np.stack([np.floor(x.max(-1) - 0.5), np.floor(y.max(-1) - 0.5)], -1)
-    low = np.clip(low, 0, size).astype(np.int64)
-    high = np.clip(high + 1, 0, size).astype(np.int64)
-    width, height = np.maximum(high - low, 0).T
-    counts = width * height
-    double = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 0]) - (x[:, 2] - x[:, 0]) * (y[:, 1] - y[:, 0])
-    alive = np.flatnonzero((counts > 0) & (np.abs(double) > 1e-9))
-    found, total = [], np.cumsum(counts[alive])
-    # Parts of at most MOST pixels, or of one triangle.
-    cuts = (
-        np.unique(np.searchsorted(total, np.arange(MOST, total[-1] + MOST, MOST), "right"))
-        if len(alive)
-        else []
-    )
-    start = 0
-    for stop in [*cuts, len(alive)]:
-        some = alive[start:stop]
-        start = stop
-        if not len(some):
-            continue
-        owner = np.repeat(some, counts[some])
-        offset = np.arange(len(owner)) - np.repeat(
-            np.cumsum(counts[some]) - counts[some], counts[some]
-        )
-        column, row = low[owner, 0] + offset % width[owner], low[owner, 1] + offset // width[owner]
-        px, py = column + 0.5, row + 0.5
-        weights = []
-        for k in range(3):
-            i, j = (k + 1) % 3, (k + 2) % 3
-            weights.append(
-                ((x[owner, i] - px) * (y[owner, j] - py) - (x[owner, j] - px) * (y[owner, i] - py))
-                / double[owner]
-            )
-        inside = np.minimum(np.minimum(weights[0], weights[1]), weights[2]) >= -1e-9
-        owner = owner[inside]
-        depth = sum(w[inside] * corners[owner, k, 2] for k, w in enumerate(weights))
-        found.append((row[inside] * size[0] + column[inside], np.asarray(depth), owner))
-    return found
-
-
-def _draw(pixels: np.ndarray, corners: np.ndarray, colours: np.ndarray) -> None:
-    """Draw triangles over what there is, the nearest of them in front."""
-    found = _covered(corners, (pixels.shape[1], pixels.shape[0]))
-    if not found:
-        return
-    where, depth, owner = (np.concatenate(column) for column in zip(*found, strict=True))
-    order = np.argsort(-depth, kind="stable")  # of several for one pixel the last is kept
-    pixels.reshape(-1, 3)[where[order]] = colours[owner[order]]
-
-
-def _mask(shade: np.ndarray, corners: np.ndarray) -> None:
-    """Mark the pixels that triangles cover."""
-    for where, _, _ in _covered(corners, (shade.shape[1], shade.shape[0])):
-        shade.reshape(-1)[where] = True
