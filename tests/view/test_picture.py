@@ -12,6 +12,7 @@ import torchsko as ts
 from torchsko.__main__ import main
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
+from torchsko.view.notebook import Shown
 from torchsko.view.picture import _configurations, _eye
 from torchsko.view.raster import draw
 from torchsko.view.scene import scene_of
@@ -127,6 +128,42 @@ def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
     assert main(["view", robot, robot, "--picture", str(path)]) == 2
     assert main(["view", str(tmp_path / "none.urdf")]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_gif_moves_however_its_ending_is_written(tmp_path):
+    from PIL import Image
+
+    log, path = tmp_path / "log.NPZ", tmp_path / "a.GIF"
+    with log.open("wb") as file:
+        np.savez(file, q=np.linspace(0, 1, 21).reshape(3, 7), t=np.arange(3) / 25)
+    assert main(["view", str(ts.robots.panda), "--log", str(log), "--picture", str(path)]) == 0
+    with Image.open(path) as gif:
+        assert gif.n_frames == 3
+
+
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_drawn(tmp_path, capsys):
+    path = tmp_path / "none" / "a.png"
+    assert main(["view", str(ts.robots.panda), "--picture", str(path)]) == 2
+    assert f"no folder {str(path.parent)!r}" in capsys.readouterr().err
+    shown = Shown("<html></html>", None, "panda")
+    q = arm().middle()
+    for write in (shown.save, lambda path: ts.view.picture(arm(), q, path),
+                  lambda path: ts.view.animate(arm(), q[None], path)):  # fmt: skip
+        with pytest.raises(ts.RobotFileError, match="mkdir -p"):
+            write(path)
+    assert not path.parent.exists()
+
+
+def test_a_log_that_does_not_fit_is_named_and_says_what_would_do(tmp_path, capsys):
+    robot = ["view", str(ts.robots.panda), "--picture", str(tmp_path / "a.png"), "--log"]
+    (tmp_path / "log.csv").write_text("stamp,angle\n0,1\n1,2\n")
+    assert main([*robot, str(tmp_path / "log.csv")]) == 2
+    said = capsys.readouterr().err
+    assert "log.csv" in said and "q_joint1" in said and "'angle'" in said and "columns=" not in said
+    np.savez(tmp_path / "log.npz", q=np.zeros((3, 6)))
+    assert main([*robot, str(tmp_path / "log.npz")]) == 2
+    said = capsys.readouterr().err
+    assert "log.npz: q has shape [3, 6]" in said and "Traceback" not in said
 
 
 def test_shapes_that_do_not_fit_are_refused():

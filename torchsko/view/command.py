@@ -14,6 +14,7 @@ from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.view.motion import Motion, read_log
 from torchsko.view.scene import scene_of, start_of
+from torchsko.view.written import check_folder
 
 FRAMES = 25
 """Pictures of a GIF in a second."""
@@ -72,6 +73,8 @@ def run_view(given: argparse.Namespace) -> None:
             "The ending says what is written.\n"
             f"Use one of {', '.join(ENDINGS)}; a .gif moves where a log is given."
         )
+    if given.picture:
+        check_folder(given.picture)
     robots = [_robot(file, given) for file in given.file]
     motions = [read_log(mech, log) for mech, log in zip(robots, given.log, strict=False)]
     if given.picture:
@@ -114,7 +117,7 @@ def _save(mech: Mechanism, motion: Motion | None, given: argparse.Namespace) -> 
     path = os.fspath(given.picture)
     if motion is None:
         picture(mech, start_of(scene), path, kind=given.kind)
-    elif Path(path).suffix == ".gif":
+    elif Path(path).suffix.lower() == ".gif":
         count = max(2, round(FRAMES * (motion.t[-1] - motion.t[0])) + 1)
         span = (motion.t[-1] - motion.t[0]) / (count - 1)
         rows = [motion.at(motion.t[0] + k * span) for k in range(count)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import RobotFileError, ShapeError
+from torchsko.errors import FitError, RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 
 TABLES = (".csv", ".txt", ".parquet")
@@ -104,10 +106,21 @@ def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
         from torchsko.learn.columns import matched
         from torchsko.learn.log import read
 
-        table = matched(Path(path), read(Path(path)), mech.joint_names, {}, {}, ("t", "q"))
-        return motion_of(mech, table["q"], table["t"])
+        found = read(Path(path))
+        try:
+            table = matched(Path(path), found, mech.joint_names, {}, {}, ("t", "q"))
+        except FitError as error:
+            *said, _ = str(error).split("\n")  # its last line is to be typed elsewhere
+            names = ", ".join(f"q_{name}" for name in mech.joint_names[:3])
+            more = ", ..." if len(mech.joint_names) > 3 else ""
+            said.append(
+                f"Name the columns t, {names}{more}: the time, and q_ with each joint's name."
+            )
+            raise FitError("\n".join(said)) from None
+        with _naming(path):
+            return motion_of(mech, table["q"], table["t"])
     try:
-        if Path(path).suffix == ".npz":
+        if Path(path).suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as file:
                 found: Any = {name: file[name] for name in file.files}
         else:
@@ -119,7 +132,17 @@ def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
     found = {"q": found} if isinstance(found, Tensor) else found
     if not isinstance(found, dict) or "q" not in found:
         raise RobotFileError(_unreadable(path, "it holds no q"))
-    return motion_of(mech, found["q"], found.get("t"), found.get("contacts"))
+    with _naming(path):
+        return motion_of(mech, found["q"], found.get("t"), found.get("contacts"))
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of what a file holds, with its name."""
+    try:
+        yield
+    except ShapeError as error:
+        raise ShapeError(f"{os.fspath(path)}: {error}") from None
 
 
 def _unreadable(path: str | os.PathLike[str], why: str) -> str:

@@ -16,6 +16,7 @@ from torchsko.view.figure import Figure, look, quiet
 from torchsko.view.motion import motion_of
 from torchsko.view.picture import picture
 from torchsko.view.scene import Kind
+from torchsko.view.written import check_folder
 
 HEIGHT = 420
 """Of what a cell shows, in pixels."""
@@ -32,7 +33,12 @@ class Shown:
         self.page, self._still, self._told = page, still, told
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file that any browser opens."""
+        """Write the page to a file that any browser opens.
+
+        Raises:
+            RobotFileError: when its folder is not there.
+        """
+        check_folder(path)
         Path(path).write_text(self.page, encoding="utf-8")
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from torchsko.extras import require
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.view.raster import blend, draw, mask
 from torchsko.view.scene import Kind, Scene, scene_of
+from torchsko.view.written import check_folder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -112,8 +113,11 @@ def picture(
 
     Raises:
         MissingExtraError: when Pillow is not installed.
+        RobotFileError: when the folder of the file is not there.
         ShapeError: when q does not fit.
     """
+    if path is not None:
+        check_folder(path)
     image = require("PIL.Image", "plot")
     scene = _visible(mech, kind)
     qs = _configurations(scene, q)
@@ -146,8 +150,10 @@ def animate(
 
     Raises:
         MissingExtraError: when Pillow is not installed.
+        RobotFileError: when the folder of the file is not there.
         ShapeError: when qs does not fit.
     """
+    check_folder(path)
     image = require("PIL.Image", "plot")
     scene = _visible(mech, kind)
     qs = _configurations(scene, qs)
