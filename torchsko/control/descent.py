@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.control.backward import Model, Plan, backward, safely
 from torchsko.control.optimal import OptimalControl
 from torchsko.mechanism.joints.configuration import apart, moved
 
@@ -61,16 +62,13 @@ class Motion(NamedTuple):
         return self.gap.shape[-1] > 0
 
 
-Expansions = tuple[tuple[Tensor, ...], tuple[Tensor, Tensor], Tensor, Tensor]
-
-
 def judged(
     problem: OptimalControl, motion: Motion, goals: list[Tensor], tolerance: float
-) -> tuple[Motion, Expansions]:
-    """Which samples have converged; expansions of steps and of the end, costates, and free inputs."""
+) -> tuple[Motion, Model]:
+    """Which samples have converged, and expansions along the motion."""
     along = problem.expand(motion.q[:-1], motion.qd[:-1], motion.u, *goals)
     end = problem.expand_final(motion.q[-1], motion.qd[-1], *goals)
-    A, B, gradient, _ = along
+    A, B, gradient, hessian = along
     costates, descent = _costates(A, B, gradient, end[0])
     free = _free(problem, motion.u, descent)
     norm = torch.where(
@@ -79,7 +77,7 @@ def judged(
     closed = (motion.gap.abs() <= tolerance).all(-1).all(0)
     good = (norm <= tolerance) & closed
     motion = motion._replace(gradient=norm, converged=motion.converged | good)
-    return motion, (along, end, costates, free)
+    return motion, Model(A, B, gradient, hessian, end[0], end[1], costates, free, motion.gap)
 
 
 def improved(
@@ -91,53 +89,48 @@ def improved(
     stop_early: bool,
 ) -> Motion:
     """One iteration of the samples that have not converged."""
-    motion, (along, end, costates, free) = judged(problem, motion, goals, tolerance)
-    A, B, gradient, hessian = along
-    end_gradient, end_hessian = end
+    motion, model = judged(problem, motion, goals, tolerance)
+    plan, doubtful = _planned(problem, motion, model, goals, exact, stop_early)
+    after, taken = _searched(problem, motion, goals, plan, stop_early)
+    return _counted(after, taken, doubtful, plan.size, exact)
+
+
+def _planned(
+    problem: OptimalControl,
+    motion: Motion,
+    model: Model,
+    goals: list[Tensor],
+    exact: bool,
+    stop_early: bool,
+) -> tuple[Plan, Tensor]:
+    """What solves the model, made convex where it has to be, and where that was so."""
+    full = model
     if exact:
         q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
-        more = problem.curvature(q[:-1], qd[:-1], motion.u, costates, *goals)
-        hessian = hessian + weight * more
-        end_hessian = end_hessian + weight * problem.final_curvature(q[-1], qd[-1], *goals)
-    carry, found, left = [end_hessian, end_gradient], [], motion.cost * 0
-    for t in reversed(range(len(A))):
-        if motion.shooting:
-            V, v = carry
-            Ve = _times(V, motion.gap[t])
-            left = left + (motion.gap[t] * (Ve / 2 - v)).sum(-1)
-            carry = [V, v - Ve]
-        step = (x[t] for x in (A, B, gradient, hessian, free))
-        *carry, k, K, slope, curvature, size, good = problem.riccati(*carry, *step, motion.mu)
-        found.append((k, K, slope, curvature, size, good))
-    k, K, slope, curvature, size, good = (torch.stack(x[::-1]) for x in zip(*found, strict=True))
-    slope, curvature, good = slope.sum(0), curvature.sum(0), good.amin(0) > 0
-    if motion.shooting:
-        descent, whole = gradient[..., A.shape[-1] :], slope + curvature / 2 + left
-        slope = _slope(A, B, k, K, motion.gap, costates, descent + _times(B.mT, costates))
-        curvature = 2 * (whole - slope)
-    after, taken = _searched(problem, motion, goals, k, K, (slope, curvature, good), stop_early)
-    return _counted(after, taken, size.amax(0), exact)
-
-
-def _slope(
-    A: Tensor, B: Tensor, k: Tensor, K: Tensor, gap: Tensor, costates: Tensor, descent: Tensor
-) -> Tensor:
-    """What the cost changes by at first, per alpha, as gaps close."""
-    x, slope = torch.zeros_like(gap[0]), torch.zeros_like(gap[0, ..., 0])
-    for t in range(len(A)):
-        u = k[t] + _times(K[t], x)
-        slope = slope + (descent[t] * u).sum(-1) - (costates[t] * gap[t]).sum(-1)
-        x = _times(A[t], x) + _times(B[t], u) - gap[t]
-    return slope
+        more = problem.curvature(q[:-1], qd[:-1], motion.u, model.costates, *goals)
+        end = problem.final_curvature(q[-1], qd[-1], *goals)
+        full = model._replace(
+            hessian=model.hessian + weight * more, end_hessian=model.end_hessian + weight * end
+        )
+    plan = backward(problem, full, motion.mu)
+    doubtful = ~plan.good
+    if stop_early and not bool(doubtful.any()):
+        return plan, doubtful
+    numbers = problem.numbers(motion.q[0], motion.qd[0], motion.u[0], *goals)
+    if not exact and not any(numbers):  # all Hessians of Gauss and Newton are convex
+        return plan, doubtful
+    return safely(problem, model, motion.mu, plan, numbers, stop_early), doubtful
 
 
 def gaps(problem: OptimalControl, motion: Motion, goals: list[Tensor]) -> tuple[Tensor, Tensor]:
     """What takes the end of each step to the state after it, and the cost of states and inputs."""
     q, qd, u = motion.q[:-1], motion.qd[:-1], motion.u
     zero = torch.zeros_like(u[..., 0])
-    q, qd, _, cost = problem.follow(q, qd, q, qd, u, torch.zeros_like(u), motion.K, zero, *goals)
+    still = torch.zeros_like(u), motion.K, zero
+    q, qd, _, cost = problem.follow(q, qd, q, qd, u, *still, *goals)
     gap = torch.cat([apart(problem.mech, q, motion.q[1:]), motion.qd[1:] - qd], -1)
-    return gap, cost.sum(0) + problem.cost_final(motion.q[-1], motion.qd[-1], *goals)
+    end = problem.cost_final(motion.q[-1], motion.qd[-1], *goals)
+    return gap, cost.sum(0) + end
 
 
 def _costates(A: Tensor, B: Tensor, gradient: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,13 +156,11 @@ def _searched(
     problem: OptimalControl,
     motion: Motion,
     goals: list[Tensor],
-    k: Tensor,
-    K: Tensor,
-    promise: tuple[Tensor, Tensor, Tensor],
+    plan: Plan,
     stop_early: bool,
 ) -> tuple[Motion, Tensor]:
     """Each sample under its largest alpha that keeps the promise, and whether there was one."""
-    slope, curvature, good = promise
+    k, K, slope, curvature, _, good = plan
     wanted = good & ~motion.converged
     open_, weight = motion.gap.abs().sum(-1).sum(0), motion.weight
     if motion.shooting:
@@ -193,7 +184,8 @@ def _searched(
             break
         alpha = alpha / 2
     q, qd, u = states
-    K = torch.where(taken[..., None, None], K, motion.K)
+    # Feedback about the motion that stays is right, too: a motion that is optimal already has gains.
+    K = torch.where(good[..., None, None], K, motion.K)
     return motion._replace(q=q, qd=qd, u=u, K=K, cost=cost, gap=gap, weight=weight), taken
 
 
@@ -220,7 +212,7 @@ def followed(
     return torch.stack(qs), torch.stack(qds), torch.stack(us), total
 
 
-def _counted(motion: Motion, taken: Tensor, size: Tensor, exact: bool) -> Motion:
+def _counted(motion: Motion, taken: Tensor, doubtful: Tensor, size: Tensor, exact: bool) -> Motion:
     """Regularisation, and whether second derivatives count, for the next iteration."""
     left = ~motion.converged
     failed, mu = left & ~taken, motion.mu
@@ -231,9 +223,10 @@ def _counted(motion: Motion, taken: Tensor, size: Tensor, exact: bool) -> Motion
         mu = torch.where(failed, raised, mu)
         weight = motion.exact
     else:
-        mu = torch.where(failed & (motion.exact == 0), raised, mu)
+        mu = torch.where(failed & (doubtful | (motion.exact == 0)), raised, mu)
         less = torch.where(motion.exact > LIGHTEST, motion.exact / 4, torch.zeros_like(mu))
-        weight = torch.where(failed, less, torch.clamp(4 * motion.exact, LIGHTEST, 1))
+        more = torch.clamp(4 * motion.exact, LIGHTEST, 1)
+        weight = torch.where(left, torch.where(taken & ~doubtful, more, less), motion.exact)
     iterations = motion.iterations + left.to(motion.iterations.dtype)
     return motion._replace(mu=mu, exact=weight, iterations=iterations)
 

@@ -87,6 +87,13 @@ class Parts:
         columns = [u[..., place[k]] if k in place else zero for k in range(mech.num_dof)]
         return torch.stack(columns, -1)
 
+    def numbers(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
+    ) -> tuple[bool, bool]:
+        """Whether the running and the final cost are numbers, not residuals."""
+        running, final = self.running(mech, q, qd, u, *goals), self.final(mech, q, qd, *goals)
+        return running.ndim < qd.ndim, final.ndim < qd.ndim
+
     def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
         return lambda d, w, u: self.running(mech, moved(mech, q, d), w, u, *goals)
 

@@ -5,7 +5,8 @@ linear-quadratic problem that they make, and follows its feedback on the robot i
 
 .. math:: u_t + \alpha k_t + K_t x_t,
 
-with the first alpha of 1, 1/2, 1/4, ... that lowers the cost by a share of what that problem promised.
+with the first alpha of 1, 1/2, 1/4, ... that lowers the cost by a share of what that problem promised. Where
+the problem has no least value it is made convex (`torchsko.control.backward`).
 Costates
 
 .. math:: p_t = l_x + A^* p_{t+1}, \qquad g_t = l_u + B^* p_{t+1}
@@ -19,7 +20,8 @@ From inputs alone a motion is shot once, from its start to its end. States that 
 the first place (multiple shooting): gaps between the end of a step and the next state close by the share
 alpha, so a motion that falls over before its inputs hold it may begin upright.
 
-Every sample has its own alpha, regularisation and end. Nothing waits for the device, unless `stop_early`.
+Every sample has its own alpha, regularisation and end. Nothing waits for the device, unless `stop_early`, or
+for eigenvalues where costs are numbers.
 
 Reference: W. Li, E. Todorov, *Iterative linear quadratic regulator design for nonlinear biological movement
 systems*, ICINCO 2004; J. Pantoja, *Differential dynamic programming and Newton's method*, International
@@ -48,8 +50,9 @@ class Optimized(NamedTuple):
         q: configurations, `[*batch, steps + 1, num_q]`.
         qd: velocities, `[*batch, steps + 1, num_dof]`.
         u: inputs, `[*batch, steps, num_u]`.
-        gains: feedback K of the last iteration, `[*batch, steps, num_u, 2 num_dof]`; the control is
-            u + K x, with x the difference to (q, qd) in tangent coordinates.
+        gains: feedback K of the last iteration, `[*batch, steps, num_u, 2 num_dof]`, zero where there was
+            none; the control is u + K x, with x the difference to (q, qd) in tangent coordinates. Of a
+            sample that converged while iterations were left, they are those of the motion found.
         cost: `[*batch]`.
         gradient: its norm by all inputs, those held by a bound left out, `[*batch]`.
         converged: whether that is below the tolerance, and gaps are, `[*batch]`.
@@ -82,7 +85,9 @@ def ilqr(
 ) -> Optimized:
     """Motions of least cost, each from its own start: the nearest way down from the inputs given.
 
-    Results carry no derivatives.
+    Results carry no derivatives. What has converged is stationary, no more: a start where the gradient
+    vanishes stays as it is, be it the worst (a pendulum that hangs still, under no forces, in a swing-up).
+    Begin with inputs that are not so symmetric then, such as small random ones.
 
     Args:
         problem: of `torchsko.control.optimal_control`.
@@ -94,11 +99,12 @@ def ilqr(
             begin with, that need not follow from the inputs; their first row is that of q and qd. None: those
             of the inputs.
         exact: second derivatives of steps and residuals count, too: Newton's method.
-        tolerance: norm of the gradient at which a sample has converged.
+        tolerance: norm of the gradient at which a sample has converged, in the units of the cost per unit
+            of input. It is no share of anything: for costs far from one choose it by their size.
         max_iterations: their largest number.
-        stop_early: end when all samples have converged, and leave out those that have; the host then waits
-            for the device. False: every sample takes all iterations, each with all halvings of alpha; those
-            not wanted change nothing.
+        stop_early: end when all samples have converged, and leave out those that have where all share one
+            mechanism; the host then waits for the device. False: every sample takes all iterations, each
+            with all halvings of alpha; those not wanted change nothing.
 
     Returns:
         See `Optimized`.
@@ -126,8 +132,7 @@ def ilqr(
         found, targets = laid[: len(given)], laid[len(given) :]
         found = [*found[:2], *(x.movedim(-2, 0) for x in found[2:])]
         motion = _start(problem, *found[:3], targets, exact, found[3:])
-        early = stop_early and flat
-        motion = _iterate(problem, motion, targets, tolerance, max_iterations, exact, early)
+        motion = _iterate(problem, motion, targets, tolerance, max_iterations, exact, stop_early)
         gap = torch.nn.functional.pad(motion.gap, (0, 1)).abs().amax(-1).amax(0)
     q, qd, u, K = (
         x.movedim(0, len(x.shape) - 1 - r) for x, r in zip(motion[:4], (1, 1, 1, 2), strict=True)
@@ -216,6 +221,10 @@ def _iterate(
     for _ in range(max_iterations):
         part = improved(problem, part, goals, tolerance, exact, stop_early)
         if not stop_early:
+            continue
+        if problem.mech.batch_shape:  # samples stay with their robots
+            if bool(part.converged.all()):
+                return part
             continue
         left = (~part.converged).nonzero()[:, 0]
         if 2 * len(left) > len(part.cost):

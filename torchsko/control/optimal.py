@@ -41,6 +41,7 @@ class OptimalControl:
         final_curvature: (q, qd, *goals) to what that Hessian leaves out.
         cost_final: (q, qd, *goals) to the final cost.
         follow: one step under feedback; see `ilqr`.
+        numbers: (q, qd, u, *goals) to whether the running and the final cost are numbers, not residuals.
         riccati: see `torchsko.control.riccati.riccati_step`.
         bounds: the lowest and the highest inputs, `[num_u]` each; None: none.
         goals: names of what costs depend on besides, with shapes for one sample.
@@ -54,6 +55,7 @@ class OptimalControl:
     final_curvature: Compiler
     cost_final: Compiler
     follow: Compiler
+    numbers: Compiler
     riccati: Compiler
     bounds: tuple[Tensor, Tensor] | None
     goals: Mapping[str, tuple[int, ...]]
@@ -78,7 +80,8 @@ def optimal_control(
 ) -> OptimalControl:
     """An optimal control problem: what a motion costs.
 
-    Costs are functions of tensors with any batch dimensions in front, twice differentiable.
+    Costs are functions of tensors with any batch dimensions in front, twice differentiable. Mind their
+    units: `ilqr` stops at a norm of the gradient, which costs a million times smaller meet at once.
 
     Args:
         mech: the mechanism. A layer's values are read once.
@@ -115,6 +118,7 @@ def optimal_control(
     named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
     made = {name: _bound(getattr(parts, name), robot) for name in named}
     made["riccati"] = _bound(riccati_step, robot)
+    made["numbers"] = _bound(parts.numbers, robot)
     wanted = dict(goals or {})
     if fuse is not None:
         shapes = _shapes(robot.num_q, robot.num_dof, len(dofs)) | wanted
