@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchsko.errors import ShapeError
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.linearize import jacobians, linearize, nearby_step, step_of
@@ -64,7 +66,7 @@ class Parts:
 
     def cost_final(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
         """The final cost, `[*batch]`."""
-        return _scalar(self.final(mech, q, qd, *goals), qd)
+        return _scalar(checked("final", self.final(mech, q, qd, *goals), qd), qd)
 
     def follow(
         self, mech: Mechanism, q: Tensor, qd: Tensor, q_bar: Tensor, qd_bar: Tensor, u: Tensor,
@@ -75,7 +77,7 @@ class Parts:
         u = u + alpha[..., None] * k + (K @ x[..., None])[..., 0]
         if self.bounds is not None:
             u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
-        cost = _scalar(self.running(mech, q, qd, u, *goals), qd)
+        cost = _scalar(checked("running", self.running(mech, q, qd, u, *goals), qd), qd)
         return *step_of(mech, q, qd, self.forces(mech, u), self.dt, self.method), u, cost
 
     def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
@@ -95,10 +97,34 @@ class Parts:
         return running.ndim < qd.ndim, final.ndim < qd.ndim
 
     def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
-        return lambda d, w, u: self.running(mech, moved(mech, q, d), w, u, *goals)
+        return lambda d, w, u: checked(
+            "running", self.running(mech, moved(mech, q, d), w, u, *goals), w
+        )
 
     def _final(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
-        return lambda d, w, u: self.final(mech, moved(mech, q, d), w, *goals)
+        return lambda d, w, u: checked("final", self.final(mech, moved(mech, q, d), w, *goals), w)
+
+
+def checked(name: str, cost: Any, qd: Tensor) -> Tensor:
+    """What a cost function gave, where it has one cost, or one row of residuals, for each sample.
+
+    Raises:
+        ShapeError: says what to type.
+    """
+    batch = qd.shape[:-1]
+    if not isinstance(cost, Tensor):
+        raise ShapeError(
+            f"the cost {name!r} gave {type(cost).__name__}.\n"
+            "It gives a tensor: a number for each sample, or residuals.\n"
+            "Return one, such as u.square().sum(-1); 0 * qd.sum(-1) costs nothing."
+        )
+    if cost.shape not in (batch, (*batch, *cost.shape[-1:])):
+        raise ShapeError(
+            f"the cost {name!r} gave the shape {list(cost.shape)}, for velocities {list(qd.shape)}.\n"
+            f"It gives a number for each sample, {list(batch)}, or residuals, {[*batch, 'r']}.\n"
+            "Sum over the last dimension only: u.square().sum(-1), not u.square().sum()."
+        )
+    return cost
 
 
 def _scalar(cost: Tensor, qd: Tensor) -> Tensor:

@@ -39,8 +39,7 @@ from torch import Tensor
 
 from torchsko.control.descent import Motion, followed, gaps, improved, judged
 from torchsko.control.optimal import OptimalControl
-from torchsko.errors import ShapeError, TorchskoError
-from torchsko.mechanism.state import check_state
+from torchsko.control.start import check_solver, started
 
 
 class Optimized(NamedTuple):
@@ -96,8 +95,8 @@ def ilqr(
         u: inputs to begin with, `[*batch, steps, num_u]` [N m or N].
         *goals: as the problem names them, `[*batch, *shape]`.
         states: configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]` to
-            begin with, that need not follow from the inputs; their first row is that of q and qd. None: those
-            of the inputs.
+            begin with, that need not follow from the inputs. Their first rows count for nothing: the motion
+            begins at q and qd. None: those of the inputs.
         exact: second derivatives of steps and residuals count, too: Newton's method.
         tolerance: norm of the gradient at which a sample has converged, in the units of the cost per unit
             of input. It is no share of anything: for costs far from one choose it by their size.
@@ -110,28 +109,19 @@ def ilqr(
         See `Optimized`.
 
     Raises:
-        ShapeError: when a tensor does not fit.
-        TorchskoError: on numbers out of range.
+        ShapeError: when a tensor does not fit, or a cost gives neither `[*batch]` nor `[*batch, r]`.
+        NonFiniteError: on NaN in a start, inputs or states on a CPU.
+        TorchskoError: on numbers out of range, or something that is no problem.
     """
-    if not (tolerance > 0 and max_iterations >= 0):
-        raise TorchskoError(
-            f"ilqr was given tolerance={tolerance}, max_iterations={max_iterations}.\n"
-            "It stops at a small norm of the gradient, after some steps at most.\n"
-            "Pass tolerance=1e-6 and max_iterations=100, say."
-        )
-    n, steps = problem.mech.num_dof, u.shape[-2] if u.ndim > 1 else 1
-    given = {"q": (problem.mech.num_q,), "qd": (n,), "u": (steps, problem.num_u)}
-    if states is not None:
-        given |= {"states[0]": (steps + 1, problem.mech.num_q), "states[1]": (steps + 1, n)}
-    batch = _batch(problem, given, (q, qd, u, *(states or ())), goals)
+    check_solver(tolerance, max_iterations)
+    batch, shapes, tensors = started(problem, q, qd, u, goals, states)
     with torch.no_grad():
         flat = not problem.mech.batch_shape  # otherwise samples stay with their robots
-        ranks = [*map(len, given.values()), *map(len, problem.goals.values())]
-        tensors = (q, qd, u, *(states or ()), *goals)
-        laid = [_laid(x, batch, r, flat) for x, r in zip(tensors, ranks, strict=True)]
-        found, targets = laid[: len(given)], laid[len(given) :]
-        found = [*found[:2], *(x.movedim(-2, 0) for x in found[2:])]
-        motion = _start(problem, *found[:3], targets, exact, found[3:])
+        laid = [_laid(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
+        count = len(tensors) - len(goals)
+        found = [*laid[:2], *(x.movedim(-2, 0) for x in laid[2:count])]
+        targets = laid[count:]
+        motion = _start(problem, found[0], found[1], found[2], targets, exact, found[3:])
         motion = _iterate(problem, motion, targets, tolerance, max_iterations, exact, stop_early)
         gap = torch.nn.functional.pad(motion.gap, (0, 1)).abs().amax(-1).amax(0)
     q, qd, u, K = (
@@ -141,40 +131,10 @@ def ilqr(
     return Optimized(*(_shaped(x, batch, flat) for x in (q, qd, u, K, *numbers)))
 
 
-def _batch(
-    problem: OptimalControl,
-    given: dict[str, tuple[int, ...]],
-    tensors: tuple[Tensor, ...],
-    goals: tuple[Tensor, ...],
-) -> torch.Size:
-    """Batch dimensions of all that is given, by names with shapes for one sample.
-
-    Raises:
-        ShapeError: when something does not fit.
-    """
-    if len(goals) != len(problem.goals):
-        raise ShapeError(
-            f"{len(goals)} goals were given.\nThe problem's costs depend on {list(problem.goals)}.\n"
-            "Pass them after u, in this order."
-        )
-    check_state(problem.mech, q=tensors[0], qd=tensors[1])
-    batches = [problem.mech.batch_shape]
-    wanted = [*given.items(), *problem.goals.items()]
-    for (name, shape), x in zip(wanted, (*tensors, *goals), strict=True):
-        if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
-            raise ShapeError(
-                f"{name} has shape {list(x.shape)}.\n"
-                f"Its last dimensions are those of one sample, {list(shape)}.\n"
-                f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
-            )
-        batches.append(x.shape[: x.ndim - len(shape)])
-    return torch.broadcast_shapes(*batches)
-
-
 def _laid(x: Tensor, batch: torch.Size, rank: int, flat: bool) -> Tensor:
     shape = x.shape[x.ndim - rank :]
     x = x.expand(*batch, *shape)
-    return x.reshape(-1, *shape) if flat else x
+    return x.reshape(batch.numel(), *shape) if flat else x
 
 
 def _shaped(x: Tensor, batch: torch.Size, flat: bool) -> Tensor:

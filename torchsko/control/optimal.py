@@ -19,8 +19,9 @@ from typing import Any, cast
 from torch import Tensor
 
 from torchsko.control.expansion import Cost, Parts
+from torchsko.control.given import check_bounds, check_step, checked_goals, driven
 from torchsko.control.riccati import riccati_step
-from torchsko.errors import MechanismError, TorchskoError, unknown_name
+from torchsko.errors import TorchskoError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.rollout.integrators import INTEGRATORS
@@ -88,11 +89,12 @@ def optimal_control(
         running: (mech, q, qd, u, *goals) to the cost of a step `[*batch]`, or to residuals
             `[*batch, r]`, of which half the square counts.
         final: (mech, q, qd, *goals) likewise, at the end.
-        dt: time step [s].
+        dt: time step [s], positive.
         goals: names of further tensors that costs depend on, with their shapes for one sample, such as
             ``{"target": (3,)}``; they are given to `ilqr`.
         actuated: names of the joints on which inputs act; None: all.
-        bounds: the lowest and the highest inputs, `[num_u]` each [N m or N]; None: none.
+        bounds: the lowest and the highest inputs, `[num_u]` each [N m or N], infinite where there is none;
+            None: none at all.
         method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`.
         fuse: `torchsko.fuse`, which makes all parts kernels; each is built at its first use, some take
             half a minute, and is kept on disk. None: eager.
@@ -101,41 +103,31 @@ def optimal_control(
         The problem; solve it by `torchsko.control.ilqr`.
 
     Raises:
-        MechanismError: on an unknown joint.
-        TorchskoError: on an unknown method, or bounds that do not fit.
+        MechanismError: on an unknown joint, one named twice, or no input at all.
+        ShapeError: on bounds whose shape or dtype does not fit; while solving, on a cost that is neither
+            `[*batch]` nor `[*batch, r]`.
+        TorchskoError: on an unknown method, a time step that is not positive, goals that are no
+            mapping of names to shapes, or a lowest input above the highest.
     """
     robot = as_mechanism(mech)
     if method not in INTEGRATORS:
         raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
-    dofs = _dofs(robot, actuated)
-    if bounds is not None and any(tuple(x.shape) != (len(dofs),) for x in bounds):
-        raise TorchskoError(
-            f"bounds have the shapes {[list(x.shape) for x in bounds]}.\n"
-            f"There are {len(dofs)} inputs, each with a lowest and a highest value.\n"
-            f"Pass two tensors of shape [{len(dofs)}], such as (-limit, limit)."
-        )
+    check_step(dt)
+    dofs = driven(robot, actuated)
+    check_bounds(robot, dofs, bounds)
+    taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
+    wanted = checked_goals("goals", goals, (*taken,))
     parts = Parts(running, final, dofs, dt, method, bounds)
     named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
     made = {name: _bound(getattr(parts, name), robot) for name in named}
     made["riccati"] = _bound(riccati_step, robot)
     made["numbers"] = _bound(parts.numbers, robot)
-    wanted = dict(goals or {})
     if fuse is not None:
         shapes = _shapes(robot.num_q, robot.num_dof, len(dofs)) | wanted
         for name in named:
             made[name] = _Kernel(fuse, getattr(parts, name), robot, shapes, tuple(wanted))
         made["riccati"] = fuse(riccati_step, robot, shapes=shapes)
     return OptimalControl(mech=robot, dofs=dofs, bounds=bounds, goals=wanted, **made)
-
-
-def _dofs(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
-    every = range(mech.num_dof)
-    if actuated is None:
-        return tuple(every)
-    for name in actuated:
-        if name not in mech.joint_names:
-            raise MechanismError(unknown_name("joint", name, mech.joint_names))
-    return tuple(k for name in actuated for k in every[mech.dof_slice(name)])
 
 
 def _bound(fn: Compiler, mech: Mechanism) -> Compiler:

@@ -1,0 +1,136 @@
+"""What makes no optimal control problem, or does not fit one, is refused by name, with what to type."""
+
+import pytest
+import torch
+
+import torchsko as ts
+from tests.control.test_indefinite import pendulum
+
+MECH = pendulum()
+Q, QD = torch.full((1,), 0.3).double(), torch.zeros(1).double()
+U, LIMIT = torch.zeros(4, 1).double(), torch.ones(1).double()
+
+
+def running(mech, q, qd, u):
+    return 0.1 * u.square().sum(-1)
+
+
+def final(mech, q, qd):
+    return (q - 0.5).square().sum(-1)
+
+
+def problem(running=running, final=final, dt=0.05, **options):
+    return ts.control.optimal_control(MECH, running, final, dt, **options)
+
+
+def solved(q=Q, qd=QD, u=U, of=None, **options):
+    of = problem() if of is None else of
+    return ts.control.ilqr(of, q, qd, u, **{"max_iterations": 1} | options)
+
+
+def aimed(goal, **options):
+    of = problem(final=lambda mech, q, qd, aim: (q - aim).square().sum(-1), goals={"aim": (1,)})
+    return ts.control.ilqr(of, Q, QD, U, goal)
+
+
+CALLS = {
+    "joint twice": (
+        lambda: problem(actuated=["hinge", "hinge"]),
+        r"names 'hinge' twice.*Pass actuated=\['hinge'\]",
+    ),
+    "no joint": (lambda: problem(actuated=[]), r"actuated is \[\].*leave it out"),
+    "joint by itself": (lambda: problem(actuated="hinge"), r"Pass \['hinge'\]"),
+    "bounds swapped": (lambda: problem(bounds=(LIMIT, -LIMIT)), "bounds of input 0 are 1 and -1"),
+    "bounds of another type": (
+        lambda: problem(bounds=(-LIMIT.float(), LIMIT.float())),
+        r"bounds\[0\] is torch.float32",
+    ),
+    "one bound": (lambda: problem(bounds=(LIMIT,)), r"bounds hold \[1\].*Pass two tensors"),
+    "a limit": (lambda: problem(bounds=LIMIT), r"bounds hold \[\].*Pass two tensors"),
+    "bounds in numbers": (lambda: problem(bounds=(-1.0, 1.0)), "bounds hold float, float"),
+    "bounds by lists": (lambda: problem(bounds=([-1.0], [1.0])), "bounds hold list, list"),
+    "bounds of NaN": (
+        lambda: problem(bounds=(-LIMIT, torch.nan * LIMIT)),
+        "1 and nan.*none is NaN",
+    ),
+    "bounds of others": (lambda: problem(bounds=(-U[:, 0], U[:, 0])), r"bounds hold \[4\], \[4\]"),
+    "summed over the batch": (
+        lambda: solved(of=problem(lambda mech, q, qd, u: u.square().sum())),
+        r"'running' gave the shape \[\].*u.square\(\).sum\(-1\)",
+    ),
+    "final summed over the batch": (
+        lambda: solved(of=problem(final=lambda mech, q, qd: q.square().sum())),
+        r"'final' gave the shape \[\]",
+    ),
+    "no cost": (lambda: solved(of=problem(lambda *x: None)), "'running' gave NoneType"),
+    "a cost in Python": (lambda: solved(of=problem(final=lambda *x: 0.0)), "'final' gave float"),
+    "back in time": (lambda: problem(dt=-0.05), r"dt is -0.05.*Pass dt=0.02"),
+    "no time": (lambda: problem(dt=0), "dt is 0"),
+    "NaN for time": (lambda: problem(dt=float("nan")), "dt is nan"),
+    "time in words": (lambda: problem(dt="0.05"), "dt is '0.05'"),
+    "time by nothing": (lambda: problem(dt=None), "dt is None"),
+    "goals by names": (lambda: problem(goals=["target"]), r"goals was given as list.*goals=\{"),
+    "goal by number": (
+        lambda: problem(goals={"g": 2}),
+        r"goals have 'g' with 2.*\{\"g\": \(3,\)\}",
+    ),
+    "goal with a name that is taken": (lambda: problem(goals={"qd": (1,)}), "the name 'qd'"),
+    "goal of another type": (lambda: aimed(LIMIT.float()), "aim is torch.float32"),
+    "goal by list": (lambda: aimed([1.0]), "aim was given as list.*torch.as_tensor"),
+    "inputs of another type": (lambda: solved(u=U.float()), "u is torch.float32"),
+    "no inputs": (lambda: solved(u=None), r"u was given as NoneType.*torch.zeros\(1, 1"),
+    "inputs by list": (lambda: solved(u=[[0.0]]), "u was given as list"),
+    "inputs of one step": (lambda: solved(u=U[0]), r"u has shape \[1\]"),
+    "no steps": (lambda: solved(u=U[:0]), "u has shape.*no steps"),
+    "no velocity": (lambda: solved(qd=None), "qd was given as NoneType"),
+    "start of another type": (lambda: solved(q=Q.float()), "q is torch.float32"),
+    "batches": (
+        lambda: solved(q=Q.expand(2, 1), u=U.expand(3, 4, 1)),
+        r"q \[2\], u \[3\].*put in a dimension",
+    ),
+    "states in one": (lambda: solved(states=U), "states was given as Tensor.*Pass a pair"),
+    "three states": (lambda: solved(states=(U, U, U)), "states was given as 3 of them"),
+    "no problem": (lambda: solved(of=MECH), "ilqr was given Mechanism.*optimal_control"),
+    "no tolerance": (lambda: solved(tolerance=None), "tolerance=None"),
+    "half an iteration": (lambda: solved(max_iterations=2.5), "max_iterations=2.5"),
+    "NaN at the start": (
+        lambda: solved(q=torch.tensor([[0.3], [torch.nan]]).double()),
+        r"q is not finite in sample \[1\]",
+    ),
+    "NaN in the inputs": (lambda: solved(u=torch.nan * U), "u is not finite."),
+}
+
+
+@pytest.mark.parametrize(("call", "what"), CALLS.values(), ids=CALLS)
+def test_what_does_not_fit_is_refused_by_name(call, what):
+    with pytest.raises(ts.TorchskoError, match=f"(?s){what}") as error:
+        call()
+    lines = str(error.value).splitlines()
+    assert len(lines) == 3
+    assert all(line.strip() for line in lines)
+
+
+def test_a_bound_may_be_infinite_and_the_lowest_input_the_highest():
+    free = ts.control.ilqr(problem(), Q, QD, U, tolerance=1e-9)
+    none = torch.full_like(LIMIT, torch.inf)
+    wide = ts.control.ilqr(problem(bounds=(-none, none)), Q, QD, U, tolerance=1e-9)
+    torch.testing.assert_close(wide.u, free.u)
+    held = ts.control.ilqr(problem(bounds=(LIMIT, LIMIT)), Q, QD, U)
+    assert held.converged and (held.u == 1).all()
+
+
+def test_a_problem_is_made_and_solved_under_vmap():
+    def used(limit, q):
+        of = problem(bounds=(-limit, limit))
+        return ts.control.ilqr(of, q, QD, U, stop_early=False, max_iterations=3).u
+
+    limits = torch.tensor([[0.1], [9.0]]).double()
+    starts = torch.tensor([[0.3], [0.9]]).double()
+    both = torch.func.vmap(used)(limits, starts)
+    for k in range(2):
+        torch.testing.assert_close(both[k], used(limits[k], starts[k]), rtol=1e-9, atol=1e-9)
+
+
+def test_no_samples_are_no_motions():
+    found = solved(q=Q.expand(0, 1))
+    assert found.u.shape == (0, 4, 1) and found.cost.shape == (0,)

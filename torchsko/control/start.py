@@ -1,0 +1,163 @@
+"""Whether what a problem is solved from fits: starts, inputs, states and goals, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.control.given import Shapes, values_of
+from torchsko.control.optimal import OptimalControl
+from torchsko.errors import NonFiniteError, ShapeError, TorchskoError
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import misfit
+from torchsko.shapes import broadcast_shapes
+
+
+def check_solver(tolerance: Any, max_iterations: Any) -> None:
+    """Refuse what no iteration could end by.
+
+    Raises:
+        TorchskoError: says what to type.
+    """
+    number = isinstance(tolerance, (int, float)) and tolerance > 0
+    whole = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
+    if not number or not whole or max_iterations < 0:
+        raise TorchskoError(
+            f"ilqr was given tolerance={tolerance}, max_iterations={max_iterations}.\n"
+            "It stops at a small norm of the gradient, after some whole number of steps at most.\n"
+            "Pass tolerance=1e-6 and max_iterations=100, say."
+        )
+
+
+def started(
+    problem: OptimalControl,
+    q: Tensor,
+    qd: Tensor,
+    u: Tensor,
+    goals: tuple[Tensor, ...],
+    states: tuple[Tensor, Tensor] | None,
+) -> tuple[torch.Size, Shapes, dict[str, Tensor]]:
+    """Batch dimensions of all that is given; shapes for one sample, and tensors, by name.
+
+    Raises:
+        ShapeError: when something does not fit.
+        NonFiniteError: on NaN in a start, inputs or states.
+        TorchskoError: when the problem is none.
+    """
+    if not isinstance(problem, OptimalControl):
+        raise TorchskoError(
+            f"ilqr was given {type(problem).__name__} for a problem.\n"
+            "A problem is a mechanism with what its motions cost.\n"
+            "Pass ts.control.optimal_control(mech, running, final, dt)."
+        )
+    names = [*problem.goals]
+    if len(goals) != len(names):
+        raise ShapeError(
+            f"{len(goals)} goals were given.\nThe problem's costs depend on {names}.\n"
+            "Pass them after u, in this order."
+        )
+    mech = problem.mech
+    n, m, steps = mech.num_dof, problem.num_u, _steps(u)
+    shapes: Shapes = {"q": (mech.num_q,), "qd": (n,), "u": (steps, m)}
+    tensors: dict[str, Tensor] = {"q": q, "qd": qd, "u": u}
+    if states is not None:
+        configurations, velocities = _pair(states)
+        shapes |= {"states[0]": (steps + 1, mech.num_q), "states[1]": (steps + 1, n)}
+        tensors |= {"states[0]": configurations, "states[1]": velocities}
+    for name, x in tensors.items():
+        _check(mech, name, x, shapes[name], finite=True)
+    shapes |= dict(problem.goals)
+    tensors |= dict(zip(names, goals, strict=True))
+    for name in names:
+        _check(mech, name, tensors[name], shapes[name])
+    batches = {name: x.shape[: x.ndim - len(shapes[name])] for name, x in tensors.items()}
+    return _shared({"the mechanism": mech.batch_shape} | batches), shapes, tensors
+
+
+def _steps(u: Any) -> int:
+    """How many steps inputs are for, where they say so.
+
+    Raises:
+        ShapeError: when that is none.
+    """
+    steps = u.shape[-2] if isinstance(u, Tensor) and u.ndim > 1 else 1
+    if not steps:
+        raise ShapeError(
+            f"u has shape {list(u.shape)}: no steps.\nA motion is at least one step.\n"
+            f"Pass inputs of shape [*batch, steps, {u.shape[-1]}]."
+        )
+    return steps
+
+
+def _pair(states: Any) -> tuple[Any, Any]:
+    """Configurations and velocities.
+
+    Raises:
+        ShapeError: when they are no pair.
+    """
+    if not isinstance(states, Sequence) or len(states) != 2:
+        told = f"{len(states)} of them" if isinstance(states, Sequence) else type(states).__name__
+        raise ShapeError(
+            f"states was given as {told}.\nIt has configurations, and velocities.\n"
+            "Pass a pair of shapes [*batch, steps + 1, num_q] and [*batch, steps + 1, num_dof]."
+        )
+    return states[0], states[1]
+
+
+def _shared(batches: Mapping[str, torch.Size]) -> torch.Size:
+    """What batch dimensions, by names, broadcast to.
+
+    Raises:
+        ShapeError: when they do not.
+    """
+    try:
+        return broadcast_shapes(*batches.values())
+    except RuntimeError:
+        told = ", ".join(f"{name} {list(batch)}" for name, batch in batches.items() if batch)
+        raise ShapeError(
+            f"the batch dimensions do not fit: {told}.\n"
+            "Counted from the last, they are equal or one of them is 1.\n"
+            "Give all the same, or put in a dimension of 1: q[..., None, :]."
+        ) from None
+
+
+def _check(
+    mech: Mechanism, name: str, x: Any, shape: tuple[int, ...], finite: bool = False
+) -> None:
+    """Refuse what is no tensor `[*batch, *shape]` of the mechanism's type, and values that are not finite.
+
+    Values are read on a CPU only, and where there are any.
+
+    Raises:
+        ShapeError: when it does not fit.
+        NonFiniteError: names the first sample.
+    """
+    if not isinstance(x, Tensor):
+        wanted = f"torch.as_tensor({name}, dtype={mech.dtype})"
+        if x is None:
+            wanted = f"torch.zeros({', '.join(map(str, shape))}, dtype={mech.dtype}), say"
+        raise ShapeError(
+            f"{name} was given as {type(x).__name__}.\n"
+            f"It is a tensor, of shape {list(shape)} for one sample.\nPass {wanted}."
+        )
+    if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
+        raise ShapeError(
+            f"{name} has shape {list(x.shape)}.\n"
+            f"Its last dimensions are those of one sample, {list(shape)}.\n"
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+        )
+    if (why := misfit(mech, name, x, shape)) is not None:
+        raise ShapeError(why)
+    if finite and x.device.type == "cpu":
+        batch = x.shape[: x.ndim - len(shape)]
+        wrong = values_of(~x.isfinite().flatten(len(batch)).all(-1).flatten())
+        if wrong is not None and any(wrong):
+            sample = [int(k) for k in torch.unravel_index(torch.tensor(wrong.index(True)), batch)]
+            raise NonFiniteError(
+                f"{name} is not finite{f' in sample {sample}' if sample else ''}.\n"
+                "No motion could be followed from there.\n"
+                f"Look at where {name} comes from; leave such samples out."
+            )
