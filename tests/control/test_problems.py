@@ -75,6 +75,11 @@ CALLS = {
         r"goals have 'g' with 2.*\{\"g\": \(3,\)\}",
     ),
     "goal with a name that is taken": (lambda: problem(goals={"qd": (1,)}), "the name 'qd'"),
+    "series by names": (lambda: problem(series=["wave"]), "series was given as list"),
+    "series and goal of one name": (
+        lambda: problem(goals={"aim": (1,)}, series={"aim": (1,)}),
+        "series have the name 'aim'",
+    ),
     "goal of another type": (lambda: aimed(LIMIT.float()), "aim is torch.float32"),
     "goal by list": (lambda: aimed([1.0]), "aim was given as list.*torch.as_tensor"),
     "inputs of another type": (lambda: solved(u=U.float()), "u is torch.float32"),

@@ -66,8 +66,8 @@ def judged(
     problem: OptimalControl, motion: Motion, goals: list[Tensor], tolerance: float
 ) -> tuple[Motion, Model]:
     """Which samples have converged, and expansions along the motion."""
-    along = problem.expand(motion.q[:-1], motion.qd[:-1], motion.u, *goals)
-    end = problem.expand_final(motion.q[-1], motion.qd[-1], *goals)
+    along = problem.expand(motion.q[:-1], motion.qd[:-1], motion.u, *(x[:-1] for x in goals))
+    end = problem.expand_final(motion.q[-1], motion.qd[-1], *(x[-1] for x in goals))
     A, B, gradient, hessian = along
     costates, descent = _costates(A, B, gradient, end[0])
     free = _free(problem, motion.u, descent)
@@ -107,8 +107,10 @@ def _planned(
     full = model
     if exact:
         q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
-        more = problem.curvature(q[:-1], qd[:-1], motion.u, model.costates, *goals)
-        end = problem.final_curvature(q[-1], qd[-1], *goals)
+        more = problem.curvature(
+            q[:-1], qd[:-1], motion.u, model.costates, *(x[:-1] for x in goals)
+        )
+        end = problem.final_curvature(q[-1], qd[-1], *(x[-1] for x in goals))
         full = model._replace(
             hessian=model.hessian + weight * more, end_hessian=model.end_hessian + weight * end
         )
@@ -116,7 +118,7 @@ def _planned(
     doubtful = ~plan.good
     if stop_early and not bool(doubtful.any()):
         return plan, doubtful
-    numbers = problem.numbers(motion.q[0], motion.qd[0], motion.u[0], *goals)
+    numbers = problem.numbers(motion.q[0], motion.qd[0], motion.u[0], *(x[0] for x in goals))
     if not exact and not any(numbers):  # all Hessians of Gauss and Newton are convex
         return plan, doubtful
     return safely(problem, model, motion.mu, plan, numbers, stop_early), doubtful
@@ -127,9 +129,9 @@ def gaps(problem: OptimalControl, motion: Motion, goals: list[Tensor]) -> tuple[
     q, qd, u = motion.q[:-1], motion.qd[:-1], motion.u
     zero = torch.zeros_like(u[..., 0])
     still = torch.zeros_like(u), motion.K, zero
-    q, qd, _, cost = problem.follow(q, qd, q, qd, u, *still, *goals)
+    q, qd, _, cost = problem.follow(q, qd, q, qd, u, *still, *(x[:-1] for x in goals))
     gap = torch.cat([apart(problem.mech, q, motion.q[1:]), motion.qd[1:] - qd], -1)
-    end = problem.cost_final(motion.q[-1], motion.qd[-1], *goals)
+    end = problem.cost_final(motion.q[-1], motion.qd[-1], *(x[-1] for x in goals))
     return gap, cost.sum(0) + end
 
 
@@ -202,13 +204,14 @@ def followed(
     qs, qds = [q], [qd]
     for t in range(len(motion.u)):
         bar = motion.q[t], motion.qd[t], motion.u[t]
-        q, qd, u, cost = problem.follow(q, qd, *bar, k[t], K[t], alpha, *goals)
+        here = (x[t] for x in goals)
+        q, qd, u, cost = problem.follow(q, qd, *bar, k[t], K[t], alpha, *here)
         if motion.shooting:
             turn, speed = (left * motion.gap[t]).tensor_split(2, -1)
             q, qd = moved(problem.mech, q, turn), qd + speed
         for found, x in zip((qs, qds, us, costs), (q, qd, u, cost), strict=True):
             found.append(x)
-    total = torch.stack(costs).sum(0) + problem.cost_final(q, qd, *goals)
+    total = torch.stack(costs).sum(0) + problem.cost_final(q, qd, *(x[-1] for x in goals))
     return torch.stack(qs), torch.stack(qds), torch.stack(us), total
 
 

@@ -93,7 +93,8 @@ def ilqr(
         q: configurations at the start, `[*batch, num_q]`.
         qd: velocities there, `[*batch, num_dof]` [rad/s or m/s].
         u: inputs to begin with, `[*batch, steps, num_u]` [N m or N].
-        *goals: as the problem names them, `[*batch, *shape]`.
+        *goals: as the problem names them, `[*batch, *shape]`; after them its series,
+            `[*batch, steps + 1, *shape]`, which a later plan shifts as it does the states.
         states: configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]` to
             begin with, that need not follow from the inputs. Their first rows count for nothing: the motion
             begins at q and qd. None: those of the inputs.
@@ -120,7 +121,12 @@ def ilqr(
         laid = [_laid(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
         count = len(tensors) - len(goals)
         found = [*laid[:2], *(x.movedim(-2, 0) for x in laid[2:count])]
-        targets = laid[count:]
+        held, steps = len(problem.goals), len(found[2])
+        targets = [x.expand(steps + 1, *x.shape) for x in laid[count : count + held]]
+        ranks = map(len, problem.series.values())
+        targets += [
+            x.movedim(x.ndim - 1 - r, 0) for x, r in zip(laid[count + held :], ranks, strict=True)
+        ]
         motion = _start(problem, found[0], found[1], found[2], targets, exact, found[3:])
         motion = _iterate(problem, motion, targets, tolerance, max_iterations, exact, stop_early)
         gap = torch.nn.functional.pad(motion.gap, (0, 1)).abs().amax(-1).amax(0)
@@ -193,7 +199,7 @@ def _iterate(
         if not len(left):
             return whole
         part = Motion(*(x.index_select(k, left) for k, x in zip(_BATCH, part, strict=True)))
-        goals = [x[left] for x in goals]
+        goals = [x.index_select(1, left) for x in goals]
     part, *_ = judged(problem, part, goals, tolerance)
     return _put_back(whole, part, rows)
 

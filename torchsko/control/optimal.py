@@ -46,6 +46,8 @@ class OptimalControl:
         riccati: see `torchsko.control.riccati.riccati_step`.
         bounds: the lowest and the highest inputs, `[num_u]` each; None: none.
         goals: names of what costs depend on besides, with shapes for one sample.
+        series: names of what changes from step to step, with shapes for one sample and step. Where goals
+            are arguments, those of the step come after them.
     """
 
     mech: Mechanism
@@ -60,6 +62,7 @@ class OptimalControl:
     riccati: Compiler
     bounds: tuple[Tensor, Tensor] | None
     goals: Mapping[str, tuple[int, ...]]
+    series: Mapping[str, tuple[int, ...]]
 
     @property
     def num_u(self) -> int:
@@ -74,6 +77,7 @@ def optimal_control(
     dt: float,
     *,
     goals: Mapping[str, tuple[int, ...]] | None = None,
+    series: Mapping[str, tuple[int, ...]] | None = None,
     actuated: Sequence[str] | None = None,
     bounds: tuple[Tensor, Tensor] | None = None,
     method: str = "semi_implicit_euler",
@@ -86,12 +90,15 @@ def optimal_control(
 
     Args:
         mech: the mechanism. A layer's values are read once.
-        running: (mech, q, qd, u, *goals) to the cost of a step `[*batch]`, or to residuals
+        running: (mech, q, qd, u, *goals, *series) to the cost of a step `[*batch]`, or to residuals
             `[*batch, r]`, of which half the square counts.
-        final: (mech, q, qd, *goals) likewise, at the end.
+        final: (mech, q, qd, *goals, *series) likewise, at the end.
         dt: time step [s], positive.
         goals: names of further tensors that costs depend on, with their shapes for one sample, such as
             ``{"target": (3,)}``; they are given to `ilqr`.
+        series: likewise of what changes from step to step, such as a reference, a time, an obstacle on its
+            way or a weight, with their shapes for one sample and one step. `ilqr` takes steps + 1 rows of
+            each: row t is what the cost of step t is given, the last what the final cost is.
         actuated: names of the joints on which inputs act; None: all.
         bounds: the lowest and the highest inputs, `[num_u]` each [N m or N], infinite where there is none;
             None: none at all.
@@ -106,8 +113,28 @@ def optimal_control(
         MechanismError: on an unknown joint, one named twice, or no input at all.
         ShapeError: on bounds whose shape or dtype does not fit; while solving, on a cost that is neither
             `[*batch]` nor `[*batch, r]`.
-        TorchskoError: on an unknown method, a time step that is not positive, goals that are no
+        TorchskoError: on an unknown method, a time step that is not positive, goals or series that are no
             mapping of names to shapes, or a lowest input above the highest.
+
+    Example:
+        A slide follows a wave, of which each step is given its own point:
+
+        >>> import torchsko as ts, torch
+        >>> builder = ts.MechanismBuilder("slide").link("mass", mass=1.0)
+        >>> builder = builder.joint("slide", "prismatic", child="mass")
+        >>> slide = builder.build(gravity=(0, 0, 0))
+        >>> problem = ts.control.optimal_control(
+        ...     slide,
+        ...     lambda mech, q, qd, u, wave: torch.cat([q - wave, 1e-3 * u], -1),
+        ...     lambda mech, q, qd, wave: q - wave,
+        ...     dt=0.05,
+        ...     series={"wave": (1,)},
+        ... )
+        >>> t = 0.05 * torch.arange(21, dtype=torch.float64)
+        >>> wave, start = 0.1 * torch.sin(6 * t)[:, None], torch.zeros(1).double()
+        >>> found = ts.control.ilqr(problem, start, start, torch.zeros(20, 1).double(), wave)
+        >>> bool(found.converged), bool((found.q - wave).abs().max() < 0.03)
+        (True, True)
     """
     robot = as_mechanism(mech)
     if method not in INTEGRATORS:
@@ -116,18 +143,20 @@ def optimal_control(
     dofs = driven(robot, actuated)
     check_bounds(robot, dofs, bounds)
     taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
-    wanted = checked_goals("goals", goals, (*taken,))
+    held = checked_goals("goals", goals, (*taken,))
+    moving = checked_goals("series", series, (*taken, *held))
     parts = Parts(running, final, dofs, dt, method, bounds)
     named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
     made = {name: _bound(getattr(parts, name), robot) for name in named}
     made["riccati"] = _bound(riccati_step, robot)
     made["numbers"] = _bound(parts.numbers, robot)
+    wanted = held | moving
     if fuse is not None:
         shapes = _shapes(robot.num_q, robot.num_dof, len(dofs)) | wanted
         for name in named:
             made[name] = _Kernel(fuse, getattr(parts, name), robot, shapes, tuple(wanted))
         made["riccati"] = fuse(riccati_step, robot, shapes=shapes)
-    return OptimalControl(mech=robot, dofs=dofs, bounds=bounds, goals=wanted, **made)
+    return OptimalControl(mech=robot, dofs=dofs, bounds=bounds, goals=held, series=moving, **made)
 
 
 def _bound(fn: Compiler, mech: Mechanism) -> Compiler:

@@ -53,7 +53,7 @@ def started(
             "A problem is a mechanism with what its motions cost.\n"
             "Pass ts.control.optimal_control(mech, running, final, dt)."
         )
-    names = [*problem.goals]
+    names = [*problem.goals, *problem.series]
     if len(goals) != len(names):
         raise ShapeError(
             f"{len(goals)} goals were given.\nThe problem's costs depend on {names}.\n"
@@ -69,7 +69,7 @@ def started(
         tensors |= {"states[0]": configurations, "states[1]": velocities}
     for name, x in tensors.items():
         _check(mech, name, x, shapes[name], finite=True)
-    shapes |= dict(problem.goals)
+    shapes |= dict(problem.goals) | {k: (steps + 1, *shape) for k, shape in problem.series.items()}
     tensors |= dict(zip(names, goals, strict=True))
     for name in names:
         _check(mech, name, tensors[name], shapes[name])
