@@ -87,6 +87,27 @@ def test_gradients_are_those_of_the_motion():
     assert_close(mine, torch.stack(differences), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize(("samples", "mode"), [(1, "read"), (2, "read"), (1, "mapped")])
+def test_a_sub_step_that_overflowed_in_vain_spoils_no_gradient(samples, mode):
+    """The force exp(3 qd) overflows in the first one tried; the second sample is slow and takes all."""
+    builder = ts.MechanismBuilder("pendulum")
+    builder.link("rod", mass=1.0, com=(0, 0, -0.5), inertia=(0.1 * torch.eye(3)).tolist())
+    mech = builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0)).build()
+    q = torch.tensor([[0.3], [0.3]]).double()[:samples].requires_grad_()
+    qd = torch.tensor([[3.0], [0.0]]).double()[:samples]
+
+    def final(q, qd):
+        brake = lambda t, q, qd: -1e-3 * torch.exp(3 * qd.abs()) * qd.sign()  # noqa: E731
+        method = bogacki_shampine(1e-3, 24)
+        return ts.rollout(mech, q, qd, brake, steps=1, dt=1.0, method=method)[0][..., -1, :]
+
+    batched = torch.func.vmap(final) if mode == "mapped" else final
+    (mine,) = torch.autograd.grad(batched(q, qd).sum(), q)
+    with torch.no_grad():
+        differences = (final(q + 1e-3, qd) - final(q - 1e-3, qd)) / 2e-3
+    assert_close(mine, differences, rtol=0.03, atol=0)
+
+
 def test_stopping_early_changes_nothing():
     mech = robot(("revolute", "spherical"))
     blind, early = (end(mech, dormand_prince(1e-6, 6, stop_early=x), 2) for x in (False, True))

@@ -14,7 +14,8 @@ space at the start of each sub-step, as in `torchsko.rollout.integrators`, with
         - \tfrac1{720} [u, [u, [u, [u, v]]]] + O(u^6).
 
 Every sample takes the same number of sub-steps, of which those past its end have no length: nothing waits for
-the device.
+the device. What was tried in vain may not be finite, and is kept out of gradients: where some samples take a
+sub-step and others do not, or values cannot be read, it is made again, of no length where it is not taken.
 
 Reference: J. R. Dormand, P. J. Prince, *A family of embedded Runge-Kutta formulae*, Journal of Computational
 and Applied Mathematics 6(1), 1980; P. Bogacki, L. F. Shampine, *A 3(2) pair of Runge-Kutta formulas*, Applied
@@ -24,14 +25,18 @@ I*, 2nd edition, Springer 1993, section II.4 (choice of steps).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from torchsko.errors import TorchskoError
 from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.options import as_number, as_whole
 from torchsko.rollout.step import Accelerate, State
 
 Row = tuple[float, ...]
@@ -53,9 +58,12 @@ class AdaptiveRungeKutta:
         weights: of the stages in the result, of the higher order.
         error: of the stages in the difference to the lower order.
         order: the lower order and one more, p above.
-        tolerance: of the error of one sub-step.
-        substeps: how many a step of the rollout may take, those tried in vain included.
+        tolerance: of the error of one sub-step, more than 0.
+        substeps: how many a step of the rollout may take, those tried in vain included; one at least.
         stop_early: end when every sample is at its end; the host then waits for the device.
+
+    Raises:
+        TorchskoError: on a tolerance or substeps out of range.
     """
 
     rows: tuple[Row, ...]
@@ -65,6 +73,22 @@ class AdaptiveRungeKutta:
     tolerance: float = 1e-8
     substeps: int = 32
     stop_early: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no sub-step could meet."""
+        tolerance = as_number(self.tolerance)
+        if tolerance is None or not 0 < tolerance < math.inf:
+            raise TorchskoError(
+                f"tolerance is {self.tolerance!r}.\n"
+                "The error of a sub-step is to stay below it, and no error is below 0.\n"
+                "Pass tolerance=1e-6, say."
+            )
+        if (as_whole(self.substeps) or 0) < 1:
+            raise TorchskoError(
+                f"substeps is {self.substeps!r}.\n"
+                "A step of the rollout takes one sub-step at least.\n"
+                "Pass substeps=32, say."
+            )
 
     def __call__(
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
@@ -76,10 +100,15 @@ class AdaptiveRungeKutta:
         for _ in range(self.substeps):
             # Lengths of sub-steps are held: derivatives are those of the method that they make.
             now = cast(Any, t + done)
-            after_q, after_qd, error = self._tried(mech, accelerate, now, q, qd, h)
+            tried = partial(self._tried, mech, accelerate, now, q, qd)
+            *after, error = tried(h)
             error = error.detach() / self.tolerance
             kept = error <= 1  # false of what is not finite
-            q, qd = torch.where(kept, after_q, q), torch.where(kept, after_qd, qd)
+            share = self._share_kept(mech, kept)
+            if share is None:
+                after = tried(torch.where(kept, h, torch.zeros_like(h)))[:2]
+            if share != 0:
+                q, qd = torch.where(kept, after[0], q), torch.where(kept, after[1], qd)
             left = torch.where(kept, whole - done - h, whole - done)
             done = torch.where(kept, done + h, done)
             factor = torch.clamp(SAFETY * (error + 1e-12) ** (-1 / self.order), LEAST, MOST)
@@ -91,6 +120,22 @@ class AdaptiveRungeKutta:
                 break
         lost = h > 0
         return _nan_where(lost, q), _nan_where(lost, qd)
+
+    def _share_kept(self, mech: Mechanism, kept: Tensor) -> int | None:
+        """Of samples whose sub-step is taken: 1 if all of them, 0 if none, None if gradients need to know.
+
+        In reverse mode a sample that is left out has a gradient of zero, which a derivative that is not
+        finite makes nan.
+        """
+        if not torch.is_grad_enabled():
+            return 1
+        waits = self.stop_early or kept.device.type == "cpu"
+        if mech.scalar or torch.compiler.is_compiling() or not waits:
+            return None
+        try:
+            return 1 if bool(kept.all()) else None if bool(kept.any()) else 0
+        except RuntimeError:  # under vmap no sample has a value of its own to look at
+            return None
 
     def _tried(
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, h: Tensor

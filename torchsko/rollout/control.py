@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import broadcasts, check_state
+from torchsko.mechanism.state import broadcasts, check_state, expands
 from torchsko.rollout.series import Series
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
@@ -114,7 +114,7 @@ class Forces:
         """Forces that keep the batch shape, saturated where that was asked for."""
         if not isinstance(tau, Tensor):
             check_state(self.mech, tau=tau)  # says what it is instead
-        if torch.broadcast_shapes(tau.shape[:-1], self.batch) != self.batch:
+        if not expands(tuple(tau.shape[:-1]), tuple(self.batch)):
             raise ShapeError(
                 f"the control returned joint forces of shape {list(tau.shape)}, the state has the "
                 f"batch shape {list(self.batch)}.\n"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import broadcasts
+from torchsko.mechanism.state import broadcasts, check_state, expands, no_tensor
 from torchsko.rollout.series import Series
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
@@ -49,6 +50,8 @@ def wrenches_of(
     """
     if f_ext is None or callable(f_ext):
         return f_ext, batch
+    if not isinstance(f_ext, Tensor):
+        raise ShapeError(no_tensor("f_ext", f_ext, mech))
     last, time = (mech.num_bodies, 6), f_ext.shape[-3] if f_ext.ndim > 2 else None
     own = f_ext.shape[:-3]
     if tuple(f_ext.shape[-2:]) != last or time not in (1, steps) or not broadcasts(own, batch):
@@ -58,3 +61,44 @@ def wrenches_of(
             f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant."
         )
     return Series.of(f_ext, -3), torch.broadcast_shapes(own, batch)
+
+
+def answered_for(
+    mech: Mechanism, f_ext: Series | Wrenches | None, batch: torch.Size
+) -> Series | Wrenches | None:
+    """The same, a function as one whose results are checked.
+
+    Args:
+        mech: the mechanism.
+        f_ext: of `wrenches_of`.
+        batch: batch dimensions of the rollout.
+    """
+    return _Answered(mech, f_ext, batch) if callable(f_ext) else f_ext
+
+
+@dataclass(frozen=True, eq=False)
+class _Answered:
+    """External forces that a function gives, of which each state has its own."""
+
+    mech: Mechanism
+    asked: Wrenches
+    batch: torch.Size
+
+    def __call__(self, t: float, q: Tensor, qd: Tensor) -> Tensor:
+        f_ext = self.asked(t, q, qd)
+        shape = [*self.batch, self.mech.num_bodies, 6]
+        if not isinstance(f_ext, Tensor):
+            raise ShapeError(
+                f"f_ext is a function that returned {type(f_ext).__name__}.\n"
+                "It gives forces on all bodies at the state that it is asked for.\n"
+                f"Return a tensor of shape {shape}, of zeros where there is no force."
+            )
+        check_state(self.mech, f_ext=f_ext)
+        if not expands(tuple(f_ext.shape[:-2]), tuple(self.batch)):
+            raise ShapeError(
+                f"f_ext is a function that returned shape {list(f_ext.shape)}, the state has the batch "
+                f"shape {list(self.batch)}.\n"
+                "A rollout keeps its batch shape.\n"
+                f"Return shape {shape}, or expand q and qd before the rollout."
+            )
+        return f_ext

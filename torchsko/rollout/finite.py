@@ -11,6 +11,9 @@ from torch import Tensor
 from torchsko.errors import NonFiniteError, level_of_caller
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.rollout.adaptive import AdaptiveRungeKutta
+from torchsko.rollout.limits import takes_damping
+from torchsko.rollout.step import Step
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def tell_nonfinite(
     dt: float,
     every: int,
     check: bool | None,
+    step: Step,
 ) -> None:
     """Say by a warning, or an error, that a rollout left the finite numbers.
 
@@ -85,6 +89,7 @@ def tell_nonfinite(
         dt: time step [s].
         every: how many steps lie between two states.
         check: as in `torchsko.rollout`.
+        step: the method.
 
     Raises:
         NonFiniteError: with ``check=True``.
@@ -102,7 +107,7 @@ def tell_nonfinite(
     found = first_nonfinite(mech, qs, qds)
     if found is None:
         return
-    words = _message(mech, replace(found, step=every * found.step), dt, qs.shape[:-2])
+    words = _message(mech, replace(found, step=every * found.step), dt, qs.shape[:-2], step)
     if check:
         raise NonFiniteError(words)
     warnings.warn(words, RuntimeWarning, stacklevel=level_of_caller())
@@ -113,7 +118,7 @@ def _is_free_to_read(mech: Mechanism, x: Tensor) -> bool:
     return not (mech.scalar or torch.compiler.is_compiling() or x.device.type != "cpu")
 
 
-def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size) -> str:
+def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size, step: Step) -> str:
     where = f" of sample {list(found.sample)} ({found.samples} such in the batch)" if batch else ""
     if found.step == 0:
         return (
@@ -123,7 +128,22 @@ def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size) ->
     return (
         f"the rollout of {mech.name!r} left the finite numbers at step {found.step} "
         f"(t = {found.step * dt:.6g} s), at joint {found.joint!r}{where}.\n"
+        f"{_remedy(dt, step)}; check=True makes this an error, check=False says nothing."
+    )
+
+
+def _remedy(dt: float, step: Step) -> str:
+    """Why, and what to try, as the method has it."""
+    if isinstance(step, AdaptiveRungeKutta):
+        return (
+            f"Its {step.substeps} sub-steps did not suffice for errors below {step.tolerance:.3g}, or the "
+            "control is not finite.\n"
+            f"Try substeps={4 * step.substeps}, tolerance={100 * step.tolerance:.3g}, or dt={dt / 4:.3g}; "
+            'across dry friction, method="semi_implicit_euler"'
+        )
+    limits = ", or limits=ts.rollout.limits.LimitSprings()" if takes_damping(step) else ""
+    return (
         "The step is too long for a motion this fast or forces this stiff, or the control is not finite.\n"
-        f'Try dt={dt / 4:.3g}, damping or armature at the joint, softer gains, effort="clamp", or '
-        "limits=ts.rollout.limits.LimitSprings(); check=True makes this an error, check=False says nothing."
+        f"Try dt={dt / 4:.3g}, damping or armature at the joint, softer gains, "
+        f'effort="clamp"{limits}'
     )

@@ -5,12 +5,13 @@ A step of length h that would end beyond a limit, at :math:`q + h\dot q > q_u`, 
 .. math::
     f = -k\,(q + h \dot q^+ - q_u) - d\,\dot q^+,
 
-taken at the new velocity, as damping is: k and d may be as large as one likes, at any step, and so the
-limits stay narrow. It is split into the constant :math:`-k (q - q_u)` and the damping d + h k.
+taken at the new velocity, as damping is: k and d may be as large as one likes, at any step. It is split into
+the constant :math:`-k (q - q_u)` and the damping d + h k.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.integrators import SemiImplicitEuler
+from torchsko.rollout.options import as_number, is_free_to_read
 from torchsko.rollout.step import Step
 
 Number = float | Tensor
@@ -83,6 +85,37 @@ def _beyond(mech: Mechanism, q: Tensor, qd: Tensor, dt: float) -> tuple[Tensor, 
     return torch.where(over, above, torch.where(below, under, zero)), over | below
 
 
+def check_limits(mech: Mechanism, limits: object) -> None:
+    """Refuse limits that are none; values of tensors where they are free to read.
+
+    Args:
+        mech: the mechanism.
+        limits: see `torchsko.rollout`.
+
+    Raises:
+        TorchskoError: names the stiffness or damping that is less than 0, or what is no `LimitSprings`.
+    """
+    if not isinstance(limits, LimitSprings):
+        raise TorchskoError(
+            f"limits is {limits!r}.\n"
+            "How stiff the ends of joints are is part of them; where they are is mech.lower and mech.upper.\n"
+            "Pass limits=ts.rollout.limits.LimitSprings(), or None."
+        )
+    for name in ("stiffness", "damping"):
+        value = getattr(limits, name)
+        if isinstance(value, Tensor):
+            fits = not is_free_to_read(mech, value) or bool((value.detach() >= 0).all())
+        else:
+            number = as_number(value)
+            fits = number is not None and 0 <= number < math.inf
+        if not fits:
+            raise TorchskoError(
+                f"{name} of the limits is {value!r}.\n"
+                "What is less than 0 would push joints beyond their limits.\n"
+                "Pass limits=LimitSprings(stiffness=1e6, damping=2e4), which are the defaults."
+            )
+
+
 def refuse_explicit(step: Step, given: str) -> None:
     """Refuse what acts at the new velocity in a method that would take it explicitly.
 
@@ -93,9 +126,14 @@ def refuse_explicit(step: Step, given: str) -> None:
     Raises:
         TorchskoError: names the method that takes them.
     """
-    if not isinstance(step, (SemiImplicitEuler, ImplicitEuler)):
+    if not takes_damping(step):
         raise TorchskoError(
             f"{given} with a method that takes damping explicitly.\n"
             "Forces this stiff are stable only where they act on the new velocity.\n"
             'Pass method="semi_implicit_euler" or "implicit", or softer forces as a function.'
         )
+
+
+def takes_damping(step: Step) -> bool:
+    """Whether a method takes damping at the velocity after the step, however stiff."""
+    return isinstance(step, (SemiImplicitEuler, ImplicitEuler))

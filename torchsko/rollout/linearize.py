@@ -17,19 +17,17 @@ arXiv 1812.01537, 2018, section IV (derivatives on Lie groups, in right-invarian
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import ShapeError, TorchskoError, unknown_name
 from torchsko.mechanism.joints.configuration import apart, bracket, moved
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state, expands
+from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.options import check_dt, check_named
 from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
@@ -56,7 +54,7 @@ def linearize(
         tau: joint forces, `[*batch, num_dof]` [N m or N].
         dt: time step [s] of a model in discrete time, a number or `[*batch]`; None: continuous time.
         method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`, as in
-            `torchsko.rollout`. No matter in continuous time.
+            `torchsko.rollout`; no step of another kind. No matter in continuous time.
 
     Returns:
         A `[*batch, 2 num_dof, 2 num_dof]` and B `[*batch, 2 num_dof, num_dof]`. With x the difference to
@@ -68,7 +66,7 @@ def linearize(
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
-        TorchskoError: on an unknown method.
+        TorchskoError: on an unknown method, or a dt that is 0 or not finite.
 
     Example:
         >>> import torchsko as ts, torch
@@ -80,12 +78,11 @@ def linearize(
     """
     check_state(mech, q=q, qd=qd, tau=tau)
     refuse_singular(mech)
-    if method not in INTEGRATORS:
-        raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
+    check_named(method, "linearize")
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
     q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
     if dt is not None:
-        _check_dt(dt, batch)
+        check_dt(mech, dt, batch, backward=True)
         h = dt[..., None] if isinstance(dt, Tensor) else dt
         to_q, to_qd, to_tau = jacobians(nearby_step(mech, q, qd, tau, h, method), qd, tau)
         return torch.cat([to_q, to_qd], -1), to_tau
@@ -97,22 +94,6 @@ def linearize(
     blocks = [[-turning, unit], [to_q, to_qd]]
     A = [torch.cat([x.expand_as(to_q) for x in row], -1) for row in blocks]
     return torch.cat(A, -2), torch.cat([torch.zeros_like(to_tau), to_tau], -2)
-
-
-def _check_dt(dt: Any, batch: tuple[int, ...]) -> None:
-    """Refuse a time step that is none."""
-    if isinstance(dt, Tensor):
-        if not expands(tuple(dt.shape), tuple(batch)):
-            raise ShapeError(
-                f"dt has shape {list(dt.shape)}, the state the batch dimensions {list(batch)}.\n"
-                "A time step is a number, or one for each sample.\n"
-                f"Pass a float, or a tensor of shape {list(batch)}."
-            )
-    elif isinstance(dt, bool) or not isinstance(dt, (int, float)) or not 0 < abs(dt) < math.inf:
-        raise TorchskoError(
-            f"dt is {dt!r}.\nA time step is a number of seconds, less than none back in time.\n"
-            "Pass dt=1e-3, say, or leave it out for a model in continuous time."
-        )
 
 
 def step_of(

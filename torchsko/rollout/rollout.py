@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from torchsko.errors import FusedError, TorchskoError, unknown_name
+from torchsko.errors import FusedError
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.control import Controller, Effort, Policy, answers, forces_of
 from torchsko.rollout.ends import lengths_of
-from torchsko.rollout.external import Wrenches, wrenches_of
+from torchsko.rollout.external import Wrenches, answered_for, wrenches_of
 from torchsko.rollout.finite import tell_nonfinite
-from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.rollout.limits import LimitSprings, refuse_explicit
+from torchsko.rollout.limits import LimitSprings, check_limits, refuse_explicit
+from torchsko.rollout.options import check_dt, counted, step_named
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
 from torchsko.rollout.whole import has_a_kernel, run_at_once
@@ -59,12 +57,14 @@ def rollout(
             times a step in "rk4"), and returns `[*batch, num_dof]`. A `Controller`, such as
             `torchsko.rollout.motor.MotorControl`, acts once a step and remembers. None: no force.
         steps: number of time steps.
-        dt: time step [s].
+        dt: time step [s], one for all samples: a number, or a tensor `[]`.
         method: "semi_implicit_euler" (order 1, one evaluation a step, damping and dry friction implicit:
             stable at any step), "implicit" (the same with Coriolis forces implicit, too, for light links
             that gain energy by them; a dense solve more), "rk4" (order 4, four evaluations), "newmark"
             (order 2, four evaluations), both with explicit damping, or a function like those in
-            `torchsko.rollout.integrators`. How well each keeps energy: ``benchmarks/energy.py``.
+            `torchsko.rollout.integrators`, `torchsko.rollout.adaptive` and `torchsko.rollout.midpoint`:
+            `linearize` and `optimal_control` take names only. How well each keeps energy:
+            ``benchmarks/energy.py``.
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of
             `torch.clamp`: none beyond the limit. None: forces act as they are given.
         limits: `torchsko.rollout.limits.LimitSprings` holds joints within ``mech.lower`` and
@@ -114,8 +114,9 @@ def rollout(
         NonFiniteError: with ``check=True``, when a state is not finite.
         FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels;
             with ``fused=True``, when there are no kernels, or the control cannot be traced.
-        TorchskoError: on an unknown method or effort, limits in another method than they are for,
-            steps, dt, every or checkpoint out of range, or a checkpoint inside of torch.func or forward mode.
+        TorchskoError: on an unknown method or effort, limits that are none or in another method than they
+            are for, steps, dt, every, truncate or checkpoint out of range, or a checkpoint inside of
+            torch.func or forward mode.
 
     Example:
         >>> import torchsko as ts
@@ -128,12 +129,14 @@ def rollout(
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)
-    _check_numbers(steps, dt, every, checkpoint, truncate)
+    steps, every, checkpoint, truncate = counted(steps, every, checkpoint, truncate)
+    check_dt(robot, dt, None, backward=False)
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
     wrenches, batch = wrenches_of(robot, f_ext, steps, batch)
     forces = forces_of(robot, control, effort, steps, dt, batch)
-    step = _step(method)
+    step = step_named(method)
     if limits is not None:
+        check_limits(robot, limits)
         refuse_explicit(step, "limits= was given")
     if answers(forces.source):
         refuse_explicit(step, "a control whose forces act at the velocity after the step was given")
@@ -144,6 +147,7 @@ def rollout(
             "Kernels are compiled for a mechanism first.\nPass ts.fuse(mech)."
         )
     batch = forces.batch
+    wrenches = answered_for(robot, wrenches, batch)
     ends = None if lengths is None else lengths_of(lengths, steps, every, batch)
     simulation = Simulation(
         given, robot, forces, dt, method, step, limits, every, truncate, wrenches, ends
@@ -153,35 +157,5 @@ def rollout(
         qs, qds = run_at_once(simulation, q, qd, steps, checkpoint)
     else:
         qs, qds = simulation.by_steps().run(q, qd, steps, checkpoint)
-    tell_nonfinite(robot, qs, qds, dt, every, check)
+    tell_nonfinite(robot, qs, qds, dt, every, check, step)
     return qs, qds
-
-
-def _check_numbers(
-    steps: int, dt: float, every: int, checkpoint: int | Binomial | None, truncate: int | None
-) -> None:
-    kept = checkpoint.states + 1 if isinstance(checkpoint, Binomial) else checkpoint
-    for name, value, fits, advice in (
-        ("steps", steps, steps >= 0, "steps=500"),
-        ("dt", dt, dt > 0, "dt=2e-3"),
-        ("every", every, every > 0, "every=1"),
-        ("checkpoint", checkpoint, kept is None or kept > 0, "checkpoint=20, or None"),
-        ("truncate", truncate, truncate is None or truncate > 0, "truncate=50, or None"),
-    ):
-        if not fits or (name in ("steps", "every", "truncate") and not _is_whole(value)):
-            raise TorchskoError(
-                f"{name} is {value}.\nTime runs forward, in whole steps.\nPass {advice}, say."
-            )
-
-
-def _is_whole(x: Any) -> bool:
-    """Whether x is a whole number, or None."""
-    return x is None or (isinstance(x, int | torch.SymInt) and not isinstance(x, bool))
-
-
-def _step(method: str | Step) -> Step:
-    if not isinstance(method, str):
-        return method
-    if method not in INTEGRATORS:
-        raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
-    return INTEGRATORS[method]
