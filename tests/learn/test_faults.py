@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.learn.friction import Coulomb, Viscous
+from torchsko.learn.settings import settings_of
 
 
 def two(limit=float("inf")):
@@ -59,6 +60,16 @@ def test_while_positions_are_missing_no_force_counts(with_rates):
     assert part.found.equations < whole.found.equations - 50
     (note,) = (x for x in part.found.notes if "missing" in x)
     assert "of j2 missing or far off" in note and "in long runs" in note
+
+
+@pytest.mark.parametrize("rows", [(700, 700), (700, 900)], ids=["at once", "apart"])
+def test_one_position_missing_of_each_joint_changes_no_cut_off(rows):
+    """The data choose it as where all are there."""
+    t, q, tau, qd = swinging(two())
+    q2 = q.copy()
+    q2[rows, (0, 1)] = np.nan
+    whole, holes = (settings_of(ts.learn.Log(t, x, tau, qd)) for x in (q, q2))
+    assert abs(holes.cutoff - whole.cutoff) < 0.02 * whole.cutoff
 
 
 def test_terms_asked_for_that_come_out_zero_are_told():

@@ -6,12 +6,16 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
+from torchsko.learn.units import CURRENTS, Units
+
+if TYPE_CHECKING:
+    from torchsko.learn.tables import Table
 
 Array = NDArray[np.floating[Any]]
 
@@ -26,47 +30,13 @@ CALLED = {
 AMPERES = ("current", "currents")
 """What motor currents are called: forces where their unit is declared."""
 
-SCALE = {
-    "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "rad": 1.0, "deg": np.pi / 180, "m": 1.0, "mm": 1e-3,
-    "rad/s": 1.0, "deg/s": np.pi / 180, "m/s": 1.0, "mm/s": 1e-3, "rpm": np.pi / 30,
-    "Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "N": 1.0, "kN": 1e3, "A": 1.0, "mA": 1e-3,
-}  # fmt: skip
-"""SI units in each unit."""
-
-OF = {
-    "t": ("s", "ms", "us", "ns"),
-    "q": ("rad", "deg", "m", "mm"),
-    "qd": ("rad/s", "deg/s", "m/s", "mm/s", "rpm"),
-    "tau": ("Nm", "mNm", "kNm", "N", "kN", "A", "mA"),
-}
-"""Units of each quantity."""
-
-CURRENTS = ("A", "mA")
-"""Units of tau that are no force's."""
-
-
-def scaled(name: str, x: Array, unit: str | None) -> Array:
-    """A quantity in SI units; untouched, and not copied, where it is in these.
-
-    Raises:
-        FitError: on a unit that it cannot have; names those that it can.
-    """
-    if unit is None:
-        return x
-    if unit not in OF[name]:
-        raise FitError(
-            f"the unit of {name} is {unit!r}.\n"
-            f"Units of {name} are {', '.join(OF[name])}.\nPass one of these."
-        )
-    return x if SCALE[unit] == 1 else x * SCALE[unit]
-
 
 def matched(
     path: Path,
-    found: Mapping[str, Array],
+    table: Table,
     joints: tuple[str, ...],
     columns: Mapping[str, Sequence[str]],
-    units: Mapping[str, str],
+    units: Units,
     wanted: Sequence[str] = ("t", "q", "qd", "tau"),
 ) -> dict[str, Array]:
     """The arrays t, q, qd and tau of a table, as far as wanted, columns in the order of the joints.
@@ -76,15 +46,16 @@ def matched(
             it and what there is.
     """
     out: dict[str, Array] = {}
+    found = table.columns
     for name, called in called_by(units.get("tau")).items():
         if name not in wanted:
             continue
         named = columns.get(name)
         if named is not None:
-            x = np.stack([_column(path, found, c) for c in named], -1)
+            x = np.stack([_column(path, table, c) for c in named], -1)
             out[name] = x[:, 0] if name == "t" else x
             continue
-        whole = next((c for c in found if c.lower() in called), None)
+        whole = next((c for c in found if c.lower().strip("_") in called), None)
         if whole is not None and (name == "t" or found[whole].ndim == 2):
             out[name] = found[whole]
         elif name != "t":
@@ -97,13 +68,13 @@ def matched(
                 _refuse_currents(path, found)
             raise FitError(
                 f"{path}: no column is {_LONG[name]} ({name!r}).\n"
-                f"There are {', '.join(map(repr, list(found)[:12]))}.\n"
-                f'Name them: columns={{"{name}": ["..."]}}.'
+                f"There are {_there(table)}.\n"
+                f'Name them: columns={{"{name}": ["..."]}}, or --column {name}=...'
             )
     return out
 
 
-def called_by(unit: str | None) -> dict[str, tuple[str, ...]]:
+def called_by(unit: str | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:
     """What each quantity is called, where joint forces have a unit: first currents where it is theirs."""
     tau = CALLED["tau"]
     if unit is not None:
@@ -112,7 +83,11 @@ def called_by(unit: str | None) -> dict[str, tuple[str, ...]]:
 
 
 def _refuse_currents(path: Path, found: Mapping[str, Array]) -> None:
-    called = [name for name in found if re.search("|".join(AMPERES), name, re.IGNORECASE)]
+    called = [
+        name
+        for name in found
+        if re.search("|".join(AMPERES), name, re.IGNORECASE) or re.search(r"[\[(]m?A[\])]$", name)
+    ]
     if called:
         raise FitError(
             f"{path}: {called[0]!r} is a current, and no unit is declared.\n"
@@ -124,13 +99,26 @@ def _refuse_currents(path: Path, found: Mapping[str, Array]) -> None:
 _LONG = {"t": "the time", "q": "a position", "tau": "a joint force"}
 
 
-def _column(path: Path, found: Mapping[str, Array], name: str) -> Array:
-    if name not in found:
+def _there(table: Table) -> str:
+    """Columns, and the types of those that hold no numbers."""
+    words = [f"{name!r} ({kind}, no number)" for name, kind in table.other.items()]
+    return ", ".join([*map(repr, list(table.columns)[:12]), *words[:6]])
+
+
+def _column(path: Path, table: Table, name: str) -> Array:
+    if name not in table.columns:
         raise FitError(
-            f"{path}: there is no column {name!r}.\n"
-            f"There are {', '.join(map(repr, list(found)[:12]))}.\nName one of these."
+            f"{path}: there is no column {name!r}.\nThere are {_there(table)}.\nName one of these."
         )
-    return found[name]
+    return table.columns[name]
+
+
+def _refuse_two(path: Path, name: str, owner: str, one: str, other: str) -> None:
+    raise FitError(
+        f"{path}: two columns are {name} of {owner!r}: {one!r} and {other!r}.\n"
+        "One of them would count, and nobody said which.\n"
+        f'Say which are: columns={{"{name}": [...]}}, or --column {name}=...'
+    )
 
 
 def _of_joints(
@@ -142,13 +130,19 @@ def _of_joints(
 ) -> Array | None:
     """Columns of one quantity, by the name of the joint or by number."""
     by: dict[str, str] = {}
+    words: dict[str, str] = {}
     for word, column in itertools.product(called, found):
-        # Whole words, so that "qd_1" is no position and "joint1_tau" no time.
-        first = re.fullmatch(rf"{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE)
+        # Whole words, so that "qd_1" is no position and "joint1_tau" no time; parts of a path are words.
+        first = re.fullmatch(rf"(?:.*/)?{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE)
         last = re.fullmatch(rf"(.+?)[\s_./-]+{word}", column, re.IGNORECASE)
-        for owner in (m[1] for m in (first, last) if m is not None):
-            if owner in joints or owner.isdigit():
-                by.setdefault(owner, column)
+        owners = {m[1] for m in (first, last) if m is not None}
+        for owner in owners | {owner.rsplit("/", 1)[-1] for owner in owners}:
+            if owner not in joints and not owner.isdigit():
+                continue
+            if by.get(owner, column) != column and words[owner] == word:
+                _refuse_two(path, name, owner, by[owner], column)
+            by.setdefault(owner, column)
+            words.setdefault(owner, word)
     if any(owner in joints for owner in by):
         missing = [joint for joint in joints if joint not in by]
         if missing:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,15 @@ def add_identify(commands: Any) -> None:
         action="append",
         default=[],
         metavar="q=deg",
-        help="of t, q, qd or tau, if not SI; tau=A: motor currents, whose torque constants are found",
+        help="of t, q, qd or tau, if not SI; q.slide=mm: of one joint; tau=A: motor currents, whose torque "
+        "constants are found",
+    )
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="q=a,b,c",
+        help="columns of t, q, qd or tau, in the order of the joints, where their names say nothing",
     )
     parser.add_argument(
         "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
@@ -70,14 +79,15 @@ def run_identify(given: argparse.Namespace) -> None:
     from torchsko.loading import load
 
     start = time.perf_counter()
-    units = dict(_pair(text, "=", "--unit q=deg") for text in given.unit)
+    units, columns = _units(given.unit), _columns(given.column)
     part = _part(given.use)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", RobotFileWarning
         )  # the report says what the model leaves out
         mech = load(given.file, floating_base=given.floating_base)
-    log = Log.load(given.log, mech.joint_names, units=units, held=given.held).part(*part)
+    log = Log.load(given.log, mech.joint_names, units=units, columns=columns, held=given.held)
+    log = log.part(*part)
     _try_to_write(mech, given.out, given.file)
     checkpoint, bar = given.out / CHECKPOINT, Bar()
     written: list[str] = []
@@ -145,13 +155,43 @@ def _try_to_write(mech: Mechanism, folder: Path, robot: str) -> None:
         ) from error
 
 
-def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
-    left, found, right = text.partition(sign)
-    if not found or not right:
-        raise FitError(
-            f"{text!r} says no unit.\nA unit belongs to a quantity of the log.\nType {example}, say."
-        )
-    return left, right
+def _units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
+    """Units of quantities, and of joints: ``q=deg``, ``q.slide=mm``."""
+    whole: dict[str, str] = {}
+    each: dict[str, dict[str, str]] = {}
+    for text in texts:
+        left, _, unit = text.rpartition("=")
+        name, _, joint = left.partition(".")
+        if not name or not unit:
+            raise FitError(
+                f"{text!r} says no unit.\nA unit belongs to a quantity of the log.\n"
+                "Type --unit q=deg, say, or --unit q.slide=mm of one joint."
+            )
+        if name in whole or (name in each and (not joint or joint in each[name])):
+            raise FitError(
+                f"--unit {text} says a unit of {name} once more.\n"
+                "A quantity has one unit, or one for each joint.\nLeave one of them out."
+            )
+        if joint:
+            each.setdefault(name, {})[joint] = unit
+        else:
+            whole[name] = unit
+    return {**whole, **each}
+
+
+def _columns(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of quantities: ``q=a,b,c``."""
+    out: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, named = text.partition("=")
+        if not name or not named or name in out:
+            raise FitError(
+                f"--column {text} names no columns, or those of a quantity once more.\n"
+                "All columns of a quantity are named at once, in the order of the joints.\n"
+                "Type --column q=a,b,c, say."
+            )
+        out[name] = named.split(",")
+    return out
 
 
 def _part(text: str) -> tuple[float, float]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsko.errors import FitError, TorchskoError
-from torchsko.learn.columns import CURRENTS, matched, scaled
+from torchsko.errors import FitError
+from torchsko.learn.columns import matched
 from torchsko.learn.smoother import smoothed
+from torchsko.learn.tables import read
+from torchsko.learn.units import CURRENTS, Units, labelled, scaled
 
 Array = NDArray[np.floating[Any]]
 
@@ -38,6 +40,8 @@ class Log:
             a line between samples. It matters to a fit by shooting alone.
         current: whether `tau` holds motor currents [A], of torque constants that are not known: a fit finds
             these by the weights of the nominal robot. Where you know them, pass currents times constants.
+        units: that were declared of the file, see `load`: numbers here are SI. A fit refuses those that a
+            joint cannot have, degrees of one that slides.
     """
 
     t: Array
@@ -48,6 +52,7 @@ class Log:
     name: str = "log"
     held: bool = False
     current: bool = False
+    units: Units = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("t", "q", "tau", "qd"):
@@ -125,7 +130,7 @@ class Log:
         path: str | os.PathLike[str],
         joints: Sequence[str] = (),
         *,
-        units: Mapping[str, str] | None = None,
+        units: Units | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
         held: bool = False,
     ) -> Log:
@@ -133,15 +138,17 @@ class Log:
 
         In a table, columns are called "t", and "q", "qd", "tau" with the name of a joint ("q_joint3",
         "joint3.q", "tau joint3", ...), or with a number (in the order of the numbers). Names that people
-        use for these are known: "time", "position", "velocity", "effort", "torque". In an NPZ they are
-        arrays of these names, `[samples, joints]`.
+        use for these are known: "time", "position", "velocity", "effort", "torque", and parts of a path,
+        "/joint_states/joint3/position". A unit in brackets, "q_joint3 [deg]", or in a line below the names,
+        counts. In an NPZ, and lists in a Parquet file, they are arrays of these names, `[samples, joints]`.
 
         Args:
             path: of the file; the ending says which format. Parquet needs pyarrow.
             joints: names in the robot's order, ``mech.joint_names`` say: columns are matched to them.
             units: of what is not SI: {"t": "ms", "q": "deg", "qd": "deg/s", "tau": "mNm"}, say. Units
                 known are s, ms, us, ns; rad, deg, m, mm; the same per second, rpm; Nm, mNm, kNm, N, kN; and
-                A, mA of motor currents, whose torque constants are found, see `Log`.
+                A, mA of motor currents, whose torque constants are found, see `Log`. Of a robot that
+                turns and slides for each joint by name, {"q": {"elbow": "deg"}}; others are SI.
             columns: which columns, where their names say nothing: {"t": ["stamp"], "q": ["a1", "a2"]}.
             held: whether forces are commands, see `Log`.
 
@@ -158,14 +165,15 @@ class Log:
                 "A log has times, positions, velocities and forces: t, q, qd, tau.\n"
                 'Pass columns={"q": ["a1", "a2"]}, say.'
             )
-        found = matched(path, read(path), tuple(joints), columns or {}, units)
-        parts = {name: scaled(name, x, units.get(name)) for name, x in found.items()}
+        table = labelled(path, read(path), tuple(joints), columns or {}, units)
+        found = matched(path, table, tuple(joints), columns or {}, units)
+        parts = {name: scaled(name, x, units.get(name), tuple(joints)) for name, x in found.items()}
         refuse_units(units, parts)
         log = cls(parts["t"], parts["q"], parts["tau"], parts.get("qd"), tuple(joints), path.name)
-        return replace(log, held=held, current=units.get("tau") in CURRENTS)
+        return replace(log, held=held, current=units.get("tau") in CURRENTS, units=dict(units))
 
 
-def refuse_units(units: Mapping[str, str], parts: Mapping[str, Array]) -> None:
+def refuse_units(units: Units, parts: Mapping[str, Array]) -> None:
     """Refuse a unit of what is not there."""
     unknown = [name for name in units if name not in parts]
     if unknown:
@@ -173,85 +181,3 @@ def refuse_units(units: Mapping[str, str], parts: Mapping[str, Array]) -> None:
             f"a unit is given for {unknown[0]!r}, which the log does not have.\n"
             f"It has {', '.join(parts)}.\nName one of these."
         )
-
-
-def read(path: Path) -> dict[str, Array]:
-    """Named arrays of a file; a table's columns are arrays of one dimension."""
-    readers = {".npz": _npz, ".csv": _csv, ".txt": _csv, ".parquet": _parquet}
-    if path.suffix.lower() not in readers:
-        raise FitError(
-            f"{path}: the name says no format.\n"
-            "A log is CSV (.csv, .txt), NumPy (.npz) or Parquet (.parquet).\n"
-            "Give the file one of these endings, or make a ts.learn.Log of arrays."
-        )
-    if not path.is_file():
-        raise FitError(
-            f"{path}: there is no such file.\nA log is read from a file.\nCheck the path."
-        )
-    try:
-        return readers[path.suffix.lower()](path)
-    except (OSError, ValueError, KeyError) as error:
-        if isinstance(error, TorchskoError):
-            raise
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FitError(
-            f"{path}: cannot be read: {why}.\n"
-            f"The ending {path.suffix} says what it should hold.\n"
-            "Check that the file is whole, or make a ts.learn.Log of arrays."
-        ) from error
-
-
-def _npz(path: Path) -> dict[str, Array]:
-    with np.load(path, allow_pickle=False) as data:
-        return {name: np.asarray(data[name]) for name in data.files}
-
-
-def _csv(path: Path) -> dict[str, Array]:
-    with path.open(encoding="utf-8-sig") as file:
-        header = file.readline()
-        if not header.strip():
-            raise FitError(
-                f"{path}: its first line is empty.\n"
-                "The first line of a CSV file names its columns.\n"
-                'Put one there: "t,q_1,q_2,tau_1,tau_2", say, and samples below.'
-            )
-        sep = max(",;\t", key=header.count)
-        sep = sep if sep in header else None
-        names = [x.strip().strip("\"'#").strip() for x in header.lstrip("#").strip().split(sep)]
-        if _is_number(names[0]):
-            raise FitError(
-                f"{path}: its first line holds numbers, {header.strip()[:40]!r}.\n"
-                "The first line of a CSV file names its columns.\n"
-                'Put one there: "t,q_1,q_2,tau_1,tau_2", say.'
-            )
-        rows = np.genfromtxt(file, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
-    if not rows.size:
-        raise FitError(
-            f"{path}: there is no sample below its first line.\n"
-            "A log is a line of names, and one for each sample.\nCheck that the file is whole."
-        )
-    if rows.shape[-1] != len(names):
-        raise FitError(
-            f"{path}: its first line names {len(names)} columns, its rows have {rows.shape[-1]}.\n"
-            "Each column has a name.\nCorrect the first line."
-        )
-    return dict(zip(names, rows.T, strict=True))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _parquet(path: Path) -> dict[str, Array]:
-    from torchsko.extras import require
-
-    table = require("pyarrow.parquet", "parquet").read_table(path)
-    # Moments of a calendar become seconds from the first; what is no number is no measurement.
-    columns = {name: table[name].to_numpy() for name in table.column_names}
-    seconds = np.timedelta64(1, "s")
-    columns = {n: (x - x[0]) / seconds if x.dtype.kind == "M" else x for n, x in columns.items()}
-    return {n: x.astype(np.float64) for n, x in columns.items() if x.dtype.kind in "iuf"}

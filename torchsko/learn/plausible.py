@@ -8,11 +8,11 @@ import numpy as np
 
 from torchsko.errors import FitError
 from torchsko.learn.choosing import plain_model
-from torchsko.learn.columns import OF, SCALE
 from torchsko.learn.log import Array, Log
 from torchsko.learn.motion import forget
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated, means
+from torchsko.learn.units import CURRENTS, LENGTHS, OF, SCALE
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import inertial_parameters
 
@@ -54,9 +54,11 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
         rate: of the log [Hz].
 
     Raises:
-        FitError: on columns without a number, samples less often than once a second, positions or forces far
-            beyond limits, or velocities that are another multiple of theirs; names the joint.
+        FitError: on declared units that a joint cannot have, columns without a number, samples less often
+            than once a second, positions or forces far beyond limits, or velocities that are another multiple
+            of theirs; names the joint.
     """
+    _refuse_kinds(mech, log)
     if rate < SLOWEST:
         raise FitError(
             f"{log.name}: samples are {1 / rate:.4g} s apart.\n"
@@ -126,6 +128,39 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
         )
 
 
+SLIDING = ("prismatic", "translation")
+"""Kinds of joints that have lengths."""
+
+TURNING = ("revolute", "universal", "helical")
+"""Kinds of joints that have angles."""
+
+
+def _has(kind: str, name: str, unit: str) -> bool:
+    """Whether a joint of this kind has this unit; one that does both has none but SI units."""
+    if SCALE[unit] == 1 or name == "t" or unit in CURRENTS:
+        return True
+    if kind == "spherical":
+        return name != "q" and unit not in LENGTHS
+    return kind in (SLIDING if unit in LENGTHS else TURNING)
+
+
+def _refuse_kinds(mech: Mechanism, log: Log) -> None:
+    """Refuse units that were declared of joints that cannot have them."""
+    kinds = dict(zip(mech.joint_names, mech.joint_kinds, strict=True))
+    for name, unit in log.units.items():
+        by = dict.fromkeys(kinds, unit) if isinstance(unit, str) else unit
+        for joint, its in by.items():
+            if joint in kinds and not _has(kinds[joint], name, its):
+                fit = {x: u for x, u in by.items() if x in kinds and _has(kinds[x], name, u)}
+                told = "".join(f" --unit {name}.{x}={u}" for x, u in fit.items())
+                raise FitError(
+                    f"{log.name}: {name} was declared in {its}, and joint {joint!r} is {kinds[joint]}.\n"
+                    "Angles are of joints that turn, lengths of those that slide.\n"
+                    f"Declare them by joint, units={{{name!r}: {fit}}} or{told or ' none'}; "
+                    "others are in SI units."
+                )
+
+
 def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None:
     for what, x in columns.items():
         if x is not None and not np.isfinite(x).any((0, 1)).all():
@@ -154,11 +189,17 @@ def _refuse_far(mech: Mechanism, log: Log, name: str, q: Array) -> None:
     least, most = np.nanquantile(q, (0.01, 0.99), axis=(0, 1))
     for a, b, lo, hi in zip(least, most, lower, upper, strict=True):
         if math.isfinite(hi - lo) and hi > lo and b - a > FAR * (hi - lo):
+            unit = (
+                "mm"
+                if dict(zip(mech.joint_names, mech.joint_kinds, strict=True))[name] in SLIDING
+                else "deg"
+            )
             raise FitError(
                 f"{log.name}: joint {name!r} moves from {a:.4g} to {b:.4g}, "
                 f"its limits are {lo:.4g} and {hi:.4g}.\n"
                 "A log is in rad or m, as the robot is, and moves within its limits.\n"
-                'Declare the unit, units={"q": "deg"} or --unit q=deg, or give the robot its true limits.'
+                f'Declare the unit, units={{"q": "{unit}"}} or --unit q={unit}, or of this joint '
+                f"--unit q.{name}={unit}, or give the robot its true limits."
             )
 
 

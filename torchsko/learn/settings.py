@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torchsko.errors import FitError
 from torchsko.learn.filtering import Bank, Kernel, bandwidth, low_pass
 from torchsko.learn.log import Log
-from torchsko.learn.mending import cut_off, even_samples
+from torchsko.learn.mending import cut_off, even_samples, repaired
 
 Array = NDArray[np.floating[Any]]
 
@@ -131,7 +131,10 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     first = int(np.flatnonzero(np.append(steps > LONG / rate, True))[0]) + 1
     longest = t[:first] if first > len(t) // 2 else t
     even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
-    (rows,) = even_samples(longest, even, [np.asarray(log.q[: len(longest)], np.float64).T])
+    x = np.asarray(log.q[: len(longest)], np.float64).T
+    if not np.isfinite(x).all():
+        x, _ = repaired(longest, x)  # a spectrum has no holes
+    (rows,) = even_samples(longest, even, [x])
     q = rows.T
     if not (np.ptp(q, axis=0) > 0).any():
         raise FitError(

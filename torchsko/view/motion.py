@@ -104,9 +104,10 @@ def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
     if Path(path).suffix.lower() in TABLES:
         # Another room, opened where it is needed.
         from torchsko.learn.columns import matched
-        from torchsko.learn.log import read
+        from torchsko.learn.tables import read
+        from torchsko.learn.units import labelled
 
-        found = read(Path(path))
+        found = labelled(Path(path), read(Path(path)), mech.joint_names, {}, {})
         try:
             table = matched(Path(path), found, mech.joint_names, {}, {}, ("t", "q"))
         except FitError as error:

@@ -1,0 +1,212 @@
+"""Files of logs as others write them: read as they are meant, or refused by line, column and type."""
+
+import decimal
+
+import numpy as np
+import pytest
+
+import torchsko as ts
+from torchsko.__main__ import main
+from torchsko.learn.command import _columns, _units
+from torchsko.view.motion import read_log
+
+JOINTS = ("turn", "slide")
+NAMES = ["t", *(f"{x}_{j}" for x in ("q", "qd", "tau") for j in JOINTS)]
+
+
+def rows(n=40):
+    """Samples that are exact to nine digits, in the order of `NAMES`."""
+    t = 0.01 * np.arange(n)
+    return np.round(np.stack([t, *(np.sin((k + 1) * t + k) for k in range(6))], 1), 6)
+
+
+def text(names=NAMES, sep=",", x=None):
+    lines = [sep.join(f"{v:.14g}" for v in row) for row in (rows() if x is None else x)]
+    return "\n".join([sep.join(names), *lines]) + "\n"
+
+
+def loaded(tmp_path, content, encoding="utf-8", **options):
+    (tmp_path / "a.csv").write_bytes(content.encode(encoding))
+    return ts.learn.Log.load(tmp_path / "a.csv", JOINTS, **options)
+
+
+def is_whole(log, x=None):
+    x = rows() if x is None else x
+    found = np.column_stack([log.t, log.q, log.qd, log.tau])
+    np.testing.assert_allclose(found, x, rtol=1e-9, atol=1e-12)
+
+
+DEG = 180 / np.pi * np.array([0.0, 1, 0, 1, 0, 0, 0]) + np.array([1.0, 0, 1, 0, 1, 1, 1])
+IN_DEGREES = [
+    "t [s]",
+    "q_turn [deg]",
+    "q_slide [m]",
+    "qd_turn (deg/s)",
+    "qd_slide (m/s)",
+    "tau_turn [N m]",
+]
+IN_DEGREES += ["tau_slide [N]"]
+PATHS = [f"/joint_states/{j}/{x}" for x in ("position", "velocity", "effort") for j in JOINTS]
+
+AFTER = [f"{x}/{j}" for x in ("position", "velocity", "effort") for j in JOINTS]
+
+READ = {
+    "decimal commas": text(sep=";").replace(".", ","),
+    "decimal commas and tabs": text(sep="\t").replace(".", ","),
+    "comments": "# rig 7\n# 2026-01-02\n" + text(),
+    "a header that is a comment": "# rig 7\n# " + text(),
+    "units in names": text(IN_DEGREES, x=rows() * DEG),
+    "units below names": text(x=rows() * DEG).replace("\n", "\ns,deg,m,deg/s,m/s,Nm,N\n", 1),
+    "paths": text(["__time", *PATHS]),
+    "the quantity before the joint": text(["time", *(f"/joint_states/{x}" for x in AFTER)]),
+}
+
+
+@pytest.mark.parametrize("style", READ)
+def test_tables_of_others_are_read_as_they_are_meant(tmp_path, style):
+    is_whole(loaded(tmp_path, READ[style]))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "latin-1"])
+def test_encodings_are_told_by_their_mark_and_degrees_by_their_sign(tmp_path, encoding):
+    names = [x.replace("q_turn", "q_turn [\N{DEGREE SIGN}]") if x == "q_turn" else x for x in NAMES]
+    factor = np.where(np.arange(7) == 1, 180 / np.pi, 1.0)
+    is_whole(loaded(tmp_path, text(names, x=rows() * factor), encoding))
+
+
+def without(line, columns):
+    lines = text().splitlines(keepends=True)
+    lines[line - 1] = ",".join(lines[line - 1].split(",")[:columns]) + "\n"
+    return "".join(lines)
+
+
+REFUSED = {
+    "a column twice": (text([*NAMES[:-1], "tau_turn"]), {}, "column 'tau_turn' is there 2 times"),
+    "a short row": (without(23, 5), {}, "line 23 has 5 columns, the others have 7"),
+    "a short row below comments": (
+        "# a\n\n# b\n"[:4] + without(23, 5),
+        {},
+        "line 24 has 5 columns",
+    ),
+    "a last row cut off": (without(41, 2), {}, "line 41 has 2 columns"),
+    "words below names": (
+        text().replace("\n", "\nfirst,a,b,c,d,e,f\n", 1),
+        {},
+        "line 2 holds no number: 'first'",
+    ),
+    "units twice": (
+        text(IN_DEGREES),
+        {"units": {"q": "rad"}},
+        r"'q_turn \[deg\]' is in deg, and q was",
+    ),
+    "two topics": (
+        text(["t", *PATHS[:2], *(f"/wanted/{j}/position" for j in JOINTS), *PATHS[4:]]),
+        {},
+        "two columns are q of 'turn'",
+    ),
+    "currents in brackets": (
+        text([*NAMES[:5], "tau_turn [A]", "tau_slide [A]"]),
+        {},
+        "is a current",
+    ),
+    "no encoding": ("\0" + text(), {}, "of an encoding without a mark"),
+    "a unit of no joint": (text(), {"units": {"q": {"slid": "mm"}}}, "no joint is named 'slid'"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_no_one_can_know_is_refused_by_line_or_column(tmp_path, what):
+    content, options, match = REFUSED[what]
+    with pytest.raises(ts.FitError, match=match) as error:
+        loaded(tmp_path, content, **options)
+    assert str(error.value).count("\n") == 2, str(error.value)
+
+
+def parquet(tmp_path, columns):
+    pyarrow = pytest.importorskip("pyarrow", reason="comes with the extra parquet")
+    file = pytest.importorskip("pyarrow.parquet")
+    file.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    return lambda **options: ts.learn.Log.load(tmp_path / "a.parquet", JOINTS, **options)
+
+
+def test_lists_durations_and_decimals_of_parquet_are_numbers(tmp_path):
+    x = rows()
+    seconds = (1e6 * x[:, 0]).round().astype("m8[us]")
+    parts = {"position": x[:, 1:3], "velocity": x[:, 3:5], "effort": x[:, 5:]}
+    lists = {name: list(part) for name, part in parts.items()}
+    is_whole(parquet(tmp_path, {"t": seconds, **lists})())
+    turned = {name: list(part[:, ::-1]) for name, part in parts.items()}
+    names = [list(JOINTS[::-1])] * len(x)
+    is_whole(parquet(tmp_path, {"t": x[:, 0], "name": names, **turned})())
+    columns = dict(zip(NAMES, x.T, strict=True))
+    columns["tau_turn"] = [decimal.Decimal(f"{v:.6f}") for v in x[:, 5]]
+    is_whole(parquet(tmp_path, columns)())
+
+
+def test_columns_of_parquet_that_are_no_numbers_are_named_with_their_type(tmp_path):
+    x = rows()
+    columns = dict(zip(NAMES, x.T, strict=True))
+    words = {"tau_turn": x[:, 5].astype(str), "tau_slide": x[:, 6].astype(str)}
+    with pytest.raises(ts.FitError, match=r"(?s)'tau'.*'tau_turn' \(string, no number\)"):
+        parquet(tmp_path, columns | words)()
+    moments = np.datetime64("2026-01-02", "ms") + (1e3 * x[:, 0]).round().astype("m8[ms]")
+    with pytest.raises(ts.FitError, match=r"(?s)'t' is in s, and t was declared in ms.*Leave"):
+        parquet(tmp_path, columns | {"t": moments})(units={"t": "ms"})
+    uneven = [list(row[: 1 + k % 2]) for k, row in enumerate(x[:, 1:3])]
+    with pytest.raises(ts.FitError, match="lists of column 'q' have 1, 2 numbers"):
+        parquet(tmp_path, columns | {"q": uneven})()
+
+
+def robot():
+    """An arm that turns and slides."""
+    builder = ts.MechanismBuilder("two")
+    for name in ("a", "b"):
+        inertia = np.diag([0.02, 0.03, 0.03]).tolist()
+        builder.link(name, mass=1.0, com=(0.3, 0, 0), inertia=inertia)
+    builder.joint("turn", "revolute", child="a", axis=(0, 1, 0))
+    builder.joint("slide", "prismatic", parent="a", child="b", axis=(1, 0, 0))
+    return builder.build()
+
+
+def test_angles_and_lengths_have_units_of_their_own(tmp_path):
+    x = rows() * np.array([1, 180 / np.pi, 1e3, 1, 1, 1, 1])
+    for units, wrong in (({"q": "deg"}, "slide"), ({"q": "mm"}, "turn"), ({"qd": "rpm"}, "slide")):
+        log = loaded(tmp_path, text(x=x), units=units)
+        with pytest.raises(ts.FitError, match=f"joint '{wrong}' is") as error:
+            ts.learn.fit(robot(), log)
+        (name, unit), right = *units.items(), "turn" if wrong == "slide" else "slide"
+        assert f"--unit {name}.{right}={unit}" in str(error.value)
+    each = _units(["q.turn=deg", "q.slide=mm"])
+    assert each == {"q": {"turn": "deg", "slide": "mm"}}
+    is_whole(loaded(tmp_path, text(x=x), units=each))
+    log = loaded(tmp_path, text(x=x), units={"q": {"slide": "deg"}})
+    with pytest.raises(ts.FitError, match="joint 'slide' is prismatic"):
+        ts.learn.fit(robot(), log)
+
+
+def test_columns_are_named_on_the_command_line(tmp_path, capsys):
+    names = ["t", "a", "b", "c", "d", "e", "f"]
+    columns = _columns(["q=a,b", "qd=c,d", "tau=e,f"])
+    is_whole(loaded(tmp_path, text(names), columns=columns))
+    ts.save(robot(), tmp_path / "robot.urdf")
+    command = [
+        "identify",
+        str(tmp_path / "robot.urdf"),
+        str(tmp_path / "a.csv"),
+        "--out",
+        str(tmp_path),
+    ]
+    for more, match in (
+        ([], "--column q="),
+        (["--column", "q"], "names no columns"),
+        (["--column", "q=a,z"], "there is no column 'z'"),
+        (["--unit", "q=deg", "--unit", "q.turn=deg"], "once more"),
+    ):
+        assert main([*command, *more]) == 2
+        assert match in capsys.readouterr().err
+
+
+def test_the_viewer_reads_units_of_names_too(tmp_path):
+    (tmp_path / "a.csv").write_text(READ["units in names"])
+    motion = read_log(robot(), tmp_path / "a.csv")
+    np.testing.assert_allclose(motion.q.numpy(), rows()[:, 1:3], rtol=1e-8, atol=1e-12)

@@ -1,0 +1,152 @@
+"""Logs as text, CSV: separators, decimal commas, encodings, and lines that are not whole."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsko.errors import FitError
+from torchsko.learn.units import SCALE
+
+Array = NDArray[np.floating[Any]]
+
+HEAD = 65536
+"""Bytes of a text by which its encoding is told."""
+
+SHORT = re.compile(r"Line #(\d+) \(got (\d+) columns")
+"""What NumPy says of a row of another length."""
+
+
+def read_text(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Columns of a CSV file by name, and the units of a line below the names."""
+    with path.open(encoding=_encoding(path)) as file:
+        lines, said = enumerate(file, 1), []
+        at, header = next(lines, (1, ""))
+        while header.startswith("#"):
+            said.append(header)
+            at, header = next(lines, (at, ""))
+        # numpy.savetxt writes its names as a comment.
+        if said and (not header.strip() or _is_number(_cells(header, _separator(said[-1]))[0])):
+            lines, header = itertools.chain([(at, header)], lines), said[-1]
+        sep = _separator(header)
+        names = _names(path, header, sep)
+        at, first = next(((k, x) for k, x in lines if x.strip() and x[0] != "#"), (at, ""))
+        cells, units = _cells(first, sep), {}
+        if first and not any(map(_is_number, cells)):
+            units = _row_of_units(path, at, names, cells)
+            at, first = next(((k, x) for k, x in lines if x.strip()), (at, ""))
+            cells = _cells(first, sep)
+        if not first:
+            raise FitError(
+                f"{path}: there is no sample below its first line.\n"
+                "A log is a line of names, and one for each sample.\nCheck that the file is whole."
+            )
+        if len(cells) != len(names):
+            raise FitError(
+                f"{path}: its first line names {len(names)} columns, its rows have {len(cells)} "
+                f"(line {at}).\nEach column has a name.\nCorrect the first line."
+            )
+        rows = _rows(path, at, itertools.chain([first], (x for _, x in lines)), sep, cells)
+    columns = {name: x for name, x in zip(names, rows.T, strict=True) if name}
+    return columns, units
+
+
+def _encoding(path: Path) -> str:
+    """Of a text: by its mark, else UTF-8 where its start is that, else Latin-1."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in head:
+        raise FitError(
+            f"{path}: is no text, or of an encoding without a mark.\n"
+            "A CSV file is text, in UTF-8, UTF-16 with a byte order mark, or Latin-1.\n"
+            "Save it as UTF-8."
+        )
+    try:
+        head[: head.rfind(b"\n") + 1].decode("utf-8")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8-sig"
+
+
+def _separator(header: str) -> str | None:
+    sep = max(",;\t", key=header.count)
+    return sep if sep in header else None
+
+
+def _cells(line: str, sep: str | None) -> list[str]:
+    return [x.strip().strip("\"'") for x in line.strip(" \r\n").split(sep)] or [""]
+
+
+def _names(path: Path, header: str, sep: str | None) -> list[str]:
+    if not header.strip():
+        raise FitError(
+            f"{path}: its first line is empty.\n"
+            "The first line of a CSV file names its columns.\n"
+            'Put one there: "t,q_1,q_2,tau_1,tau_2", say, and samples below.'
+        )
+    names = [x.strip("#").strip() for x in _cells(header.lstrip("#").strip("\r\n "), sep)]
+    if _is_number(names[0]):
+        raise FitError(
+            f"{path}: its first line holds numbers, {header.strip()[:40]!r}.\n"
+            "The first line of a CSV file names its columns.\n"
+            'Put one there: "t,q_1,q_2,tau_1,tau_2", say.'
+        )
+    twice = [name for k, name in enumerate(names) if name and name in names[:k]]
+    if twice:
+        raise FitError(
+            f"{path}: the column {twice[0]!r} is there {names.count(twice[0])} times.\n"
+            "One of them would count, and nobody said which.\n"
+            "Name the others otherwise in the first line, or leave them out."
+        )
+    return names
+
+
+def _row_of_units(path: Path, at: int, names: list[str], cells: list[str]) -> dict[str, str]:
+    """Units that stand below the names."""
+    pairs = [(name, x.strip("[]()")) for name, x in zip(names, cells, strict=False)]
+    wrong = [x for _, x in pairs if x not in SCALE and x not in ("", "-")]
+    if wrong:
+        raise FitError(
+            f"{path}: line {at} holds no number: {wrong[0][:40]!r} is one of its words.\n"
+            "Below the names are samples, or one line of units that are known.\n"
+            f"Leave the line out; units known are {', '.join(SCALE)}."
+        )
+    return {name: x for name, x in pairs if x in SCALE}
+
+
+def _rows(
+    path: Path, at: int, lines: Iterator[str], sep: str | None, cells: list[str]
+) -> NDArray[np.float64]:
+    """Samples, the first in line `at`."""
+    if sep != "," and any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", x) for x in cells):
+        lines = (x.replace(",", ".") for x in lines)  # decimal commas
+    try:
+        return np.genfromtxt(lines, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
+    except ValueError as error:
+        odd = SHORT.findall(str(error))
+        if not odd:
+            raise
+        line, found = int(odd[0][0]) + at - 1, int(odd[0][1])
+        more = f", the first of {len(odd)} such lines" if len(odd) > 1 else ""
+        raise FitError(
+            f"{path}: line {line} has {found} columns, the others have {len(cells)}{more}.\n"
+            "A row that was cut off, or has a separator too many, tells no sample.\n"
+            f"Leave it out: sed -i {line}d {path.name}, say."
+        ) from error
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
