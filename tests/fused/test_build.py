@@ -44,7 +44,9 @@ def test_a_library_is_compiled_once(cache):
     assert {path.suffix for path in cache.iterdir()} == {".so", ".lib"}
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "unreadable key"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "flipped", "missing", "unreadable key", "zeros", "empty"]
+)
 def test_a_damaged_library_is_not_loaded(cache, damage):
     compile_library("ab", [UNIT], find_toolchain())
     (library,) = libraries(cache)
@@ -57,6 +59,9 @@ def test_a_damaged_library_is_not_loaded(cache, damage):
     elif damage == "unreadable key":
         library.write_bytes(content)
         (cache / "ab.lib").write_bytes(b"\xff\x00../../etc/passwd")
+    elif damage in ("zeros", "empty"):  # as a full disk, or a machine that stopped, leaves it
+        library.write_bytes(content)
+        (cache / "ab.lib").write_bytes(bytes(100 if damage == "zeros" else 0))
     assert cached_library("ab") is None
     assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
     assert cached_library("ab") is not None

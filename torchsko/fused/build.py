@@ -191,6 +191,8 @@ def cached_library(key: str) -> ctypes.CDLL | None:
     folder = cache_directory()
     try:
         digest = (folder / f"{key}.lib").read_text(encoding="ascii").strip()
+        if not _is_digest(digest):
+            return None
         library = folder / f"{digest}.so"
         if _digest(library.read_bytes()) != digest:
             return None
@@ -278,7 +280,11 @@ def _is_ours(path: Path) -> bool:
     """Whether a file is of the cache: the folder may be one that holds others."""
     if path.name.startswith(_TEMPORARY):
         return True
-    return path.suffix in _SUFFIXES and len(path.stem) == 64 and set(path.stem) <= set(hexdigits)
+    return path.suffix in _SUFFIXES and _is_digest(path.stem)
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and set(text) <= set(hexdigits)
 
 
 def _touch(path: Path) -> None:
