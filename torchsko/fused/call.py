@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -12,11 +12,14 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch._C import _are_functorch_transforms_active
 from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError
 from torchsko.fused.capture import Capture, Captured, discover
+from torchsko.fused.clean import in_clean_thread
 from torchsko.fused.register import FusedFunction
+from torchsko.fused.sources import Reachable
 from torchsko.fused.watch import Swap, Watch, constants_of
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
@@ -174,7 +177,11 @@ class FusedCall:
     def _make(self, key: Key) -> None:
         """Make the function of a choice of arguments."""
         shapes = self._shapes_of(key[0])
-        recipe = self._recipes.get(key) or self._evaluate(key, shapes)
+        recipe = self._recipes.get(key)
+        if recipe is None and _are_functorch_transforms_active():
+            wrapped = Reachable(self._fn).wrapped()
+            recipe = in_clean_thread(lambda: self._evaluate(key, shapes, wrapped))
+        recipe = recipe or self._evaluate(key, shapes)
         captured = Captured(self._fn, recipe.captures)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
@@ -220,18 +227,20 @@ class FusedCall:
         return pytree.tree_flatten(self._fn(mech, *leading, **given))
 
     @in_own_type
-    def _evaluate(self, key: Key, shapes: Mapping[str, tuple[int, ...]]) -> Recipe:
-        """One evaluation, for a single sample."""
-        mech = self._mech
+    def _evaluate(
+        self, key: Key, shapes: Mapping[str, tuple[int, ...]], wrapped: Sequence[Tensor] = ()
+    ) -> Recipe:
+        """One evaluation, for a single sample; see `discover` for what is wrapped."""
+        mech = self._workshop.mechanism
         states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
         one = [
-            x.reshape(-1, *cast(tuple, self._workshop.shape(name)))[0]
-            for name, x in zip(self._workshop.parameters, self._parameters, strict=True)
+            getattr(mech, name).reshape(-1, *cast(tuple, self._workshop.shape(name)))[0]
+            for name in self._workshop.parameters
         ]
         own, *tensors = self._workshop.split((*states, *one), scalar=False)
         known = [*constants_of(own), *tensors]
         (found, spec), captures = discover(
-            self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype
+            self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype, wrapped
         )
         if not found or not all(isinstance(x, Tensor) for x in found):
             raise FusedError(

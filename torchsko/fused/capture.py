@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FusedError
+from torchsko.fused.clean import concrete, is_wrapped
 from torchsko.fused.sources import Link, Reachable, Step, follow_all, names_in
 from torchsko.fused.watch import Swap, Watch, constants_of
 from torchsko.mechanism.mechanism import Mechanism
@@ -42,7 +43,11 @@ class Capture:
 
 
 def discover(
-    fn: Callable[..., Any], run: Callable[[], Any], known: Iterable[Tensor], dtype: torch.dtype
+    fn: Callable[..., Any],
+    run: Callable[[], Any],
+    known: Iterable[Tensor],
+    dtype: torch.dtype,
+    wrapped: Sequence[Tensor] = (),
 ) -> tuple[Any, tuple[Capture, ...]]:
     """Run a function once, and find what it reads from outside.
 
@@ -51,6 +56,7 @@ def discover(
         run: calls it.
         known: tensors that are its arguments, or constants on purpose.
         dtype: of the kernels.
+        wrapped: tensors of a transform of torch.func, which does not reach the run; values stand in.
 
     Returns:
         What the run returned, and the captures.
@@ -59,7 +65,9 @@ def discover(
         FusedError: on a random draw, a write into a tensor from outside, or a tensor that cannot be
             an input.
     """
-    swap = Swap()
+    values = [concrete(x).reshape(-1, *x.shape)[0] for x in wrapped]
+    stands_for = {id(value): x for value, x in zip(values, wrapped, strict=True)}
+    swap = Swap(wrapped, values)
     watch = Watch(known, swap)
     with watch, swap:
         result = run()
@@ -70,10 +78,11 @@ def discover(
         id(x): mech
         for mech in reach.mechanisms()
         for x in constants_of(mech)
-        if not x.requires_grad
+        if not (x.requires_grad or is_wrapped(x))
     }
     found: dict[int, Capture] = {}
-    for x in watch.met.values():
+    for met in watch.met.values():
+        x = stands_for.get(id(met), met)
         held = owner.get(id(x), x)
         if id(held) not in found:
             found[id(held)] = _capture(reach, held, dtype)
@@ -127,7 +136,9 @@ class Captured:
             elif isinstance(x, Tensor):
                 self._fixed.append((capture.name, reach.links_to(x), x.detach().clone()))
             else:
-                self.constants += tuple(t for t in constants_of(x) if not t.requires_grad)
+                self.constants += tuple(
+                    t for t in constants_of(x) if not (t.requires_grad or is_wrapped(t))
+                )
                 self._still += [(capture.name, link, x) for link in reach.links_to(x)]
         modules: dict[int, nn.Module] = {}
         for x in reach.holders_of(held):

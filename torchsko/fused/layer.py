@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from operator import is_
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from torchsko.errors import FusedError
 from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated, is_wrapped
 from torchsko.fused.mechanism import FusedMechanism
-from torchsko.fused.workshop import Workshop
+from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.table import Row
@@ -125,15 +124,10 @@ def workshop_of(layer: Layer, inputs: Sequence[str], order: int) -> Workshop:
         order: of derivatives; see `torchsko.fuse`.
     """
     robot = layer.mechanism()
-    values = {name: getattr(robot, name) for name in PARAMETERS}
-    derived = [name for name, x in values.items() if is_differentiated(x)]
-
-    def make() -> Workshop:
-        # Verdicts and flags stay those of the layer: `Mechanism.replace` would make them anew.
-        still = replace(robot, **{name: concrete(x) for name, x in values.items()})
-        return Workshop(still, (*layer.learns, *inputs, *derived), order)
-
-    return in_clean_thread(make)
+    derived = [name for name in PARAMETERS if is_differentiated(getattr(robot, name))]
+    return in_clean_thread(
+        lambda: Workshop(unwrapped(robot), (*layer.learns, *inputs, *derived), order)
+    )
 
 
 def _stamps(tensors: Sequence[Tensor]) -> list[int] | None:

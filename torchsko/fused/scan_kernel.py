@@ -107,5 +107,6 @@ class ScanKernel:
         if self._steps > 1 and x.stride(num_batch) == 0:  # the same at each step
             return *rows(x.select(num_batch, 0), shape, num_batch, batch), 0
         if num_batch > 1 and x.shape[:num_batch] == batch:  # a view, where there is one
-            x, num_batch, batch = x.reshape(-1, *port.shape), 1, (prod(batch),)
+            batch = (prod(batch),)  # said, since a memory of nothing leaves it open
+            x, num_batch = x.reshape(*batch, *port.shape), 1
         return *rows(x, port.shape, num_batch, batch), prod(shape)

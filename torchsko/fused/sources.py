@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from torchsko.fused.clean import is_wrapped
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
 Step = tuple[str, Any]
@@ -120,6 +121,10 @@ class Reachable:
     def mechanisms(self) -> Iterator[Mechanism]:
         """The mechanisms among them."""
         return (x for x in self._objects.values() if isinstance(x, Mechanism))
+
+    def wrapped(self) -> list[Tensor]:
+        """The tensors among them that a transform of torch.func has wrapped."""
+        return [x for x in self._objects.values() if isinstance(x, Tensor) and is_wrapped(x)]
 
     def holders_of(self, tensors: Iterable[Tensor]) -> list[Any]:
         """All objects but the function through which the tensors are reached."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
 
 from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated
 from torchsko.fused.program import Port
 from torchsko.fused.register import Around, FusedFunction
 from torchsko.fused.saved import digest, identity_of
@@ -36,11 +39,23 @@ class Workshop:
         for name in inputs:
             if name not in PARAMETERS:
                 raise FusedError(unknown_name("parameter", name, tuple(PARAMETERS)))
+        if _are_functorch_transforms_active():
+            in_clean_thread(lambda: self._hold(unwrapped(mech), inputs))
+        else:
+            self._hold(mech, inputs)
+        _refuse_lost_gradients(mech, self.parameters)
+        self._order = order
+        self.choices = (self.parameters, order)
+        self._made: dict[Any, FusedFunction] = {}
+        self._kept: dict[Any, Any] = {}
+        self._recent: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+
+    def _hold(self, mech: Mechanism, inputs: Sequence[str]) -> None:
         batched = [
             name for name, shape in PARAMETERS.items() if getattr(mech, name).ndim > len(shape)
         ]
         self.parameters = tuple(dict.fromkeys([*inputs, *batched]))
-        _refuse_lost_gradients(mech, self.parameters)
         # Replaced by itself, a parameter is no longer assumed to be absent or aligned.
         self.mechanism = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
         blank = {
@@ -48,12 +63,6 @@ class Workshop:
             for name in self.parameters
         }
         self._identity = identity_of(self.mechanism.replace(**blank), self.parameters)
-        self._order = order
-        self.choices = (self.parameters, order)
-        self._made: dict[Any, FusedFunction] = {}
-        self._kept: dict[Any, Any] = {}
-        self._recent: dict[Any, Any] = {}
-        self._lock = threading.Lock()
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape of an argument for one sample, None if its name says nothing."""
@@ -138,8 +147,14 @@ class Workshop:
         return mech.replace(scalar=scalar, **values), *tensors[:num_states]
 
 
+def unwrapped(mech: Mechanism) -> Mechanism:
+    """The mechanism at copies of its values, without what torch.func wraps; in a clean thread only."""
+    # Flags and verdicts stay: `Mechanism.replace` would take them for unknown.
+    return replace(mech, **{name: concrete(getattr(mech, name)) for name in PARAMETERS})
+
+
 def _refuse_lost_gradients(mech: Mechanism, inputs: Sequence[str]) -> None:
-    lost = [n for n in PARAMETERS if n not in inputs and getattr(mech, n).requires_grad]
+    lost = [n for n in PARAMETERS if n not in inputs and is_differentiated(getattr(mech, n))]
     if lost:
         raise FusedError(
             f"{', '.join(lost)} of {mech.name!r} require gradients.\n"
