@@ -234,3 +234,10 @@ def test_a_control_that_is_no_tensor_and_cannot_be_called_is_refused(control):
 def test_torch_compile_sees_that_a_tensor_does_not_answer():
     compiled = torch.compile(lambda x: x + answers(x.new_zeros(1)), fullgraph=True, backend="eager")
     assert torch.equal(compiled(torch.ones(2)), torch.ones(2))
+
+
+def test_forces_of_another_batch_are_refused_with_the_control_s_name():
+    arm = ts.load(ts.robots.panda)
+    q, qd = arm.random_state(3)
+    with pytest.raises(ts.ShapeError, match=r"the control returned .*\[4, 7\].*\[3\]"):
+        ts.rollout(arm, q, qd, lambda t, q, qd: qd.new_zeros(4, 7), steps=2)

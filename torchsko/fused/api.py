@@ -45,6 +45,10 @@ def fuse(
 ) -> FusedMechanism | FusedCall:
     """Compile a mechanism's dynamics, or a function of it, to one kernel a call.
 
+    A function is traced for one sample, and its kernel runs on each sample of a batch by itself: ``qd`` in
+    it is `[num_dof]`, and what looks across a batch (``qd.mean(0)``, ``qd[0]``) looks along the joints of
+    one sample instead. Compute what samples share outside, and pass it as an argument.
+
     Kernels are built when first called, within seconds, and kept on disk (see
     `torchsko.fused.build.cache_directory`). Without a C++ compiler the eager functions run, after a
     warning.
@@ -66,14 +70,15 @@ def fuse(
         function another of the same arguments, less the mechanism.
 
     Raises:
-        FusedError: an unknown parameter, one that requires a gradient but is no input, an argument
-            of unknown shape, random numbers drawn in a function, or a tensor from outside of it that
-            cannot be an input.
+        FusedError: arguments in another order, an unknown parameter or name in shapes, a parameter that
+            requires a gradient but is no input, an argument of unknown shape, random numbers drawn in a
+            function, or a tensor from outside of it that cannot be an input.
 
     Tensors of real numbers that a function reads from elsewhere (a closure, a module's parameters and
     buffers, a global, the object of a bound method) are inputs, read anew at each call, and gradients
-    reach them: a policy may train. Python numbers, integer tensors and other objects are constants;
-    where one of those through which tensors are reached is replaced, the next call says so. Random
+    reach them: a policy may train. Integer tensors, and objects through which tensors are reached, are
+    constants; where one of them is replaced, the next call says so. Python numbers and texts
+    (``net.scale``) are constants too, and nobody looks whether they change: keep in tensors what does. Random
     numbers cannot be drawn within: pass them as an argument. One value of what is captured serves the
     whole batch.
 
@@ -88,6 +93,13 @@ def fuse(
         >>> torch.allclose(qdd, ts.forward_dynamics(arm, q, qd, torch.zeros_like(qd)))
         True
     """
+    _check_choices(inputs, order)
+    if hasattr(target, "mechanism") and mech is not None:
+        raise FusedError(
+            f"fuse() got a {type(target).__name__} first, and {type(mech).__name__} as its mechanism.\n"
+            "The function to fuse comes first; a mechanism alone has its verbs fused.\n"
+            "Call ts.fuse(fn, mech), or ts.fuse(mech)."
+        )
     if hasattr(target, "learns"):
         layer = cast(Layer, target)
         return FusedLayer(workshop_of(layer, inputs, order), layer)
@@ -101,3 +113,18 @@ def fuse(
         )
     robot = as_mechanism(mech)
     return FusedCall(cast(Eager, target), Workshop(robot, inputs, order), robot, shapes or {})
+
+
+def _check_choices(inputs: Sequence[str], order: int) -> None:
+    if isinstance(inputs, str):
+        raise FusedError(
+            f"inputs={inputs!r} is one text, whose letters would be names.\n"
+            "Inputs are several names, of parameters of the mechanism.\n"
+            f"Call ts.fuse(..., inputs=({inputs!r},))."
+        )
+    if type(order) is not int or order < 0:
+        raise FusedError(
+            f"order={order!r} is no number of derivatives.\n"
+            "Derivatives up to this order are kernels, those of higher order eager functions.\n"
+            "Call ts.fuse(..., order=2), say; order=0 for values alone."
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._C import _are_functorch_transforms_active
 from torch.utils import _pytree as pytree
 
-from torchsko.errors import FusedError
+from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.capture import Capture, Captured, discover
 from torchsko.fused.clean import in_clean_thread
 from torchsko.fused.register import FusedFunction
@@ -76,6 +76,8 @@ class FusedCall:
         arguments = tuple(inspect.signature(source).parameters.values())[1:]
         self._names = tuple(argument.name for argument in arguments)
         self._positional = tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY)
+        self._takes_any = any(a.kind in (a.VAR_KEYWORD, a.VAR_POSITIONAL) for a in arguments)
+        self._refuse_unknown(shapes)
         self._made: dict[Key, _Made] = {}
         self._recipes: dict[Key, Recipe] = dict(recipes or {})
         required = [a.name for a in arguments if a.default is inspect.Parameter.empty]
@@ -98,9 +100,15 @@ class FusedCall:
             FusedError: a tensor of unknown shape, or a result that is no tensor nor a nest of them;
                 random numbers drawn within the function, a write into a tensor from outside of it, or
                 a change of something that it reads from outside and kernels hold constant.
-            ShapeError: a tensor that does not fit.
+            ShapeError: a tensor that does not fit, or an array or a list in its place.
         """
         given = {**dict(zip(self._names, args, strict=False)), **kwargs}
+        if len(given) != len(args) + len(kwargs):  # too many, or one of them twice
+            raise TypeError(
+                f"{len(args)} arguments and {', '.join(kwargs) or 'none'} by name were given.\n"
+                f"The function takes, after the mechanism, {', '.join(self._names)}.\n"
+                "Pass each of them once."
+            )
         states = {name: x for name, x in given.items() if isinstance(x, Tensor)}
         options = tuple(
             (name, tuple(x) if isinstance(x, list) else x)
@@ -108,7 +116,11 @@ class FusedCall:
             if not isinstance(x, Tensor) and x is not None
         )
         key = (tuple(states), options)
-        if key not in self._made:
+        try:
+            known = key in self._made
+        except TypeError:
+            raise ShapeError(_no_constant(options)) from None
+        if not known:
             if torch.compiler.is_compiling():
                 raise FusedError(
                     "a fused function met new optional arguments inside of torch.compile.\n"
@@ -176,6 +188,7 @@ class FusedCall:
 
     def _make(self, key: Key) -> None:
         """Make the function of a choice of arguments."""
+        self._refuse_unknown((*key[0], *dict(key[1])))
         shapes = self._shapes_of(key[0])
         recipe = self._recipes.get(key)
         if recipe is None and _are_functorch_transforms_active():
@@ -219,6 +232,11 @@ class FusedCall:
             shapes[name] = shape
         return shapes
 
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._names and not self._takes_any:
+                raise FusedError(unknown_name("argument of the function", name, self._names))
+
     def _flat(self, key: Key, mech: Mechanism, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
         """The function's results as a flat list, and how they are nested."""
         names, options = key
@@ -249,3 +267,15 @@ class FusedCall:
             )
         form = pytree.tree_unflatten(range(len(found)), spec)
         return Recipe(form, len(found), captures)
+
+
+def _no_constant(options: tuple[tuple[str, Any], ...]) -> str:
+    """Message that an argument is neither a tensor nor a constant that kernels could be told apart by."""
+    name, x = next(
+        (n, x) for n, x in options if not isinstance(x, Hashable) or isinstance(x, tuple)
+    )
+    return (
+        f"{name} was given as {'list' if isinstance(x, tuple) else type(x).__name__}.\n"
+        "Arguments of a kernel are tensors; numbers, texts and tuples of them are its constants.\n"
+        f"Pass torch.as_tensor({name}, dtype=...), in the type of the mechanism."
+    )

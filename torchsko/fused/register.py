@@ -125,7 +125,12 @@ class FusedFunction:
             outputs = self.operator(*inputs)
             return (outputs,) if self.num_outputs == 1 else tuple(outputs)
         node = node_of(inputs)
-        return self.run(inputs) if node is None else node.apply(self, *inputs)
+        if node is None:
+            return self.run(inputs)
+        for port, x in zip(self.inputs, inputs, strict=False):
+            if not isinstance(x, Tensor):
+                raise ShapeError(_no_tensor(port, x))
+        return node.apply(self, *inputs)
 
     def at_once(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
         """The results where a call is a kernel's and no more, with numbers in the place of the last tensors.
@@ -334,3 +339,14 @@ def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
     pairs = list(zip(tensors, ranks, strict=True))
     batch = broadcast_batch(*(x.shape[: x.dim() - rank] for x, rank in pairs))
     return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
+
+
+def _no_tensor(port: Port, x: object) -> str:
+    advice = f"torch.as_tensor({port.name}, dtype=...)"
+    if x is None:
+        advice = f"torch.zeros({', '.join(map(str, port.shape))}, dtype=...), say"
+    return (
+        f"{port.name} was given as {type(x).__name__}.\n"
+        "A kernel reads tensors, so that gradients and devices come along.\n"
+        f"Pass {advice}, in the type of the mechanism."
+    )

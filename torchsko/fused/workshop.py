@@ -18,7 +18,7 @@ from torchsko.fused.register import Around, FusedFunction
 from torchsko.fused.saved import digest, identity_of
 from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice
+from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
 
 Eager = Callable[..., Any]
 T = TypeVar("T")
@@ -180,7 +180,9 @@ def refuse_constants(workshop: Workshop, changes: Mapping[str, Tensor]) -> None:
 
 def check_dtype(mech: Mechanism, x: Tensor) -> None:
     """Refuse another dtype than the mechanism's, as eager functions do; kernels check the rest."""
-    if x.dtype is not mech.mass.dtype:
+    if getattr(x, "dtype", None) is not mech.mass.dtype:
+        if not isinstance(x, Tensor):
+            raise ShapeError(no_tensor("q", x, mech))
         raise ShapeError(
             f"the state is {x.dtype}, the mechanism {mech.dtype}.\n"
             f"Nothing is cast in silence.\n{dtype_advice('q', x.dtype, mech.dtype)}"

@@ -44,9 +44,9 @@ class Dynamics(nn.Module, Verbs):
             False: never. What has no kernel runs eagerly.
 
     Raises:
-        MechanismError: on targets without a parametrization, an unknown target, a parametrization
-            that does not fit it, a start value outside of its domain, or two targets that set the same
-            numbers.
+        MechanismError: on what is no `Mechanism`, targets without a parametrization, an unknown target, a
+            parametrization that does not fit it, a start value outside of its domain, or two targets
+            that set the same numbers.
 
     Example:
         >>> import torchsko as ts
@@ -68,6 +68,8 @@ class Dynamics(nn.Module, Verbs):
         fused: bool | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(mech, Mechanism):
+            raise MechanismError(_no_start(mech))
         self.fused, self._eager_cost = fused, 0
         self._told = False  # copies, moved layers and workers stay silent about what was said once
         self._fast: FusedMechanism | str | None = None  # a text says why there are no kernels
@@ -204,6 +206,18 @@ def _loaded(layer: nn.Module, _: Any) -> None:
     own = cast(Dynamics, layer)
     if not own.held["mass"].is_meta:
         own._check_hinges()
+
+
+def _no_start(given: Any) -> str:
+    """Message that a layer starts from a mechanism itself."""
+    advice = "ts.Dynamics(ts.load(path))"
+    if callable(getattr(given, "mechanism", None)):
+        advice = "ts.Dynamics(given.mechanism()), whose values are copied; say learn= anew"
+    return (
+        f"a layer was to start from a {type(given).__name__}.\n"
+        "It starts from the tensors of a Mechanism, and learns what it is told to.\n"
+        f"Type {advice}."
+    )
 
 
 def _by_target(learn: Any) -> dict[str, nn.Module]:
