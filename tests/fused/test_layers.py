@@ -12,6 +12,21 @@ from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
 
+
+class Cell(nn.Module):
+    """One step of a recurrent cell, from a memory that its input decides on."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x):
+        memory = x.sin()[None]
+        if isinstance(self.cell, nn.LSTMCell):
+            return torch.cat(self.cell(x[None], (memory, memory.cos())))[1]
+        return self.cell(x[None], memory)[0]
+
+
 LAYERS = {
     "Linear": lambda: nn.Linear(3, 3),
     "Linear without bias": lambda: nn.Linear(3, 3, bias=False),
@@ -22,6 +37,8 @@ LAYERS = {
     "Softmax": lambda: nn.Softmax(-1),
     "LogSoftmax": lambda: nn.LogSoftmax(-1),
     "GLU": lambda: nn.Sequential(nn.Linear(3, 6), nn.GLU()),
+    "GRUCell": lambda: Cell(nn.GRUCell(3, 3)),
+    "LSTMCell": lambda: Cell(nn.LSTMCell(3, 3)),
     "Dropout in evaluation": lambda: nn.Dropout().eval(),
     "Sequential": lambda: nn.Sequential(
         nn.Linear(3, 4), nn.LayerNorm(4), nn.SiLU(), nn.Linear(4, 3), nn.Softplus()
@@ -40,6 +57,7 @@ FUNCTIONS = {
     "logarithms": lambda x: torch.log2(1 + x * x) + torch.log10(2 + x * x) + torch.exp2(x),
     "hypot": lambda x: torch.hypot(x, 1 + x * x),
     "erf": torch.erf,
+    "written in place": lambda x: (2 * x).sigmoid_() * (3 * x).tanh_(),
     "normalize": lambda x: normalize(x, dim=-1),
     "huber": lambda x: huber_loss(x, 2 * x) * x,
 }
@@ -106,3 +124,21 @@ def test_networks_too_large_for_a_straight_line_are_refused_with_their_size(fast
     q, qd = mech.random_state(3)
     with pytest.raises(FusedError, match=r"720000 operations.*\n.*\n.*eagerly"):
         ts.fuse(step, mech)(q, qd)
+
+
+def test_attention_is_not_said_to_draw_random_numbers(fast_network):
+    mech, *_ = fast_network
+    attention = nn.MultiheadAttention(1, 1).double().eval().requires_grad_(False)
+
+    def step(mech, q, qd):
+        tau = attention(qd[None], qd[None], qd[None], need_weights=False)[0][0]
+        return ts.forward_dynamics(mech, q, qd, tau)
+
+    with pytest.raises(FusedError, match=r"attention.*no rule.*\n.*\n.*softmax"):
+        ts.fuse(step, mech)(*mech.random_state(3))
+
+
+def test_what_has_no_rule_says_what_to_do_without_one():
+    with pytest.raises(FusedError, match=r"no rule.*\n.*other operations.*fuse") as error:
+        trace(lambda x: torch.fmod(x, 2.0), [Port("x", (3,))])
+    assert "rules.py" not in str(error.value)

@@ -98,8 +98,9 @@ def lift(graph: Graph, x: Tensor) -> Tensor:
         return constants(graph, x)
     if x.graph is not graph:
         raise FusedError(
-            "a symbolic tensor of another trace was used: expressions have a meaning only in their "
-            "own graph.\nCall trace() from outside of traced functions and let no tensor escape."
+            "a tensor of another trace was used, such as q of the function around the body of a loop.\n"
+            "The body of a loop is traced by itself, where what it closes over has no meaning.\n"
+            "Pass q to it by args=[q], as ts.loop says; and let no tensor leave a traced function."
         )
     return x.ids
 
@@ -119,6 +120,8 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if is_in_place:
             return _write(name, args[0], result)
         return _wrapped(first.graph, result, _result_dtype(base, first, kwargs))
+    if is_in_place and isinstance(args[0], Symbolic) and hasattr(aten, base):
+        return _write(name, args[0], lift(args[0].graph, getattr(aten, base)(*args, **kwargs)))
     decomposition = decomposition_table.get(func, func.decompose)
     result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
     if result is NotImplemented:
@@ -259,5 +262,8 @@ def _refusal(func: Any, name: str) -> str:
             "ts.innovations(ts.assemble(mech, q)).solve(x) and its kin."
         )
     else:
-        advice = "Write it with operations that have one, or add a rule to torchsko/fused/rules.py."
+        advice = (
+            "Write it with other operations, or run the function as it is: do not fuse it, or leave "
+            "fused=True out."
+        )
     return f"{func} has no rule for tracing to a scalar program.\n{advice}"

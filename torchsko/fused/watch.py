@@ -181,6 +181,12 @@ def _memory(x: Tensor) -> int | None:
 
 def _random(called: str, name: str) -> str:
     what = called.removeprefix("torch.nn.functional.").removeprefix("torch.")
+    if "attention" in name:
+        return (
+            f"{what} calls {name}, one operation that has no rule for tracing to a scalar program.\n"
+            "It may drop weights at random within, which a kernel could not.\n"
+            "Write attention as torch.softmax(q @ k.mT / math.sqrt(n), -1) @ v, or do not fuse it."
+        )
     advice = "Draw outside, and pass it as an argument: ts.fuse(fn, mech, shapes={'noise': (...)})."
     if "dropout" in called or "dropout" in name:
         advice = "Call .eval() on the module, or draw the mask outside and pass it as an argument."
