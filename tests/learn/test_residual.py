@@ -101,7 +101,11 @@ def test_a_residual_that_gives_no_forces_is_refused():
     truth, nominal = arm()
     log, _ = log_of(truth, friction, seconds=4.0)
     options = {"learn": TERMS, "cutoff": 8.0, "prior": 1.0}
-    with pytest.raises(ts.FitError, match="the residual gives an error"):
+    with pytest.raises(ts.FitError, match="the residual Network gives an error"):
         ts.learn.fit(nominal, log, residual=ts.learn.Network(2), **options)
-    with pytest.raises(ts.FitError, match="the residual gives NoneType"):
+    with pytest.raises(ts.FitError, match="the residual Nothing gives NoneType"):
         ts.learn.fit(nominal, log, residual=Nothing(), **options)
+    with pytest.raises(
+        ts.FitError, match=r"(?s)Linear gives an error.*called as module\(q, qd, qdd\)"
+    ):
+        ts.learn.fit(nominal, log, residual=torch.nn.Linear(3, 3), **options)

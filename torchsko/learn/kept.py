@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from torchsko.errors import FitError, RobotFileWarning
+from torchsko.errors import FitError, RobotFileError, RobotFileWarning
 from torchsko.io._parts import bring_parts
 from torchsko.io._xml import is_xml_text, root_tag
+from torchsko.learn.agreeing import at_odds, warn_of_edits
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import TERMS, Term
 from torchsko.learn.names import dof_names
@@ -156,11 +157,12 @@ def _term(name: str, shape: dict[str, float]) -> Term:
 def unpacked(folder: Path, residual: nn.Module | None = None) -> Fit:
     """The fit that a folder holds.
 
-    Raises:
-        FitError: when it holds none, or one of another version.
-    """
-    from torchsko.learn.fitted import Fit, Found
+    Of the robot's file its tree, names and frames are read; all numbers are those of fit.pt. Where masses,
+    centres or inertias of the two differ, a warning says so.
 
+    Raises:
+        FitError: when it holds none, or one of another version, or one that is not whole; names the file.
+    """
     path = folder / "fit.pt"
     robot = next((folder / x for x in ROBOTS if (folder / x).is_file()), None)
     if robot is None or not path.is_file():
@@ -173,16 +175,40 @@ def unpacked(folder: Path, residual: nn.Module | None = None) -> Fit:
         data = torch.load(path, weights_only=True)
         version = data["version"]
     except Exception as error:
-        raise FitError(
-            f"{path} is no fit: {str(error).splitlines()[0][:80]}.\n"
-            "It is read as numbers and names only.\nWrite it again, by Fit.save."
-        ) from error
+        raise _no_fit(path, error) from error
     if version != VERSION:
         raise FitError(
-            f"{path} is of version {version}, this is version {VERSION}.\n"
+            f"{path} is of version {version!r}, this is version {VERSION}.\n"
             "The format has changed.\nFit again, or read it with the torchsko that wrote it."
         )
-    mech = load(robot, floating_base=_floats(robot, data["joints"]))
+    try:
+        mech = load(robot, floating_base=_floats(robot, data["joints"]))
+        fit = _fit(mech, data, residual)
+        wrong = at_odds(fit, data["joints"])
+    except (FitError, RobotFileError):
+        raise
+    except Exception as error:
+        raise _no_fit(path, error) from error
+    if wrong:
+        raise FitError(
+            f"{path} is no fit of {robot.name}: {wrong}.\n"
+            "Its numbers belong to the robot beside it.\nWrite both again, by Fit.save."
+        )
+    warn_of_edits(robot, mech, fit.mechanism)
+    return fit
+
+
+def _no_fit(path: Path, error: Exception) -> FitError:
+    said = f"{type(error).__name__} {error}".splitlines()[0][:80].strip()
+    return FitError(
+        f"{path} is no fit: {said}.\n"
+        "It is read as numbers and names only.\nWrite it again, by Fit.save."
+    )
+
+
+def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> Fit:
+    from torchsko.learn.fitted import Fit, Found
+
     terms = tuple(tuple(_term(*term) for term in some) for some in data["terms"])
     plain = {name: data[name] for name in PLAIN}
     robots = {

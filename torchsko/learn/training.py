@@ -185,11 +185,13 @@ def _refuse(module: nn.Module, states: Sequence[Tensor]) -> None:
         with torch.no_grad():
             found = module(*few)
         told = str(list(found.shape)) if isinstance(found, Tensor) else type(found).__name__
-    except RuntimeError as error:
-        found, told = None, f"an error ({str(error).splitlines()[0]})"
+    except Exception as error:  # it is the caller's code, and may raise anything
+        said = str(error).splitlines() or [type(error).__name__]
+        found, told = None, f"an error ({said[0]})"
     if not isinstance(found, Tensor) or found.shape != few[1].shape:
         raise FitError(
-            f"the residual gives {told} for states of shape {list(few[1].shape)}.\n"
-            "It is called with positions, velocities and accelerations, and gives a force for each dof.\n"
+            f"the residual {type(module).__name__} gives {told} for states of shape {list(few[1].shape)}.\n"
+            "It is called as module(q, qd, qdd), positions, velocities and accelerations of that shape, and "
+            "gives forces of it.\n"
             f"Pass ts.learn.Network({few[1].shape[1]}), or a module like it."
         )
