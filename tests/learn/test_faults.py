@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.learn.friction import Coulomb, Viscous
+from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.settings import settings_of
 
 
@@ -41,6 +42,20 @@ def test_a_joint_that_stands_still_at_zero_is_chosen_no_friction_by_chance():
 
 
 TERMS = [Viscous(), Coulomb()]
+
+
+@pytest.mark.parametrize("with_rates", [True, False])
+def test_degrees_of_joints_without_limits_show_in_their_weight_and_many_turns_are_none(with_rates):
+    mech, factor = two(), 180 / np.pi
+    t, q, tau, qd = swinging(mech)
+    log = ts.learn.Log(t, q * factor, tau, qd * factor if with_rates else None)
+    with pytest.raises(ts.FitError, match=r"(?s)joint 'j1' moves over .* turns.*--unit q=deg"):
+        ts.learn.fit(mech, log, learn=TERMS)
+    ramp = torch.stack([2.0 * torch.from_numpy(t), -3.0 * torch.from_numpy(t)], 1)
+    still = torch.zeros_like(ramp)
+    spinning = ts.inverse_dynamics(mech, ramp, still + torch.tensor([2.0, -3.0]), still)
+    log = ts.learn.Log(t, ramp.numpy(), spinning.numpy())
+    refuse_other_units(mech, log, 100.0)
 
 
 @pytest.mark.parametrize("with_rates", [True, False])

@@ -7,12 +7,13 @@ import math
 import numpy as np
 
 from torchsko.errors import FitError
+from torchsko.learn.angles import SLIDING, refuse_degrees, refuse_kinds
 from torchsko.learn.choosing import plain_model
 from torchsko.learn.log import Array, Log
 from torchsko.learn.motion import forget
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated, means
-from torchsko.learn.units import CURRENTS, LENGTHS, OF, SCALE
+from torchsko.learn.units import OF, SCALE
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import inertial_parameters
 
@@ -58,7 +59,7 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
             than once a second, positions or forces far beyond limits, or velocities that are another multiple
             of theirs; names the joint.
     """
-    _refuse_kinds(mech, log)
+    refuse_kinds(mech, log)
     if rate < SLOWEST:
         raise FitError(
             f"{log.name}: samples are {1 / rate:.4g} s apart.\n"
@@ -89,6 +90,7 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
         _refuse_far(mech, log, name, q[..., at])
         if qd is not None:
             _refuse_multiples(log, name, t[whole], q[whole][..., at], qd[whole][..., dof])
+    refuse_degrees(mech, log, q[:, 0], tau[:, 0])
 
 
 def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
@@ -126,39 +128,6 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
             f"{log.name}: forces are {ratio:.3g} times those that the nominal robot needs to move so.\n"
             "Both are in N m or N, and drive the joint.\n" + advice
         )
-
-
-SLIDING = ("prismatic", "translation")
-"""Kinds of joints that have lengths."""
-
-TURNING = ("revolute", "universal", "helical")
-"""Kinds of joints that have angles."""
-
-
-def _has(kind: str, name: str, unit: str) -> bool:
-    """Whether a joint of this kind has this unit; one that does both has none but SI units."""
-    if SCALE[unit] == 1 or name == "t" or unit in CURRENTS:
-        return True
-    if kind == "spherical":
-        return name != "q" and unit not in LENGTHS
-    return kind in (SLIDING if unit in LENGTHS else TURNING)
-
-
-def _refuse_kinds(mech: Mechanism, log: Log) -> None:
-    """Refuse units that were declared of joints that cannot have them."""
-    kinds = dict(zip(mech.joint_names, mech.joint_kinds, strict=True))
-    for name, unit in log.units.items():
-        by = dict.fromkeys(kinds, unit) if isinstance(unit, str) else unit
-        for joint, its in by.items():
-            if joint in kinds and not _has(kinds[joint], name, its):
-                fit = {x: u for x, u in by.items() if x in kinds and _has(kinds[x], name, u)}
-                told = "".join(f" --unit {name}.{x}={u}" for x, u in fit.items())
-                raise FitError(
-                    f"{log.name}: {name} was declared in {its}, and joint {joint!r} is {kinds[joint]}.\n"
-                    "Angles are of joints that turn, lengths of those that slide.\n"
-                    f"Declare them by joint, units={{{name!r}: {fit}}} or{told or ' none'}; "
-                    "others are in SI units."
-                )
 
 
 def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None:

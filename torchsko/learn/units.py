@@ -88,7 +88,8 @@ def scaled(
             f"They need a column for each of {len(joints)} joints.\n"
             f"Pass one unit: units={{{name!r}: ...}}."
         )
-    return x * np.array([SCALE[by.get(joint, OF[name][0])] for joint in joints])
+    usual = OF[name][0]
+    return x * np.array([SCALE[by[joint] if joint in by else usual] for joint in joints])
 
 
 def labelled(
