@@ -186,32 +186,35 @@ def from_mujoco(
     Raises:
         MechanismError: when nothing moves, or a number belongs to no rigid body.
     """
-    read = describe(model)
-    gravity = read.gravity if gravity is None else gravity
-    _check_numbers(read, dtype)
-    mech = _unchecked(read.robot, False, gravity, True, dtype, device)
-    coupling = mech.coupling
-    own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
+    with torch.device("cpu"):  # whatever torch.set_default_device says
+        read = describe(model)
+        gravity = read.gravity if gravity is None else gravity
+        _check_numbers(read, dtype)
+        mech = _unchecked(read.robot, False, gravity, True, dtype, device)
+        coupling = mech.coupling
+        own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
 
-    def tensor(values: Sequence[float], of: str | None) -> torch.Tensor:
-        x = torch.tensor(values, dtype=torch.float64)
-        return x if of is None or not own else x.index_select(-1, own[of])
+        def tensor(values: Sequence[float], of: str | None) -> torch.Tensor:
+            x = torch.tensor(values, dtype=torch.float64)
+            return x if of is None or not own else x.index_select(-1, own[of])
 
-    numbers = {name: tensor(x, None) for name, x in read.dof_numbers.items() if name in PASSIVE}
-    numbers["higher_damping"] = torch.stack([tensor(read.dof_numbers[x], None) for x in HIGHER], -1)
-    numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
-    numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
-    numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
-    flags = {
-        "has_armature": bool(numbers["armature"].any()),
-        "has_losses": any(
-            bool(numbers[x].any()) for x in ("damping", "friction", "higher_damping")
-        ),
-        "has_higher_damping": bool(numbers["higher_damping"].any()),
-    }
-    mech = mech.replace(**numbers, **flags)
-    mech = mech.replace(kept=kept(model, read, mech))
-    return checked(mech).to(dtype).to(device)
+        numbers = {name: tensor(x, None) for name, x in read.dof_numbers.items() if name in PASSIVE}
+        numbers["higher_damping"] = torch.stack(
+            [tensor(read.dof_numbers[x], None) for x in HIGHER], -1
+        )
+        numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
+        numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
+        numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
+        flags = {
+            "has_armature": bool(numbers["armature"].any()),
+            "has_losses": any(
+                bool(numbers[x].any()) for x in ("damping", "friction", "higher_damping")
+            ),
+            "has_higher_damping": bool(numbers["higher_damping"].any()),
+        }
+        mech = mech.replace(**numbers, **flags)
+        mech = mech.replace(kept=kept(model, read, mech))
+        return checked(mech).to(dtype).to(device)
 
 
 def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:
@@ -257,8 +260,9 @@ def build_mechanism(
             moves, or another dtype.
         TreeError: when the joints are no tree: a cycle, or a link with two parents.
     """
-    mech = _unchecked(robot, floating_base, gravity, strict, dtype, device)
-    return checked(mech).to(dtype).to(device)
+    with torch.device("cpu"):  # whatever torch.set_default_device says
+        mech = _unchecked(robot, floating_base, gravity, strict, dtype, device)
+        return checked(mech).to(dtype).to(device)
 
 
 def _unchecked(
