@@ -37,10 +37,11 @@ class LimitSprings:
     limit by a force f rests f / stiffness beyond it: with the defaults 0.2 mrad under 200 N m. What has run
     into a limit comes to rest there and is let go within damping / stiffness, 20 ms. Which limits act is
     decided at the start of each step, from its velocity: what forces or an impact within the step hurl beyond
-    a limit passes it by one step's motion, before it is brought back. That is little where steps are short for
-    the forces, and much for light links: a Panda without dry friction, driven into its limits by all of its
-    effort limits from 0.05 rad before them, passes them by 9 mrad at steps of 2 ms, and by 0.2 rad at 10 ms.
-    Shorter steps or armature mend it (0.1 kg m^2: 15 mrad at 10 ms). Gradients are those of the motion with these contacts.
+    a limit passes it by one step's motion, before it is brought back. That is little where steps are short
+    for the forces, and much for light links: a Panda without dry friction, driven into its limits by all of
+    its effort limits from 0.05 rad before them, passes them by 9 mrad at steps of 2 ms, and by 0.2 rad at
+    10 ms. Shorter steps or armature mend it (0.1 kg m^2: 15 mrad at 10 ms). Gradients are those of the motion
+    with these contacts.
 
     Attributes:
         stiffness: k [N m/rad or N/m].

@@ -49,9 +49,9 @@ Residual = Callable[[Tensor], Tensor]
 class ImplicitMidpoint:
     """The implicit midpoint rule, as a `Step`: order 2, symmetric, stable on stiff linear systems.
 
-    Each iteration takes the derivatives of the dynamics, which eagerly take ten times an evaluation or more: it
-    is meant for kernels, ``ts.rollout(ts.fuse(mech), ..., control, method=ImplicitMidpoint(), fused=True)``,
-    the control a function.
+    Each iteration takes the derivatives of the dynamics, which eagerly cost ten times an evaluation or more:
+    it is meant for kernels, ``ts.rollout(ts.fuse(mech), ..., method=ImplicitMidpoint(), fused=True)`` with a
+    control that is a function.
 
     Attributes:
         iterations: of Newton's method, from the velocity before the step; each takes an evaluation and its
@@ -80,7 +80,7 @@ class Variational:
 
     It keeps the momenta and, nearly, the energy of what only gravity and springs act on, for any number of
     steps. Each iteration takes second derivatives of the energies: it is meant for kernels,
-    ``ts.rollout(ts.fuse(mech), ..., control, method=Variational(), fused=True)``, the control a function.
+    ``ts.rollout(ts.fuse(mech), ..., method=Variational(), fused=True)`` with a control that is a function.
 
     Attributes:
         iterations: of Newton's method; see `ImplicitMidpoint`.
