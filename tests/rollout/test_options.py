@@ -79,6 +79,13 @@ def test_linear_models_take_methods_with_names_only():
     assert len(str(error.value)) < 300
 
 
+def test_optimal_control_takes_methods_with_names_only():
+    cost = lambda *state: state[1].square().sum(-1)  # noqa: E731
+    with pytest.raises(ts.TorchskoError, match="optimal_control") as error:
+        ts.control.optimal_control(MECH, cost, cost, 0.1, method=dormand_prince())  # type: ignore[arg-type]
+    assert "'rk4'" in str(error.value) and len(str(error.value)) < 300
+
+
 @pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": -1.0}, {"substeps": 0}])
 def test_pairs_that_meet_no_tolerance_are_refused(options):
     with pytest.raises(ts.TorchskoError, match=rf"(?s)^{next(iter(options))} is.*Pass "):

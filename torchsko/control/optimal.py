@@ -21,10 +21,9 @@ from torch import Tensor
 from torchsko.control.expansion import Cost, Parts
 from torchsko.control.given import check_bounds, check_step, checked_goals, driven
 from torchsko.control.riccati import riccati_step
-from torchsko.errors import TorchskoError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.options import check_named
 
 Compiler = Callable[..., Any]
 
@@ -102,7 +101,7 @@ def optimal_control(
         actuated: names of the joints on which inputs act; None: all.
         bounds: the lowest and the highest inputs, `[num_u]` each [N m or N], infinite where there is none;
             None: none at all.
-        method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+        method: of the step: a name in `torchsko.rollout.integrators.INTEGRATORS`; no step of another kind.
         fuse: `torchsko.fuse`, which makes all parts kernels; each is built at its first use, some take
             half a minute, and is kept on disk. None: eager.
 
@@ -137,8 +136,7 @@ def optimal_control(
         (True, True)
     """
     robot = as_mechanism(mech)
-    if method not in INTEGRATORS:
-        raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
+    check_named(method, "optimal_control")
     check_step(dt)
     dofs = driven(robot, actuated)
     check_bounds(robot, dofs, bounds)
