@@ -586,3 +586,21 @@ def test_axes_of_inertia_that_are_nearly_the_bodys_are_kept(tilt, like, tmp_path
     again = ts.load(tmp_path / "a.xml")
     assert torch.equal(again.com, com)
     assert float((again.inertia - inertia).abs().max()) < 1e-16
+
+
+def test_a_link_between_stacked_joints_says_what_can_be_typed(tmp_path):
+    """A slide and a ball in one body are two joints of ours; either advice makes a file."""
+    text = """<mujoco><worldbody><body name="a"><joint name="s" type="slide"/><joint name="b" type="ball"/>
+      <inertial pos="0 0 0.1" mass="1" diaginertia="0.02 0.03 0.04"/></body></worldbody></mujoco>"""
+    mech = ts.load(text)
+    with pytest.raises(
+        ts.MechanismError, match=r"'a_0' has no mass(.|\n)*like=FILE(.|\n)*mech\.replace"
+    ):
+        ts.save(mech, tmp_path / "new.xml")
+    assert not (tmp_path / "new.xml").exists()
+    ts.save(mech, tmp_path / "like.xml", like=text)
+    little = 1e-6 * torch.eye(3, dtype=mech.dtype)
+    mass, inertia = mech.mass.clone(), mech.inertia.clone()
+    mass[0], inertia[0] = 1e-3, little
+    ts.save(mech.replace(mass=mass, inertia=inertia), tmp_path / "new.xml")
+    assert ts.load(tmp_path / "new.xml").num_dof == mech.num_dof

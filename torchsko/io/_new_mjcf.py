@@ -86,8 +86,9 @@ def _check_resists(mech: Mechanism, k: int) -> None:
     if not (bool(mech.mass[k] > 0) and bool(mech.inertia[k].diagonal().sum() > 0)):
         raise MechanismError(
             f"body {mech.body_names[k]!r} has no mass, or no inertia about its centre.\n"
-            "MuJoCo takes no such body that moves.\n"
-            "Save to URDF, or give it a little of both: mech.replace(mass=..., inertia=...)."
+            "MuJoCo takes no such body that moves, not even between two joints that a file stacks in one.\n"
+            "Save with like=FILE where it came from MJCF, or give it a little of both: "
+            "mech.replace(mass=..., inertia=...)."
         )
 
 
