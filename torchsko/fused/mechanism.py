@@ -262,8 +262,9 @@ class FusedMechanism(Verbs):
     ) -> tuple[FusedCall, Scan]:
         own, ends = Workshop(self._mech, *self._workshop.choices), len(names) > len(_DRIVEN)
         q, qd = (cast(tuple, own.shape(name)) for name in ("q", "qd"))
-        shapes = {"memory": memory, "t": (), "going": ()}
-        shapes |= {"q_rest": q, "qd_rest": qd, "memory_rest": memory}
+        shapes = {"memory": memory, "t": ()}
+        if ends:
+            shapes |= {"going": (), "q_rest": q, "qd_rest": qd, "memory_rest": memory}
         try:
             call = FusedCall(step.ending if ends else step, own, self._mech, shapes)
             function = call.function(names)

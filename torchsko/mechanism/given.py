@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import dtype_advice, expands, misfit
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | int, ...]) -> None:
-    """Refuse a parameter whose shape, dtype or device does not fit a mechanism, or that is no placement.
+    """Refuse a parameter whose shape, dtype or device does not fit a mechanism.
 
     Raises:
         MechanismError: says which, and what to type.
@@ -32,10 +31,6 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
         )
     if (why := misfit(mech, name, value, shape)) is not None:
         raise MechanismError(why)
-    if name in ("joint_rotation", "frame_rotation"):
-        check_rotation(f"{name} of {mech.name!r}", value)
-    if name in ("joint_position", "frame_position"):
-        check_position(f"{name} of {mech.name!r}", value)
 
 
 def check_placement(

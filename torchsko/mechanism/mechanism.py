@@ -232,8 +232,8 @@ class Mechanism(Numbering):
                 load: call `checked` to redo it.
 
         Raises:
-            MechanismError: on an unknown field, a tensor whose shape, dtype or device does not fit, or, of
-                one robot on the CPU, a rotation that is none or a position that is not finite.
+            MechanismError: on an unknown field, or a tensor whose shape, dtype or device does not fit. Values
+                are not read: layers replace all of them at every call.
         """
         names = tuple(field.name for field in fields(self))
         for name, value in changes.items():

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
+from torch.overrides import has_torch_function_unary
 
 from torchsko.errors import MechanismError
 
@@ -64,8 +65,8 @@ def are_rotations(rows: np.ndarray) -> bool:
 
 def _values(x: Any, most: int) -> np.ndarray | None:
     """The numbers of a tensor; None where they are not there, or reading them would have to wait."""
-    if torch.compiler.is_compiling() or is_tracing():
-        return None
+    if torch.compiler.is_compiling() or is_tracing() or has_torch_function_unary(None):
+        return None  # a mode may stand something else in for what is read
     if type(x) not in (Tensor, torch.nn.Parameter) or x.device.type != "cpu" or x.numel() > most:
         return None
     try:
