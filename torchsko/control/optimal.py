@@ -150,10 +150,11 @@ def optimal_control(
     made["numbers"] = _bound(parts.numbers, robot)
     wanted = held | moving
     if fuse is not None:
-        shapes = _shapes(robot.num_q, robot.num_dof, len(dofs)) | wanted
+        own = _shapes(robot.num_q, robot.num_dof, len(dofs))
+        shapes = own | wanted
         for name in named:
             made[name] = _Kernel(fuse, getattr(parts, name), robot, shapes, tuple(wanted))
-        made["riccati"] = fuse(riccati_step, robot, shapes=shapes)
+        made["riccati"] = fuse(riccati_step, robot, shapes={k: own[k] for k in _RICCATI})
     return OptimalControl(mech=robot, dofs=dofs, bounds=bounds, goals=held, series=moving, **made)
 
 
@@ -173,7 +174,8 @@ class _Kernel:
         goals: tuple[str, ...],
     ) -> None:
         names = _ARGUMENTS[fn.__name__] + goals
-        self._call = fuse(_named(fn, names), mech, shapes=shapes)
+        known = {name: shapes[name] for name in names if name in shapes}
+        self._call = fuse(_named(fn, names), mech, shapes=known)
 
     def __call__(self, *args: Tensor) -> Any:
         return self._call(*args)
@@ -202,6 +204,9 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "follow": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "alpha"),
 }
 """What the parts of a problem take, goals left out."""
+
+_RICCATI = ("V", "v", "A", "B", "gradient", "hessian", "free", "mu")
+"""What `riccati_step` takes."""
 
 
 def _shapes(num_q: int, n: int, m: int) -> dict[str, tuple[int, ...]]:
