@@ -30,7 +30,9 @@ def test_only_the_thread_that_asks_works_on_fewer():
         assert elsewhere() == cores() == 3
         with threads(2):
             assert torch.get_num_threads() == 2
+            assert elsewhere() == cores() == 3
         assert torch.get_num_threads() == 1
+        assert elsewhere() == cores() == 3
     assert torch.get_num_threads() == elsewhere() == 3
 
 

@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Thread
 from typing import TypeVar
 
 import torch
+
+from torchsko.fused.clean import in_clean_thread
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -45,8 +46,7 @@ def side_by_side(do: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
 
 def cores() -> int:
     """Threads that torch works with where nobody said otherwise: in a thread of Python that begins."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(torch.get_num_threads).result()
+    return in_clean_thread(torch.get_num_threads)
 
 
 def for_unknowns(count: int) -> int:
@@ -61,13 +61,15 @@ def for_unknowns(count: int) -> int:
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Let this thread's operations of torch run on so many threads; other threads' stay as they are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    # That was said of this thread, and of all that have yet to begin: theirs is set back, by one of them.
-    back = Thread(target=torch.set_num_threads, args=(before,))
-    back.start()
-    back.join()
+    before, others = torch.get_num_threads(), cores()
+    _set(count, others)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _set(before, others)
+
+
+def _set(count: int, others: int) -> None:
+    # What a thread says counts for it, and for all that have yet to begin: theirs is set by one of them.
+    torch.set_num_threads(count)
+    in_clean_thread(lambda: torch.set_num_threads(others))
