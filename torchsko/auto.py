@@ -20,8 +20,8 @@ from torch import Tensor
 from torchsko.errors import CompilerError, FusedError
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.reading import is_mapped
 from torchsko.rollout import rollout as rollouts
-from torchsko.rollout.again import is_mapped
 from torchsko.rollout.integrators import INTEGRATORS
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ CALLS = {
     ),
     "no cost": (lambda: solved(of=problem(lambda *x: None)), "'running' gave NoneType"),
     "a cost in Python": (lambda: solved(of=problem(final=lambda *x: 0.0)), "'final' gave float"),
-    "back in time": (lambda: problem(dt=-0.05), r"dt is -0.05.*Pass dt=0.02"),
+    "back in time": (lambda: problem(dt=-0.05), r"dt is -0.05.*time runs forward"),
     "no time": (lambda: problem(dt=0), "dt is 0"),
     "NaN for time": (lambda: problem(dt=float("nan")), "dt is nan"),
     "time in words": (lambda: problem(dt="0.05"), "dt is '0.05'"),

@@ -29,7 +29,7 @@ class Parts:
     running: Cost
     final: Cost
     dofs: tuple[int, ...]
-    dt: float
+    dt: float | Tensor
     method: str
     bounds: tuple[Tensor, Tensor] | None
 

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError, TorchskoError, unknown_name
 from torchsko.mechanism.given import check_names
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
+from torchsko.reading import numbers
 
 Shapes = dict[str, tuple[int, ...]]
 """Names of tensors, with shapes for one sample."""
-
-
-def check_step(dt: Any) -> None:
-    """Refuse a time step that is no positive number.
-
-    Raises:
-        TorchskoError: says what to type.
-    """
-    if isinstance(dt, bool) or not isinstance(dt, (int, float)) or not 0 < dt < math.inf:
-        raise TorchskoError(
-            f"dt is {dt!r}.\nTime runs forward, in steps of as many seconds.\nPass dt=0.02, say."
-        )
 
 
 def driven(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
@@ -78,9 +65,9 @@ def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
     for k, x in enumerate(pair):
         if (why := misfit(mech, f"bounds[{k}]", x, (m,))) is not None:
             raise ShapeError(why)
-    wrong = values_of(~(pair[0] <= pair[1]))
-    if wrong is not None and any(wrong):
-        k = wrong.index(True)
+    wrong = numbers(~(pair[0] <= pair[1]))
+    if wrong is not None and wrong.any():
+        k = int(wrong.argmax())
         raise TorchskoError(
             f"bounds of input {k} are {pair[0][k]:g} and {pair[1][k]:g}.\n"
             "The lowest comes first, none above the highest, and none is NaN.\n"
@@ -122,13 +109,3 @@ def checked_goals(what: str, given: Any, taken: Sequence[str]) -> Shapes:
                 f'Pass {what}={{"target": {tuple(shape)}}}, say: costs are given them in order.'
             )
     return {name: tuple(shape) for name, shape in given.items()}
-
-
-def values_of(x: Tensor) -> list[bool] | None:
-    """Values of a vector; None where there are none to read, as under vmap, or in a compiler."""
-    if torch.compiler.is_compiling():
-        return None
-    try:
-        return x.tolist()
-    except RuntimeError:
-        return None

@@ -19,11 +19,11 @@ from typing import Any, cast
 from torch import Tensor
 
 from torchsko.control.expansion import Cost, Parts
-from torchsko.control.given import check_bounds, check_step, checked_goals, driven
+from torchsko.control.given import check_bounds, checked_goals, driven
 from torchsko.control.riccati import riccati_step
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.rollout.options import check_named
+from torchsko.rollout.options import check_dt, check_named
 
 Compiler = Callable[..., Any]
 
@@ -73,7 +73,7 @@ def optimal_control(
     mech: MechanismLike,
     running: Cost,
     final: Cost,
-    dt: float,
+    dt: float | Tensor,
     *,
     goals: Mapping[str, tuple[int, ...]] | None = None,
     series: Mapping[str, tuple[int, ...]] | None = None,
@@ -92,7 +92,7 @@ def optimal_control(
         running: (mech, q, qd, u, *goals, *series) to the cost of a step `[*batch]`, or to residuals
             `[*batch, r]`, of which half the square counts.
         final: (mech, q, qd, *goals, *series) likewise, at the end.
-        dt: time step [s], positive.
+        dt: time step [s], positive; a number, or a tensor of shape [].
         goals: names of further tensors that costs depend on, with their shapes for one sample, such as
             ``{"target": (3,)}``; they are given to `ilqr`.
         series: likewise of what changes from step to step, such as a reference, a time, an obstacle on its
@@ -137,7 +137,7 @@ def optimal_control(
     """
     robot = as_mechanism(mech)
     check_named(method, "optimal_control")
-    check_step(dt)
+    check_dt(robot, dt, None, backward=False)
     dofs = driven(robot, actuated)
     check_bounds(robot, dofs, bounds)
     taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}

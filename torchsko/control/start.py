@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.control.given import Shapes, values_of
+from torchsko.control.given import Shapes
 from torchsko.control.optimal import OptimalControl
 from torchsko.errors import NonFiniteError, ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
+from torchsko.reading import numbers
 from torchsko.shapes import broadcast_shapes
 
 
@@ -151,13 +153,11 @@ def _check(
         )
     if (why := misfit(mech, name, x, shape)) is not None:
         raise ShapeError(why)
-    if finite and x.device.type == "cpu":
-        batch = x.shape[: x.ndim - len(shape)]
-        wrong = values_of(~x.isfinite().flatten(len(batch)).all(-1).flatten())
-        if wrong is not None and any(wrong):
-            sample = [int(k) for k in torch.unravel_index(torch.tensor(wrong.index(True)), batch)]
-            raise NonFiniteError(
-                f"{name} is not finite{f' in sample {sample}' if sample else ''}.\n"
-                "No motion could be followed from there.\n"
-                f"Look at where {name} comes from; leave such samples out."
-            )
+    read = numbers(x) if finite else None
+    if read is not None and not np.isfinite(read).all():
+        sample = np.argwhere(~np.isfinite(read))[0, : x.ndim - len(shape)].tolist()
+        raise NonFiniteError(
+            f"{name} is not finite{f' in sample {sample}' if sample else ''}.\n"
+            "No motion could be followed from there.\n"
+            f"Look at where {name} comes from; leave such samples out."
+        )

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
-from torch.overrides import has_torch_function_unary
 
 from torchsko.errors import MechanismError
+from torchsko.reading import numbers
 
 ROTATION_SLACK = 1e-5
 """Entries of R R* - 1 in a rotation of which six digits were printed."""
@@ -32,7 +29,7 @@ def check_rotation(what: str, R: Any, most: int = MOST_READ) -> None:
     Raises:
         MechanismError: says what to type.
     """
-    rows = _values(R, most)
+    rows = numbers(R, most)
     if rows is None or rows.shape[-2:] != (3, 3) or are_rotations(rows):
         return
     raise MechanismError(
@@ -48,7 +45,7 @@ def check_position(what: str, r: Any, most: int = MOST_READ) -> None:
     Raises:
         MechanismError: says what to type.
     """
-    values = _values(r, most)
+    values = numbers(r, most)
     if values is not None and not np.isfinite(values).all():
         raise MechanismError(
             f"the {what} is not finite.\nEvery number of a robot is.\nCorrect the position [m]."
@@ -61,15 +58,3 @@ def are_rotations(rows: np.ndarray) -> bool:
         apart = np.einsum("...ij,...kj->...ik", rows, rows) - np.eye(3)
     fits = np.abs(apart).max(initial=0.0) <= ROTATION_SLACK  # nan compares as false
     return bool(fits and (np.linalg.det(rows) > 0).all())
-
-
-def _values(x: Any, most: int) -> np.ndarray | None:
-    """The numbers of a tensor; None where they are not there, or reading them would have to wait."""
-    if torch.compiler.is_compiling() or is_tracing() or has_torch_function_unary(None):
-        return None  # a mode may stand something else in for what is read
-    if type(x) not in (Tensor, torch.nn.Parameter) or x.device.type != "cpu" or x.numel() > most:
-        return None
-    try:
-        return x.detach().numpy()
-    except (RuntimeError, TypeError):  # of a transform of torch.func, or no numbers of NumPy's
-        return None

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.reading import is_mapped
 from torchsko.rollout.series import Series
 
 if TYPE_CHECKING:
@@ -148,12 +149,3 @@ def _with(simulation: Simulation, first: int, last: int, read: Sequence[Tensor])
     return replace(
         simulation, given=robot, robot=robot, forces=forces, f_ext=part(simulation.f_ext)
     )
-
-
-def is_mapped(x: Tensor) -> bool:
-    """Whether a tensor stands for the samples of a vmap: it has no memory of its own."""
-    try:
-        x.data_ptr()
-    except RuntimeError:
-        return True
-    return False

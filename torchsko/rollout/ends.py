@@ -17,7 +17,7 @@ from torch import Tensor
 from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError
 from torchsko.mechanism.state import broadcasts, expands
-from torchsko.rollout.again import is_mapped
+from torchsko.reading import numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +69,9 @@ def lengths_of(lengths: Any, steps: int, every: int, batch: torch.Size) -> Tenso
             "Each sample takes a whole number of steps.\n"
             f"Pass integers of shape {list(batch)}."
         )
-    # Values are read where no device has to be waited for, and no transform hides them.
-    read = lengths.device.type == "cpu" and not torch.compiler.is_compiling()
-    if read and lengths.numel() and not is_mapped(lengths):
-        least, most = int(lengths.min()), int(lengths.max())
+    read = numbers(lengths)
+    if read is not None and read.size:
+        least, most = int(read.min()), int(read.max())
         if not 0 <= least <= most <= steps:
             raise ShapeError(
                 f"lengths go from {least} to {most}, the rollout has {steps} steps.\n"

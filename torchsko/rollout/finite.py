@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.errors import NonFiniteError, level_of_caller
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.reading import numbers
 from torchsko.rollout.adaptive import AdaptiveRungeKutta
 from torchsko.rollout.limits import takes_damping
 from torchsko.rollout.step import Step
@@ -94,15 +96,12 @@ def tell_nonfinite(
     Raises:
         NonFiniteError: with ``check=True``.
     """
-    if check is False or (check is None and not _is_free_to_read(mech, qs)):
+    if check is False:
         return
-    # What is not finite once stays so: the last state tells of all.
-    end = qs[..., -1, :].detach().isfinite().all() & qds[..., -1, :].detach().isfinite().all()
     if check is None:
-        try:
-            if bool(end):
-                return
-        except RuntimeError:  # under vmap no sample has a value of its own to look at
+        # What is not finite once stays so: the last state tells of all.
+        ends = [numbers(x[..., -1, :]) for x in (qs, qds)]
+        if all(x is None or np.isfinite(x).all() for x in ends):
             return
     found = first_nonfinite(mech, qs, qds)
     if found is None:
@@ -111,11 +110,6 @@ def tell_nonfinite(
     if check:
         raise NonFiniteError(words)
     warnings.warn(words, RuntimeWarning, stacklevel=level_of_caller())
-
-
-def _is_free_to_read(mech: Mechanism, x: Tensor) -> bool:
-    """Whether a value is there to read without waiting: not while traced, nor on a device."""
-    return not (mech.scalar or torch.compiler.is_compiling() or x.device.type != "cpu")
 
 
 def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size, step: Step) -> str:

@@ -20,9 +20,10 @@ from torch import Tensor
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.coordinates import among_all_dofs, among_all_q, own_rates
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.reading import numbers
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.integrators import SemiImplicitEuler
-from torchsko.rollout.options import as_number, is_free_to_read
+from torchsko.rollout.options import as_number
 from torchsko.rollout.step import Step
 
 Number = float | Tensor
@@ -108,7 +109,8 @@ def check_limits(mech: Mechanism, limits: object) -> None:
     for name in ("stiffness", "damping"):
         value = getattr(limits, name)
         if isinstance(value, Tensor):
-            fits = not is_free_to_read(mech, value) or bool((value.detach() >= 0).all())
+            read = numbers(value)
+            fits = read is None or bool((read >= 0).all())
         else:
             number = as_number(value)
             fits = number is not None and 0 <= number < math.inf

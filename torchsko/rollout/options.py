@@ -15,7 +15,7 @@ from torch import Tensor
 from torchsko.errors import ShapeError, TorchskoError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import expands
-from torchsko.rollout.again import is_mapped
+from torchsko.reading import numbers
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.step import Step
@@ -37,12 +37,6 @@ def as_number(x: Any) -> float | None:
     """A number as it is, also one of numpy; None of what is none."""
     known = isinstance(x, float | int | torch.SymFloat | torch.SymInt) or isinstance(x, Real)
     return x if known and not isinstance(x, bool) else None  # type: ignore[return-value]
-
-
-def is_free_to_read(mech: Mechanism, x: Tensor) -> bool:
-    """Whether a value is there to read without waiting: not while traced, nor on a device."""
-    free = not (mech.scalar or torch.compiler.is_compiling() or x.device.type != "cpu")
-    return free and not is_mapped(x)
 
 
 def counted(
@@ -102,8 +96,9 @@ def check_dt(mech: Mechanism, dt: Any, batch: tuple[int, ...] | None, *, backwar
         fits = x is not None and 0 < (abs(x) if backward else x) < math.inf
     else:
         _check_tensor(mech, dt, batch)
-        size = dt.detach().abs() if backward else dt.detach()
-        fits = not is_free_to_read(mech, dt) or bool(((size > 0) & (size < math.inf)).all())
+        read = numbers(dt)
+        size = None if read is None else abs(read) if backward else read
+        fits = size is None or bool(((size > 0) & (size < math.inf)).all())
     if not fits:
         told = "less than 0 back in time" if backward else "above 0: time runs forward"
         raise TorchskoError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -27,7 +29,7 @@ def rollout(
     qd: Tensor,
     control: Tensor | Policy | Controller | None = None,
     steps: int = 500,
-    dt: float = 2e-3,
+    dt: float | Tensor = 2e-3,
     method: str | Step = "semi_implicit_euler",
     *,
     effort: Effort = None,
@@ -131,9 +133,10 @@ def rollout(
     refuse_singular(robot)
     steps, every, checkpoint, truncate = counted(steps, every, checkpoint, truncate)
     check_dt(robot, dt, None, backward=False)
+    h = cast(float, dt)  # as which a tensor [] computes
     batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
     wrenches, batch = wrenches_of(robot, f_ext, steps, batch)
-    forces = forces_of(robot, control, effort, steps, dt, batch)
+    forces = forces_of(robot, control, effort, steps, h, batch)
     step = step_named(method)
     if limits is not None:
         check_limits(robot, limits)
@@ -150,12 +153,12 @@ def rollout(
     wrenches = answered_for(robot, wrenches, batch)
     ends = None if lengths is None else lengths_of(lengths, steps, every, batch)
     simulation = Simulation(
-        given, robot, forces, dt, method, step, limits, every, truncate, wrenches, ends
+        given, robot, forces, h, method, step, limits, every, truncate, wrenches, ends
     )
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     if fused or (fused is None and has_a_kernel(simulation, steps)):
         qs, qds = run_at_once(simulation, q, qd, steps, checkpoint)
     else:
         qs, qds = simulation.by_steps().run(q, qd, steps, checkpoint)
-    tell_nonfinite(robot, qs, qds, dt, every, check, step)
+    tell_nonfinite(robot, qs, qds, h, every, check, step)
     return qs, qds

@@ -41,7 +41,7 @@ INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_wri
 
 // Results of so many bytes are stored past the caches. Who reads smaller ones next finds them there, which is
 // worth more than what is gained while they are written.
-static const long long LARGER = 3 << 23;
+static const long long LARGER = 7 << 21;
 
 // What the next tile reads and this one writes arrives while this one is computed: the hardware does
 // not foresee a few rows of several arrays every thousand operations.
