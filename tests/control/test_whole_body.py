@@ -92,6 +92,16 @@ def test_a_program_that_nothing_meets_is_told_and_spoils_no_other():
     agree(found.x[2], alone.x, 1e-10)
 
 
+def test_a_program_whose_conditions_lose_their_rank_ends_no_other():
+    given = program(3, 2, 2, (2,))
+    repeated = given.A.clone()
+    repeated[0, 1] = repeated[0, 0]  # with other right sides
+    found = solve_program(given._replace(A=repeated), slack=0.0)
+    alone = solve_program(Program(*(x[1] for x in given)), slack=0.0)
+    assert not found.residual[0] < 1e-2
+    agree(found.x[1], alone.x, 1e-10)
+
+
 @pytest.mark.nightly
 def test_derivatives_are_those_of_the_solution_in_both_modes_and_under_vmap():
     given = program(4, 1, 5, (), 1)
@@ -128,7 +138,7 @@ def standing(mech, batch=(4,), seed=0):
 
 
 def commanded(mech, q, qd, ahead=0.0, contacts=None):
-    target = ts.center_of_mass(mech, q).detach() + torch.tensor([ahead, 0.0, 0.0]).double()
+    target = ts.center_of_mass(mech, q).detach() + torch.tensor([ahead, 0.0, 0.0]).to(q)
     objectives = [com_objective(mech, q, qd, target), posture_objective(mech, q, qd, q.detach())]
     contacts = [Contact(foot) for foot in FEET] if contacts is None else contacts
     return whole_body_control(mech, q, qd, objectives, contacts)
@@ -174,6 +184,21 @@ def test_forces_push_inside_their_cones_and_drives_keep_their_limits(dog, ahead)
     if ahead == 5.0:  # it asks for more than there is
         tight = (out.forces[..., 0].abs() - 0.7 / 2**0.5 * out.forces[..., 2]).abs() < 1e-5
         assert tight.any() or ((out.tau.abs() - dog.effort_limit).abs() < 1e-5).any()
+
+
+def test_in_single_precision_forces_and_drives_keep_their_limits_too(dog):
+    """On the way back from far off, where drives and feet give all that they can."""
+    single, there, both = dog.to(torch.float32), dog.middle(), []
+    q, qd = standing(dog, (64,))
+    for mech, state in ((dog, (q, qd, there)), (single, (q.float(), qd.float(), there.float()))):
+        com = com_objective(mech, *state[:2], ts.center_of_mass(mech, state[2]))
+        objectives = [com, posture_objective(mech, *state)]
+        both.append(whole_body_control(mech, *state[:2], objectives, [Contact(f) for f in FEET]))
+    exact, out = both
+    assert (exact.residual < 1e-8).all() and (out.residual < 1e-3).all()
+    assert (out.forces[..., :2].norm(dim=-1) <= 0.7 * out.forces[..., 2] + 0.01).all()
+    assert (out.tau.abs() <= dog.effort_limit + 0.01).all()
+    assert (out.tau - exact.tau).abs().max() < 0.02 * exact.tau.abs().max()
 
 
 def test_forces_of_a_robot_that_stays_carry_its_weight(dog):

@@ -94,7 +94,8 @@ class Commanded(NamedTuple):
         tau: joint forces, `[*batch, num_dof]`; zero to rounding at joints without drives [N m or N].
         qdd: accelerations, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         forces: of the ground on every contact, in inertial axes, `[*batch, contacts, 3]` [N].
-        residual: of the program, `[*batch]`; above 1e-6 where it has no solution.
+        residual: of the program, `[*batch]`; above 1e-6 where it has no solution (in float32 above some
+            1e-5 of the largest acceleration asked for).
     """
 
     tau: Tensor
