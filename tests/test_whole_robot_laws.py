@@ -8,7 +8,14 @@ from torch import Tensor
 from torch.func import jacrev, jvp, vmap
 
 import torchsko as ts
-from tests.strategies import ALL_KINDS, BATCHES, agree, coupled_mechanisms, mechanisms
+from tests.strategies import (
+    ALL_KINDS,
+    BATCHES,
+    agree,
+    coupled_mechanisms,
+    mechanisms,
+    random_mechanism,
+)
 from torchsko.bridge.momenta import composite_inertias_of
 
 robots = mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4)
@@ -221,3 +228,32 @@ def test_rates_relative_to_a_moving_frame_are_those_of_what_it_sees(reference, m
     classical = reference == "mixed"
     found = ts.relative_acceleration(mech, q, qd, qdd, frame, base, reference, classical)
     assert (found - V).abs().max() < 1e-9 * (1 + V.abs().max())
+
+
+WHAT_MAY_BE_CONSTANT = {
+    "composite_inertias": lambda m, q, v: (ts.composite_inertias(m, q),),
+    "christoffel_symbols": lambda m, q, v: (ts.christoffel_symbols(m, q),),
+    "passive_force_parts": ts.passive_force_parts,
+    "inverse_dynamics_derivatives": lambda m, q, v: ts.inverse_dynamics_derivatives(m, q, v, v),
+    "frame_velocity_derivatives": lambda m, q, v: ts.frame_velocity_derivatives(m, q, v, "body0"),
+    "frame_acceleration_derivatives": lambda m, q, v: ts.frame_acceleration_derivatives(
+        m, q, v, v, "body0"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", WHAT_MAY_BE_CONSTANT.values(), ids=WHAT_MAY_BE_CONSTANT.keys())
+@pytest.mark.parametrize("kind", ["free", "prismatic"])
+def test_what_does_not_change_from_sample_to_sample_is_told_of_each(call, kind):
+    """A single body, of which much is the same in all configurations and whatever its damping."""
+    mech = random_mechanism([kind], [-1], 1)
+    q, qd = mech.random_state(2, 3)
+    of_one = call(mech, q[0, 0], qd[0, 0])
+    for x, one in zip(call(mech, q, qd[0, 0]), of_one, strict=True):
+        assert x.shape == (2, 3, *one.shape)
+    damped = mech.replace(damping=mech.damping * torch.ones(3, 1, dtype=q.dtype))
+    found = call(damped, q[0, 0], qd[0, 0])
+    assert len({x.shape[: x.ndim - one.ndim] for x, one in zip(found, of_one, strict=True)}) == 1
+    for x, one in zip(found, of_one, strict=True):
+        assert x.shape in (one.shape, (3, *one.shape))
+        agree(x, one.expand_as(x), 1e-12)

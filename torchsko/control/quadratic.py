@@ -83,7 +83,7 @@ def solve_program(
 
     Reference: Mehrotra 1992; Amos, Kolter 2017.
     """
-    slack = torch.finfo(program.p.dtype).eps ** 0.625 if slack is None else slack
+    loose = float(torch.finfo(program.p.dtype).eps ** 0.625) if slack is None else slack
     bounded = program.h.isfinite()
     program = program._replace(  # 0 x <= 1 bounds nothing either
         G=torch.where(bounded[..., None], program.G, 0.0), h=torch.where(bounded, program.h, 1.0)
@@ -92,7 +92,7 @@ def solve_program(
     here = _start(held)
     point, least = here, _violation(held, here)
     for _ in range(iterations):
-        here = _step(held, here, slack)
+        here = _step(held, here, loose)
         left = _violation(held, here)
         # Past what rounding allows residuals grow again: the best point seen is kept.
         better = (left < least) & (least > tolerance)
@@ -102,7 +102,7 @@ def solve_program(
         )
     # What derivatives pass through: the conditions at the solution, by the program as it was given.
     off = _residuals(program, point)
-    change = _newton(_factor(held, point, slack), held, point, off, slack)
+    change = _newton(_factor(held, point, loose), held, point, off, loose)
     there = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
     left = _violation(held, there)
     # A last step that helps is taken; of one that does not there are the derivatives only.

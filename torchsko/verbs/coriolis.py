@@ -18,6 +18,7 @@ from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import broadcast_shapes
 from torchsko.spatial.inertia import coriolis_inertia
 from torchsko.spatial.motion import motion_matrix
 
@@ -80,7 +81,8 @@ def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
     unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     # Parameters of a mechanism with a batch need a place for the new dimension, too: rates come first.
     unit = unit.reshape(mech.num_dof, *[1] * max(q.ndim - 1, len(mech.batch_shape)), mech.num_dof)
-    return mass_and_coriolis_matrix(mech, q, unit)[1].movedim(0, -1)
+    found = mass_and_coriolis_matrix(mech, q, unit)[1].movedim(0, -1)
+    return found.expand(*broadcast_shapes(q.shape[:-1], mech.batch_shape), *found.shape[-3:])
 
 
 def mass_and_coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:

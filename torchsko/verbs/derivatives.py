@@ -64,7 +64,8 @@ def inverse_dynamics_derivatives(
         True
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
-    return _inverse(mech, q, qd, qdd, f_ext)
+    to_q, to_qd, M = torch.broadcast_tensors(*_inverse(mech, q, qd, qdd, f_ext))
+    return to_q, to_qd, M
 
 
 @verb

@@ -21,6 +21,7 @@ from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import damping_force, forward_dynamics
 from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
 
@@ -80,7 +81,7 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
     springs = mech.stiffness * apart(tree, mech.spring_reference, q)
     lifted = -compensating_forces(tree, q) if mech.has_gravcomp else torch.zeros_like(springs)
     parts = (damping_force(mech, qd), mech.friction * torch.sign(qd), springs, lifted)
-    return PassiveForces(*(own_forces(mech, x) for x in parts))
+    return PassiveForces(*torch.broadcast_tensors(*(own_forces(mech, x) for x in parts)))
 
 
 @verb
@@ -166,7 +167,10 @@ def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
     Reference: Jain 2011, Part II, Algorithm 4.1.
     """
     check_state(mech, q=q)
-    return mech.layout.tree_order(composite_inertias_of(mech, q), -3)
+    found = mech.layout.tree_order(composite_inertias_of(mech, q), -3)
+    # Those of robots whose bodies carry nothing do not depend on q.
+    batch = broadcast_shapes(q.shape[:-1], found.shape[:-3])
+    return found.expand(*batch, *found.shape[-3:])
 
 
 @verb

@@ -134,7 +134,8 @@ def _told(
 ) -> Sequence[Tensor]:
     """Columns of frames in their own axes, in a reference, all of them in one go."""
     sizes = [x.shape[-1] for x in parts]
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in parts))
+    # Where a body's motion does not depend on q, parts lack its batch dimensions.
+    batch = torch.broadcast_shapes((*q.shape[:-1], 1, 1), *(x.shape[:-1] for x in parts))
     side_by_side = torch.cat([x.expand(*batch, x.shape[-1]) for x in parts], -1)
     return told(mech, q, numbers, side_by_side, reference).split(sizes, -1)
 
