@@ -94,6 +94,11 @@ TRANSFORMS = {
     "jacrev of jacrev": lambda f: func.jacrev(func.jacrev(f, BOTH), BOTH),
     "jacrev of jacfwd": lambda f: func.jacrev(func.jacfwd(f, BOTH), BOTH),
     "jacfwd of jacfwd": lambda f: func.jacfwd(func.jacfwd(f, BOTH), BOTH),
+    "jacrev of jacfwd of a weighted sum": lambda f: (
+        lambda *z: func.jacrev(func.jacfwd(lambda x: sum((2 * y).sum() for y in f(x, *z[1:]))))(
+            z[0]
+        )
+    ),
     "third derivative": lambda f: func.jacrev(func.jacfwd(func.jacrev(f, 0), 0), 2),
     "jvp": lambda f: lambda x, y, p: func.jvp(lambda x: f(x, y, p), (x,), (y,)),
     "jvp of vjp": lambda f: (

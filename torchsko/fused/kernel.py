@@ -172,9 +172,10 @@ class Kernel:
         for x, (shape, _, size) in zip(inputs, self._shapes, strict=True):
             if x.shape != lead + shape or x.dtype is not dtype:
                 return None
-            if not x.is_contiguous() or not x.is_cpu or x.is_neg():
+            place = x.data_ptr()
+            if not place or not x.is_contiguous() or not x.is_cpu or x.is_neg():
                 return None
-            words += (x.data_ptr(), size)
+            words += (place, size)
         words[0] = lead[0] if len(lead) == 1 else prod(lead)
         return words, lead, ()
 
@@ -237,9 +238,12 @@ def rows(
     x: Tensor, shape: tuple[int, ...], num_batch: int, batch: tuple[int, ...]
 ) -> tuple[Tensor, int]:
     """A tensor with the same values, and how far apart its samples are; 0 if there is only one."""
-    x = (
-        x.resolve_neg()
-    )  # the imaginary part of a conjugate may be contiguous, its sign yet to be changed
+    # The imaginary part of a conjugate may be contiguous, its sign yet to be changed.
+    x = x.resolve_neg()
+    if (
+        not x.data_ptr()
+    ):  # zeros of no memory, which a derivative of a derivative may get as cotangents
+        x = torch.zeros_like(x)
     if prod(x.shape[:num_batch]) == 1:
         return x.contiguous(), 0
     is_row = num_batch == 1 == len(batch) and x.stride(0) > 0

@@ -65,6 +65,7 @@ static const int MOST_PORTS = 40;
 // too: the imaginary part of a conjugate has 2, and its sign is yet to be changed.
 static bool fits(const View& x, const Port& port, int64_t bits) {
   if (x.device_type != CPU || x.code != REAL || x.bits != bits || x.lanes != 1) return false;
+  if (x.data == nullptr) return false;  // zeros that PyTorch keeps no memory for, or none at all
   const int lead = x.ndim - (int)port.rank;
   if (lead < 0) return false;
   int64_t dense = 1;
