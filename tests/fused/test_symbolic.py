@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.fused import toy
@@ -28,7 +30,8 @@ def assert_traced_equals_eager(fn, ports=PORTS, inputs=None) -> None:
     inputs = inputs or pair()
     program = trace(fn, ports)
     for traced, eager in zip(evaluate(program, inputs), flat(fn(*inputs)), strict=True):
-        torch.testing.assert_close(traced, eager.detach().to(torch.float64), rtol=1e-13, atol=1e-13)
+        expected = eager.detach().to(torch.float64)
+        torch.testing.assert_close(traced, expected, rtol=1e-13, atol=1e-13, equal_nan=True)
 
 
 def mixture(x: Tensor, y: Tensor) -> Tensor:
@@ -68,6 +71,11 @@ FUNCTIONS = {
         torch.minimum(x, y),
         (x >= y).double(),
     ),
+    "numbers_alone": lambda x, y: (
+        x[0].sum(0), y[1].mean(-1, keepdim=True), x[2].cumsum(0), y.sum().amax(0), x[0].softmax(-1),
+        x[:0].reshape(2, 0).cumsum(1), x.max() * y, y.min(), x[:0].var(), x[:1].var(),
+        torch.softmax(torch.full_like(x, -torch.inf), -1),
+    ),
     "movement": lambda x, y: (
         torch.cat([x[1:3], y.flip(0)]),
         torch.outer(x, y).triu(1) + torch.outer(y, x).tril(-1).mT,
@@ -81,18 +89,55 @@ FUNCTIONS = {
         x.index_add(0, torch.tensor([1, 1, 3, 0]), y, alpha=2),
         x.scatter_add(0, torch.tensor([2, 2]), y),
         x.index_put((torch.tensor([0, 0]),), y[:2], accumulate=True),
+        x.scatter(0, torch.tensor([1, 3]), 2.5, reduce="add"),
     ),
     "in_place": lambda x, y: x.clone().add_(y).mul_(2.0),
     "functions": lambda x, y: (
         torch.atan2(x, y), x.sigmoid(), torch.nn.functional.softplus(y), x.sign(), x.lerp(y, 0.3),
-        x.norm(), x.sinh() + y.cosh() + x.atan() + torch.expm1(x) + torch.log1p(y * y) + x.tan(),
+        x.norm(), torch.exp2(600 * x),
+        x.sinh() + y.cosh() + x.atan() + torch.expm1(x) + torch.log1p(y * y) + x.tan(),
     ),
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:var")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_traced_operations_equal_eager(name):
     assert_traced_equals_eager(FUNCTIONS[name])
+
+
+# Of numbers whose products are not numbers of their kind, where truths have to be told from values.
+TRUTHS = {
+    "greater": lambda x, y: x > y,
+    "some": lambda x, y: (x * 1e-200).bool(),
+    "other": lambda x, y: y.relu().bool(),
+    "made": lambda x, y: torch.ones_like(x > 0).index_fill(0, torch.tensor([1]), False),
+}
+OF_TRUTHS = {
+    "and": torch.logical_and, "or": torch.bitwise_or, "xor": torch.logical_xor,
+    "plus": torch.add, "times": torch.mul, "most": torch.maximum, "least": torch.minimum,
+    "same": torch.eq, "chosen": lambda a, b: torch.where(a, b, ~a),
+    "counted": lambda a, b: (a.sum() > b.sum()).expand(N),
+    "moved": lambda a, b: torch.cat([a, b])[2:6], "in_place": lambda a, b: a.clone().add_(b),
+}  # fmt: skip
+
+
+@given(
+    st.sampled_from([*TRUTHS]),
+    st.lists(st.tuples(st.sampled_from([*OF_TRUTHS]), st.sampled_from([*TRUTHS])), max_size=5),
+)
+@example("some", [("and", "some")])
+@example("greater", [("plus", "other")])
+@example("greater", [("times", "other"), ("chosen", "made")])
+def test_truths_stay_truths(first, steps):
+    def choose(x, y):
+        found = TRUTHS[first](x, y)
+        for op, other in steps:
+            found = OF_TRUTHS[op](found, TRUTHS[other](x, y))
+        both = torch.cat([found, x])  # of truths and numbers, numbers
+        return torch.where(~found, x, y), found * y, both + both
+
+    assert_traced_equals_eager(choose)
 
 
 def gradient_by_accumulation(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,6 +242,7 @@ def test_shared_port_has_no_batch():
         (lambda x, y: x[y.long()], "int64"),
         (lambda x, y: torch.zeros(4).copy_(x), "torch.cat"),
         (lambda x, y: torch.div(x, y, rounding_mode="floor"), "rounding_mode"),
+        (lambda x, y: x.scatter(0, torch.tensor([1]), y[:1], reduce="multiply"), "plain scatter"),
         (lambda x, y: x.as_strided((2,), (2,)), "Use view"),
         (lambda x, y: {"x": x}, "nested"),
     ],

@@ -99,8 +99,8 @@ def logarithm(base: float) -> Rule:
 
 
 def exp2(graph: Graph, x: Tensor) -> Tensor:
-    """Expressions 2 ** x."""
-    return by_entry(partial(graph.unary, "exp"), graph, mul(graph, x, log(2.0)))
+    """Expressions 2 ** x; by an exponential the rounding of x * log(2) would count in the result."""
+    return by_entry(graph.pow, graph, 2.0, x)
 
 
 def hypot(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
@@ -134,6 +134,21 @@ def tanh_backward(graph: Graph, gradient: Tensor, y: Tensor) -> Tensor:
     return mul(graph, gradient, sub(graph, 1.0, mul(graph, y, y)))
 
 
+def truth(graph: Graph, k: int) -> int:
+    """1 where an expression is not 0, else 0; itself if it is one of these already."""
+    return k if _is_truth(graph, k) else graph.binary("ne", k, 0)
+
+
+def _is_truth(graph: Graph, k: int) -> bool:
+    if k < 2:
+        return k >= 0  # a negation is none, the constants 0 and 1 are
+    op, *args = graph.nodes[k]
+    return op in _TRUTHS or (op == "mul" and all(_is_truth(graph, x) for x in args))
+
+
+_TRUTHS = frozenset("lt le eq ne".split())
+
+
 def logical_not(graph: Graph, x: Tensor) -> Tensor:
     """1 where x is 0, else 0."""
     return by_entry(lambda k: graph.binary("eq", k, 0), graph, x)
@@ -141,12 +156,18 @@ def logical_not(graph: Graph, x: Tensor) -> Tensor:
 
 def logical_and(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
     """1 where neither is 0, else 0."""
-    return by_entry(lambda k, m: graph.binary("ne", graph.mul(k, m), 0), graph, x, y)
+    # Of truths, for the product of small numbers may be 0.
+    return by_entry(lambda k, m: graph.mul(truth(graph, k), truth(graph, m)), graph, x, y)
 
 
 def logical_or(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
     """1 where not both are 0, else 0."""
     return logical_not(graph, logical_and(graph, logical_not(graph, x), logical_not(graph, y)))
+
+
+def logical_xor(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
+    """1 where one of both is 0, else 0."""
+    return by_entry(lambda k, m: graph.binary("ne", truth(graph, k), truth(graph, m)), graph, x, y)
 
 
 def full_like(graph: Graph, x: Tensor, value: Number, **_: Any) -> Tensor:

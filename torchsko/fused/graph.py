@@ -172,7 +172,7 @@ class Graph:
 
     def _minus(self, x: int, y: int) -> int:
         if x == y:
-            return 0
+            return self.const(math.nan) if self.constant[x] == math.inf else 0
         number = self._number.get(("sub", x, y))
         if number is not None:
             return number

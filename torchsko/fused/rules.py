@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchsko.errors import FusedError
 from torchsko.fused import entries
 from torchsko.fused.entries import Number, Rule, add, div, ids_of, mul, sub, tensor_of
 from torchsko.fused.graph import Graph
@@ -26,7 +27,7 @@ def _reduced(
     fold: Callable[[list[int]], int], x: Tensor, dim: int | Sequence[int] | None, keepdim: bool
 ) -> Tensor:
     dims = [dim] if isinstance(dim, int) else list(dim if dim else range(x.ndim))
-    dims = sorted(d % x.ndim for d in dims)
+    dims = sorted(d % x.ndim for d in dims if x.ndim)  # a number alone has dimension 0 or -1, too
     kept = [d for d in range(x.ndim) if d not in dims]
     rows = x.permute(*kept, *dims).flatten(len(kept)) if dims else x[..., None]
     shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
@@ -52,7 +53,7 @@ def var(
     centred = sub(graph, x, mean(graph, x, dim if dim else range(x.ndim), keepdim=True))
     sums = total(graph, mul(graph, centred, centred), dim, keepdim)
     count = x.numel() // max(sums.numel(), 1) - (1 if correction is None else correction)
-    return div(graph, sums, float(count))
+    return div(graph, sums, max(float(count), 0.0))
 
 
 def prod(graph: Graph, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
@@ -76,10 +77,11 @@ def _running(function: Callable[[int, int], int], row: list[int]) -> list[int]:
 
 def cumsum(graph: Graph, x: Tensor, dim: int, **_: Any) -> Tensor:
     """Running sum along a dimension."""
+    if not x.ndim:
+        return x
     rows = x.movedim(dim, -1)
-    flat = [
-        k for row in rows.reshape(-1, rows.shape[-1]).tolist() for k in _running(graph.add, row)
-    ]
+    listed = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1]).tolist()
+    flat = [k for row in listed for k in _running(graph.add, row)]
     return tensor_of(flat, rows.shape).movedim(-1, dim)
 
 
@@ -135,10 +137,20 @@ def scatter_add(graph: Graph, x: Tensor, dim: int, index: Tensor, source: Tensor
     return _accumulated(graph, x, _positions(x).gather(dim, index), within)
 
 
-def scatter(graph: Graph, x: Tensor, dim: int, index: Tensor, source: Number) -> Tensor:
-    """Entries of x replaced at an index."""
+def scatter(
+    graph: Graph, x: Tensor, dim: int, index: Tensor, source: Number, reduce: str | None = None
+) -> Tensor:
+    """Entries of x replaced at an index, or added to."""
     ids = ids_of(graph, source)
-    return x.scatter(dim, index, ids if ids.ndim else ids.expand(index.shape))
+    ids = ids if ids.ndim else ids.expand(index.shape)
+    if reduce is None:
+        return x.scatter(dim, index, ids)
+    if reduce == "add":
+        return scatter_add(graph, x, dim, index, ids)
+    raise FusedError(
+        f"torch.scatter(reduce={reduce!r}) has no derivative and no kernel.\n"
+        "Multiply what torch.gather takes, and put it back by a plain scatter."
+    )
 
 
 def index_put(
@@ -165,11 +177,18 @@ _LOGIC = {
         "not": entries.logical_not,
         "and": entries.logical_and,
         "or": entries.logical_or,
+        "xor": entries.logical_xor,
     }.items()
 }
 
 PREDICATES = frozenset([*_COMPARE, *_LOGIC])
 """Operations with a truth value as result."""
+
+KEEPING = frozenset(
+    "mul minimum maximum amax amin where masked_fill index_put scatter constant_pad_nd triu tril fill "
+    "full_like ones_like new_full new_ones".split()
+)
+"""Operations whose result is a truth value if what it is made of is."""
 
 RULES: dict[str, Rule] = {
     **{name: entries.unary(op) for name, op in _UNARY.items()},

@@ -26,7 +26,7 @@ from torchsko.errors import FusedError
 from torchsko.fused.entries import constants
 from torchsko.fused.graph import Graph
 from torchsko.fused.loops import traced_loop
-from torchsko.fused.rules import PREDICATES, RULES
+from torchsko.fused.rules import KEEPING, PREDICATES, RULES
 from torchsko.implicit.derivatives import Tensors
 from torchsko.implicit.loop import Rounds
 
@@ -111,7 +111,7 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if name in _SPECIAL:
         return _SPECIAL[name](*args, **kwargs)
     is_in_place = name.endswith("_") and func._schema.is_mutable
-    base = name.removesuffix("_") if is_in_place else name
+    base = _rule_of(func, name.removesuffix("_") if is_in_place else name, args)
     if is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
         return _reshape_in_place(func, getattr(aten, base), args, kwargs)
     if base in RULES or name in _MOVES:
@@ -119,7 +119,7 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         result = _run_on_ids(first.graph, base, func, args, kwargs)
         if is_in_place:
             return _write(name, args[0], result)
-        return _wrapped(first.graph, result, _result_dtype(base, first, kwargs))
+        return _wrapped(first.graph, result, _result_dtype(base, args, kwargs))
     if is_in_place and isinstance(args[0], Symbolic) and hasattr(aten, base):
         return _write(name, args[0], lift(args[0].graph, getattr(aten, base)(*args, **kwargs)))
     decomposition = decomposition_table.get(func, func.decompose)
@@ -196,15 +196,32 @@ def _wrapped(graph: Graph, result: Any, dtype: torch.dtype) -> Any:
     return Symbolic(graph, result, dtype)
 
 
-def _result_dtype(base: str, first: Symbolic, kwargs: dict[str, Any]) -> torch.dtype:
+def _rule_of(func: Any, base: str, args: Sequence[Any]) -> str:
+    """The name of the rule of an operation that goes by the rule of another."""
+    if base in ("max", "min") and func._overloadname == "default":
+        return f"a{base}"
+    return "logical_or" if base == "add" and _are_truths(args[:2]) else base
+
+
+def _result_dtype(base: str, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.dtype:
     dtype = kwargs.get("dtype")
     if dtype is not None:
         return _checked(dtype)
     if base in PREDICATES:
         return torch.bool
-    if base in RULES:
+    if base in RULES and base not in KEEPING:
         return torch.float64
-    return first.dtype
+    operands = {"where": args[1:], "mul": args[:2], "minimum": args[:2], "maximum": args[:2]}
+    return torch.bool if _are_truths(operands.get(base, args[:1])) else torch.float64
+
+
+def _are_truths(operands: Any) -> bool:
+    """Whether all tensors and numbers among these are truth values."""
+    kinds = [
+        x.dtype == torch.bool if isinstance(x, Tensor) else type(x) is bool
+        for x in _leaves(operands)
+    ]
+    return all(kinds)
 
 
 def _checked(dtype: torch.dtype) -> torch.dtype:
