@@ -1,5 +1,7 @@
 """A fused mechanism gives what the eager functions give."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given
@@ -291,6 +293,22 @@ def test_any_function_of_a_mechanism_can_be_fused(arm):
     gradient = ts.fuse(torch.func.grad(kinetic_energy, 1), arm)
     theirs = torch.autograd.grad(kinetic_energy(arm, q.requires_grad_(), qd).sum(), q)
     assert_same(gradient(q.detach(), qd), theirs)
+
+
+def test_results_of_a_function_keep_their_types(arm):
+    def limits(mech, q, qd):
+        fast = qd.abs() > 1
+        return fast, fast.sum(-1), torch.where(fast, q, qd).float(), q * qd
+
+    q, qd, *_ = state(arm, 4)
+    fused = ts.fuse(limits, arm)
+    for mine in (fused, ts.fuse(limits, arm), copy.deepcopy(fused), torch.func.vmap(fused)):
+        found, expected = mine(q, qd), limits(arm, q, qd)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    leaf = q.clone().requires_grad_()
+    fast, _, chosen, _ = fused(leaf, qd)
+    (gradient,) = torch.autograd.grad(chosen.sum(), leaf)
+    torch.testing.assert_close(gradient, fast.to(q.dtype))
 
 
 @pytest.mark.some(1)

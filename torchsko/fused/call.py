@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import takewhile
@@ -36,17 +36,20 @@ class Recipe:
         form: its results, nested as it nests them, with their numbers in the place of tensors.
         num_outputs: how many tensors it returns.
         captures: what it reads from outside of its arguments.
+        kinds: their types, of results that are of another than the kernel's.
     """
 
     form: Any
     num_outputs: int
     captures: tuple[Capture, ...]
+    kinds: tuple[tuple[int, torch.dtype], ...] = ()
 
 
 class _Made(NamedTuple):
     function: FusedFunction
     spec: Any  # how results are nested; None for a single tensor
     captured: Captured
+    kinds: tuple[tuple[int, torch.dtype], ...]
 
 
 class FusedCall:
@@ -129,10 +132,14 @@ class FusedCall:
             self._make(key)
         for x in states.values():
             check_dtype(self._mech, x)
-        function, spec, captured = self._made[key]
+        function, spec, captured, kinds = self._made[key]
         # A narrower type is widened, as PyTorch's promotion does.
         outside = [x.to(self._mech.dtype) for x in captured.current()]
         outputs = function(*states.values(), *outside, *self._parameters)
+        if kinds:
+            outputs = [*outputs]
+            for k, kind in kinds:
+                outputs[k] = outputs[k].to(kind)
         return outputs[0] if spec is None else pytree.tree_unflatten(list(outputs), spec)
 
     def function(self, names: tuple[str, ...]) -> FusedFunction:
@@ -201,10 +208,14 @@ class FusedCall:
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
             states, outside = tensors[: len(key[0])], tensors[len(key[0]) :]
-            if not outside:
-                return self._flat(key, mech, states)[0]
-            with Swap(captured.current(), outside):
-                return self._flat(key, mech, states)[0]
+            with Swap(captured.current(), outside) if outside else nullcontext():
+                found = self._flat(key, mech, states)[0]
+                for (
+                    k,
+                    _,
+                ) in recipe.kinds:  # a kernel's results are of one type, its caller gives theirs
+                    found[k] = found[k].to(mech.dtype)
+                return found
 
         def watched() -> AbstractContextManager:
             return Watch(
@@ -216,7 +227,8 @@ class FusedCall:
         )
         self._recipes[key] = recipe
         spec = pytree.tree_structure(recipe.form)
-        self._made[key] = _Made(function, None if spec.is_leaf() else spec, captured)
+        spec = None if spec.is_leaf() else spec
+        self._made[key] = _Made(function, spec, captured, recipe.kinds)
 
     def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -266,7 +278,8 @@ class FusedCall:
                 "A kernel's results are tensors.\nReturn a tensor, or tuples and dicts of them."
             )
         form = pytree.tree_unflatten(range(len(found)), spec)
-        return Recipe(form, len(found), captures)
+        kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != mech.dtype)
+        return Recipe(form, len(found), captures, kinds)
 
 
 def _no_constant(options: tuple[tuple[str, Any], ...]) -> str:
