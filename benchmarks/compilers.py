@@ -16,9 +16,9 @@ import torch
 from auto import ROBOTS
 
 import torchsko as ts
-from torchsko.fused.build import Toolchain, find_toolchain
 from torchsko.fused.kernel import Kernel, build_kernel
 from torchsko.fused.program import Port
+from torchsko.fused.toolchain import Toolchain, find_toolchain
 from torchsko.fused.trace import trace
 
 BATCH, CALLS, ROUNDS = 4096, 2, 40

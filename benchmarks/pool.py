@@ -22,10 +22,10 @@ from statistics import median
 import torch
 
 import torchsko as ts
-from torchsko.fused.build import find_toolchain
 from torchsko.fused.compiled import BLOCK_COST, build_library
 from torchsko.fused.cpp import native
 from torchsko.fused.program import Port
+from torchsko.fused.toolchain import find_toolchain
 from torchsko.fused.trace import trace
 
 BATCHES = (256, 1024, 4096, 65536)

@@ -50,7 +50,7 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
         tell: whether the logger says that they take over.
     """
     from torchsko.fused.api import fuse
-    from torchsko.fused.build import find_toolchain
+    from torchsko.fused.toolchain import find_toolchain
 
     robot = as_mechanism(given)
     if robot.device.type != "cpu":

@@ -1,8 +1,10 @@
 """Libraries on disk: built once, verified, rebuilt when damaged, safe among processes."""
 
 import ctypes
+import errno
 import hashlib
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -18,10 +20,11 @@ import torch
 
 from tests.fused.programs import random_program
 from torchsko.errors import CompilerError
-from torchsko.fused import build
-from torchsko.fused.build import built_library, cached_library, compile_library, find_toolchain
+from torchsko.fused import build, toolchain
+from torchsko.fused.build import built_library, cached_library, compile_library
 from torchsko.fused.compiled import program_digest
 from torchsko.fused.kernel import build_kernel
+from torchsko.fused.toolchain import find_toolchain
 
 UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
 
@@ -312,6 +315,90 @@ def test_without_a_compiler_the_error_says_what_to_install(monkeypatch):
 def test_a_failing_compiler_is_quoted(cache):
     with pytest.raises(CompilerError, match="no_such_type"):
         compile_library("ab", ["no_such_type x;"], find_toolchain())
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("before", ["", "launch ", "'with space' "])
+def test_a_compiler_may_have_a_launcher_flags_and_spaces(cache, tmp_path, monkeypatch, before):
+    seen = tmp_path / "seen"
+    for name in ("launch", "with space"):
+        script(tmp_path / name, f'echo "$@" >> {seen}; echo said; exec "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CXX", f"{before}g++ -DOWN=1")
+    toolchain = find_toolchain()
+    text = UNIT.replace("42", "41 + OWN")
+    assert compile_library("ab", [text], toolchain).answer() == 42
+    assert not before or "-DOWN=1" in seen.read_text()
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ("exit 0", "left no library"),
+        ('for last; do :; done; echo nothing > "$last"', "left no library"),
+        (r"printf 'caf\351' >&2; exit 1", "caf\ufffd"),
+    ],
+)
+def test_a_compiler_that_fails_in_its_own_way_is_named(cache, tmp_path, monkeypatch, does, words):
+    probe = 'case "$*" in *-dM*) exec g++ "$@";; esac'
+    monkeypatch.setenv("CXX", script(tmp_path / "odd", f"{probe}\n{does}"))
+    with pytest.raises(CompilerError, match=words):
+        compile_library("ab", [UNIT], find_toolchain())
+    monkeypatch.delenv("CXX")
+    assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
+
+
+@pytest.mark.parametrize("does", ["exit 0", "exec sleep 100"])
+def test_what_is_no_compiler_is_passed_over(tmp_path, monkeypatch, does):
+    monkeypatch.setattr(toolchain, "_SECONDS", 1)
+    monkeypatch.setenv("CXX", script(tmp_path / "none", does))
+    assert "none" not in find_toolchain().path
+
+
+def test_what_a_compiler_says_is_not_printed(cache, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("CXX", script(tmp_path / "chatty", 'echo hello; exec g++ "$@"'))
+    compile_library("ab", [UNIT], find_toolchain())
+    assert capfd.readouterr().out == ""
+
+
+def test_a_full_disk_is_said(cache, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    toolchain = find_toolchain()
+    monkeypatch.setattr(build.tempfile, "TemporaryDirectory", full)
+    with pytest.raises(CompilerError, match="No space left"):
+        compile_library("ab", [UNIT], toolchain)
+
+
+def test_a_cache_from_which_nothing_runs_costs_the_cache_alone(cache, monkeypatch):
+    load = ctypes.CDLL
+
+    def noexec(path):
+        if str(cache) in path:
+            raise OSError(f"{path}: failed to map segment from shared object")
+        return load(path)
+
+    monkeypatch.setattr(build.ctypes, "CDLL", noexec)
+    assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
+
+
+def test_a_user_without_a_home_is_asked_for_a_folder(monkeypatch):
+    def unknown(user):
+        raise KeyError(user)
+
+    monkeypatch.setenv("TORCHSKO_CACHE", "~/kernels")
+    assert build.cache_directory() == Path.home() / "kernels"
+    for name in ("TORCHSKO_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(CompilerError, match="TORCHSKO_CACHE"):
+        build.cache_directory()
 
 
 def test_units_are_linked_into_one_library(cache):

@@ -9,11 +9,12 @@ import torch
 
 import torchsko as ts
 from tests.fused.programs import every_operation, random_program, special_constants
-from torchsko.fused.build import compile_library, find_toolchain
+from torchsko.fused.build import compile_library
 from torchsko.fused.cpp import ENTRY
 from torchsko.fused.cuda import build_cuda_kernel, emit_cuda
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.schedule import schedule
+from torchsko.fused.toolchain import find_toolchain
 
 # Enough of CUDA for a C++ compiler to run the kernel, one thread after another.
 SHIM = """

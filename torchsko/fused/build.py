@@ -10,26 +10,18 @@ The cache is bounded: what was used longest ago goes first.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from string import hexdigits
 
 from torchsko.errors import CompilerError
 from torchsko.fused.lock import locked
+from torchsko.fused.toolchain import TEXT, Toolchain, digest_of
 
-# -fno-math-errno and -fno-trapping-math change no value: they let loops over lanes become vectors.
-_FLAGS = (
-    "-std=c++17 -O3 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math "
-    "-ffp-contract=fast -w -pthread"
-).split()
-_CANDIDATES = ("g++", "c++", "clang++")
 _SECONDS = 600
 
 # Of the cache. A humanoid's kernels take some MiB each.
@@ -38,81 +30,21 @@ _SUFFIXES = (".so", ".lib", ".program", ".ports", ".lock")
 _TEMPORARY = ".torchsko-"
 
 
-@dataclass(frozen=True)
-class Toolchain:
-    """A C++ compiler and what it compiles for.
-
-    Attributes:
-        path: the executable.
-        flags: all flags but inputs and outputs.
-        identity: digest of the compiler's predefined macros: its version, the CPU's instruction
-            sets, the ABI.
-        vector_bytes: width of the vectors to generate.
-    """
-
-    path: str
-    flags: tuple[str, ...]
-    identity: str
-    vector_bytes: int
-
-
-def find_toolchain(target: str = "native") -> Toolchain:
-    """The compiler named by the environment variable ``CXX``, else g++, c++ or clang++.
-
-    Args:
-        target: instruction set, in the words of the compiler's ``-march``.
+def cache_directory() -> Path:
+    """``$TORCHSKO_CACHE``, else ``torchsko`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
     Raises:
-        CompilerError: none is installed, or none works.
+        CompilerError: nothing says where the user's home is.
     """
-    tried = []
-    for name in filter(None, (os.environ.get("CXX"), *_CANDIDATES)):
-        path = shutil.which(name)
-        if path is None:
-            tried.append(f"{name}: not found")
-            continue
-        for march in (f"-march={target}", f"-mcpu={target}"):  # Clang on Arm knows the second
-            macros = _predefined_macros(path, march)
-            if macros is not None:
-                return _toolchain(path, march, macros)
-        tried.append(f"{name}: does not run")
-    raise CompilerError(
-        f"no C++ compiler for fused kernels ({'; '.join(tried)}).\n"
-        "Kernels are compiled on first use; without a compiler the eager functions serve.\n"
-        "Install one (Debian: apt install g++; macOS: xcode-select --install), or set CXX."
-    )
-
-
-def _predefined_macros(path: str, march: str) -> str | None:
-    command = [path, march, "-dM", "-E", "-x", "c++", os.devnull]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _toolchain(path: str, march: str, macros: str) -> Toolchain:
-    flags = [*_FLAGS, march]
-    vector_bytes = 16
-    if "#define __AVX512F__" in macros and "#define __AVX512VL__" in macros:
-        vector_bytes = 64
-    elif "#define __AVX__" in macros:
-        vector_bytes = 32
-    if "#define __clang__" not in macros:
-        # Order before registers are given out: fewer of a long program's values wait on the stack.
-        flags += ["-fschedule-insns", "-fsched-pressure"]
-        if vector_bytes == 64:
-            flags.append("-mprefer-vector-width=512")  # else loops over lanes are cut in two
-    identity = _digest(os.path.realpath(path).encode(), macros.encode())
-    return Toolchain(path, tuple(flags), identity, vector_bytes)
-
-
-def cache_directory() -> Path:
-    """``$TORCHSKO_CACHE``, else ``torchsko`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    if own := os.environ.get("TORCHSKO_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchsko"
+        if own := os.environ.get("TORCHSKO_CACHE"):
+            return Path(own).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchsko"
+    except RuntimeError as error:
+        raise CompilerError(
+            "no folder for kernels: the environment has no HOME, and the system knows none of this user.\n"
+            "Kernels are kept on disk.\nSet TORCHSKO_CACHE to a folder of this user."
+        ) from error
 
 
 def built_library(
@@ -146,22 +78,37 @@ def compile_library(key: str, units: Sequence[str], toolchain: Toolchain) -> cty
     Raises:
         CompilerError: the compiler failed; the message holds its own.
     """
-    with tempfile.TemporaryDirectory(prefix="torchsko-") as name:
-        folder = Path(name)
-        built = folder / "kernel.so"
-        objects = [folder / f"u{k}.o" for k in range(len(units))]
-        jobs = []
-        for text, target in zip(units, objects, strict=True):
-            source = target.with_suffix(".cpp")
-            source.write_text(text, encoding="ascii")
-            jobs.append(["-c", str(source), "-o", str(target)])
-        if len(units) == 1:
-            jobs = [["-shared", str(objects[0].with_suffix(".cpp")), "-o", str(built)]]
-        _run_all(toolchain, jobs)
-        if len(units) > 1:
-            _run_all(toolchain, [["-shared", *map(str, objects), "-o", str(built)]])
-        library = _store(key, built.read_bytes())
-        return ctypes.CDLL(str(library or built))
+    try:
+        with tempfile.TemporaryDirectory(prefix="torchsko-") as name:
+            folder = Path(name)
+            built = folder / "kernel.so"
+            objects = [folder / f"u{k}.o" for k in range(len(units))]
+            jobs = []
+            for text, target in zip(units, objects, strict=True):
+                source = target.with_suffix(".cpp")
+                source.write_text(text, encoding="ascii")
+                jobs.append(["-c", str(source), "-o", str(target)])
+            if len(units) == 1:
+                jobs = [["-shared", str(objects[0].with_suffix(".cpp")), "-o", str(built)]]
+            _run_all(toolchain, jobs)
+            if len(units) > 1:
+                _run_all(toolchain, [["-shared", *map(str, objects), "-o", str(built)]])
+            return _loaded(_store(key, built.read_bytes()), built)
+    except OSError as error:
+        raise CompilerError(
+            f"{toolchain.path} left no library that can be loaded: {error}.\n"
+            "A disk may be full, or one from which nothing is run (noexec).\n"
+            "Set TMPDIR and TORCHSKO_CACHE to other folders, CXX to another compiler, or use the eager "
+            "functions."
+        ) from error
+
+
+def _loaded(stored: Path | None, built: Path) -> ctypes.CDLL:
+    """The library from its place in the cache; from where it was built if it cannot be run there."""
+    try:
+        return ctypes.CDLL(str(stored or built))
+    except OSError:
+        return ctypes.CDLL(str(built))
 
 
 def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
@@ -169,7 +116,9 @@ def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
     try:
         for job in jobs:
             command = [toolchain.path, *toolchain.flags, *job]
-            running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+            running.append(
+                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **TEXT)
+            )
         for process in running:
             _, said = process.communicate(timeout=_SECONDS)
             if process.returncode != 0:
@@ -191,10 +140,10 @@ def cached_library(key: str) -> ctypes.CDLL | None:
     folder = cache_directory()
     try:
         digest = (folder / f"{key}.lib").read_text(encoding="ascii").strip()
-        if not _is_digest(digest):
+        if not _isdigest_of(digest):
             return None
         library = folder / f"{digest}.so"
-        if _digest(library.read_bytes()) != digest:
+        if digest_of(library.read_bytes()) != digest:
             return None
         for used in (folder / f"{key}.lib", library):
             _touch(used)
@@ -220,7 +169,7 @@ def read_cached(name: str) -> bytes | None:
         return None
     _touch(cache_directory() / name)
     digest, payload = content[:64], content[64:]
-    return payload if digest == _digest(payload).encode() else None
+    return payload if digest == digest_of(payload).encode() else None
 
 
 def write_cached(name: str, payload: bytes) -> None:
@@ -228,7 +177,7 @@ def write_cached(name: str, payload: bytes) -> None:
     folder = cache_directory()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(folder / name, _digest(payload).encode() + payload)
+        _write(folder / name, digest_of(payload).encode() + payload)
         trim_cache(_MOST_BYTES, keep=folder / name)
     except OSError:
         return
@@ -236,7 +185,7 @@ def write_cached(name: str, payload: bytes) -> None:
 
 def _store(key: str, library: bytes) -> Path | None:
     """The library's place in the cache, or None where the cache cannot be written."""
-    folder, digest = cache_directory(), _digest(library)
+    folder, digest = cache_directory(), digest_of(library)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(folder / f"{digest}.so", library)
@@ -280,10 +229,10 @@ def _is_ours(path: Path) -> bool:
     """Whether a file is of the cache: the folder may be one that holds others."""
     if path.name.startswith(_TEMPORARY):
         return True
-    return path.suffix in _SUFFIXES and _is_digest(path.stem)
+    return path.suffix in _SUFFIXES and _isdigest_of(path.stem)
 
 
-def _is_digest(text: str) -> bool:
+def _isdigest_of(text: str) -> bool:
     return len(text) == 64 and set(text) <= set(hexdigits)
 
 
@@ -303,10 +252,3 @@ def _write(path: Path, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-
-
-def _digest(*parts: bytes) -> str:
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(hashlib.sha256(part).digest())
-    return total.hexdigest()

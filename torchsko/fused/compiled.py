@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from torchsko.errors import FusedError
-from torchsko.fused.build import Toolchain, built_library, cached_library, name_again
+from torchsko.fused.build import built_library, cached_library, name_again
 from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Program
 from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
+from torchsko.fused.toolchain import Toolchain
 from torchsko.implicit.steps import Roles
 
 BITS = {torch.float32: 32, torch.float64: 64}

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.fused.build import Toolchain, find_toolchain
 from torchsko.fused.compiled import (
     BITS,
     BLOCK_COST,
@@ -22,6 +21,7 @@ from torchsko.fused.compiled import (
 )
 from torchsko.fused.program import Port, Program
 from torchsko.fused.quick import Quick
+from torchsko.fused.toolchain import Toolchain, find_toolchain
 
 # Tiles of a block at least: drawing one costs nothing then.
 _BLOCKS = 16

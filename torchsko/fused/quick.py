@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError
-from torchsko.fused.build import Toolchain, built_library
+from torchsko.fused.build import built_library
 from torchsko.fused.cpp import native
+from torchsko.fused.toolchain import Toolchain
 
 SOURCE = "quick.cpp"
 _MOST_PORTS, _MOST_RANK, _MAJOR = 40, 4, 1

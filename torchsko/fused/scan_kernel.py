@@ -10,7 +10,6 @@ from math import prod
 import torch
 from torch import Tensor
 
-from torchsko.fused.build import find_toolchain
 from torchsko.fused.compiled import (
     BLOCK_COST,
     THREADED_COST,
@@ -20,6 +19,7 @@ from torchsko.fused.compiled import (
 )
 from torchsko.fused.kernel import common_batch, rows
 from torchsko.fused.program import Port, Program
+from torchsko.fused.toolchain import find_toolchain
 from torchsko.implicit.steps import Roles
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchsko.errors import CompilerError, FitError, FusedError, MissingExtraError
 from torchsko.extras import require
 from torchsko.fused.api import fuse
-from torchsko.fused.build import find_toolchain
+from torchsko.fused.toolchain import find_toolchain
 from torchsko.learn.divergence import inertia_divergence
 from torchsko.learn.module import Dynamics
 from torchsko.learn.samples import as_samples

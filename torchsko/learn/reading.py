@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FitError, FusedError
 from torchsko.fused.api import fuse
-from torchsko.fused.build import find_toolchain
+from torchsko.fused.toolchain import find_toolchain
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.motion import Motion, Piece, check_columns, filtered, pieces

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.api import fuse
-from torchsko.fused.build import find_toolchain
+from torchsko.fused.toolchain import find_toolchain
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.leading import Leading
 from torchsko.learn.normal import Problem, Regressor
