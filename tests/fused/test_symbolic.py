@@ -167,6 +167,40 @@ def test_derivatives_above_the_tracer_equal_eager(name):
     assert_traced_equals_eager(TRANSFORMS[name])
 
 
+def first_replaced(x):
+    x = x.clone()
+    x[0] = x[1] * 2
+    return x
+
+
+def parts_changed(x):
+    z = torch.outer(x, x.sin())
+    z[:, 1] = x
+    z[0].mul_(x)
+    z[1:].add_(z[:3].clone())
+    return z.t()[2].neg_() + z @ x
+
+
+def filled(x):
+    z = x.new_zeros(2, N)
+    z[0] = x
+    z[1, ::2] += x[2:].cos()
+    return z.sum(0) * z[1]
+
+
+WRITING = {
+    "vjp": lambda f: lambda x, y: torch.func.vjp(f, x)[1](y)[0],
+    "jacrev": lambda f: lambda x, y: torch.func.jacrev(f)(x),
+    "second": lambda f: lambda x, y: torch.func.jacrev(torch.func.grad(lambda z: y @ f(z)))(x),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("fn", [first_replaced, parts_changed, filled])
+def test_functions_that_write_into_their_own_tensors_have_gradients(fn, name):
+    assert_traced_equals_eager(WRITING[name](fn))
+
+
 def test_gradient_that_fans_in_is_accumulated():
     def fan_in(x, y):
         x = x.detach().requires_grad_()

@@ -255,10 +255,33 @@ def _zeros_with_batch_of(x: Tensor, like: Tensor, *, self_num_batch_dims: int = 
     return Symbolic(graph, torch.zeros(shape, dtype=torch.int64))
 
 
+def _new_strided(
+    x: Symbolic,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype | None = None,
+    **_: Any,
+) -> Tensor:
+    """Zeros laid out so; the gradient of a tensor that was written to in part goes there."""
+    ids = torch.empty_strided(tuple(size), tuple(stride), dtype=torch.int64).zero_()
+    return Symbolic(x.graph, ids, _checked(dtype or x.dtype))
+
+
+def _as_strided(
+    x: Symbolic, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """The view that a backward pass takes of a gradient; functions know no strides, kernels have others."""
+    if torch._C._current_graph_task_id() < 0:
+        raise FusedError(_refusal(aten.as_strided.default, "as_strided"))
+    return Symbolic(x.graph, x.ids.as_strided(size, stride, storage_offset), x.dtype)
+
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "is_same_size": lambda x, y: x.shape == y.shape,
     "_has_same_storage_numel": lambda x, y: True,
     "_new_zeros_with_same_feature_meta": _zeros_with_batch_of,
+    "new_empty_strided": _new_strided,
+    "as_strided": _as_strided,
     "_to_copy": _cast,
     "convert_element_type": _cast,
     "_reshape_alias": lambda x, size, stride: Symbolic(x.graph, x.ids.reshape(size), x.dtype),
