@@ -65,7 +65,25 @@ def roots(repeat, n):
     return fn, [Port("a", (2,))]
 
 
-CASES = {"pendulum": pendulum, "roots": roots}
+def marked(repeat, n):
+    """Truths that are carried and given, a tensor made within that the body closes over, writes in place."""
+
+    def fn(x, y):
+        weight = torch.linspace(0.5, 1.5, 3, dtype=x.dtype)
+
+        def body(x, on, off):
+            z = x.clone()
+            z[1:] = torch.where(on & ~off, x * weight, x.sin() + 0.1)[1:]
+            z[0] += 0.1 * x[2]
+            return z, on & (z < 0.8)
+
+        x, on = repeat(body, (x * y, x < 0.9), n, (y > 1,))
+        return torch.where(~on, x, x * x)
+
+    return fn, [Port("x", (3,)), Port("y", (3,))]
+
+
+CASES = {"pendulum": pendulum, "roots": roots, "marked": marked}
 
 
 def inputs(ports, batch, seed=0):
@@ -180,10 +198,25 @@ def test_the_cuda_source_holds_the_loop():
     assert source.count("for (int step = 0;") == 2
 
 
-def test_a_body_that_gives_another_shape_is_named():
-    x = torch.zeros(3, dtype=D)
-    with pytest.raises(ts.ShapeError, match="body of a loop"):
-        loop(lambda x: x[:2], x, 3)
+X = torch.zeros(3, dtype=D)
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "words"),
+    [
+        (lambda x: x[:2], (X, 3), r"shapes \[\(2,\)\]"),
+        (lambda x: None, (X, 3), "gives NoneType"),
+        (lambda x: (x, 1.0), ((X,), 3), "gives tuple"),
+        (lambda x: x, (X, 3.0), "n=3.0"),
+        (lambda x: x, (X, -1), "n=-1"),
+        (lambda x: x, ({"x": X}, 3), "carry of a loop holds dict"),
+        (lambda x: x, ((X, 2.0), 3), r"holds float.*\n.*\n.*torch.tensor"),
+        (lambda x, y: x, (X, 3, X), r"args is one tensor.*\n.*\n.*args=\[x\]"),
+    ],
+)
+def test_what_is_no_loop_is_named(body, given, words):
+    with pytest.raises(ts.ShapeError, match=words):
+        loop(body, *given)
 
 
 def test_a_loop_in_a_control_of_a_rollout_in_one_kernel():

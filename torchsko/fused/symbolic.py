@@ -80,9 +80,11 @@ class Symbolic(Tensor):
     def rounds(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
         """A loop of these tensors, of which some are symbolic, as one instruction."""
         from torchsko.fused.trace import trace  # which needs this class
+        from torchsko.fused.watch import alive  # and this as well
 
         given = [lift(self.graph, x) for x in tensors]
-        found = traced_loop(trace, self.graph, rounds, given)
+        with alive(rounds.step):
+            found = traced_loop(trace, self.graph, rounds, given)
         return tuple(Symbolic(self.graph, ids) for ids in found)
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore

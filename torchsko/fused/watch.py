@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, unwrap_if_dead
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.errors import FusedError
+from torchsko.fused.sources import Reachable
 from torchsko.fused.symbolic import Symbolic
 
 _READS = frozenset(
@@ -70,6 +71,22 @@ def _innermost(x: Any) -> Any:
     while isinstance(x, Tensor) and is_functorch_wrapped_tensor(x):
         x = get_unwrapped(x)
     return x
+
+
+def alive(fn: Callable[..., Any]) -> Swap:
+    """Calls in which a function finds the values of what a transform has wrapped that is over by now.
+
+    A backward pass comes after its transform has ended. The derivative of a loop's body is traced then, and
+    what the body closes over may have been made, and so wrapped, within.
+    """
+    wrapped = Reachable(fn).wrapped()
+    return Swap(wrapped, [_value(x) for x in wrapped])
+
+
+def _value(x: Tensor) -> Tensor:
+    """A tensor without wrappers of transforms that have ended."""
+    inner = unwrap_if_dead(x)
+    return x if inner is x else _value(inner)
 
 
 class Watch(TorchDispatchMode):

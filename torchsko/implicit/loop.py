@@ -66,7 +66,8 @@ def loop(
         The carried tensors after n rounds.
 
     Raises:
-        ShapeError: when the body gives other shapes than it takes, or a number of tensors.
+        ShapeError: when the body gives other shapes than it takes, or a number of tensors; when n is no number
+            of rounds; when what is carried, or given besides, is no tensors.
 
     Example:
         >>> import torch, torchsko as ts
@@ -74,22 +75,29 @@ def loop(
         >>> ts.loop(lambda x, a: (x + a / x) / 2, two, 6, [two])
         tensor(1.4142, dtype=torch.float64)
     """
+    _check_given(carry, n, args)
     single = isinstance(carry, Tensor)
     state: Tensors = (carry,) if isinstance(carry, Tensor) else tuple(carry)
     count = len(state)
 
     def step(*tensors: Tensor) -> Tensors:
         found = body(*tensors)
-        return _checked((found,) if single else tuple(found), tensors[:count])
+        alone = single and isinstance(found, Tensor)
+        return _checked((found,) if alone else found, tensors[:count])
 
     if until is not None:
         state, step = _halting(step, until, state, tuple(args))
     given = (*state, *args)
     if n > 1 and not torch.compiler.is_compiling() and any(map(_is_traced, given)):
+        truths = [x.dtype == torch.bool for x in given]
+        step = _of_numbers(step, truths) if any(truths) else step
         rounds = Rounds(step, Roles(len(state), 0, 0, 0), n, False, until is not None)
-        # By a function of torch, so that a captured tensor takes part as the input that it is.
-        given = map(torch.clone, given)
-        state = tuple(x[-1] for x in _Rounds.apply(rounds, *given))
+        # By functions of torch, so that a captured tensor takes part as the input that it is.
+        given = [
+            torch.where(x, 1.0, 0.0) if t else x.clone() for x, t in zip(given, truths, strict=True)
+        ]
+        found = [x[-1] for x in _Rounds.apply(rounds, *given)]
+        state = tuple(x != 0 if t else x for x, t in zip(found, truths, strict=False))
     else:
         for _ in range(n):
             state = step(*state, *args)
@@ -149,7 +157,42 @@ class Rounds:
         )
 
 
-def _checked(found: Tensors, state: Tensors) -> Tensors:
+def _check_given(carry: Any, n: Any, args: Any) -> None:
+    """Refuse what the annotations of `loop` exclude."""
+    if type(n) is not int or n < 0:
+        raise ShapeError(
+            f"n={n!r} is no number of rounds.\nA kernel's loop has as many as it was built with.\n"
+            "Pass a Python integer, 0 or more; until= says which samples end sooner."
+        )
+    if isinstance(args, Tensor):
+        raise ShapeError(
+            "args is one tensor, whose entries would be arguments of the body.\n"
+            "What the body reads besides are several tensors.\nPass a list: args=[x]."
+        )
+    for name, given in (
+        ("carry", (carry,) if isinstance(carry, Tensor) else carry),
+        ("args", args),
+    ):
+        odd = [given] if not isinstance(given, (list, tuple)) else _no_tensors(given)
+        if odd:
+            raise ShapeError(
+                f"{name} of a loop holds {type(odd[0]).__name__}.\n"
+                "Loops are of tensors, each an argument of the body.\n"
+                "Pass a list of tensors, with torch.tensor(x) for a number."
+            )
+
+
+def _no_tensors(items: Sequence[Any]) -> list[Any]:
+    return [x for x in items if not isinstance(x, Tensor)]
+
+
+def _checked(found: Any, state: Tensors) -> Tensors:
+    if not isinstance(found, (list, tuple)) or _no_tensors(found):
+        raise ShapeError(
+            f"the body of a loop gives {type(found).__name__}, not {len(state)} tensors.\n"
+            "What it gives is what it takes in the next round.\n"
+            "Return the carried tensor, or a tuple of them in their order."
+        )
     shapes, wanted = ([tuple(x.shape) for x in tensors] for tensors in (found, state))
     if shapes != wanted:
         raise ShapeError(
@@ -157,7 +200,17 @@ def _checked(found: Tensors, state: Tensors) -> Tensors:
             "What it gives is what it takes in the next round.\n"
             "Give the carried tensors, alone and in their order; expand() the first ones if they broadcast."
         )
-    return found
+    return tuple(found)
+
+
+def _of_numbers(step: Callable[..., Tensors], truths: Sequence[bool]) -> Callable[..., Tensors]:
+    """The step with 1 and 0 in the place of truth values, which have no derivatives."""
+
+    def numbered(*tensors: Tensor) -> Tensors:
+        found = step(*(x != 0 if t else x for x, t in zip(tensors, truths, strict=True)))
+        return tuple(torch.where(x, 1.0, 0.0) if x.dtype == torch.bool else x for x in found)
+
+    return numbered
 
 
 def _halting(
