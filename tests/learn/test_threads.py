@@ -8,7 +8,10 @@ from threading import Barrier
 import pytest
 import torch
 
-from torchsko.learn.threads import cores, for_unknowns, side_by_side, threads
+import torchsko as ts
+from torchsko.learn.entropic import Prior, entropic_least_squares
+from torchsko.learn.selection import Candidates
+from torchsko.learn.threads import WIDE, cores, for_unknowns, side_by_side, threads
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +72,26 @@ def test_pieces_come_in_order_and_share_the_cores():
 def test_large_systems_keep_all_threads():
     assert for_unknowns(70) == 1
     assert for_unknowns(400) == 3
+
+
+def test_a_robot_of_many_bodies_is_solved_on_several_threads():
+    """LU of a batch of matrices as large as these finds no pivots on several threads of MKL, torch 2.13."""
+    g = torch.Generator().manual_seed(0)
+    arm = ts.load(ts.robots.panda)
+    prior = Prior.at(ts.inertial_parameters(arm).repeat(WIDE // 70 + 1, 1))
+    n = prior.nominal.numel()
+    Y = torch.randn(3, 2 * n, n, generator=g, dtype=torch.float64)
+    true = prior.nominal.flatten()
+    A = Y.mT @ Y / len(Y[0])
+    c = (A @ true[:, None])[..., 0]
+    assert for_unknowns(n) == 3
+    phi, _ = entropic_least_squares(A, c, prior, 1e-3, 1.1 * true.expand_as(c))
+    torch.testing.assert_close(phi, true.expand_as(c))
+    normal = torch.randn(3, 3 * n, n + 3, generator=g, dtype=torch.float64)
+    G = normal.mT @ normal / len(normal[0])
+    Q = torch.eye(n + 1, dtype=torch.float64).expand(3, -1, -1)
+    many = Candidates.of(G, G, A, c, Q, torch.ones((), dtype=torch.float64))
+    with threads(1):
+        one = Candidates.of(G, G, A, c, Q, torch.ones((), dtype=torch.float64))
+    torch.testing.assert_close(many.M, one.M)
+    torch.testing.assert_close(many.E, one.E)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
+from torchsko.learn.threads import solve_each
 
 UNITS = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
 """Places of the last six of the ten numbers in the rotational inertia."""
@@ -168,7 +169,7 @@ def _newton(
         H = 2 * A + weight * curvature
         scale = H.diagonal(dim1=-2, dim2=-1).rsqrt()
         unit = scale[..., :, None] * H * scale[..., None, :]
-        move = scale * torch.linalg.solve(unit, scale * g)
+        move = scale * solve_each(unit, scale * g)
         decrement = (g * move).sum(-1)
         enough = (1e-8 * (1 + value.abs())).clamp_max(1e-2 * weight)
         # Differences of the objective drown in rounding; so near, a whole step is right, unless rounding

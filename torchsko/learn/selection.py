@@ -13,6 +13,7 @@ from torchsko.learn.friction import Term
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import TOGETHER, eliminated, judged, means
 from torchsko.learn.solving import Model, Solution, all_solved
+from torchsko.learn.threads import solve_each
 
 WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Of the prior."""
@@ -178,7 +179,7 @@ class Candidates:
         n, count = c.shape[-1], train.shape[-1] - c.shape[-1] - 1
         Gpp, Gtp, Gtt = train[:, :n, :n], train[:, n:-1, :n], train[:, n:-1, n:-1]
         right = torch.cat([w * Gtp.mT, (c + w * train[:, :n, -1])[..., None]], -1)
-        V, u = torch.linalg.solve(A + w * Gpp, right).split([count, 1], -1)
+        V, u = solve_each(A + w * Gpp, right).split([count, 1], -1)
         # Two terms that act alike share: a ridge below all that matters.
         ridge = TOGETHER * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
         M, r = Gtt + ridge - Gtp @ V, train[:, n:-1, -1] - (Gtp @ u)[..., 0]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from torchsko.fused.clean import in_clean_thread
 
@@ -56,6 +57,21 @@ def for_unknowns(count: int) -> int:
     cores too, two threads are up to ten times slower than one.
     """
     return 1 if count < WIDE else torch.get_num_threads()
+
+
+def solve_each(A: Tensor, b: Tensor) -> Tensor:
+    """Solutions of several systems of equations, one after another.
+
+    Each is solved on the threads there are. Torch spreads a batch over them instead, and with matrices from
+    about 150 rows on MKL's LU then finds no pivots (torch 2.13): `torch.linalg.solve` raises.
+
+    Args:
+        A: `[*batch, n, n]`.
+        b: `[*batch, n]` or `[*batch, n, columns]`.
+    """
+    apart = A.ndim - 2
+    systems = zip(A.reshape(-1, *A.shape[apart:]), b.reshape(-1, *b.shape[apart:]), strict=True)
+    return torch.stack([torch.linalg.solve(*one) for one in systems]).reshape(b.shape)
 
 
 @contextmanager
