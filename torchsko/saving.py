@@ -11,7 +11,6 @@ from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io._edit_mjcf import edited_mjcf
 from torchsko.io._edit_urdf import edited_urdf
 from torchsko.io._fit import (
-    INERTIAL,
     agrees,
     check_one,
     check_same,
@@ -21,6 +20,7 @@ from torchsko.io._fit import (
 )
 from torchsko.io._new_mjcf import new_mjcf
 from torchsko.io._new_urdf import new_urdf
+from torchsko.io._welded import INERTIAL
 from torchsko.io._xml import Document, read_document
 from torchsko.io.mjcf import read_mjcf
 from torchsko.io.mujoco_model import describe
@@ -58,7 +58,8 @@ def save(
 
     Links that fixed joints weld together are one body of the mechanism. A change of it goes to the heaviest
     of them, so that together they are the body; where nothing would be left of its mass, the masses of all
-    change in the same ratio first.
+    change in the same ratio first. Where no body could have what is left for it, all of them change, so that
+    each is physical if the body is.
 
     Without `like` the file is new, and holds dynamics, names and shapes: no actuators. URDF takes boxes,
     balls, cylinders, capsules, and meshes by the path that the robot's own file gave them; MJCF primitives.

@@ -473,6 +473,26 @@ def test_a_change_of_a_body_goes_to_its_heaviest_link_and_to_all_where_nothing_i
     agree(ts.load(new).mass[None], mech.mass[None] * 0.2, 1e-15)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_links_of_a_physical_body_stay_physical_whatever_it_changes_to(tmp_path, seed):
+    """As MuJoCo asks of each link before it welds any."""
+    g, mech = torch.Generator().manual_seed(seed), ts.load(TWO)
+    mass = mech.mass * torch.rand(1, generator=g, dtype=mech.dtype)
+    J = torch.randn(1, 3, 3, generator=g, dtype=mech.dtype)
+    spread = 0.03 * mass[:, None, None] * (J @ J.mT)  # much smaller than the two links are apart
+    trace = spread.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None]
+    inertia = trace * torch.eye(3, dtype=mech.dtype) - spread
+    other = mech.replace(mass=mass, com=mech.com + 0.3, inertia=inertia)
+    ts.save(other, tmp_path / "new.urdf", like=TWO)
+    back = ts.load(tmp_path / "new.urdf")
+    for name in BODIES:
+        agree(getattr(back, name), getattr(other, name), 1e-14)
+    text = (tmp_path / "new.urdf").read_text()
+    apart = '<mujoco><compiler fusestatic="false"/></mujoco></robot>'
+    model = mujoco.MjModel.from_xml_string(text.replace("</robot>", apart))
+    assert model.nbody == 4 and model.body_mass.sum() == pytest.approx(float(mass))
+
+
 def test_elements_that_are_missing_are_put_in_and_the_rest_stays(tmp_path):
     text = """<?xml version='1.0'?>
 <robot name="r"><!-- a comment > with "signs" -->

@@ -1,15 +1,13 @@
 """A mechanism's numbers back in the description that it came from.
 
-A description says more than a mechanism: links that fixed joints weld together are one body. What changed of
-a body goes to the heaviest of its links, so that all of them together are the body. Where nothing would be
-left of its mass, all links first take part in the change of mass, each by the same factor.
+A description says more than a mechanism: links that fixed joints weld together are one body, see
+`torchsko.io._welded`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,21 +15,12 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.io._numbers import as_matrix, as_vector
-from torchsko.mechanism.construct import WORLD, Frame, lump
-from torchsko.mechanism.description import (
-    FIXED,
-    IDENTITY,
-    JointDescription,
-    LinkDescription,
-    RobotDescription,
-)
+from torchsko.io._welded import INERTIAL, fitted_body
+from torchsko.mechanism.construct import WORLD, Frame
+from torchsko.mechanism.description import FIXED, JointDescription, RobotDescription
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 
-INERTIAL = ("mass", "com", "inertia")
 PLACEMENT = ("joint_rotation", "joint_position")
-
-REFINEMENTS = 5
-"""Rounds in which the rounding of a difference of bodies is put right; the best of them counts."""
 
 
 def check_same(mech: Mechanism, file: Mechanism, name: str) -> None:
@@ -109,75 +98,14 @@ def fitted(robot: RobotDescription, mech: Mechanism, file: Mechanism) -> RobotDe
             if file.frame_body[i] == k and name in links
         }
         which = [field for field in INERTIAL if k in changed(mech, file, field)]
-        links |= _fitted_body(links, frames, mech, k, which)
+        wanted = tuple(_numbers(getattr(mech, field)[k]) for field in INERTIAL)
+        links |= fitted_body(links, frames, wanted, which)
     return replace(robot, links=tuple(links.values()))
 
 
 def _frame(mech: Mechanism, i: int) -> Frame:
     R, p = mech.frame_rotation[i], mech.frame_position[i]
     return Frame(None, R.double().numpy(), p.double().numpy())
-
-
-def _fitted_body(
-    links: Mapping[str, LinkDescription],
-    frames: dict[str, Frame],
-    mech: Mechanism,
-    k: int,
-    which: list[str],
-) -> dict[str, LinkDescription]:
-    """The links of one body that change."""
-    names = list(frames)
-    mass, com, inertia = (_numbers(getattr(mech, field)[k]) for field in INERTIAL)
-    if len(names) == 1:
-        link = links[names[0]]
-        new = {"mass": float(mass), "com": as_vector(com), "inertia": as_matrix(inertia)}
-        kept = {field: new[field] for field in which}
-        turn = {"inertia_rotation": IDENTITY} if "inertia" in which else {}
-        return {link.name: replace(link, **kept, **turn)}
-    own = max(names, key=lambda name: links[name].mass)  # the first of equals
-    members = {name: links[name] for name in names}
-    total = sum(link.mass for link in members.values())
-    # A link that alone lost most of its mass would have to be far off, with an inertia that no body has.
-    if total and float(mass) <= total - members[own].mass / 2:
-        share = float(mass) / total
-        members = {
-            name: replace(
-                link,
-                mass=share * link.mass,
-                inertia=as_matrix(share * np.array(link.inertia)),
-            )
-            for name, link in members.items()
-        }
-    turn = frames[own].rotation
-    axes = np.array(members[own].inertia_rotation)
-    I = axes @ np.array(members[own].inertia) @ axes.T
-    members[own] = replace(members[own], inertia=as_matrix(I), inertia_rotation=IDENTITY)
-    best, least = members[own], np.inf
-    for _ in range(REFINEMENTS):
-        link = members[own]
-        m = link.mass + (mass - lump(names, frames, members)[0])
-        link = members[own] = replace(link, mass=float(m))
-        arm = com - lump(names, frames, members)[1]
-        lever = mass / m if m else 1.0
-        link = members[own] = replace(
-            link, com=as_vector(np.array(link.com) + lever * (turn.T @ arm))
-        )
-        rest = inertia - lump(names, frames, members)[2]
-        members[own] = replace(
-            link, inertia=as_matrix(np.array(link.inertia) + turn.T @ rest @ turn)
-        )
-        apart = _apart(lump(names, frames, members), (mass, com, inertia))
-        if apart < least:
-            best, least = members[own], apart
-    return members | {own: best}
-
-
-def _apart(found: Iterable[Any], wanted: Iterable[Any]) -> float:
-    """Largest difference of mass, centre or inertia of a body, each relative to the largest of it."""
-    return max(
-        float(np.abs(x - y).max()) / (float(np.abs(y).max()) or 1.0)
-        for x, y in zip(found, wanted, strict=True)
-    )
 
 
 def fitted_joints(
