@@ -8,6 +8,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from torchsko.learn.friction import Coulomb, Viscous
 from torchsko.learn.plausible import refuse_other_units
+from torchsko.learn.report import write_report
 from torchsko.learn.settings import settings_of
 
 
@@ -199,3 +200,19 @@ def test_a_floating_robot_has_no_friction_where_it_floats_and_is_saved_as_its_fi
     assert_close(
         again.inverse_dynamics(q, qd, qdd), fit.inverse_dynamics(q, qd, qdd), rtol=0, atol=1e-9
     )
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
+    """As of a robot in flight, which nothing pushes at its base: over no spread they would be infinite."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    free = np.concatenate([tau[:, :1], np.zeros_like(tau[:, 1:])], 1)
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, free, qd), learn=TERMS, prior=1e-2, method="ols")
+    table = str(fit).split("over the spread")[1].split("Forces")[0]
+    rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line}
+    told = [float(x.removesuffix("*")) for x in rows["j2"] if x.endswith("*")]
+    assert told == pytest.approx([float(x[1]) for x in fit.errors.values()], rel=1e-2)
+    assert rows["mean"] == rows["j1"] and rows["*"]
+    assert "prior" not in str(fit)
+    write_report(fit, tmp_path / "report.html")

@@ -18,16 +18,13 @@ from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
 from torchsko.learn.network import Shrunk
 from torchsko.learn.normal import lossless, own_positions
-from torchsko.learn.physical import bodies
+from torchsko.learn.physical import PHYSICAL, bodies
 from torchsko.learn.residuals import Residuals
 from torchsko.learn.solving import Solution
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
-
-PHYSICAL = ("physical", "shooting")
-"""Methods whose inertial numbers are a body's."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from torchsko.learn.names import dof_names
+from torchsko.learn.physical import PHYSICAL
 
 if TYPE_CHECKING:
     from torchsko.learn.fitted import Fit
@@ -17,21 +20,25 @@ def page(fit: Fit) -> str:
     """What was found, how well, and what the data do not tell."""
     found, names = fit.found, dof_names(fit.mechanism)
     how = "chosen by the data" if found.chosen else "as asked"
+    # Others have none: they only share its weights of joints.
+    prior = f"prior {found.prior_weight:.3g}, " if found.method in PHYSICAL else ""
     lines = [
         f"{fit.mechanism.name}: {found.equations} filtered forces, cut-off {found.cutoff:.3g} Hz ({how})",
-        f"method {found.method}, prior {found.prior_weight:.3g}, condition {fit.condition:.3g}",
+        f"method {found.method}, {prior}condition {fit.condition:.3g}",
         *found.notes, "",
         "Error in stretches of time left out, over the spread of the force:", "",
     ]  # fmt: skip
-    spread = fit.residuals.spread
-    heads = list(fit.errors)
+    heads, over = list(fit.errors), {k: fit.residuals.relative(x) for k, x in fit.errors.items()}
     width = max(map(len, names))
     lines.append(" " * width + "".join(f"{head:>16}" for head in heads))
     for j, name in enumerate(names):
-        parts = (f"{float(fit.errors[head][j] / spread[j]):16.3f}" for head in heads)
+        parts = (_error(over[head][j], fit.errors[head][j]) for head in heads)
         lines.append(name.ljust(width) + "".join(parts))
-    means = (f"{float((fit.errors[head] / spread).mean()):16.3f}" for head in heads)
-    lines += ["mean".ljust(width) + "".join(means), "", "Forces besides the rigid robot's:", ""]
+    means = (f"{float(over[head].nanmean()):16.3f}" for head in heads)
+    lines.append("mean".ljust(width) + "".join(means))
+    if any(bool(x.isnan().any()) for x in over.values()):
+        lines.append("* in N m or N, and not in the mean: this force is constant")
+    lines += ["", "Forces besides the rigid robot's:", ""]
     for name, terms, numbers, deviations in zip(
         names, fit.terms, fit.numbers, fit.deviations, strict=True
     ):
@@ -57,3 +64,8 @@ def page(fit: Fit) -> str:
     told = ", ".join(f"{x:.2g}" for x in lasting.tolist())
     lines += ["", f"Errors last (s; the filter's own memory is {memory}): {told}"]
     return "\n".join(lines)
+
+
+def _error(over: Tensor, plain: Tensor) -> str:
+    """An error over the spread of its force, or in N m or N, marked, where there is none."""
+    return f"{float(plain):15.3g}*" if bool(over.isnan()) else f"{float(over):16.3f}"

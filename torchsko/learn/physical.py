@@ -8,6 +8,9 @@ from torch import Tensor
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import from_pseudo_inertia, pseudo_inertia
 
+PHYSICAL = ("physical", "shooting")
+"""Methods whose inertial numbers are a body's."""
+
 SIZE = 0.1
 """Length that makes masses and moments comparable [m]."""
 

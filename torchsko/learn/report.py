@@ -119,7 +119,7 @@ def draw_errors(figure: Any, fit: Fit) -> None:
     width = 0.8 / len(fit.errors)
     for k, (head, error) in enumerate(fit.errors.items()):
         place = torch.arange(len(names)) + width * (k - (len(fit.errors) - 1) / 2)
-        ax.bar(place, error / fit.residuals.spread, width, label=head)
+        ax.bar(place, fit.residuals.relative(error), width, label=head)
     ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
     ax.set_ylabel("error / spread of the force")
     ax.legend()

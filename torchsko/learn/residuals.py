@@ -20,6 +20,9 @@ SHOWN = 4000
 LAGS = 400
 """Of autocorrelations at most."""
 
+CONSTANT = 1e-9
+"""Spread of a force, over the largest of all, up to which it is rounding."""
+
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
@@ -43,6 +46,11 @@ class Residuals:
     spread: Tensor
     inflation: Tensor
     lasting: Tensor
+
+    def relative(self, error: Tensor) -> Tensor:
+        """Errors `[num_dof]` over the spread of each force; nan where a force is constant, as no force is."""
+        varies = self.spread > CONSTANT * self.spread.max()
+        return torch.where(varies, error / self.spread, torch.nan)
 
 
 def residuals(
