@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from torchsko.learn.friction import Coulomb, Viscous
+from torchsko.learn.friction import Coulomb, Offset, Viscous
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.report import write_report
 from torchsko.learn.settings import settings_of
@@ -40,6 +40,16 @@ def test_a_joint_that_stands_still_at_zero_is_chosen_no_friction_by_chance():
     """What never acts, such as a spring there, is no candidate."""
     fit = ts.learn.fit(two(), ts.learn.Log(*swinging(two(), (1.0, 0.0))))
     assert (fit.errors["physical"] < 0.02).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_joint_that_stands_still_but_for_noise_is_fitted_no_spring_of_it(seed):
+    """Small as the noise is, cross-validation took springs of hundreds of N m/rad for what gravity pulls."""
+    t, q, tau, _ = swinging(two(), (1.0, 0.0))
+    noise = np.random.default_rng(seed).normal(size=q.shape)
+    fit = ts.learn.fit(two(), ts.learn.Log(t, q + 1e-4 * noise, tau + 3 * noise[::-1] ** 2))
+    assert fit.terms[1] == (Offset(),) and len(fit.terms[0]) > 1
+    assert "stood still, so that no friction is chosen there: j2" in fit.found.notes
 
 
 TERMS = [Viscous(), Coulomb()]

@@ -15,6 +15,7 @@ from torchsko.learn.currents import Constants, constants_told, torque_constants,
 from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
+from torchsko.learn.friction import Offset
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
@@ -29,7 +30,7 @@ from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
-from torchsko.learn.telling import labels_of, untold
+from torchsko.learn.telling import labels_of, standing, untold
 from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
@@ -131,11 +132,16 @@ def _fitted(
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal))
     able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)
-    chosen = Choosing(problem, parts, base, divergence, named, asked.prior, say, able)
+    still = [j for j in standing(known.normal.all, problem.terms) if j not in named]
+    given = {j: (problem.terms.index(Offset()),) for j in still} | named
+    chosen = Choosing(problem, parts, base, divergence, given, asked.prior, say, able)
     notes = [
         f"unphysical nominal inertia of {name}: the nearest physical one is used"
         for name in changed
     ]
+    if still:
+        names = ", ".join(dof_names(nominal)[j] for j in still)
+        notes.append(f"stood still, so that no friction is chosen there: {names}")
     if constants is not None:
         notes.append(constants_told(nominal, constants))
     whole = True

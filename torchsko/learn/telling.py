@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from torchsko.learn.base_parameters import BaseParameters
-from torchsko.learn.friction import Term
+from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal
@@ -23,6 +23,30 @@ PART = 1e-3
 
 NAMED = 12
 """Numbers of a combination that are named at most."""
+
+
+STILL = 1e-3
+"""Standard deviation of positions up to which a joint may be standing still [rad or m]."""
+
+SLOW = 0.03
+"""Its speed over that of the fastest, likewise: encoders and servos are never quite still."""
+
+
+def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
+    """Dofs that stood still: what they moved is noise, and friction or springs would be fitted to it.
+
+    Args:
+        normal: equations of one fold: all.
+        terms: that there are, those of `LIBRARY` among them.
+    """
+    G, at = (
+        means(normal),
+        [normal.inertial + terms.index(x) for x in (Spring(), Offset(), Viscous())],
+    )
+    (position, _, _), (mean, one, _), (_, _, speed) = (G[:, k, at].unbind(-1) for k in at)
+    spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
+    still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
+    return tuple(still.nonzero().flatten().tolist())
 
 
 def untold(
