@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from torchsko.learn.friction import Coulomb, Offset, Viscous
+from torchsko.learn.friction import Balancer, Coulomb, Dahl, LuGre, Offset, SmoothCoulomb, Viscous
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.report import write_report
 from torchsko.learn.settings import settings_of
@@ -226,3 +226,38 @@ def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
     assert rows["mean"] == rows["j1"] and rows["*"]
     assert "prior" not in str(fit)
     write_report(fit, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: SmoothCoulomb(0.0), "speed of SmoothCoulomb is 0.0"),
+        (lambda: SmoothCoulomb(float("nan")), "speed of SmoothCoulomb is nan"),
+        (lambda: Dahl(-0.1), "distance of Dahl is -0.1"),
+        (lambda: LuGre(time=-1.0), "time of LuGre is -1.0.*\n.*positive, or 0"),
+        (lambda: Balancer(zero=float("inf")), "zero of Balancer is inf.*\n.*finite"),
+    ],
+)  # fmt: skip
+def test_shapes_that_no_law_has_are_refused_by_name(make, match):
+    with pytest.raises(ts.FitError, match=match):
+        make()
+    assert LuGre(time=0.0).time == Balancer(zero=-1.0).free == 0.0
+    assert SmoothCoulomb(np.float32(0.5)).speed == 0.5  # type: ignore[arg-type]
+
+
+def test_what_is_no_list_of_terms_and_no_log_is_refused_by_name():
+    t, q, tau, qd = swinging(two())
+    log, fit, viscous = ts.learn.Log(t, q, tau, qd), ts.learn.fit, Viscous()
+    stamps = (1e9 * t).astype("datetime64[ns]")
+    leaf = torch.from_numpy(q).requires_grad_()
+    for call, match in (
+        (lambda: fit(two(), log, learn={"j1": viscous}), "learn of joint 'j1' was given as Viscous"),
+        (lambda: fit(two(), log, learn=[viscous] * 2), "of joint 'j1' is there more than once"),
+        (lambda: fit(two(), {"t": t}), "the log was given as dict"),
+        (lambda: fit(two(), "log.csv"), "the log was given as str"),
+        (lambda: ts.learn.Log(stamps, q, tau), "t is datetime64.ns.*\n.*\n.*timedelta64"),
+        (lambda: ts.learn.Log(t, q + 0j, tau), "q is complex128"),
+        (lambda: ts.learn.Log(t, leaf, tau), "q requires a gradient"),
+    ):  # fmt: skip
+        with pytest.raises(ts.FitError, match=match):
+            call()

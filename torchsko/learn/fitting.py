@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from torchsko.errors import FitError
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
@@ -107,6 +108,12 @@ def fit(
     asked = Asked(learn, method, cutoff, prior, folds, window, residual, regressor, checkpoint)
     asked.check()
     check_robot(mech)
+    if not isinstance(log, Log):
+        raise FitError(
+            f"the log was given as {type(log).__name__}.\n"
+            "A log is times, positions and forces, of one robot.\n"
+            "Pass ts.learn.Log(t, q, tau), or of a file ts.learn.Log.load(path, mech.joint_names)."
+        )
     with threads(for_unknowns(10 * mech.num_bodies)):
         return _fitted(mech, log, asked, tell or (lambda text, part: None), done)
 

@@ -63,6 +63,8 @@ class Log:
                     "A log is arrays, which may be memory-mapped.\n"
                     f"Pass numpy.asarray({name})."
                 )
+            if x is not None:
+                _refuse_no_numbers(self.name, name, x)
         t, q, tau = self.t, self.q, self.tau
         if t.ndim != 1 or len(t) < FEW:
             raise FitError(
@@ -171,6 +173,26 @@ class Log:
         refuse_units(units, parts)
         log = cls(parts["t"], parts["q"], parts["tau"], parts.get("qd"), tuple(joints), path.name)
         return replace(log, held=held, current=units.get("tau") in CURRENTS, units=dict(units))
+
+
+def _refuse_no_numbers(log: str, name: str, x: Any) -> None:
+    """Refuse arrays of what is no real number, and tensors that a gradient is asked of."""
+    kind = getattr(x.dtype, "kind", "c" if "complex" in str(x.dtype) else "f")
+    if kind in "mM":
+        advice = f"Pass ({name} - {name}[0]) / numpy.timedelta64(1, 's')."
+    elif kind in "cSUV":
+        advice = f"Pass {name}.real." if kind == "c" else f"Pass {name}.astype(float)."
+    elif getattr(x, "requires_grad", False):
+        raise FitError(
+            f"{log}: {name} requires a gradient.\n"
+            "A fit reads a log, and gives no gradient to it.\n"
+            f"Pass {name}.detach()."
+        )
+    else:
+        return
+    raise FitError(
+        f"{log}: {name} is {x.dtype}.\nA log is real numbers, times in seconds.\n{advice}"
+    )
 
 
 def refuse_units(units: Units, parts: Mapping[str, Array]) -> None:

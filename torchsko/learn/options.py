@@ -49,6 +49,18 @@ def terms_of(
     for name, some in given.items():
         if name not in mech.joint_names:
             raise FitError(unknown_name("joint", name, mech.joint_names))
+        if isinstance(some, Term) or not isinstance(some, Sequence):
+            raise FitError(
+                f"learn of joint {name!r} was given as {type(some).__name__}.\n"
+                "A joint has a list of terms, also where it is one, or none.\n"
+                'Type learn={"' + name + '": [Viscous()]}, say.'
+            )
+        twice = [term for k, term in enumerate(some) if term in some[:k]]
+        if twice:
+            raise FitError(
+                f"{twice[0]!r} of joint {name!r} is there more than once.\n"
+                "Alike, they would share one force, and no log tells how.\nLeave the others out."
+            )
         for term in some:
             if not isinstance(term, Term):
                 raise FitError(

@@ -33,6 +33,7 @@ class SmoothCoulomb(Term):
 
     dissipates: ClassVar[bool] = True
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    positive: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
     def column(self, motion: Series) -> Tensor:
@@ -48,6 +49,7 @@ class Asymmetric(Term):
         speed: as of `SmoothCoulomb`.
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
     def column(self, motion: Series) -> Tensor:
@@ -66,6 +68,7 @@ class Loaded(Term):
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "1"
     continuous: ClassVar[bool] = False
+    positive: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
     def column(self, motion: Series) -> Tensor:

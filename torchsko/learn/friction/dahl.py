@@ -31,6 +31,7 @@ class Dahl(Term):
     dissipates: ClassVar[bool] = True
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
     continuous: ClassVar[bool] = False
+    positive: ClassVar[tuple[str, ...]] = ("distance",)
     distance: float = 0.02
 
     def column(self, motion: Series) -> Tensor:

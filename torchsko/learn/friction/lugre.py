@@ -33,6 +33,8 @@ class LuGre(Term):
     dissipates: ClassVar[bool] = True
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
     continuous: ClassVar[bool] = False
+    positive: ClassVar[tuple[str, ...]] = ("distance", "speed", "ratio")
+    not_negative: ClassVar[tuple[str, ...]] = ("time",)
     distance: float = 0.02
     speed: float = 0.1
     ratio: float = 1.5

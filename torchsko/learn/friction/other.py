@@ -44,6 +44,7 @@ class Periodic(Term):
         phase: 0 for the cosine, 0.25 for the sine [turns].
     """
 
+    positive: ClassVar[tuple[str, ...]] = ("times",)
     times: float = 1.0
     phase: float = 0.0
 

@@ -37,6 +37,8 @@ class Balancer(Term):
 
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "N/m"
+    positive: ClassVar[tuple[str, ...]] = ("near", "far")
+    not_negative: ClassVar[tuple[str, ...]] = ("free",)
     near: float = 0.1
     far: float = 0.5
     zero: float = 0.0

@@ -23,6 +23,7 @@ class Stribeck(Term):
     """
 
     dissipates: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ("speed", "smooth")
     speed: float = 0.2
     smooth: float = 0.02
 

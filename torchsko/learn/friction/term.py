@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import ClassVar
 
 from torch import Tensor
+
+from torchsko.errors import FitError
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,8 @@ class Term:
         shows: by what part positions are shown larger.
         continuous: whether it follows without a jump from the joint's own position and velocity, which is all
             that forward dynamics knows before it has an acceleration.
+        positive: names of shapes that are; all are finite numbers.
+        not_negative: of those that may be 0 besides.
     """
 
     dissipates: ClassVar[bool] = False
@@ -52,6 +58,22 @@ class Term:
     inertia: ClassVar[float] = 0.0
     shows: ClassVar[float] = 0.0
     continuous: ClassVar[bool] = True
+    positive: ClassVar[tuple[str, ...]] = ()
+    not_negative: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            given = getattr(self, f.name)
+            x = float(given) if isinstance(given, Real) else math.nan
+            sign = f.name in self.positive, f.name in self.not_negative
+            if math.isfinite(x) and (x > 0 or not any(sign) or (sign[1] and x == 0)):
+                continue
+            what = "positive" if sign[0] else "positive, or 0" if sign[1] else "a finite number"
+            raise FitError(
+                f"{f.name} of {type(self).__name__} is {given!r}.\n"
+                f"It is {what}: the shape of a law, of which the fit finds the size.\n"
+                "Pass another, or leave it out: most have a usual one."
+            )
 
     def column(self, motion: Series) -> Tensor:
         """The function of the motion, `[*batch, samples, num_dof]`."""
