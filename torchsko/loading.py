@@ -12,12 +12,13 @@ import torch
 
 from torchsko.bridge.hinges import checked, undefined
 from torchsko.errors import MechanismError, RobotFileWarning
+from torchsko.io._source import check_folders, check_model, check_source, format_of
 from torchsko.io._xacro import expanded
-from torchsko.io.mjcf import is_mjcf, read_mjcf
+from torchsko.io.mjcf import read_mjcf
 from torchsko.io.mujoco_kept import kept
 from torchsko.io.mujoco_model import ModelDescription, describe
 from torchsko.io.mujoco_numbers import HIGHER
-from torchsko.io.sdf import is_sdf, read_sdf
+from torchsko.io.sdf import read_sdf
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
@@ -61,8 +62,8 @@ def load(
       xacro where nothing is read: left alone.
 
     Args:
-        source: path of a URDF file (``.urdf``, ``.xml``), an MJCF file (``.xml``, ``.mjcf``, or compiled
-            ``.mjb``) or an SDF file (``.sdf``, ``.xml``), or the text of one.
+        source: path of a URDF, MJCF or SDF file, or the text of one; the outermost element says which. Models
+            that MuJoCo has compiled end in ``.mjb``.
         floating_base: put a free joint named "root_joint" under the root link; named
             "root_joint_LINK" where a moving joint of the file has that name, or several links are roots.
         gravity: in the inertial frame [m/s^2]; the file's own, or (0, 0, -9.81), when left out.
@@ -83,7 +84,8 @@ def load(
         ``report`` the faults of the file, and what was done about each.
 
     Raises:
-        RobotFileError: when the file cannot be read, or says what has no meaning; names the element.
+        RobotFileError: when the file cannot be read, or says what has no meaning; names the element; when
+            what is given is neither path nor text, such as bytes or an open file.
         MissingExtraError: when what it takes to read it is not installed.
         MechanismError: when what it says is no mechanism, nothing moves, or a number is so large that
             products of it overflow (see `torchsko.mechanism.magnitudes`).
@@ -94,10 +96,14 @@ def load(
         >>> ts.load(ts.robots.panda)
         Mechanism('panda': 7 bodies, 7 dofs, 7 revolute; torch.float64, cpu)
     """
+    check_source(source)
+    if mesh_path is not None:
+        check_folders(mesh_path)
     if xacro is not None:
         mesh_path = (*(mesh_path or ()), os.path.dirname(os.path.abspath(source)))
         source = expanded(source, xacro)
-    if is_mjcf(source):
+    found = format_of(source)
+    if found == "mjcf":
         if floating_base:
             raise MechanismError(
                 "floating_base=True was given with an MJCF file.\n"
@@ -106,7 +112,7 @@ def load(
             )
         _refuse_mesh_path(mesh_path)
         return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
-    if is_sdf(source):
+    if found == "sdf":
         read = read_sdf(
             source, floating_base=floating_base, strict=strict, mesh_path=mesh_path or ()
         )
@@ -185,7 +191,9 @@ def from_mujoco(
 
     Raises:
         MechanismError: when nothing moves, or a number belongs to no rigid body.
+        RobotFileError: when it is no compiled model.
     """
+    check_model(model)
     with torch.device("cpu"):  # whatever torch.set_default_device says
         read = describe(model)
         gravity = read.gravity if gravity is None else gravity

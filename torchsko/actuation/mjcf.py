@@ -16,7 +16,8 @@ from torchsko.actuation.urdf import read_transmissions
 from torchsko.io._mujoco_couplings import tendon_joints
 from torchsko.io._mujoco_flags import switched_off
 from torchsko.io._mujoco_names import all_joint_names
-from torchsko.io.mjcf import is_mjcf, read_mjcf
+from torchsko.io._source import format_of
+from torchsko.io.mjcf import model_of
 from torchsko.io.mujoco_numbers import HINGE, SLIDE
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
@@ -57,9 +58,9 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
         >>> ts.actuators_of(text, ts.load(text)).names
         ('servo',)
     """
-    if isinstance(source, str | os.PathLike) and not is_mjcf(source):
+    if isinstance(source, str | os.PathLike) and format_of(source) != "mjcf":
         return _of_urdf(source, mech)
-    model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
+    model = model_of(source)
     names = dict(enumerate(all_joint_names(model)))
     read, unused = [], []
     for i in range(len(model.actuator_trntype)):

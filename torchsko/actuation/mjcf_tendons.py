@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from torchsko.actuation.description import ANY
@@ -10,7 +9,7 @@ from torchsko.actuation.tendons import Tendon, Tendons
 from torchsko.io._mujoco_couplings import tendon_joints
 from torchsko.io._mujoco_flags import switched_off
 from torchsko.io._mujoco_names import all_joint_names
-from torchsko.io.mjcf import read_mjcf
+from torchsko.io.mjcf import model_of
 from torchsko.io.mujoco_numbers import linear
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.verb import MechanismLike
@@ -42,7 +41,7 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
         RobotFileError: when the file is not readable; see `torchsko.load`.
         MechanismError: when the mechanism has not the joints of the file.
     """
-    model = read_mjcf(source) if isinstance(source, str | os.PathLike) else source
+    model = model_of(source)
     names, found, unused = all_joint_names(model), [], []
     off = switched_off(model)
     stiffness, damping = (

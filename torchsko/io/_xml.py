@@ -161,8 +161,17 @@ def _read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise RobotFileError(
             f"the file cannot be read: {getattr(error, 'strerror', None) or error}.\n"
             "A source is a path, or XML text that starts with '<'.\n"
-            "Check the path, or pass the text itself."
+            f"{_typed(os.fspath(path))}"
         ) from error
+
+
+def _typed(path: str) -> str:
+    """What to type instead of a path that leads nowhere."""
+    if path.startswith("~"):
+        return f"'~' is a word of shells: pass pathlib.Path({path!r}).expanduser()."
+    if "://" in path:
+        return "Nothing is fetched, no package looked up: pass where the file is on this machine."
+    return "Check the path, or pass the text itself."
 
 
 @contextmanager

@@ -13,16 +13,23 @@ from typing import Any
 from torchsko.errors import RobotFileError
 from torchsko.extras import require
 from torchsko.io._mjcf_guard import look_through
-from torchsko.io._xml import is_xml_text, root_tag
+from torchsko.io._source import check_model
+from torchsko.io._xml import is_xml_text
 
 
-def is_mjcf(source: str | os.PathLike[str]) -> bool:
-    """Whether a source is for MuJoCo's parser: a compiled model, or XML whose root says so."""
-    if not is_xml_text(source) and Path(source).suffix == ".mjb":
-        return True
-    if not is_xml_text(source) and Path(source).suffix not in (".xml", ".mjcf"):
-        return False
-    return root_tag(source) == "mujoco"
+def model_of(source: Any) -> Any:
+    """The compiled model in a file or text, or one that is given.
+
+    Args:
+        source: path, XML text, or ``mujoco.MjModel``.
+
+    Raises:
+        RobotFileError: when it is none of these, or cannot be read (`read_mjcf`).
+    """
+    if isinstance(source, str | os.PathLike):
+        return read_mjcf(source)
+    check_model(source)
+    return source
 
 
 def read_mjcf(source: str | os.PathLike[str]) -> Any:
@@ -40,13 +47,14 @@ def read_mjcf(source: str | os.PathLike[str]) -> Any:
         MissingExtraError: MuJoCo is not installed.
     """
     text = is_xml_text(source)
-    if text or Path(source).suffix != ".mjb":
+    binary = not text and Path(source).suffix.lower() == ".mjb"
+    if not binary:
         look_through(source)
     mujoco = require("mujoco", "mjcf")
     try:
         if text:
             return mujoco.MjModel.from_xml_string(str(source).lstrip("\ufeff \t\r\n"))
-        if Path(source).suffix == ".mjb":
+        if binary:
             return mujoco.MjModel.from_binary_path(os.fspath(source))
         return mujoco.MjModel.from_xml_path(os.fspath(source))
     except (ValueError, OSError, mujoco.FatalError) as error:

@@ -25,7 +25,7 @@ from torchsko.io._report import Report
 from torchsko.io._sdf_geometry import read_shapes
 from torchsko.io._sdf_joint import closes, closure, ends, read_joint
 from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, Written, read_pose
-from torchsko.io._xml import Element, is_xml_text, read_xml, root_tag
+from torchsko.io._xml import Element, is_xml_text, read_xml
 from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
@@ -44,13 +44,6 @@ REASONS = {
     "enable_wind": "wind is not modelled",
     "gripper": "not modelled",
 }
-
-
-def is_sdf(source: str | os.PathLike[str]) -> bool:
-    """Whether a source is SDF, by its outermost element."""
-    if not is_xml_text(source) and os.path.splitext(source)[1] not in (".sdf", ".xml"):
-        return False
-    return root_tag(source) == "sdf"
 
 
 def read_sdf(

@@ -1,0 +1,102 @@
+"""What a robot is loaded from: a path or a text, told apart by what is in it; all else is refused by name."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import torchsko as ts
+from tests.refusals import assert_refused
+
+SWING = (
+    '<robot name="swing"><link name="a"/><link name="b"><inertial><mass value="1"/><inertia ixx="1" '
+    'ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link><joint name="j" type="continuous">'
+    '<parent link="a"/><child link="b"/></joint></robot>'
+)
+MJCF = (
+    '<mujoco model="swing"><worldbody><body name="b"><joint name="j"/><geom size="1"/></body>'
+    "</worldbody></mujoco>"
+)
+SDF = (
+    '<sdf version="1.10"><model name="swing"><link name="b"><inertial><mass>1</mass></inertial></link>'
+    '<joint name="j" type="revolute">'
+    "<parent>world</parent><child>b</child><axis><xyz>1 0 0</xyz></axis></joint></model></sdf>"
+)
+
+
+@pytest.mark.parametrize("name", ["robot", "robot.URDF", "robot.XML", "robot.Sdf", "robot.txt"])
+@pytest.mark.parametrize("text", [SWING, MJCF, SDF], ids=["urdf", "mjcf", "sdf"])
+def test_the_outermost_element_says_the_format_whatever_the_file_is_called(text, name, tmp_path):
+    if text is MJCF:
+        pytest.importorskip("mujoco")
+    (tmp_path / name).write_text(text)
+    for source in (tmp_path / name, str(tmp_path / name), text):
+        assert ts.load(source).joint_names == ("j",)
+
+
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        (SWING.encode(), r"as bytes.*decode\(\)"),
+        (bytearray(SWING.encode()), r"as bytearray.*decode\(\)"),
+        (io.StringIO(SWING), r"as StringIO.*read\(\)"),
+        (io.BytesIO(SWING.encode()), r"as BytesIO.*read\(\), decoded"),
+        ([ts.robots.panda], r"as list.*one by one"),
+        (None, "as NoneType.*robots.panda"),
+        (ts.robots, "as module.*robots.panda"),
+        ("", "an empty text.*robots.panda"),
+        (" \n", "an empty text.*robots.panda"),
+        ("~/robot.urdf", r"No such file.*expanduser\(\)"),
+        ("https://example.org/robot.urdf", "No such file.*Nothing is fetched"),
+        ("package://robot/robot.urdf", "No such file.*no package looked up"),
+    ],
+    ids=lambda x: type(x).__name__ if not isinstance(x, str) else None,
+)
+def test_what_is_neither_path_nor_text_is_refused_with_what_to_type(source, said):
+    assert_refused(lambda: ts.load(source), said)
+    assert_refused(lambda: ts.load(ts.load(ts.robots.panda)), "as Mechanism.*a robot already")
+
+
+def test_bytes_and_open_files_load_as_their_refusal_says(tmp_path):
+    (tmp_path / "a.urdf").write_text(SWING)
+    with (tmp_path / "a.urdf").open() as file:
+        assert ts.load(file.read()).name == "swing"
+    assert ts.load((tmp_path / "a.urdf").read_bytes().decode()).name == "swing"
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zip", "bzip2", "xz"])
+def test_a_packed_file_is_named_so(kind, tmp_path):
+    file = tmp_path / "robot.urdf"
+    packers = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    if kind == "zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("robot.urdf", SWING)
+    else:
+        file.write_bytes(packers[kind](SWING.encode()))
+    assert_refused(lambda: ts.load(file), rf"robot\.urdf.*packed \({kind}\).*Unpack")
+
+
+def test_objects_of_mujoco_go_where_they_are_read():
+    mujoco = pytest.importorskip("mujoco")
+    spec = mujoco.MjSpec.from_string(MJCF)
+    assert_refused(lambda: ts.load(spec), r"as MjSpec.*from_mujoco\(spec\.compile\(\)\)")
+    assert_refused(lambda: ts.load(spec.compile()), r"as MjModel.*from_mujoco\(model\)")
+    assert_refused(lambda: ts.from_mujoco(spec), r"as MjSpec.*spec\.compile\(\)")
+    assert ts.from_mujoco(spec.compile()).joint_names == ("j",)
+    for path in (MJCF, Path("robot.xml")):
+        assert_refused(lambda path=path: ts.from_mujoco(path), r"torchsko\.load")
+    mech = ts.load(MJCF)
+    for read in (ts.actuators_of, ts.tendons_of):
+        assert_refused(lambda read=read: read(MJCF.encode(), mech), "as bytes.*MjModel")
+
+
+@pytest.mark.parametrize("folder", ["/meshes", Path("/meshes")])
+def test_one_folder_of_meshes_is_not_taken_for_its_letters(folder):
+    """Else "/", the first letter of a path, would open the whole disk to a robot file."""
+    assert_refused(lambda: ts.load(SWING, mesh_path=folder), r"one path.*mesh_path=\['/meshes'\]")
+    assert_refused(lambda: ts.load(SWING, mesh_path=[3]), "holds 3.*no path")
+    assert ts.load(SWING, mesh_path=[folder]).name == "swing"
