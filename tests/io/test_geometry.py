@@ -163,6 +163,51 @@ def test_meshes_are_found_in_the_folder_the_package_and_the_search_path(package,
 
 
 @pytest.mark.parametrize(
+    ("variable", "place", "name"),
+    [
+        ("AMENT_PREFIX_PATH", "install/share/far", "far"),
+        ("ROS_PACKAGE_PATH", "install/share/far", "far"),
+        ("ROS_PACKAGE_PATH", "install/share/repository/far", "far"),
+        ("ROS_PACKAGE_PATH", "install/share", "share"),
+        ("GZ_SIM_RESOURCE_PATH", "install/share/far", "far"),
+        ("GAZEBO_MODEL_PATH", "install/share/far", "far"),
+    ],
+)
+def test_packages_are_found_where_the_users_shell_has_them(
+    package, monkeypatch, variable, place, name
+):
+    folder = package / place
+    (folder / "meshes").mkdir(parents=True)
+    (folder / "meshes/far.obj").write_text(TETRAHEDRON)
+    (folder.parent / "far.obj").write_text(TETRAHEDRON)
+    form = load_with(package, f"package://{name}/meshes/far.obj")
+    with pytest.raises(ts.RobotFileError, match="not there"):
+        mesh_file(form)
+    prefix = package / "install" / ("" if variable == "AMENT_PREFIX_PATH" else "share")
+    monkeypatch.setenv(variable, os.pathsep.join(["/nowhere", "", str(prefix)]))
+    assert mesh_file(form) == (folder / "meshes/far.obj").resolve()
+    for leaving in (f"package://{name}/../far.obj", "package://../far.obj", "package://*/far.obj"):
+        with pytest.raises(ts.RobotFileError, match=r"leaves the folder|not there"):
+            mesh_file(load_with(package, leaving))
+    with pytest.raises(ts.RobotFileError, match="not there"):
+        mesh_file(load_with(package, f"{name}/meshes/far.obj"))  # packages alone are found so
+
+
+def test_a_package_around_the_file_is_named_as_what_to_pass(tmp_path):
+    """As `share/iCub/robots/A/model.urdf` has its meshes in `share/iCub/meshes`."""
+    for place in ("iCub/meshes", "iCub/robots/A"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "iCub/meshes/tip.obj").write_text(TETRAHEDRON)
+    form = forms.Mesh("package://iCub/meshes/tip.obj", home=str(tmp_path / "iCub/robots/A"))
+    with pytest.raises(ts.RobotFileError, match="leaves the folder") as told:
+        mesh_file(form)
+    folder = str((tmp_path / "iCub").resolve())
+    assert f"mesh_path=[{folder!r}]" in str(told.value)
+    trusted = forms.Mesh(form.path, home=form.home, search=(folder,))
+    assert mesh_file(trusted) == (tmp_path / "iCub/meshes/tip.obj").resolve()
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "../../../secret/tip.obj",

@@ -151,6 +151,20 @@ def test_robots_stand_on_one_ground_and_apart():
         assert not served.figures[0]._base.position[2]  # it stands on its own base
 
 
+@pytest.mark.parametrize("length", [2e-3, 1.0, 1e3])
+def test_a_robot_of_any_size_is_between_the_planes_of_the_camera(length):
+    builder = ts.MechanismBuilder("fly or crane")
+    builder.link("wing", mass=1.0, com=(0.0, 0.0, length))
+    builder.joint("hinge", "revolute", child="wing", axis=(1.0, 0.0, 0.0))
+    wing = Shape(forms.Box((length, length, 2 * length)), "wing")
+    mech = builder.build().replace(geometry=Geometry((wing,)))
+    with page([mech], port=9100) as served:
+        camera, (figure,) = served.server.initial_camera, served.figures
+        away = np.linalg.norm(figure.corners(figure.q) - camera.position, axis=-1)
+        assert camera.near < 0.1 * away.min() and away.max() < 0.1 * camera.far
+        assert camera.far < 1e6 * camera.near  # or depths are too coarse to tell surfaces apart
+
+
 def test_what_is_shown_can_be_chosen():
     with page([arm()], port=9100) as served:
         (figure,) = served.figures

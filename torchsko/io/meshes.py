@@ -4,7 +4,9 @@ A robot file is not trusted with other folders than its own. Its meshes may lie 
 
 - the folder of the file and those below;
 - the package that the file is in: the nearest folder above with a ``package.xml``;
-- the folders that the user names (``ts.load(..., mesh_path=[...])``, ``--mesh-path``).
+- the folders that the user names (``ts.load(..., mesh_path=[...])``, ``--mesh-path``);
+- the package NAME of ``package://NAME/rest``, where the user's shell says where packages are
+  (``AMENT_PREFIX_PATH``, ``ROS_PACKAGE_PATH``; ``GZ_SIM_RESOURCE_PATH``, ``GAZEBO_MODEL_PATH``).
 
 ``package://NAME/rest`` is ``rest`` in one of these where it is named NAME (its own name, or that of its
 ``package.xml``), else ``NAME/rest`` in one of these. What is found elsewhere, by ``..``, by an absolute path
@@ -17,6 +19,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ import numpy as np
 
 from torchsko.errors import RobotFileError
 from torchsko.extras import require
+from torchsko.io._packages import installed, package_name
 from torchsko.mechanism.geometry import Colour, Mesh, Triangles
 
 KINDS = (".stl", ".obj", ".dae", ".ply", ".off")
@@ -48,9 +52,12 @@ def mesh_file(mesh: Mesh) -> Path:
     Raises:
         RobotFileError: when it is in none of them, when it leaves them, or is too large or of another kind.
     """
-    roots = _roots(mesh)
-    outside = None
-    for path in _candidates(mesh, roots):
+    given = _roots(mesh)
+    named = PACKAGE.fullmatch(mesh.path)
+    packages = [] if named is None else [x.resolve() for x in installed(str(named[1]))]
+    roots, outside = [*given, *packages], None
+    candidates = [] if named is None else [x / str(named[2]) for x in packages]
+    for path in chain(_candidates(mesh, given), candidates):
         try:
             found = path.resolve(strict=True)
         except (OSError, ValueError, RuntimeError):
@@ -59,7 +66,9 @@ def mesh_file(mesh: Mesh) -> Path:
             outside = found
         elif found.is_file():
             return _checked(mesh, found)
-    raise RobotFileError(_outside(mesh, outside) if outside else _missing(mesh, roots))
+    if outside is None and (above := _above(mesh)) is not None:
+        raise RobotFileError(_outside(mesh, *above))
+    raise RobotFileError(_outside(mesh, outside) if outside else _missing(mesh, given))
 
 
 def _roots(mesh: Mesh) -> list[Path]:
@@ -87,21 +96,11 @@ def _candidates(mesh: Mesh, roots: list[Path]) -> Iterator[Path]:
     for root in roots:
         above = [x for x in root.parents if any(x.is_relative_to(other) for other in roots)]
         for folder in (root, *above):
-            if name in (folder.name, _package_name(folder)):
+            if name in (folder.name, package_name(folder)):
                 yield folder / rest
         yield root / name / rest
         # Packages are installed under other names than they are written with.
         yield root / rest
-
-
-def _package_name(folder: Path) -> str | None:
-    """The name that a folder's ``package.xml`` gives; None without one, or where that is no XML."""
-    file = folder / "package.xml"
-    try:
-        found = re.search(r"<name>\s*([^<\s]+)\s*</name>", file.read_text("utf-8")[:10_000])
-    except (OSError, ValueError):
-        return None
-    return found[1] if found else None
 
 
 def _checked(mesh: Mesh, file: Path) -> Path:
@@ -120,11 +119,27 @@ def _checked(mesh: Mesh, file: Path) -> Path:
     return file
 
 
-def _outside(mesh: Mesh, found: Path) -> str:
+def _above(mesh: Mesh) -> tuple[Path, Path] | None:
+    """A mesh in a folder above that of the file which has the package's name, and that folder."""
+    named = PACKAGE.fullmatch(mesh.path)
+    if named is None or mesh.home is None:
+        return None
+    above = (x for x in Path(mesh.home).resolve().parents if x.name == named[1])
+    for folder in above:
+        try:
+            found = (folder / str(named[2])).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):
+            continue
+        if found.is_relative_to(folder):
+            return found, folder
+    return None
+
+
+def _outside(mesh: Mesh, found: Path, folder: Path | None = None) -> str:
     return (
         f"mesh {mesh.path!r} leaves the folder of the robot file: it is {str(found)!r}.\n"
         "A robot file is not trusted with other folders.\n"
-        f"Where you trust it, pass mesh_path=[{str(found.parent)!r}] (--mesh-path)."
+        f"Where you trust it, pass mesh_path=[{str(folder or found.parent)!r}] (--mesh-path)."
     )
 
 
@@ -133,7 +148,7 @@ def _missing(mesh: Mesh, roots: list[Path]) -> str:
     return (
         f"mesh {mesh.path!r} is not there.\n"
         f"It was looked for in {places}.\n"
-        "Pass mesh_path=[folder that holds it, or its package] (--mesh-path)."
+        "Pass mesh_path=[folder that holds it, or its package] (--mesh-path), or set ROS_PACKAGE_PATH."
     )
 
 

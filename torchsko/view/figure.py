@@ -16,6 +16,9 @@ from torchsko.spatial.rotation import matrix_to_quaternion
 from torchsko.verbs.momenta import center_of_mass
 from torchsko.view.scene import Kind, Scene, scene_of, start_of
 
+NEAREST, FARTHEST = 5e-3, 5e2
+"""Planes of the camera between which things are drawn, in the size of what it looks at."""
+
 NEAR = 2e-3
 """Height above the ground up to which a point of a shape touches it [m]."""
 
@@ -212,6 +215,8 @@ def look(server: Any, corners: np.ndarray, aside: float = 0.0) -> None:
     middle, size = (low + high) / 2, float(np.linalg.norm(high - low))
     target = middle + aside * size * np.array([-0.43, 0.9, 0.0])
     camera = server.initial_camera
+    # What is nearer or farther than these planes is not drawn: they go with the size, as of a fly or a crane.
+    camera.near, camera.far = NEAREST * size, FARTHEST * size
     camera.position = tuple(target + size * np.array([0.85, 0.4, 0.35]))
     camera.look_at = tuple(target)
 
