@@ -256,3 +256,45 @@ def test_a_mesh_is_scaled_triangles_and_rubbish_is_refused(package):
         (package / f"ws/mine/urdf/bad.{kind}").write_bytes(b"\xff\x00 rubbish" * 20)
         with pytest.raises((ts.RobotFileError, ts.MissingExtraError)):
             read_mesh(load_with(package, f"bad.{kind}"))
+
+
+COLLADA = """<?xml version="1.0"?>
+<COLLADA xmlns="http://www.collada.org/2005/11/COLLADASchema" version="1.4.1">
+<asset><unit meter="1"/><up_axis>Z_UP</up_axis></asset>
+<library_effects>{effects}</library_effects>
+<library_materials><material id="red"><instance_effect url="#red-effect"/></material>
+<material id="blue"><instance_effect url="#blue-effect"/></material></library_materials>
+<library_geometries><geometry id="tip"><mesh>
+<source id="p"><float_array id="pa" count="12">0 0 0 1 0 0 0 1 0 0 0 1</float_array><technique_common>
+<accessor source="#pa" count="4" stride="3"><param name="X" type="float"/><param name="Y" type="float"/>
+<param name="Z" type="float"/></accessor></technique_common></source>
+<vertices id="v"><input semantic="POSITION" source="#p"/></vertices>
+<triangles material="m" count="4"><input semantic="VERTEX" source="#v" offset="0"/>
+<p>0 2 1 0 1 3 0 3 2 1 2 3</p></triangles></mesh></geometry></library_geometries>
+<library_visual_scenes><visual_scene id="s">{nodes}</visual_scene></library_visual_scenes>
+<scene><instance_visual_scene url="#s"/></scene></COLLADA>"""
+NODE = """<node><translate>{x} 0 0</translate><instance_geometry url="#tip"><bind_material><technique_common>
+<instance_material symbol="m" target="#{colour}"/></technique_common></bind_material>
+</instance_geometry></node>"""
+WHOLE = """<effect id="{name}-effect"><profile_COMMON><technique sid="c"><phong><diffuse>
+<color>1 0 0 1</color></diffuse></phong></technique></profile_COMMON></effect>"""
+BROKEN = """<effect id="{name}-effect"><profile_COMMON><newparam sid="t"><sampler2D><source>lost</source>
+</sampler2D></newparam><technique sid="c"><phong><diffuse>
+<texture texture="t" texcoord="u"/></diffuse></phong></technique></profile_COMMON></effect>"""
+
+
+@pytest.mark.parametrize(("broken", "coloured"), [((), 2), (("red",), 0), (("red", "blue"), 0)])
+def test_a_collada_file_whose_textures_are_lost_keeps_all_of_its_triangles(
+    package, broken, coloured
+):
+    pytest.importorskip("collada")
+    effects = [(BROKEN if x in broken else WHOLE).format(name=x) for x in ("red", "blue")]
+    nodes = [NODE.format(x=3 * k, colour=x) for k, x in enumerate(("red", "blue"))]
+    (package / "ws/mine/urdf/tip.dae").write_text(
+        COLLADA.format(effects="".join(effects), nodes="".join(nodes))
+    )
+    parts = read_mesh(load_with(package, "tip.dae"))
+    assert sum(len(part.triangles.faces) for part in parts) == 8
+    reached = np.concatenate([part.triangles.vertices for part in parts])
+    assert reached.max() == 4.0 and reached.min() == 0.0
+    assert sum(part.colour is not None for part in parts) == coloured

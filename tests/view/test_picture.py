@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +130,29 @@ def test_the_command_saves_pictures_without_a_browser(tmp_path, capsys):
     assert main(["view", robot, robot, "--picture", str(path)]) == 2
     assert main(["view", str(tmp_path / "none.urdf")]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_what_is_not_drawn_is_said_with_what_to_type(tmp_path, capsys):
+    lost = [Shape(forms.Mesh(f"lost{k}.stl"), f"link{k % 8}") for k in range(20)]
+    mech = arm([*lost, Shape(forms.Sphere(0.1), "link7")])
+    q = mech.middle()
+    for look in (lambda: ts.view.picture(mech, q),
+                 lambda: ts.view.animate(mech, q[None], tmp_path / "a.gif")):  # fmt: skip
+        with pytest.warns(ts.RobotFileWarning, match=r"(?s)panda.*lost0.*and 8 more\n") as told:
+            look()
+        assert len(told) == 1 and told[0].filename == __file__
+        assert str(told[0].message).splitlines()[-1].startswith(("Pass mesh_path", "Type pip"))
+    robot = tmp_path / "robot.urdf"
+    robot.write_text(Path(ts.robots.panda).read_text().replace(
+        '<link name="link3">',
+        '<link name="link3"><visual><geometry><mesh filename="lost.stl"/></geometry></visual>'))  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what is printed is not warned of, too
+        assert main(["view", str(robot), "--picture", str(tmp_path / "a.png")]) == 0
+    said, typed, *_ = capsys.readouterr().out.splitlines()
+    assert said.startswith("not drawn: link3: ") and typed.startswith(
+        ("Pass mesh_path", "Type pip")
+    )
 
 
 def test_a_gif_moves_however_its_ending_is_written(tmp_path):

@@ -104,6 +104,8 @@ def test_a_missing_mesh_is_named_and_the_collision_shape_stands_in():
                 Shape(forms.Sphere(0.3), "link4", visual=False, collision=True)])  # fmt: skip
     scene = scene_of(mech)
     (line,) = scene.missing
+    (typed,) = scene.advice
+    assert "mesh_path" in typed or "pip install" in typed
     assert "link3" in line and ("nowhere.stl" in line or "trimesh" in line)
     assert [n.name for n in scene.nodes if "sphere" in n.name] == ["link4: sphere", "link3: sphere"]
     assert len([n for n in scene_of(mech, "collision").nodes if "sphere" in n.name]) == 2

@@ -37,6 +37,9 @@ LARGEST = 256 * 2**20
 """Bytes of a file."""
 
 PACKAGE = re.compile(r"(?:package|model)://+([^/]+)/+(.*)", re.DOTALL)
+MATERIALS = (b"bind_material", b"library_materials", b"library_effects", b"library_images")
+"""Elements of COLLADA that say what is of which colour or texture."""
+
 SCHEME = re.compile(r"file://(?:localhost)?(?=/)")
 
 
@@ -174,9 +177,7 @@ def read_mesh(mesh: Mesh) -> tuple[Part, ...]:
     path = mesh_file(mesh)
     kind = path.suffix.lower()[1:]
     try:
-        # Its bytes alone: what the mesh names besides (textures, materials) stays shut.
-        scene = trimesh.load_scene(BytesIO(path.read_bytes()), file_type=kind)
-        found = [x for x in scene.dump() if isinstance(x, trimesh.Trimesh)]
+        scene, found = _opened(trimesh, path.read_bytes(), kind)
     except ModuleNotFoundError as missing:
         require(missing.name or "trimesh", "view")
         raise
@@ -198,6 +199,49 @@ def read_mesh(mesh: Mesh) -> tuple[Part, ...]:
         for x in found
         if len(x.faces)
     )
+
+
+def _opened(trimesh: Any, data: bytes, kind: str) -> tuple[Any, list[Any]]:
+    """What a file holds, and its meshes."""
+    found = []
+    for text, options in _readings(data, kind):
+        try:
+            # Its bytes alone: what the mesh names besides (textures, materials) stays shut.
+            scene = trimesh.load_scene(BytesIO(text), file_type=kind, **options)
+        except ModuleNotFoundError:
+            raise
+        except Exception:
+            if options:
+                continue  # a reading that leaves nothing out
+            raise
+        found.append((scene, [x for x in scene.dump() if isinstance(x, trimesh.Trimesh)]))
+        if options:
+            break  # it was whole
+    return max(found, key=lambda one: sum(len(x.faces) for x in one[1]))
+
+
+def _readings(data: bytes, kind: str) -> list[tuple[bytes, dict[str, Any]]]:
+    """A file as it is read, one way after another until one is whole, and the options of each.
+
+    A node of COLLADA whose material is broken, as of a texture that nobody shipped, is dropped with its
+    triangles; without materials it is there, and grey.
+    """
+    if kind != "dae":
+        return [(data, {})]
+    return [(data, {"ignore_broken": False}), (data, {}), (_plain(data), {})]
+
+
+def _plain(data: bytes) -> bytes:
+    """COLLADA without its materials, in time that grows with its length alone."""
+    for tag in MATERIALS:
+        kept, at = [], 0
+        while (start := data.find(b"<" + tag, at)) >= 0 and (
+            end := data.find(b"</" + tag, start)
+        ) >= 0:
+            kept.append(data[at:start])
+            at = data.find(b">", end) + 1 or len(data)
+        data = b"".join([*kept, data[at:]])
+    return data
 
 
 def _metres(unit: str | None) -> float:

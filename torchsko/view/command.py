@@ -13,7 +13,8 @@ from torchsko.errors import RobotFileError, RobotFileWarning
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.view.motion import Motion, read_log
-from torchsko.view.scene import scene_of, start_of
+from torchsko.view.scene import Scene, scene_of, start_of
+from torchsko.view.told import told
 from torchsko.view.written import check_folder
 
 FRAMES = 25
@@ -78,13 +79,14 @@ def run_view(given: argparse.Namespace) -> None:
     robots = [_robot(file, given) for file in given.file]
     motions = [read_log(mech, log) for mech, log in zip(robots, given.log, strict=False)]
     if given.picture:
-        _save(robots[0], motions[0] if motions else None, given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RobotFileWarning)  # what is not drawn is printed
+            _save(robots[0], motions[0] if motions else None, given)
         return
     from torchsko.view.page import Page
 
     page = Page(robots, motions, host=given.host, port=given.port, kind=given.kind)
-    for line in page.missing:
-        print(f"not drawn: {line}")
+    _tell([figure.scene for figure in page.figures])
     print(
         f"{page.address} shows {', '.join(mech.name for mech in robots)}; Ctrl-C ends it.",
         flush=True,
@@ -107,13 +109,18 @@ def _robot(file: str, given: argparse.Namespace) -> Mechanism:
         )
 
 
+def _tell(scenes: list[Scene]) -> None:
+    """Print what is not drawn."""
+    if lines := told(scenes):
+        print(lines)
+
+
 def _save(mech: Mechanism, motion: Motion | None, given: argparse.Namespace) -> None:
     """A picture of the robot, or of its motion."""
     from torchsko.view.picture import animate, picture
 
     scene = scene_of(mech, given.kind)
-    for line in scene.missing:
-        print(f"not drawn: {line}")
+    _tell([scene])
     path = os.fspath(given.picture)
     if motion is None:
         picture(mech, start_of(scene), path, kind=given.kind)

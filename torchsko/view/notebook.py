@@ -80,6 +80,8 @@ def show(
         MissingExtraError: when viser is not installed.
         ShapeError: when qs does not fit.
 
+    A `RobotFileWarning` names shapes that cannot be drawn, such as meshes that are not there.
+
     Example:
         >>> import torchsko as ts
         >>> arm = ts.load(ts.robots.panda)

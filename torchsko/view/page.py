@@ -95,11 +95,6 @@ class Page:
         """What to type into the browser."""
         return f"http://localhost:{self.port}"
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """What could not be drawn, by name."""
-        return tuple(line for figure in self.figures for line in figure.scene.missing)
-
     def close(self) -> None:
         """End the page."""
         self._open = False

@@ -7,17 +7,19 @@ and throws a shadow straight down onto the ground. Needs the extra `plot` (Pillo
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
-from torchsko.errors import ShapeError
+from torchsko.errors import RobotFileWarning, ShapeError, level_of_caller
 from torchsko.extras import require
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.view.raster import blend, draw, mask
 from torchsko.view.scene import Kind, Scene, scene_of
+from torchsko.view.told import told
 from torchsko.view.written import check_folder
 
 if TYPE_CHECKING:
@@ -115,6 +117,8 @@ def picture(
         MissingExtraError: when Pillow is not installed.
         RobotFileError: when the folder of the file is not there.
         ShapeError: when q does not fit.
+
+    A `RobotFileWarning` names shapes that cannot be drawn, such as meshes that are not there.
     """
     if path is not None:
         check_folder(path)
@@ -169,8 +173,12 @@ def animate(
 
 
 def _visible(mech: MechanismLike, kind: Kind) -> Scene:
-    """What there is to see, without what the file gives no opacity."""
+    """What there is to see, without what the file gives no opacity; a warning says what is missing."""
     scene = scene_of(mech, kind)
+    if lines := told([scene]):
+        warnings.warn(
+            f"{scene.mech.name!r}:\n{lines}", RobotFileWarning, stacklevel=level_of_caller()
+        )
     return replace(scene, nodes=tuple(node for node in scene.nodes if node.colour[3] > 0))
 
 

@@ -68,11 +68,13 @@ class Scene:
         mech: the mechanism.
         nodes: what is drawn.
         missing: what could not be, by name, with the reason.
+        advice: what to type against that.
     """
 
     mech: Mechanism
     nodes: tuple[Node, ...]
     missing: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
 
     @property
     def frames(self) -> tuple[int, ...]:
@@ -152,6 +154,7 @@ def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
     _check(mech, kind)
     nodes: list[Node] = []
     missing: list[str] = []
+    advice: list[str] = []
     drawn: set[int | str] = set()
     known: dict[Mesh, tuple[Part, ...]] = {}  # legs are alike
     for shapes in _chosen(mech, kind):
@@ -167,11 +170,13 @@ def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
                 nodes += _nodes(shape, frame, known)
                 found.add(owner)
             except (RobotFileError, MissingExtraError) as error:
-                missing.append(f"{shape.frame}: {str(error).splitlines()[0]}")
+                first, *_, last = str(error).splitlines()
+                missing.append(f"{shape.frame}: {first}")
+                advice.append(last)
         drawn |= found
     bare = [k for k in range(mech.num_bodies) if k not in drawn]
     nodes += [node for k in bare for node in _lump(mech, k)] + _bones(mech, bare)
-    return Scene(mech, tuple(nodes), tuple(missing))
+    return Scene(mech, tuple(nodes), tuple(missing), tuple(dict.fromkeys(advice)))
 
 
 def start_of(scene: Scene) -> Tensor:
