@@ -61,6 +61,20 @@ def test_its_options_are_those_of_load(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_folders_are_trusted_as_a_refusal_says(tmp_path, capsys):
+    pytest.importorskip("mujoco")
+    for folder in ("robots", "parts"):
+        (tmp_path / folder).mkdir()
+    body = "<body name='arm'><joint name='hinge'/><geom size='1'/></body>"
+    (tmp_path / "parts" / "arm.xml").write_text(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
+    file = tmp_path / "robots" / "robot.xml"
+    file.write_text('<mujoco><include file="../parts/arm.xml"/></mujoco>')
+    assert main(["info", str(file)]) == 2
+    assert f"mesh_path=[{str(tmp_path.resolve())!r}] (--mesh-path)" in capsys.readouterr().err
+    assert main(["info", str(file), "--mesh-path", str(tmp_path)]) == 0
+    assert "hinge" in capsys.readouterr().out
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("text", [None, "<robot", "<robot name='none'/>"])
 def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):

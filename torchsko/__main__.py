@@ -60,6 +60,9 @@ def _info(commands: Any) -> Run:
     info.add_argument(
         "--independent", action="store_true", help="mimic joints as joints like any other"
     )
+    info.add_argument(
+        "--mesh-path", action="append", help="folder that is trusted, besides the file's own"
+    )
     info.add_argument("--strict", action="store_true", help="refuse faults of the file")
     return _print_info
 
@@ -72,6 +75,7 @@ def _print_info(given: argparse.Namespace) -> None:
             floating_base=given.floating_base,
             mimic="independent" if given.independent else "couple",
             strict=given.strict,
+            mesh_path=given.mesh_path,
         )
     print(described(mech))
 

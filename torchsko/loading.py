@@ -73,9 +73,10 @@ def load(
         xacro: expand macros first, by the package xacro: its arguments, or {} for none. Macros read files
             and compute, so a file must be trusted for that. None: they are refused.
         strict: refuse these faults instead, the first of them by an error.
-        mesh_path: folders in which the meshes of a URDF or SDF file may lie, besides its own: ``package://NAME/...``
-            is looked for in a folder NAME there (see `torchsko.io.meshes`). None is read before it is
-            drawn.
+        mesh_path: folders that are trusted besides the file's own. The meshes of a URDF or SDF file may lie
+            there: ``package://NAME/...`` is looked for in a folder NAME (see `torchsko.io.meshes`), and
+            none is read before it is drawn. Of MJCF, whose compiler reads all at once, meshes, textures
+            and included files may.
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
@@ -110,8 +111,8 @@ def load(
                 "There a body floats where it has a free joint.\n"
                 "Write <freejoint/> into the root body, and leave floating_base out."
             )
-        _refuse_mesh_path(mesh_path)
-        return from_mujoco(read_mjcf(source), gravity=gravity, dtype=dtype, device=device)
+        model = read_mjcf(source, mesh_path=mesh_path or ())
+        return from_mujoco(model, gravity=gravity, dtype=dtype, device=device)
     if found == "sdf":
         read = read_sdf(
             source, floating_base=floating_base, strict=strict, mesh_path=mesh_path or ()
@@ -131,15 +132,6 @@ def load(
     if mech.report:
         warnings.warn(_told(mech), RobotFileWarning, stacklevel=2)
     return mech
-
-
-def _refuse_mesh_path(mesh_path: Sequence[str | os.PathLike[str]] | None) -> None:
-    if mesh_path is not None:
-        raise MechanismError(
-            "mesh_path was given with an MJCF file.\n"
-            "MuJoCo's compiler reads the meshes of those, from the folder that the file names.\n"
-            "Leave mesh_path out."
-        )
 
 
 def _with_singular(mech: Mechanism, strict: bool) -> Mechanism:

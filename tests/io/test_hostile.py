@@ -1,5 +1,6 @@
 """Files made to harm: refused at once, by name, in either format, and before MuJoCo's compiler sees them."""
 
+import re
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -225,8 +226,44 @@ def test_every_file_that_a_file_leads_to_is_looked_through(name, folder, monkeyp
 
     files, said = LED_OUT[name]
     monkeypatch.delattr(mujoco.MjModel, "from_xml_path")  # it never gets there
-    with pytest.raises(ts.RobotFileError, match=said):
+    with pytest.raises(ts.RobotFileError, match=said) as told:
         ts.load(written(folder, files))
+    assert str(told.value).startswith(f"{folder / 'robot.xml'}: ")  # which of many is said
+    (folder.parent / "trusted").mkdir()
+    with pytest.raises(ts.RobotFileError, match=said):
+        ts.load(folder / "robot.xml", mesh_path=[folder.parent / "trusted"])
+
+
+SCENE = {
+    "a mesh": '<mujoco><asset><mesh file="{0}/tip.obj"/></asset><worldbody>{1}</worldbody></mujoco>',
+    "a folder of meshes": '<mujoco><compiler meshdir="{0}"/><asset><mesh file="tip.obj"/></asset>'
+    "<worldbody>{1}</worldbody></mujoco>",
+    "what is included": '<mujoco><include file="{0}/b.xml"/></mujoco>',
+    "a model": '<mujoco><asset><model name="m" file="{0}/b.xml"/></asset><worldbody>'
+    '<attach model="m" prefix="x_"/></worldbody></mujoco>',
+}
+
+
+@pytest.mark.parametrize("to", ["../out", "nowhere/../../out", "absolute"])
+@pytest.mark.parametrize("name", SCENE)
+def test_folders_that_the_user_trusts_may_be_reached_as_the_refusal_says(name, to, folder):
+    """As the models of gymnasium-robotics and metaworld are laid out."""
+    out = folder.parent / "out"
+    (out / "tip.obj").write_text(
+        "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+    )
+    file = folder / "robot.xml"
+    file.write_text(SCENE[name].format(out if to == "absolute" else to, BODY))
+    with pytest.raises(ts.RobotFileError, match="leaves the folder") as told:
+        ts.load(file)
+    (trusted,) = re.findall(r"mesh_path=\['(.*)'\]", str(told.value))
+    for folders in ([trusted], [out]):
+        try:
+            assert ts.load(file, mesh_path=folders).num_dof == 1
+        except ts.RobotFileError as error:  # of a way that MuJoCo itself does not find
+            assert "MuJoCo does not compile it" in str(error) and to.startswith("nowhere")
+    with pytest.raises(ts.RobotFileError, match="leaves the folder"):
+        ts.load(file, mesh_path=[folder, out / "other"])
 
 
 def test_what_a_text_includes_is_looked_through_in_the_working_directory(folder, monkeypatch):

@@ -2,12 +2,14 @@
 
 MuJoCo reads files that a model names: other parts of it, models that it attaches, meshes, textures. A robot
 file is untrusted, so every XML file that it leads to is looked through: no path may be absolute or leave the
-folder of the file, by dots or by a symbolic link, and no element may be copied without bound.
+folder of the file, by dots or by a symbolic link, but for folders that the user trusts, and no element may be
+copied without bound.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -37,23 +39,28 @@ COPYING = ("replicate", "composite", "flexcomp")
 """Elements whose count says how often something stands in the model."""
 
 
-def look_through(source: str | os.PathLike[str]) -> None:
+def look_through(
+    source: str | os.PathLike[str], trusted: Sequence[str | os.PathLike[str]] = ()
+) -> None:
     """Refuse a file, or text, that reaches out of its folder, or copies itself without bound.
 
     Args:
         source: path, or XML text; files that a text names are looked for in the working directory.
+        trusted: folders that it may reach besides its own.
 
     Raises:
         RobotFileError: names the element, and the file where that is another.
     """
+    others = tuple(os.path.realpath(folder) for folder in trusted)
     if is_xml_text(source):
-        _Model("", (os.path.realpath("."),), {}, ()).size(read_xml(source), "")
+        homes = (os.path.realpath("."), *others)
+        _Model("", homes, {}, (), bool(others)).size(read_xml(source), "")
         return
     path = os.fspath(source)
     folder = os.path.dirname(path)
     # A file that is a link itself has two folders, both chosen by who loads it.
     homes = (os.path.realpath(folder), os.path.dirname(os.path.realpath(path)))
-    _Model(folder, homes, {}, ()).size(read_xml(source), "")
+    _Model(folder, (*homes, *others), {}, (), bool(others)).size(read_xml(source), "")
 
 
 @dataclass(frozen=True)
@@ -94,12 +101,14 @@ class _Model:
         homes: folders that nothing may leave, without links.
         known: sizes of the models read so far, by path without links.
         above: paths of the models that this one is attached in, its own last.
+        trusting: whether some of the homes were named by the user; paths that lead there are allowed then.
     """
 
     folder: str
     homes: tuple[str, ...]
     known: dict[str, _Size]
     above: tuple[str, ...]
+    trusting: bool = False
     elements: int = 0
     copies: int = 0
     included: set[str] = field(default_factory=set)
@@ -148,8 +157,8 @@ class _Model:
         """Refuse paths that are not within the folder as written, and keep the others."""
         for name in PATHS:
             if path := spot.element.attributes.get(name):
-                if _leaves(path):
-                    raise _outside(spot, name, path, "")
+                if _leaves(path) and not self.trusting:
+                    raise _outside(spot, name, path, "", self.around(path))
                 self.files.append((spot, name))
                 if name in FOLDERS:
                     self.folders.add(path)
@@ -181,7 +190,9 @@ class _Model:
                     "one another.\nNo robot needs that.\nAttach fewer models inside of others."
                 )
             if real not in self.known:
-                inner = _Model(os.path.dirname(path), self.homes, self.known, (*self.above, real))
+                above = (*self.above, real)
+                folder = os.path.dirname(path)
+                inner = _Model(folder, self.homes, self.known, above, self.trusting)
                 self.known[real] = inner.size(self.read(spot, path), _of(name))
             size = self.known[real]
             self.models.setdefault(spot.element.attributes.get("name") or size.name, []).append(
@@ -193,15 +204,20 @@ class _Model:
         self.check_link(spot, "file", path)
         return read_xml(path)
 
-    def candidates(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
-        """What there is of the files that MuJoCo may take a name for."""
+    def ways(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
+        """The paths that MuJoCo may take a name for."""
         join = os.path.join
-        ways = (
+        found = (
             join(self.folder, folder, name),
             join(spot.folder, folder, name),
             join(self.folder, folder, spot.folder, name),
         )
-        return [way for way in dict.fromkeys(ways) if os.path.lexists(way)]
+        # MuJoCo takes "a/.." for nothing, whether or not there is an "a".
+        return list(dict.fromkeys(x for way in found for x in (way, os.path.normpath(way))))
+
+    def candidates(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
+        """What there is of these."""
+        return [way for way in self.ways(spot, name, folder) if os.path.lexists(way)]
 
     def check_links(self) -> None:
         """Refuse meshes, textures and folders that lie elsewhere by a symbolic link."""
@@ -213,16 +229,32 @@ class _Model:
             )
         for spot, name in self.files:
             path = spot.element.attributes[name]
+            ways: list[str] = []
             for folder in ("", *self.folders):
+                ways += self.ways(spot, path, folder)
                 for part in {path, os.path.basename(path)}:  # as <compiler strippath> takes it
                     for found in self.candidates(spot, part, folder):
                         self.check_link(spot, name, found)
+            if _leaves(path) and not any(self.within(way) for way in ways):
+                raise _outside(spot, name, path, "", self.around(path))
 
     def check_link(self, spot: _Spot, name: str, path: str) -> None:
         """Refuse what is not within the folder once links are followed."""
+        if not self.within(path):
+            really = os.path.realpath(path)
+            written = spot.element.attributes[name]
+            raise _outside(spot, name, written, f": it is {really!r}", self.around(really))
+
+    def within(self, path: str) -> bool:
+        """Whether a path is in one of the homes once links are followed."""
         real = os.path.realpath(path)
-        if not any(real == home or real.startswith(os.path.join(home, "")) for home in self.homes):
-            raise _outside(spot, name, spot.element.attributes[name], f": it is {real!r}")
+        return any(real == home or real.startswith(os.path.join(home, "")) for home in self.homes)
+
+    def around(self, path: str) -> str:
+        """The folder to trust for a path: the nearest that holds it and the file, if that is not all."""
+        real = os.path.realpath(os.path.join(self.folder, path.replace("\\", "/")))
+        shared = os.path.commonpath([self.homes[0], real])
+        return os.path.dirname(real) if shared == os.path.dirname(shared) else shared
 
 
 def _of(file: str) -> str:
@@ -246,10 +278,10 @@ def _leaves(path: str) -> bool:
     return parts.is_absolute() or ".." in parts.parts or drive
 
 
-def _outside(spot: _Spot, name: str, path: str, really: str) -> RobotFileError:
+def _outside(spot: _Spot, name: str, path: str, really: str, folder: str) -> RobotFileError:
     return RobotFileError(
         f"{spot}: {name} {path!r} of <{spot.element.tag}> leaves the folder of the file{really}.\n"
         "A robot file is not trusted with other folders.\n"
-        "Put what it needs beside it, or, where you trust it: "
-        "torchsko.from_mujoco(mujoco.MjModel.from_xml_path(...))."
+        "Put what it needs beside it, or, where you trust it, load it with "
+        f"mesh_path=[{folder!r}] (--mesh-path)."
     )

@@ -7,6 +7,7 @@ A robot file is untrusted, so it is looked through first, and so is what it incl
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,14 @@ def model_of(source: Any) -> Any:
     return source
 
 
-def read_mjcf(source: str | os.PathLike[str]) -> Any:
+def read_mjcf(
+    source: str | os.PathLike[str], *, mesh_path: Sequence[str | os.PathLike[str]] = ()
+) -> Any:
     """Compile a file in MJCF, or text, or read a compiled model (``.mjb``).
 
     Args:
         source: path, or XML text.
+        mesh_path: folders that the file may reach besides its own: its meshes, textures and included files.
 
     Returns:
         ``mujoco.MjModel``.
@@ -49,7 +53,12 @@ def read_mjcf(source: str | os.PathLike[str]) -> Any:
     text = is_xml_text(source)
     binary = not text and Path(source).suffix.lower() == ".mjb"
     if not binary:
-        look_through(source)
+        try:
+            look_through(source, mesh_path)
+        except RobotFileError as error:
+            if text:
+                raise
+            raise RobotFileError(f"{os.fspath(source)}: {error}") from error
     mujoco = require("mujoco", "mjcf")
     try:
         if text:

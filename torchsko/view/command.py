@@ -98,14 +98,13 @@ def run_view(given: argparse.Namespace) -> None:
 
 
 def _robot(file: str, given: argparse.Namespace) -> Mechanism:
-    meshes = {"mesh_path": given.mesh_path} if given.mesh_path else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RobotFileWarning)  # `info` tells them
         return load(
             file,
             floating_base=given.floating_base,
             mimic="independent" if given.independent else "couple",
-            **meshes,
+            mesh_path=given.mesh_path,
         )
 
 
