@@ -61,6 +61,11 @@ def test_its_options_are_those_of_load(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_the_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{ts.__version__}\n"
+
+
 def test_folders_are_trusted_as_a_refusal_says(tmp_path, capsys):
     pytest.importorskip("mujoco")
     for folder in ("robots", "parts"):

@@ -17,6 +17,7 @@ from torchsko.errors import RobotFileWarning, TorchskoError
 from torchsko.loading import load
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.version import version
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 
@@ -34,11 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command's words; those of the process when left out.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(prog="python -m torchsko", description="Multibody dynamics.")
+    parser = argparse.ArgumentParser(
+        prog="python -m torchsko",
+        description="Robots from URDF, MJCF and SDF files: what they hold, how they look, and what a log of "
+        "their motion says of them. Each command has a --help of its own.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", required=True)
     # A command that is named opens its own room alone.
     asked = [word for word in words[:1] if word in COMMANDS] or [*COMMANDS]
     run = {name: COMMANDS[name](commands) for name in asked}
+    if words == ["--version"]:
+        print(version())
+        return 0
     given = parser.parse_args(words)
     try:
         run[given.command](given)
@@ -55,7 +64,7 @@ Run = Callable[[argparse.Namespace], None]
 
 def _info(commands: Any) -> Run:
     info = commands.add_parser("info", help="bodies, joints, limits and masses of a robot file")
-    info.add_argument("file", help="URDF (.urdf, .xml) or MJCF (.xml, .mjcf, .mjb)")
+    info.add_argument("file", help="URDF, MJCF or SDF; or a model that MuJoCo compiled (.mjb)")
     info.add_argument("--floating-base", action="store_true", help="a free joint under the root")
     info.add_argument(
         "--independent", action="store_true", help="mimic joints as joints like any other"

@@ -20,6 +20,7 @@ from torchsko.io._fit import (
 )
 from torchsko.io._new_mjcf import new_mjcf
 from torchsko.io._new_urdf import new_urdf
+from torchsko.io._source import format_of
 from torchsko.io._welded import INERTIAL
 from torchsko.io._xml import Document, read_document
 from torchsko.io.mjcf import read_mjcf
@@ -78,7 +79,7 @@ def save(
     Raises:
         MechanismError: on a batch, a robot that is not that of `like`, or what the format cannot say; names
             it.
-        RobotFileError: when there is such a file already, or it cannot be written.
+        RobotFileError: when there is such a file already, or it cannot be written; when `like` is SDF.
 
     Example:
         >>> import torchsko as ts, tempfile, pathlib
@@ -98,11 +99,22 @@ def save(
         data, read = _new(mech, path)
         fields = OF_NEW
     else:
+        check_like(like)
         document = read_document(like)
         write = _like_mjcf if document.root.tag == "mujoco" else _like_urdf
         data, read = write(mech, like, document)
         fields = tuple(PARAMETERS)
     _put(path, data, lambda file: _check(mech, read(file), fields))
+
+
+def check_like(like: str | os.PathLike[str]) -> None:
+    """Refuse a file like which none is written."""
+    if format_of(like) == "sdf":
+        raise RobotFileError(
+            f"{_name(like)} is SDF, which is read and not written.\n"
+            "Its numbers are found by the words of another format.\n"
+            "Leave like out: a new file, .urdf or .xml, has the same dynamics."
+        )
 
 
 OF_NEW = (

@@ -528,6 +528,8 @@ def test_what_cannot_be_said_is_refused_by_name_and_leaves_nothing_behind(tmp_pa
         (ts.RobotFileError, "there is such a file already", lambda p: ts.save(arm, file)),
         (ts.RobotFileError, "the name says no format", lambda p: ts.save(arm, tmp_path / "a.txt")),
         (ts.RobotFileError, "cannot be written", lambda p: ts.save(arm, tmp_path / "no" / "a.urdf")),
+        (ts.RobotFileError, "is SDF, which is read", lambda p: ts.save(arm, p, like="<sdf/>")),
+        (ts.RobotFileError, "given as bytes", lambda p: ts.save(arm, p, like=b"<robot/>")),
         (ts.MechanismError, "armature[0]", lambda p: ts.save(arm.replace(armature=ones), p, like=own)),
         (ts.MechanismError, "has armature", lambda p: ts.save(arm.replace(armature=ones), p)),
         (ts.MechanismError, "lower[0]", lambda p: ts.save(arm.replace(lower=ones), p, like=own)),

@@ -44,6 +44,32 @@ def test_a_log_goes_in_and_a_robot_with_a_report_comes_out(files, capsys):
     assert torch.equal(again.mass, fit.mechanism.mass)
 
 
+SDF = """<sdf version="1.10"><model name="arm"><link name="rod"><inertial><pose>0 0 0.3 0 0 0</pose>
+<mass>{mass}</mass><inertia><ixx>0.1</ixx><iyy>0.1</iyy><izz>0.05</izz></inertia></inertial></link>
+<joint name="hinge" type="revolute"><parent>world</parent><child>rod</child>
+<axis><xyz>1 0 0</xyz></axis></joint></model></sdf>"""
+
+
+def test_a_robot_of_sdf_comes_out_as_a_new_file(tmp_path):
+    truth = ts.load(SDF.format(mass=2.0))
+    t = torch.arange(0, 6, 0.01, dtype=torch.float64)[:, None]
+    moves = [(1.0, 2.0), (0.5, 5.0)]
+    q = sum(a * torch.sin(w * t) for a, w in moves)
+    qd = sum(a * w * torch.cos(w * t) for a, w in moves)
+    qdd = sum(-a * w * w * torch.sin(w * t) for a, w in moves)
+    noise = 0.01 * torch.randn(t.shape, generator=torch.Generator().manual_seed(0), dtype=t.dtype)
+    np.savez(tmp_path / "log.npz", t=t[:, 0], q=q, qd=qd,
+             tau=ts.inverse_dynamics(truth, q, qd, qdd) + noise)  # fmt: skip
+    robot, out = tmp_path / "robot.sdf", tmp_path / "out"
+    robot.write_text(SDF.format(mass=1.0))
+    words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "20"]
+    assert main(words) == 0
+    found = ts.learn.Fit.load(out).mechanism
+    assert torch.equal(ts.load(out / "robot.urdf").mass, found.mass)
+    weight = ts.gravity_force(truth, q)
+    assert (ts.gravity_force(found, q) - weight).abs().max() < 0.01 * weight.abs().max()
+
+
 def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, monkeypatch, capsys):
     robot, log, out = files
     arguments = ["identify", robot, log, "--out", str(out), "--cutoff", "8"]

@@ -35,7 +35,7 @@ def add_identify(commands: Any) -> None:
         "chosen by the data. Ctrl-C keeps the best so far; a run that was stopped or killed goes on when "
         "run again.",
     )
-    parser.add_argument("file", help="the nominal robot: URDF or MJCF")
+    parser.add_argument("file", help="the nominal robot: URDF, MJCF or SDF")
     parser.add_argument("log", help="CSV, NPZ or Parquet, with t, q, tau, and qd where measured")
     parser.add_argument(
         "--out", required=True, type=Path, help="folder for the robot and the report"

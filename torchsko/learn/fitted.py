@@ -159,9 +159,9 @@ class Fit:
         """Write the fit into a folder: numbers (fit.pt), and the robot.
 
         The robot is ``robot.urdf`` or ``robot.xml``: the file `like` with its numbers replaced and all
-        else kept, or a new URDF file. Files of these names are replaced. Meshes and included files of MJCF
-        are copied with it, where they are not there yet. URDF has no place for rotor inertia that was fitted:
-        a `RobotFileWarning` names it, and fit.pt keeps it.
+        else kept, or a new URDF file, as for SDF. Files of these names are replaced. Meshes and included
+        files of MJCF are copied with it, where they are not there yet. URDF has no place for rotor inertia
+        that was fitted: a `RobotFileWarning` names it, and fit.pt keeps it.
 
         Args:
             folder: made where there is none.

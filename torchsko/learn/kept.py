@@ -14,7 +14,8 @@ from torch import nn
 
 from torchsko.errors import FitError, RobotFileError, RobotFileWarning
 from torchsko.io._parts import bring_parts
-from torchsko.io._xml import is_xml_text, root_tag
+from torchsko.io._source import format_of
+from torchsko.io._xml import is_xml_text
 from torchsko.learn.agreeing import at_odds, warn_of_edits
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import TERMS, Term
@@ -52,7 +53,7 @@ PLAIN = (
 def robot_file(like: Any) -> str:
     """Name of the robot's file, by the format of the one that it is written like."""
     urdf, mjcf = ROBOTS
-    return mjcf if like is not None and root_tag(like) == "mujoco" else urdf
+    return mjcf if like is not None and format_of(like) == "mjcf" else urdf
 
 
 def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
@@ -62,9 +63,11 @@ def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
         RobotFileError: when it cannot be written, or read again where it is.
     """
     name = robot_file(like)
+    # None is written of SDF: a new file has the dynamics.
+    model = None if like is not None and format_of(like) == "sdf" else like
     if name == ROBOTS[1] and not is_xml_text(like):
         bring_parts(Path(like), folder)
-    save(mech, folder / name, like=like, overwrite=True)
+    save(mech, folder / name, like=model, overwrite=True)
     for other in ROBOTS:
         if other != name:
             (folder / other).unlink(missing_ok=True)  # it would be read instead

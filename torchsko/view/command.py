@@ -28,7 +28,7 @@ ENDINGS = (".png", ".gif", ".jpg", ".jpeg")
 def add_view(commands: Any) -> None:
     """Add the command to a parser's subcommands."""
     view = commands.add_parser("view", help="robots on a page in the browser, or in a picture")
-    view.add_argument("file", nargs="+", help="URDF or MJCF; several stand side by side")
+    view.add_argument("file", nargs="+", help="URDF, MJCF or SDF; several stand side by side")
     view.add_argument(
         "--log",
         action="append",
@@ -36,7 +36,9 @@ def add_view(commands: Any) -> None:
         help="motion of the first robot, of the next, ...: q and t as .npz, .pt, .csv or .parquet",
     )
     view.add_argument(
-        "--mesh-path", action="append", help="folder of meshes or packages, besides the file's own"
+        "--mesh-path",
+        action="append",
+        help="folder that is trusted, besides the file's own: of meshes, packages, parts of MJCF",
     )
     view.add_argument(
         "--kind", choices=("visual", "collision", "inertia"), default="visual", help="what is drawn"
@@ -47,7 +49,9 @@ def add_view(commands: Any) -> None:
     )
     view.add_argument("--picture", help="no page: save a .png, or a .gif of the log")
     view.add_argument("--host", default="127.0.0.1", help="0.0.0.0: others may look, too")
-    view.add_argument("--port", type=int, default=8080)
+    view.add_argument(
+        "--port", type=int, default=8080, help="of the page: 8080, or the next that is free"
+    )
 
 
 def run_view(given: argparse.Namespace) -> None:
