@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+import torchsko as ts
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/coming_from.md"])
 def test_the_code_runs_as_printed(page: str) -> None:
+    if "coming" in page:
+        pytest.importorskip("pinocchio")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
     for block in blocks:
@@ -23,6 +27,29 @@ def test_the_code_runs_as_printed(page: str) -> None:
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+def test_what_others_are_known_for_has_the_names_that_the_page_says() -> None:
+    """Those of Drake were read in its stubs (pydrake 1.51): it is not installed with the tests."""
+    pin, mujoco = pytest.importorskip("pinocchio"), pytest.importorskip("mujoco")
+    model = mujoco.MjModel.from_xml_string(
+        "<mujoco><worldbody><body><joint/><geom size='1'/></body></worldbody></mujoco>"
+    )
+    mech, data, theirs = ts.load(ts.robots.panda), mujoco.MjData(model), pin.Model()
+    page = (ROOT / "docs" / "coming_from.md").read_text()
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")]
+    table = [[cell.strip() for cell in row] for row in rows[2:]]
+    assert len(table) > 25
+    owners = {"ts": ts, "mech": mech, "pin": pin, "mujoco": mujoco}
+    for what, ours, of_pin, of_mujoco, _ in table:
+        assert "`" in ours, what
+        for column, text in enumerate((ours, of_pin, of_mujoco)):
+            for name in re.findall(r"`(.+?)`", text):
+                for owner, attribute in re.findall(r"\b(ts|mech|pin|mujoco|model)\.(\w+)", name):
+                    held = owners.get(owner) or (None, theirs, model)[column]
+                    assert hasattr(held, attribute), name
+                for field in re.findall(r"^-?(q\w+|x\w+|site_\w+|subtree_\w+|ctrl)$", name):
+                    assert hasattr(data, field), name
 
 
 def test_every_extra_that_is_named_exists() -> None:

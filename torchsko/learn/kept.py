@@ -63,10 +63,10 @@ def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
         RobotFileError: when it cannot be written, or read again where it is.
     """
     name = robot_file(like)
-    # None is written of SDF: a new file has the dynamics.
-    model = None if like is not None and format_of(like) == "sdf" else like
     if name == ROBOTS[1] and not is_xml_text(like):
         bring_parts(Path(like), folder)
+    # None is written of SDF: a new file has the dynamics.
+    model = None if like is not None and format_of(like) == "sdf" else like
     save(mech, folder / name, like=model, overwrite=True)
     for other in ROBOTS:
         if other != name:
