@@ -86,3 +86,44 @@ def test_names_of_later_rooms_are_those_that_type_checkers_see():
 def test_a_name_that_is_not_there_is_said():
     with pytest.raises(AttributeError, match="'torchsko' has no attribute 'fly'"):
         _ = ts.fly
+
+
+def shown():
+    """What a user's session shows by its last line, of a robot of 60 joints in a batch."""
+    builder = ts.MechanismBuilder("snake")
+    for k in range(60):
+        builder.link(f"ring{k}", mass=1.0, com=(0.1, 0.0, 0.0))
+        parent = f"ring{k - 1}" if k else None
+        builder.joint(f"bend{k}", "revolute", child=f"ring{k}", parent=parent)
+    builder.couple("bend59", {"bend58": 1.0})
+    mech = builder.build()
+    q, qd = mech.random_state(3)
+    drives = [ts.Actuator(f"motor{k}", {f"bend{k}": 1.0}) for k in range(58)]
+    strings = [ts.Tendon(f"string{k}", {f"bend{k}": 1.0}) for k in range(58)]
+
+    def weight(mech, q):
+        return ts.gravity_force(mech, q)
+
+    return {
+        "builder": builder,
+        "mechanism": mech,
+        "joints": mech.joints,
+        "coupling": mech.coupling,
+        "kept": mech.kept,
+        "geometry": mech.geometry,
+        "model": ts.assemble(mech, q, qd),
+        "innovations": ts.innovations(ts.assemble(mech, q, qd)),
+        "conventions": ts.conventions("mujoco", mech),
+        "actuators": ts.Actuators.of(mech, drives),
+        "tendons": ts.Tendons.of(mech, strings),
+        "fused": ts.fuse(ts.load(ts.robots.panda), inputs=("mass",)),
+        "call": ts.fuse(weight, ts.load(ts.robots.panda)),
+        "scene": ts.view.scene_of(mech),
+    }
+
+
+def test_what_a_session_shows_by_its_last_line_is_a_line_with_names():
+    for what, value in shown().items():
+        told = repr(value)
+        assert "\n" not in told and len(told) < 300, (what, told[:200])
+        assert type(value).__name__ in told and " object at 0x" not in told, told

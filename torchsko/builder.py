@@ -48,6 +48,11 @@ class MechanismBuilder:
         self._couplings: list[CouplingDescription] = []
         self._rotors: list[RotorDescription] = []
 
+    def __repr__(self) -> str:
+        parts = (("links", self._links), ("joints", self._joints))
+        counts = ", ".join(f"{len(held)} {kind}" for kind, held in parts)
+        return f"MechanismBuilder({self._name!r}: {counts})"
+
     def link(
         self,
         name: str,

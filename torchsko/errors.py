@@ -66,6 +66,12 @@ FEW = 12
 """Names that a message lists; of more the near ones."""
 
 
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more."""
+    more = len(names) - FEW
+    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
+
+
 def unknown_name(kind: str, name: Hashable, known: Sequence[str]) -> str:
     """Message for a name that is none of the known ones: the near ones, then what to type."""
     import difflib  # only ever needed on the way to an error

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.description import ANY, Actuator, Range
-from torchsko.errors import MechanismError, ShapeError
+from torchsko.errors import MechanismError, ShapeError, listed
 from torchsko.io._convention_order import joint_place
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.kept import Keyframe
@@ -78,6 +78,9 @@ class Actuators:
     has_curves: bool
     has_gears: bool
     unused: tuple[Unused, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Actuators({len(self.names)}: {listed(self.names)})"
 
     @staticmethod
     def of(

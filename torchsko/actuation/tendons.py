@@ -19,7 +19,7 @@ from torch import Tensor
 from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated
 from torchsko.actuation.answer import Slopes
 from torchsko.actuation.description import ANY, Range
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, listed
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
@@ -83,6 +83,9 @@ class Tendons:
     limits: Tensor
     q_of_dof: Tensor
     unused: tuple[Unused, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Tendons({len(self.names)}: {listed(self.names)})"
 
     @staticmethod
     def of(

@@ -88,6 +88,10 @@ class FusedCall:
             # Made now, since torch.compile could not make it while it traces a caller.
             self._make((tuple(required), ()))
 
+    def __repr__(self) -> str:
+        name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
+        return f"FusedCall({name}({', '.join(self._names)}), {self._mech!r})"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function to a batch.
 

@@ -86,6 +86,10 @@ class FusedMechanism(Verbs):
             for names in _choices(row)
         }
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(self._workshop.parameters) or "states alone"
+        return f"FusedMechanism({self._mech!r}; inputs: {inputs})"
+
     def mechanism(self) -> Mechanism:
         """The mechanism, with the current values of the parameters that are inputs."""
         return self._mech

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchsko.errors import MechanismError, ShapeError, unknown_name
+from torchsko.errors import MechanismError, ShapeError, listed, unknown_name
 from torchsko.io._convention_order import (
     DofOrder,
     QOrder,
@@ -61,6 +61,9 @@ class Conventions:
     _q: QOrder
     _dofs: DofOrder
     _special: tuple[Rates, ...]
+
+    def __repr__(self) -> str:
+        return f"Conventions({self.mech!r}; theirs: {listed(self.joint_names)})"
 
     @property
     def num_q(self) -> int:

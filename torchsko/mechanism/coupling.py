@@ -73,6 +73,9 @@ class Coupling:
     plan: EmbeddingPlan
     blocks: tuple[Tensor, ...]
 
+    def __repr__(self) -> str:
+        return f"Coupling({len(self.dependent)} dependent on {len(self.independent)} independent joints)"
+
     @staticmethod
     def of(layout: Layout, coordinates: Packing, rows: Mapping[int, Row]) -> Coupling:
         """The coupling of joints that follow others.

@@ -93,6 +93,9 @@ class Kept:
     keyframes: tuple[Keyframe, ...] = ()
     closures: tuple[Closure, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Kept({len(self.keyframes)} keyframes, {len(self.closures)} closures)"
+
     def to(self, target: torch.device | torch.dtype) -> Kept:
         """The same on another device, or in another floating-point type."""
         return replace(self, keyframes=tuple(key.to(target) for key in self.keyframes))

@@ -76,6 +76,9 @@ class Scene:
     missing: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Scene({self.mech.name!r}: {len(self.nodes)} nodes, {len(self.missing)} missing)"
+
     @property
     def frames(self) -> tuple[int, ...]:
         """Numbers of the frames that carry something, the inertial frame left out."""

@@ -73,6 +73,13 @@ class SKOModel:
     straight: Tensor | None = None
     aligned: tuple[bool, ...] = ()
 
+    def __repr__(self) -> str:
+        batch = f", batch {list(self.batch_shape)}" if self.batch_shape else ""
+        return (
+            f"SKOModel({self.tree.num_nodes} nodes, {self.num_dof} dofs{batch}; "
+            f"{self.inertia.dtype}, {self.inertia.device})"
+        )
+
     @property
     def tree(self) -> Tree:
         """The topology."""

@@ -57,6 +57,9 @@ class Innovations:
     riccati: ArticulatedInertias
     hinges: tuple[HingeStep, ...]
 
+    def __repr__(self) -> str:
+        return f"Innovations({self.model!r})"
+
     @in_own_type
     def solve(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """M^-1 x = [I - H psi K]* D^-1 [I - H psi K] x, shape of x.

@@ -87,6 +87,10 @@ class JointSet:
     runs: tuple[tuple[tuple[int, int], ...], ...]
     shuffles: tuple[Tensor | None, ...]
 
+    def __repr__(self) -> str:
+        names = [kind.name for kind in self.kinds]
+        return f"JointSet({', '.join(f'{names.count(x)} {x}' for x in dict.fromkeys(names))})"
+
     @property
     def num_parameters(self) -> int:
         """Number of parameters of all joints."""
