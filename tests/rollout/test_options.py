@@ -10,7 +10,7 @@ from tests.rollout.test_integrators import robot
 from torchsko.rollout.adaptive import AdaptiveRungeKutta, dormand_prince
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.limits import LimitSprings
-from torchsko.rollout.midpoint import ImplicitMidpoint
+from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
 
 MECH = robot(("revolute", "revolute"))
 Q, QD = MECH.random_state(3, generator=torch.Generator().manual_seed(0))
@@ -51,9 +51,23 @@ def test_numbers_of_numpy_are_numbers():
     assert_close(ours, ts.rollout(MECH, Q, QD, steps=4, dt=0.01, every=2))
 
 
-def test_a_time_step_that_is_a_tensor_is_differentiable():
+@pytest.fixture(scope="module")
+def kernels():
+    return ts.fuse(MECH)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["eager", "fused"])
+@pytest.mark.parametrize(
+    "method", ["semi_implicit_euler", Variational()], ids=["euler", "variational"]
+)
+def test_a_time_step_that_is_a_tensor_is_differentiable(kernels, fused, method):
+    control = (
+        None if isinstance(method, str) else lambda t, q, qd: -qd + t
+    )  # as its kernels want it
+
     def end(dt):
-        return ts.rollout(MECH, Q, QD, steps=3, dt=dt)[0][:, -1].sum()
+        given = {"steps": 3, "dt": dt, "method": method, "fused": fused}
+        return ts.rollout(kernels, Q, QD, control, **given)[0][:, -1].sum()
 
     step = torch.tensor(0.02).double().requires_grad_()
     (slope,) = torch.autograd.grad(end(step), step)

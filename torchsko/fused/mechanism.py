@@ -170,7 +170,7 @@ class FusedMechanism(Verbs):
         qd: Tensor,
         tau: Tensor,
         steps: int,
-        dt: float,
+        dt: float | Tensor,
         *,
         method: str = "semi_implicit_euler",
         every: int = 1,
@@ -187,7 +187,7 @@ class FusedMechanism(Verbs):
             tau: joint forces, held over each step, `[*batch, steps, num_dof]`, or over all of them,
                 `[*batch, 1, num_dof]`, which has no series and no gradient of one.
             steps: their number.
-            dt: time step [s].
+            dt: time step [s], one for all samples: a number, or a tensor `[]`.
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
             every: give each so many states.
             ends: of samples that end earlier, in kernels of their own.
@@ -200,7 +200,8 @@ class FusedMechanism(Verbs):
         self._follow()
         check_dtype(self._mech, q)
         constant = tau.shape[-2] != steps
-        tau, h = tau[..., 0, :] if constant else tau, q.new_full((), dt)
+        tau = tau[..., 0, :] if constant else tau
+        h = dt if isinstance(dt, Tensor) else q.new_full((), dt)
         step, streams, inputs = self._positional[method, 4], 0 if constant else 1, (tau, h)
         if ends is not None:
             step, streams = self._ending(method), streams + 1

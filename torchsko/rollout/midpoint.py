@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -99,7 +98,8 @@ class Variational:
             u = apart(mech, start, end)
             middle = moved(mech, start, u / 2)
             lagrangian = kinetic_energy(mech, middle, u / dt) - potential_energy(mech, middle)
-            return lagrangian * (cast(Tensor, dt)[..., 0] if isinstance(dt, Tensor) else dt)
+            # A step for each sample is [*batch, 1], one for all a number or [].
+            return lagrangian * (dt[..., 0] if isinstance(dt, Tensor) and dt.ndim else dt)
 
         def impulse(u: Tensor) -> Tensor:
             """Half of that of all forces without a potential."""
