@@ -9,7 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchsko as ts
 from tests.strategies import random_mechanism
+from torchsko.rollout.adaptive import dormand_prince
 from torchsko.rollout.binomial import Binomial
+from torchsko.rollout.integrators import RK4
+from torchsko.rollout.midpoint import ImplicitMidpoint
 
 ARM = random_mechanism(["revolute", "spherical"], [-1, 0], seed=5)
 Q, QD = ARM.random_state(2, generator=torch.Generator().manual_seed(0))
@@ -87,7 +90,12 @@ KEPT = pytest.mark.parametrize("kept", [1, 2, 100, Binomial(1), Binomial(3)], id
 @KEPT
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize(
-    "options", [{}, {"method": "rk4", "every": 2}, {"truncate": 2}], ids=["euler", "rk4", "cut"]
+    "options",
+    [
+        *({}, {"method": "rk4", "every": 2}, {"truncate": 2}),
+        *({"method": dormand_prince(1e9, 1)}, {"method": ImplicitMidpoint(2)}),
+    ],
+    ids=["euler", "rk4", "cut", "pair", "midpoint"],
 )
 def test_values_are_the_same_to_the_bit_and_gradients_but_for_the_order_of_sums(
     kept, rows, options
@@ -118,10 +126,9 @@ def test_second_derivatives_by_all_tensors_agree(kept):
 def test_steps_that_tensors_decide_on_are_one_node_whatever_their_number():
     """Nodes of autograd cost as much for any batch, and no checkpoint of their tensors lets them go."""
 
-    def nodes(steps, checkpoint):
-        states = ts.rollout(
-            ARM, Q, QD, GAINS.clone().requires_grad_(), steps, checkpoint=checkpoint
-        )
+    def nodes(steps, checkpoint, method="semi_implicit_euler"):
+        gains = GAINS.clone().requires_grad_()
+        states = ts.rollout(ARM, Q, QD, gains, steps, method=method, checkpoint=checkpoint)
         found, ahead = set(), [x.grad_fn for x in states]
         while ahead:
             node = ahead.pop()
@@ -130,7 +137,7 @@ def test_steps_that_tensors_decide_on_are_one_node_whatever_their_number():
                 ahead += [other for other, _ in node.next_functions]
         return len(found)
 
-    assert nodes(8, 4) == nodes(20, 10)
+    assert nodes(8, 4) == nodes(20, 10) == nodes(8, 4, RK4)
     assert nodes(20, None) > nodes(8, None) + 12
 
 

@@ -29,9 +29,10 @@ Run = Callable[..., Tensors]
 """(simulation, first step, last step, q, qd, memory) to these at the end, and the states on the way."""
 
 _NOT_AGAIN = (
-    "checkpoint is given inside of torch.func.grad, vjp, jvp or vmap, or around one in the control.\n"
+    "checkpoint is given inside of torch.func.grad, vjp, jvp or vmap, or around one in a control or a step.\n"
     "What is computed there cannot be computed again later, and forward mode saves nothing anyway.\n"
-    "Pass checkpoint=None there, or batch the states and call backward() or torch.autograd.grad."
+    "Pass checkpoint=None there, or batch the states and call backward() or torch.autograd.grad; "
+    "ImplicitMidpoint and Variational take one with forces that are tensors."
 )
 _SAID = ("saved tensor hooks", "vmap support", "setup_context", "forward mode AD")
 """What torch says then; of a vmap torch 2.11 says that its own function has no rule for it."""

@@ -15,12 +15,16 @@ from torchsko.elimination import solve_without_pivots
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
+from torchsko.rollout.adaptive import AdaptiveRungeKutta
 from torchsko.rollout.again import without_tape
 from torchsko.rollout.binomial import Binomial, split
 from torchsko.rollout.control import Forces, Policy
 from torchsko.rollout.ends import Ends, chosen, quiet
 from torchsko.rollout.external import Wrenches, wrenches_at, wrenches_over
+from torchsko.rollout.implicit import ImplicitEuler
+from torchsko.rollout.integrators import NewmarkBeta, RungeKutta, SemiImplicitEuler
 from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
 from torchsko.rollout.series import Series
 from torchsko.rollout.step import Step
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
@@ -88,7 +92,7 @@ class Simulation:
     @property
     def known(self) -> bool:
         """Whether all that steps read are the mechanism's parameters and series: no function decides."""
-        named = self.given is self.robot and isinstance(self.method, str) and self.limits is None
+        named = self.given is self.robot and _is_of_numbers(self.step) and self.limits is None
         fixed = named and not callable(self.f_ext) and not isinstance(self.dt, Tensor)
         return fixed and isinstance(self.forces.source, Tensor)
 
@@ -184,6 +188,19 @@ class Simulation:
             return self.given, self.robot, None
         given = cast(Any, self.given).replace(damping=damping)
         return given, as_mechanism(given), push
+
+
+_OF_NUMBERS = (
+    *(SemiImplicitEuler, ImplicitEuler, NewmarkBeta, RungeKutta),
+    *(AdaptiveRungeKutta, ImplicitMidpoint, Variational),
+)
+"""Steps that read nothing but their arguments and their own numbers."""
+
+
+def _is_of_numbers(step: Step) -> bool:
+    """Whether a step is one of these, and none of its numbers a tensor, which might want a gradient."""
+    held = type(step) in _OF_NUMBERS and vars(step).values()
+    return bool(held) and not any(isinstance(x, Tensor) for x in held)
 
 
 def _halved(states: int, simulation: Simulation, *span: Any) -> tuple[Tensor, ...]:
