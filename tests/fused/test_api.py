@@ -1,6 +1,7 @@
 """A fused mechanism gives what the eager functions give."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -83,6 +84,19 @@ def test_a_step_is_a_rollout_of_one_step(arm, fast, method):
     assert_same(fast.step(q, qd, tau, 0.01, method=method), (qs[:, 1], qds[:, 1]))
     each = fast.step(q, qd, tau, torch.full((4,), 0.01, dtype=q.dtype), method=method)
     assert_same(each, (qs[:, 1], qds[:, 1]))
+
+
+@pytest.mark.parametrize("dt", ["0.01", 0, 0.0, None, math.nan])
+def test_a_time_step_that_is_none_is_refused(arm, fast, dt):
+    q, qd = arm.random_state(2)
+    with pytest.raises(ts.TorchskoError, match=r"^dt is .*\n.*\nPass dt="):
+        fast.step(q, qd, qd, dt)
+
+
+def test_states_that_are_no_tensors_are_refused(arm, fast):
+    q, qd = arm.random_state(2)
+    with pytest.raises(ts.ShapeError, match=r"^q was given as ndarray"):
+        fast.step(q.numpy(), qd, qd, 1)
 
 
 def test_states_broadcast(arm, fast):

@@ -205,6 +205,15 @@ def test_wrong_arguments_are_named(change, words):
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_robots_and_states_of_other_numbers_are_named():
+    mech = robot()
+    many, (q, qd, tau) = mech.replace(mass=mech.mass.expand(4, -1)), state(mech, 3)
+    said = r"(?s)the mechanism \[4\], q \[3\], qd \[3\].*Give all the same"
+    for call in (lambda: ts.rollout(many, q, qd), lambda: ts.linearize(many, q, qd, tau)):
+        with pytest.raises(ts.ShapeError, match=said):
+            call()
+
+
 @pytest.mark.parametrize("batch", [(1,), (2,), (5, 1), (2, 3), (0,)])
 def test_a_tensor_with_the_batch_of_the_state_is_constant(batch):
     mech = robot(("revolute", "prismatic"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,8 @@ from torchsko.control.given import Shapes
 from torchsko.control.optimal import OptimalControl
 from torchsko.errors import NonFiniteError, ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import misfit
+from torchsko.mechanism.state import misfit, shared_batch
 from torchsko.reading import numbers
-from torchsko.shapes import broadcast_shapes
 
 
 def check_solver(tolerance: Any, max_iterations: Any) -> None:
@@ -76,7 +75,7 @@ def started(
     for name in names:
         _check(mech, name, tensors[name], shapes[name])
     batches = {name: x.shape[: x.ndim - len(shapes[name])] for name, x in tensors.items()}
-    return _shared({"the mechanism": mech.batch_shape} | batches), shapes, tensors
+    return shared_batch({"the mechanism": mech.batch_shape} | batches), shapes, tensors
 
 
 def _steps(u: Any) -> int:
@@ -107,23 +106,6 @@ def _pair(states: Any) -> tuple[Any, Any]:
             "Pass a pair of shapes [*batch, steps + 1, num_q] and [*batch, steps + 1, num_dof]."
         )
     return states[0], states[1]
-
-
-def _shared(batches: Mapping[str, torch.Size]) -> torch.Size:
-    """What batch dimensions, by names, broadcast to.
-
-    Raises:
-        ShapeError: when they do not.
-    """
-    try:
-        return broadcast_shapes(*batches.values())
-    except RuntimeError:
-        told = ", ".join(f"{name} {list(batch)}" for name, batch in batches.items() if batch)
-        raise ShapeError(
-            f"the batch dimensions do not fit: {told}.\n"
-            "Counted from the last, they are equal or one of them is 1.\n"
-            "Give all the same, or put in a dimension of 1: q[..., None, :]."
-        ) from None
 
 
 def _check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from typing import Any, Protocol, cast
@@ -22,6 +23,7 @@ from torchsko.implicit.steps import Roles
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.ends import Ends
 from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.rollout.options import check_dt
 from torchsko.table import FUSIBLE, ROWS, Options, Row, Verbs, row_of
 
 
@@ -151,16 +153,28 @@ class FusedMechanism(Verbs):
             dt: time step [s]; a tensor `[*batch]` may differ from sample to sample.
             f_ext: external forces, `[*batch, num_bodies, 6]`, constant in the body frames.
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+
+        Raises:
+            ShapeError: a tensor that does not fit, by name.
+            FusedError: on an unknown method.
+            TorchskoError: on a time step that is none.
         """
         if method not in INTEGRATORS:
             raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
         self._follow()
-        if f_ext is None and type(dt) is float and not self._workshop.parameters:
+        if (
+            type(dt) is float
+            and 0 < dt < math.inf
+            and f_ext is None
+            and not self._workshop.parameters
+        ):
             check_dtype(self._mech, q)
             made = self._positional[method, 4].at_once((q, qd, tau), dt)
             if made is not None:
                 return cast(tuple[Tensor, Tensor], made)
-        dt = dt if isinstance(dt, Tensor) else q.new_full((), dt)
+        if not isinstance(dt, Tensor):
+            check_dt(self._mech, dt, None, backward=True)
+            dt = self._mech.mass.new_full((), dt)
         states = (q, qd, tau, dt) if f_ext is None else (q, qd, tau, dt, f_ext)
         return self._verb(_OWN[method], states, {})
 

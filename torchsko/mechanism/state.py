@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
+from torchsko.shapes import broadcast_shapes
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -106,6 +108,26 @@ def _check_batches(batches: dict[str, tuple[int, ...]]) -> None:
                     "Give both the same, or put in a dimension of 1: "
                     f"{second}[..., None, :{', :' * (second == 'f_ext')}]."
                 )
+
+
+def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
+    """What batch dimensions broadcast to.
+
+    Args:
+        batches: of tensors, and of the mechanism, by name.
+
+    Raises:
+        ShapeError: when they do not; names all that have some.
+    """
+    try:
+        return broadcast_shapes(*batches.values())
+    except RuntimeError:
+        told = ", ".join(f"{name} {list(batch)}" for name, batch in batches.items() if batch)
+        raise ShapeError(
+            f"the batch dimensions do not fit: {told}.\n"
+            "Counted from the last, they are equal or one of them is 1.\n"
+            "Give all the same, or put in a dimension of 1: q[..., None, :]."
+        ) from None
 
 
 def expands(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.control import Controller, Effort, Policy, answers, forces_of
@@ -110,8 +109,9 @@ def rollout(
         `[*batch, steps // every + 1, num_dof]`, the start included.
 
     Raises:
-        ShapeError: when a state or the control does not fit the mechanism, or the control could be
-            both constant and a series, because the batch is as long as the rollout.
+        ShapeError: when a state or the control does not fit the mechanism, or the robots that it holds are
+            of another number, or the control could be both constant and a series, because the batch is as
+            long as the rollout.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         NonFiniteError: with ``check=True``, when a state is not finite.
         FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels;
@@ -134,7 +134,8 @@ def rollout(
     steps, every, checkpoint, truncate = counted(steps, every, checkpoint, truncate)
     check_dt(robot, dt, None, backward=False)
     h = cast(float, dt)  # as which a tensor [] computes
-    batch = torch.broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
+    leads = {"the mechanism": robot.batch_shape, "q": q.shape[:-1], "qd": qd.shape[:-1]}
+    batch = shared_batch(leads)
     wrenches, batch = wrenches_of(robot, f_ext, steps, batch)
     forces = forces_of(robot, control, effort, steps, h, batch)
     step = step_named(method)
