@@ -24,8 +24,14 @@ REFUSED = {
     "dt": ("0.1", True, 0.0, torch.inf, torch.nan, None, torch.ones(3), torch.tensor(-0.1)),
     "method": (None, dormand_prince, ImplicitMidpoint, AdaptiveRungeKutta, lambda q, qd: q),
     "limits": (True, LimitSprings(-1.0), LimitSprings(damping=torch.tensor(-1.0))),
-    "control": (lambda t, q, qd: qd[:2], lambda t, q, qd: qd.expand(2, 3, 2)),
-    "f_ext": ([[0.0] * 6] * 2, lambda t, q, qd: None, lambda t, q, qd: WRENCH),
+    "control": (
+        *(lambda t, q, qd: qd[:2], lambda t, q, qd: qd.expand(2, 3, 2)),
+        *(lambda q, qd: -qd, torch.nn.Linear(2, 2), ts.ActuatedControl, torch.nn.Tanh),
+    ),
+    "f_ext": (
+        [[0.0] * 6] * 2,
+        *(lambda t, q, qd: None, lambda t, q, qd: WRENCH, lambda q, qd: WRENCH),
+    ),
 }
 
 

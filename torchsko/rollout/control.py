@@ -13,6 +13,7 @@ from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts, check_state, expands
+from torchsko.rollout.options import takes
 from torchsko.rollout.series import Series
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
@@ -150,7 +151,7 @@ def forces_of(
 
     Raises:
         ShapeError: when a tensor does not fit, or could be both constant and a series.
-        TorchskoError: on an unknown `effort`.
+        TorchskoError: on an unknown `effort`, or a function of other arguments.
     """
     if effort not in (None, "clamp"):
         raise TorchskoError(
@@ -182,7 +183,11 @@ def _source(
     """A control as a function, or as a tensor `[*batch, steps or 1, num_dof]`."""
     if control is None:
         return mech.damping.new_zeros(1, mech.num_dof)
-    if callable(control) or isinstance(control, Controller):
+    if isinstance(control, Controller) and not isinstance(control, type):
+        return control
+    if callable(control):
+        if not takes(control, 3):
+            raise TorchskoError(_NO_LAW.format(name=getattr(control, "__name__", control)))
         return control
     check_state(mech, control=control)
     shape = tuple(control.shape[:-1])
@@ -202,3 +207,10 @@ def _source(
             f"Pass [*batch, {mech.num_dof}] or [*batch, {steps}, {mech.num_dof}]."
         )
     return control[..., None, :] if constant else control
+
+
+_NO_LAW = (
+    "control is {name}, which cannot be called with t, q and qd.\n"
+    "A control gives joint forces at a time [s], a configuration and a velocity.\n"
+    "Pass a function such as lambda t, q, qd: net(torch.cat([q, qd], -1)); an object, not its class."
+)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.errors import ShapeError
+from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts, check_state, expands, no_tensor
+from torchsko.rollout.options import takes
 from torchsko.rollout.series import Series
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
@@ -47,7 +48,14 @@ def wrenches_of(
 
     Raises:
         ShapeError: when a series does not fit.
+        TorchskoError: on a function of other arguments.
     """
+    if callable(f_ext) and not takes(f_ext, 3):
+        raise TorchskoError(
+            f"f_ext is {getattr(f_ext, '__name__', f_ext)}, which cannot be called with t, q and qd.\n"
+            "It gives forces on all bodies at a time [s], a configuration and a velocity.\n"
+            f"Pass a function such as lambda t, q, qd: qd.new_zeros({mech.num_bodies}, 6), or a series."
+        )
     if f_ext is None or callable(f_ext):
         return f_ext, batch
     if not isinstance(f_ext, Tensor):

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from torchsko.errors import ShapeError, TorchskoError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
@@ -156,7 +157,7 @@ def step_named(method: Any) -> Step:
         if method not in INTEGRATORS:
             raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
         return INTEGRATORS[method]
-    if not (callable(method) and _takes_a_step(method)):
+    if not (callable(method) and takes(method, 6)):
         name = getattr(method, "__name__", None)
         made = f"method={name}(), where it makes a step, or " if callable(method) and name else ""
         raise TorchskoError(
@@ -167,14 +168,14 @@ def step_named(method: Any) -> Step:
     return cast(Step, method)
 
 
-def _takes_a_step(method: Callable[..., Any]) -> bool:
-    """Whether a function can be called with what a step is a function of."""
+def takes(fn: Callable[..., Any], count: int) -> bool:
+    """Whether a function, or a module's forward, can be called with so many arguments."""
     if torch.compiler.is_compiling():  # which cannot look at signatures
         return True
-    if isinstance(method, type):
+    if isinstance(fn, type):
         return False
     try:
-        inspect.signature(method).bind(*range(6))
+        inspect.signature(fn.forward if isinstance(fn, Module) else fn).bind(*range(count))
     except TypeError:
         return False
     except ValueError:  # some functions in C have none

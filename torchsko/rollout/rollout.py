@@ -116,9 +116,9 @@ def rollout(
         NonFiniteError: with ``check=True``, when a state is not finite.
         FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels;
             with ``fused=True``, when there are no kernels, or the control cannot be traced.
-        TorchskoError: on an unknown method or effort, limits that are none or in another method than they
-            are for, steps, dt, every, truncate or checkpoint out of range, or a checkpoint inside of
-            torch.func or forward mode.
+        TorchskoError: on an unknown method or effort, a control or f_ext that takes other arguments, limits
+            that are none or in another method than they are for, steps, dt, every, truncate or checkpoint
+            out of range, or a checkpoint inside of torch.func or forward mode.
 
     Example:
         >>> import torchsko as ts
