@@ -1,5 +1,6 @@
 """What makes no optimal control problem, or does not fit one, is refused by name, with what to type."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,8 +30,12 @@ def solved(q=Q, qd=QD, u=U, of=None, **options):
     return ts.control.ilqr(of, q, qd, u, **{"max_iterations": 1} | options)
 
 
-def aimed(goal, **options):
-    of = problem(final=lambda mech, q, qd, aim: (q - aim).square().sum(-1), goals={"aim": (1,)})
+def aimed(goal):
+    of = problem(
+        lambda mech, q, qd, u, aim: running(mech, q, qd, u),
+        lambda mech, q, qd, aim: (q - aim).square().sum(-1),
+        goals={"aim": (1,)},
+    )
     return ts.control.ilqr(of, Q, QD, U, goal)
 
 
@@ -63,6 +68,15 @@ CALLS = {
         lambda: solved(of=problem(final=lambda mech, q, qd: q.square().sum())),
         r"'final' gave the shape \[\]",
     ),
+    "costs without their goal": (
+        lambda: problem(goals={"aim": (1,)}),
+        "cost 'running' is running, which is no function of mech, q, qd, u, aim",
+    ),
+    "a final cost of inputs": (
+        lambda: problem(final=running),
+        "cost 'final' is running.*function of mech, q, qd.*final=lambda mech, q, qd: qd",
+    ),
+    "a number for a cost": (lambda: problem(final=0.0), "cost 'final' is float"),  # type: ignore[arg-type]
     "no cost": (lambda: solved(of=problem(lambda *x: None)), "'running' gave NoneType"),
     "a cost in Python": (lambda: solved(of=problem(final=lambda *x: 0.0)), "'final' gave float"),
     "back in time": (lambda: problem(dt=-0.05), r"dt is -0.05.*time runs forward"),
@@ -119,6 +133,13 @@ def test_a_bound_may_be_infinite_and_the_lowest_input_the_highest():
     torch.testing.assert_close(wide.u, free.u)
     held = ts.control.ilqr(problem(bounds=(LIMIT, LIMIT)), Q, QD, U)
     assert held.converged and (held.u == 1).all()
+
+
+def test_numbers_of_numpy_are_numbers():
+    of = problem()
+    given = {"tolerance": np.float32(1e-3), "max_iterations": np.int64(5)}
+    found = ts.control.ilqr(of, Q, QD, U, **given)
+    assert torch.equal(found.u, ts.control.ilqr(of, Q, QD, U, tolerance=1e-3, max_iterations=5).u)
 
 
 def test_a_problem_is_made_and_solved_under_vmap():

@@ -12,6 +12,7 @@ from torchsko.mechanism.given import check_names
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
 from torchsko.reading import numbers
+from torchsko.rollout.options import takes
 
 Shapes = dict[str, tuple[int, ...]]
 """Names of tensors, with shapes for one sample."""
@@ -109,3 +110,24 @@ def checked_goals(what: str, given: Any, taken: Sequence[str]) -> Shapes:
                 f'Pass {what}={{"target": {tuple(shape)}}}, say: costs are given them in order.'
             )
     return {name: tuple(shape) for name, shape in given.items()}
+
+
+def check_cost(name: str, cost: Any, arguments: Sequence[str]) -> None:
+    """Refuse a cost that is no function of its arguments.
+
+    Args:
+        name: "running" or "final".
+        cost: what was given.
+        arguments: their names.
+
+    Raises:
+        TorchskoError: says what to type.
+    """
+    if callable(cost) and takes(cost, len(arguments)):
+        return
+    told = getattr(cost, "__name__", type(cost).__name__)
+    raise TorchskoError(
+        f"the cost {name!r} is {told}, which is no function of {', '.join(arguments)}.\n"
+        "It is called with these, goals and then series in their order, and with nothing else.\n"
+        f"Pass {name}=lambda {', '.join(arguments)}: qd, say, of which half the square counts."
+    )

@@ -19,7 +19,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from torchsko.control.expansion import Cost, Parts
-from torchsko.control.given import check_bounds, checked_goals, driven
+from torchsko.control.given import check_bounds, check_cost, checked_goals, driven
 from torchsko.control.riccati import riccati_step
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
@@ -112,8 +112,8 @@ def optimal_control(
         MechanismError: on an unknown joint, one named twice, or no input at all.
         ShapeError: on bounds whose shape or dtype does not fit; while solving, on a cost that is neither
             `[*batch]` nor `[*batch, r]`.
-        TorchskoError: on an unknown method, a time step that is not positive, goals or series that are no
-            mapping of names to shapes, or a lowest input above the highest.
+        TorchskoError: on a cost of other arguments, an unknown method, a time step that is not positive,
+            goals or series that are no mapping of names to shapes, or a lowest input above the highest.
 
     Example:
         A slide follows a wave, of which each step is given its own point:
@@ -143,6 +143,9 @@ def optimal_control(
     taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
     held = checked_goals("goals", goals, (*taken,))
     moving = checked_goals("series", series, (*taken, *held))
+    further = [*held, *moving]
+    check_cost("running", running, ["mech", "q", "qd", "u", *further])
+    check_cost("final", final, ["mech", "q", "qd", *further])
     parts = Parts(running, final, dofs, dt, method, bounds)
     named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
     made = {name: _bound(getattr(parts, name), robot) for name in named}

@@ -15,6 +15,7 @@ from torchsko.errors import NonFiniteError, ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit, shared_batch
 from torchsko.reading import numbers
+from torchsko.rollout.options import as_number, as_whole
 
 
 def check_solver(tolerance: Any, max_iterations: Any) -> None:
@@ -23,9 +24,8 @@ def check_solver(tolerance: Any, max_iterations: Any) -> None:
     Raises:
         TorchskoError: says what to type.
     """
-    number = isinstance(tolerance, (int, float)) and tolerance > 0
-    whole = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
-    if not number or not whole or max_iterations < 0:
+    number, whole = as_number(tolerance), as_whole(max_iterations)
+    if number is None or not number > 0 or whole is None or whole < 0:
         raise TorchskoError(
             f"ilqr was given tolerance={tolerance}, max_iterations={max_iterations}.\n"
             "It stops at a small norm of the gradient, after some whole number of steps at most.\n"
