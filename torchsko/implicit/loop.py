@@ -66,8 +66,8 @@ def loop(
         The carried tensors after n rounds.
 
     Raises:
-        ShapeError: when the body gives other shapes than it takes, or a number of tensors; when n is no number
-            of rounds; when what is carried, or given besides, is no tensors.
+        ShapeError: when the body gives other shapes than it takes, or a number of tensors; when n is no
+            number of rounds; when what is carried, or given besides, is no tensors.
 
     Example:
         >>> import torch, torchsko as ts
