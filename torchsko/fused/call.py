@@ -214,10 +214,8 @@ class FusedCall:
             states, outside = tensors[: len(key[0])], tensors[len(key[0]) :]
             with Swap(captured.current(), outside) if outside else nullcontext():
                 found = self._flat(key, mech, states)[0]
-                for (
-                    k,
-                    _,
-                ) in recipe.kinds:  # a kernel's results are of one type, its caller gives theirs
+                # A kernel's results are of one type; who calls it gives them theirs.
+                for k, _ in recipe.kinds:
                     found[k] = found[k].to(mech.dtype)
                 return found
 

@@ -240,9 +240,8 @@ def rows(
     """A tensor with the same values, and how far apart its samples are; 0 if there is only one."""
     # The imaginary part of a conjugate may be contiguous, its sign yet to be changed.
     x = x.resolve_neg()
-    if (
-        not x.data_ptr()
-    ):  # zeros of no memory, which a derivative of a derivative may get as cotangents
+    # A derivative of a derivative may get zeros of no memory as cotangents.
+    if not x.data_ptr():
         x = torch.zeros_like(x)
     if prod(x.shape[:num_batch]) == 1:
         return x.contiguous(), 0
