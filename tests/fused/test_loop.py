@@ -161,6 +161,20 @@ def test_a_programs_derivative_does_not_grow_with_the_rounds():
     assert sizes[0] == sizes[1]
 
 
+def test_a_function_may_differentiate_its_loops():
+    def through(x, a):
+        return loop(lambda y, a: (y * a).sin(), x, 4, [a])
+
+    ports = [Port("x", (3,)), Port("a", (3,))]
+    given = [x.detach() for x in inputs(ports, (2,))]
+    for derive in (torch.func.jacrev, lambda f: torch.func.grad(lambda *z: f(*z).sum())):
+        found = evaluate(trace(derive(through), ports), given)[0]
+        expected = torch.vmap(derive(through))(*given)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ts.FusedError, match=r"forward derivative.*\n.*\n.*torch.func.jacrev"):
+        trace(torch.func.jacfwd(through), ports)
+
+
 def test_eager_loops_have_every_transform():
     fn, ports = roots(loop, 8)
     (a,) = inputs(ports, (4,))

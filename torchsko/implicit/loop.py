@@ -14,7 +14,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from torchsko.errors import ShapeError
+from torchsko.errors import FusedError, ShapeError
 from torchsko.implicit.derivatives import Tensors
 from torchsko.implicit.steps import Roles, parted, pulled
 
@@ -249,7 +249,9 @@ class _Rounds(torch.autograd.Function):
     def forward(rounds: Rounds, *tensors: Tensor) -> Tensors:
         traced = next((x for x in tensors if hasattr(type(x), "rounds")), None)
         # What is mapped over is written out: the program is of one sample.
-        return rounds.run(*tensors) if traced is None else traced.rounds(rounds, tensors)  # type: ignore[attr-defined]
+        if traced is None or any(torch.func.debug_unwrap(x) is not x for x in tensors):
+            return rounds.run(*tensors)
+        return traced.rounds(rounds, tensors)  # type: ignore[attr-defined]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
@@ -272,3 +274,11 @@ class _Rounds(torch.autograd.Function):
         found = _Rounds.apply(back, *given)
         start = 0 if back.backward else -1
         return None, *(x[start] for x in found[: roles.carry]), *found[roles.carry :]
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Tensors:
+        raise FusedError(
+            "a forward derivative is taken within a traced function, through a loop.\n"
+            "A loop in a program has reverse derivatives.\n"
+            "Call torch.func.jacrev or vjp there, or take the derivative of the fused function."
+        )
