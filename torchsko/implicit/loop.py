@@ -68,6 +68,7 @@ def loop(
     Raises:
         ShapeError: when the body gives other shapes than it takes, or a number of tensors; when n is no
             number of rounds; when what is carried, or given besides, is no tensors.
+        FusedError: in a traced function, a forward derivative through the loop.
 
     Example:
         >>> import torch, torchsko as ts
