@@ -83,6 +83,24 @@ def test_names_of_later_rooms_are_those_that_type_checkers_see():
     assert {name for _, name in declared_later()} == later
 
 
+def test_help_and_completion_tell_of_public_names_and_no_others():
+    """Whatever was imported before: inner rooms become attributes of the package with their first import."""
+    program = (
+        "import pydoc, torchsko as ts, torchsko.io.urdf, torchsko.bridge.assemble\n"
+        "public = {x for x in dir(ts) if not x.startswith('_')}\n"
+        "inner = {'io', 'bridge', 'algebra', 'table', 'Any', 'import_module', 'TYPE_CHECKING'}\n"
+        "assert not public & inner, public & inner\n"
+        "assert {'load', 'mass_matrix', 'Mechanism', 'control', 'learn', 'robots'} <= public\n"
+        "told = pydoc.plain(pydoc.render_doc(ts))\n"
+        "missing = [x for x in public if x not in told]\n"
+        "assert not missing, missing\n"
+        "assert 'forward_dynamics(mech' in told\n"
+        "space = {}\nexec('from torchsko import *', space)\n"
+        "assert public <= set(space), public - set(space)"
+    )
+    imported(program)
+
+
 def test_a_name_that_is_not_there_is_said():
     with pytest.raises(AttributeError, match="'torchsko' has no attribute 'fly'"):
         _ = ts.fly

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import torchsko as ts
+from torchsko.extras import require
 from tests.strategies import sko_models
 from torchsko.algebra.topology.sparsity import mass_matrix_pattern, spo_pattern
 
@@ -74,3 +75,14 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ts.MissingExtraError, match=r'pip install matplotlib(.|\n)*"\.\[plot\]"'):
         ts.plot.sparsity_figure(ts.Tree.from_parents([-1]))
+
+
+@pytest.mark.parametrize(("module", "distribution"), [("PIL", "pillow"), ("collada", "pycollada")])
+def test_a_missing_module_is_installed_by_the_name_of_its_distribution(
+    module, distribution, monkeypatch
+):
+    for name in [m for m in sys.modules if m.split(".")[0] == module]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ts.MissingExtraError, match=rf"pip install {distribution},"):
+        require(module, "view")

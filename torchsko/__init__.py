@@ -4,6 +4,7 @@ A robot file goes in; batched, differentiable dynamics come out. See the README 
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchsko import algorithms as algorithms
@@ -278,6 +279,8 @@ def __getattr__(name: str) -> Any:
         value = import_module(_ROOMS[name])
     elif name == "__version__":
         value = import_module("torchsko.version").version()
+    elif name == "__all__":  # what `help` tells of, and `import *` brings
+        value = [public for public in __dir__() if not public.startswith("_")]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -285,5 +288,18 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All names, those not yet imported too."""
-    return sorted({*globals(), *_LATER, *_ROOMS, "__version__"})
+    """The public names, those not yet imported too; rooms that hold nothing for users are left out."""
+    here = (name for name, value in globals().items() if not _of_the_house(name, value))
+    return sorted({*here, *_LATER, *_ROOMS, "__version__"})
+
+
+def _of_the_house(name: str, value: object) -> bool:
+    """Whether a name is of no use to who types it: imports of this file, and inner rooms."""
+    if name.startswith("__"):
+        return False
+    inner = isinstance(value, ModuleType) and name not in ("algorithms", "robots", "errors")
+    return (
+        inner
+        or name.startswith("_")
+        or name in ("Any", "ModuleType", "TYPE_CHECKING", "import_module")
+    )

@@ -7,6 +7,9 @@ from types import ModuleType
 
 from torchsko.errors import MissingExtraError
 
+DISTRIBUTIONS = {"PIL": "pillow", "collada": "pycollada"}
+"""What installs a module, where it is called otherwise."""
+
 
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional dependency.
@@ -24,8 +27,9 @@ def require(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
+        name = DISTRIBUTIONS.get(missing.name or "", missing.name)
         raise MissingExtraError(
             f"{missing.name} is not installed.\n"
             f"It comes with the extra {extra!r} of torchsko, which is not needed elsewhere.\n"
-            f'Type pip install {missing.name}, or, in a clone of torchsko, pip install ".[{extra}]".'
+            f'Type pip install {name}, or, in a clone of torchsko, pip install ".[{extra}]".'
         ) from None
