@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 import torchsko as ts
-from torchsko.extras import require
 from tests.strategies import sko_models
 from torchsko.algebra.topology.sparsity import mass_matrix_pattern, spo_pattern
+from torchsko.extras import require
 
 pytest.importorskip("matplotlib")
 
