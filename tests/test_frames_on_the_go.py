@@ -229,6 +229,19 @@ def test_other_names_are_refused():
         ts.relative_pose(MECH, q, [], "body0")
 
 
+@pytest.mark.parametrize("frames", [5, None, ["body1", 5]])
+def test_what_is_no_frame_is_refused_by_every_function_of_frames(frames):
+    q = states(MECH, 0)[0]
+    for call in (
+        lambda: ts.relative_pose(MECH, q, frames, "body0"),
+        lambda: ts.operational_space_inertia(MECH, q, frames),
+        lambda: ts.consistent_jacobian_inverse(MECH, q, frames, singular="pinv"),
+        lambda: ts.manipulability(MECH, q, frames),
+    ):
+        with pytest.raises(ts.TorchskoError, match="frames"):
+            call()
+
+
 def test_a_kernel_takes_no_frame_on_the_go():
     fast = ts.fuse(MECH)
     with pytest.raises(ts.FusedError, match="runs eagerly"):

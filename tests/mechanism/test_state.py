@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from torchsko.table import ROWS
 
 
 def good(*batch: int) -> dict:
@@ -22,10 +23,23 @@ def test_arrays_and_lists_are_no_tensors(name, kind):
         ts.inverse_dynamics(**call)
 
 
-@pytest.mark.parametrize("name", ["q", "qdd"])
+@pytest.mark.parametrize("name", ["q", "qd", "qdd"])
 def test_what_is_required_is_not_none(name):
     with pytest.raises(ts.ShapeError, match=f"{name} was given as NoneType"):
         ts.inverse_dynamics(**(good(4) | {name: None}))
+
+
+MOVING = [name for name, row in ROWS.items() if "qd" in row.required]
+
+
+@pytest.mark.parametrize("verb", MOVING)
+def test_no_function_of_a_velocity_takes_none_for_it(verb):
+    state = good(4)
+    others = {"qdd": state["qdd"], "tau": state["qdd"], "frames": "link5", "relative_to": "link2"}
+    others |= {"q": state["q"], "accel": state["qdd"], "prescribed": ("joint1",), "frame": "link5"}
+    others = {name: x for name, x in others.items() if name in ROWS[verb].required}
+    with pytest.raises(ts.ShapeError, match="qd was given as NoneType"):
+        getattr(ts, verb)(state["mech"], qd=None, **others)
 
 
 @pytest.mark.parametrize("name", ["q", "qd", "qdd", "f_ext"])

@@ -52,7 +52,7 @@ def assemble(
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    check_state(mech, q=q, qd=qd, f_ext=f_ext)
+    check_state(mech, q=q, f_ext=f_ext, **({} if qd is None else {"qd": qd}))
     return model_at(mech, q, qd, f_ext)
 
 

@@ -20,11 +20,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.errors import ShapeError
 from torchsko.mechanism.given import check_gains
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state, no_tensor
+from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.dynamics import bias_force, inverse_dynamics
 
@@ -122,8 +121,6 @@ def checked_batch(mech: Mechanism, q: Tensor, qd: Tensor, **targets: Tensor) -> 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    if qd is None:  # elsewhere it may be
-        raise ShapeError(no_tensor("qd", qd, mech))
     check_state(mech, q=q, qd=qd, **targets)
     shapes = (x.shape[:-1] for x in (q, qd, *targets.values()))
     return tuple(torch.broadcast_shapes(*shapes, mech.batch_shape))

@@ -18,17 +18,13 @@ CONFIGURATIONS = ("q", "start", "end", "q0", "q_target")
 """Names of arguments that hold configurations."""
 
 
-OPTIONAL = ("qd", "f_ext")
-"""Names of arguments that may be None."""
-
-
 def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
     """Check shapes, dtypes and devices of states by name; no value is read.
 
     Args:
         mech: the mechanism.
-        **tensors: "q", "start" and "end" have num_q components, "f_ext" is `[*batch, num_bodies, 6]`,
-            all others (qd, qdd, tau, step, ...) have num_dof.
+        **tensors: "q", "start" and "end" have num_q components, "f_ext" is `[*batch, num_bodies, 6]`
+            or None, all others (qd, qdd, tau, step, ...) have num_dof.
 
     Raises:
         ShapeError: names the tensor, its shape and the one wanted, or the two whose batch dimensions do
@@ -36,7 +32,7 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
     """
     batches: dict[str, tuple[int, ...]] = {}
     for name, x in tensors.items():
-        if x is None and name in OPTIONAL:
+        if x is None and name == "f_ext":
             continue
         if not isinstance(x, Tensor):
             raise ShapeError(no_tensor(name, x, mech))

@@ -53,7 +53,7 @@ def with_frames(mech: Mechanism, frames: Frames) -> tuple[Mechanism, tuple[int, 
         MechanismError: on an unknown frame, or none.
         ShapeError: when a placement does not fit.
     """
-    several = _listed(frames)
+    several = listed(frames)
     for frame in several:
         if not isinstance(frame, str | Frame):
             raise MechanismError(
@@ -78,7 +78,7 @@ def with_frames(mech: Mechanism, frames: Frames) -> tuple[Mechanism, tuple[int, 
     return (_joined(mech, own) if own else mech), tuple(numbers)
 
 
-def _listed(frames: Any) -> tuple[Any, ...]:
+def listed(frames: Any) -> tuple[Any, ...]:
     """Frames as a tuple, whatever was given."""
     if isinstance(frames, str | Frame) or not isinstance(frames, Iterable):
         return (frames,)

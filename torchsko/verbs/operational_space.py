@@ -28,7 +28,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.verbs.dynamics import refuse_singular
-from torchsko.verbs.frame import Frame, Frames
+from torchsko.verbs.frame import Frames, listed
 from torchsko.verbs.frames import frame_jacobian
 
 
@@ -92,7 +92,8 @@ def operational_space_inertia(
         >>> ts.operational_space_inertia(arm, q, [arm.frame_names[-1]]).shape
         torch.Size([5, 6, 6])
     """
-    _refuse_too_many_rows(mech, frames, singular)
+    frames = listed(frames)
+    _refuse_too_many_rows(mech, len(frames), singular)
     compliance = operational_space_compliance(mech, q, frames)
     return invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
 
@@ -126,7 +127,8 @@ def consistent_jacobian_inverse(
 
     Reference: Jain 2011, Part II, section 6.2.
     """
-    _refuse_too_many_rows(mech, frames, singular)
+    frames = listed(frames)
+    _refuse_too_many_rows(mech, len(frames), singular)
     J = _jacobian(mech, q, frames)
     fac = innovations(model_at(mech, q))
     compliance = reflected_compliance(fac, J)
@@ -163,8 +165,7 @@ def manipulability(
     rows = {"whole": slice(0, 6), "rotation": slice(0, 3), "position": slice(3, 6)}
     if part not in rows:
         raise MechanismError(unknown_name("part of a Jacobian", part, tuple(rows)))
-    several = [frames] if isinstance(frames, str | Frame) else frames
-    J = frame_jacobian(mech, q, several, reference)[..., rows[part], :].flatten(-3, -2)
+    J = frame_jacobian(mech, q, listed(frames), reference)[..., rows[part], :].flatten(-3, -2)
     return torch.linalg.svdvals(J).prod(-1)
 
 
@@ -172,12 +173,10 @@ def _jacobian(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:
     """Rows of all frames, `[*batch, 6 F, num_dof]`."""
     check_state(mech, q=q)
     refuse_singular(mech)
-    several = [frames] if isinstance(frames, str | Frame) else frames
-    return frame_jacobian(mech, q, several).flatten(-3, -2)
+    return frame_jacobian(mech, q, listed(frames)).flatten(-3, -2)
 
 
-def _refuse_too_many_rows(mech: Mechanism, frames: Frames, singular: Singular) -> None:
-    count = 1 if isinstance(frames, str | Frame) else len(frames)
+def _refuse_too_many_rows(mech: Mechanism, count: int, singular: Singular) -> None:
     if 6 * count > mech.num_dof and singular in ("nan", "raise"):
         raise ShapeError(
             f"{count} frames have {6 * count} rows, {mech.name!r} has {mech.num_dof} dofs.\n"

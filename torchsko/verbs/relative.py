@@ -22,7 +22,7 @@ from torchsko.mechanism.verb import verb
 from torchsko.spatial.motion import cross_motion, motion_matrix
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix
-from torchsko.verbs.frame import Frame, Frames, with_frames
+from torchsko.verbs.frame import Frame, Frames, listed, with_frames
 from torchsko.verbs.frames import (
     check_reference,
     frame_acceleration,
@@ -229,7 +229,7 @@ def _named(
     mech: Mechanism, frames: Frames, relative_to: str | Frame
 ) -> tuple[Mechanism, tuple[str, ...], str]:
     """The mechanism with frames on the go among its own, and the names of all."""
-    several = (frames,) if isinstance(frames, str | Frame) else tuple(frames)
+    several = listed(frames)
     with_frames(mech, several)  # refuses none
     mech, numbers = with_frames(mech, (*several, relative_to))
     *names, base = (mech.frame_names[k] for k in numbers)
