@@ -75,7 +75,7 @@ def fit(
             weights of the nominal robot; they are `fit.found.constants`, beside their deviations.
         learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY` for
             joints that are not named. An empty list is a joint without friction, and a free joint has none
-            unless it is named.
+            unless it is named. A dof that stood still has an offset alone: what it moved is noise.
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
             "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`); or "shooting", through the forward
             dynamics, for positions sampled too seldom, or too noisy, for accelerations.
