@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, maybe_get_bdim
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.overrides import has_torch_function_unary
 
@@ -24,17 +25,24 @@ def numbers(x: Any, most: int | None = None) -> np.ndarray | None:
     """
     if torch.compiler.is_compiling() or is_tracing() or has_torch_function_unary(None):
         return None
-    if type(x) not in (Tensor, torch.nn.Parameter) or x.device.type != "cpu":
+    if (
+        not isinstance(x, Tensor)
+        or x.device.type != "cpu"
+        or (most is not None and x.numel() > most)
+    ):
         return None
-    if most is not None and x.numel() > most:
-        return None
+    within = x
+    while is_functorch_wrapped_tensor(within):
+        if maybe_get_bdim(within) >= 0:
+            return None
+        within = get_unwrapped(within)
+    if type(within) not in (Tensor, torch.nn.Parameter):
+        return None  # a stand-in of somebody's, which may have none, and whose reading may crash
     try:
-        return x.detach().numpy()
+        # A list looks through derivatives of torch.func's, and takes types that NumPy does not know.
+        known = within is x and x.dtype != torch.bfloat16
+        return x.detach().numpy() if known else np.array(x.tolist())
     except (RuntimeError, TypeError):
-        pass
-    try:
-        return np.array(x.tolist())  # which looks through a derivative of torch.func's
-    except RuntimeError:
         return None
 
 

@@ -96,8 +96,7 @@ def tell_nonfinite(
     Raises:
         NonFiniteError: with ``check=True``.
     """
-    # A traced robot's states are symbols: torch.func hides that, and to read one through it crashes.
-    if check is False or (check is None and mech.scalar):
+    if check is False:
         return
     if check is None:
         # What is not finite once stays so: the last state tells of all.

@@ -109,7 +109,7 @@ def check_limits(mech: Mechanism, limits: object) -> None:
     for name in ("stiffness", "damping"):
         value = getattr(limits, name)
         if isinstance(value, Tensor):
-            read = None if mech.scalar else numbers(value)
+            read = numbers(value)
             fits = read is None or bool((read >= 0).all())
         else:
             number = as_number(value)

@@ -97,7 +97,7 @@ def check_dt(mech: Mechanism, dt: Any, batch: tuple[int, ...] | None, *, backwar
         fits = x is not None and 0 < (abs(x) if backward else x) < math.inf
     else:
         _check_tensor(mech, dt, batch)
-        read = None if mech.scalar else numbers(dt)
+        read = numbers(dt)
         size = None if read is None else abs(read) if backward else read
         fits = size is None or bool(((size > 0) & (size < math.inf)).all())
     if not fits:
