@@ -30,14 +30,33 @@ def test_what_is_required_is_not_none(name):
 
 
 MOVING = [name for name, row in ROWS.items() if "qd" in row.required]
+PLACED = [name for name, row in ROWS.items() if "q" in row.required]
+
+
+def what_it_takes(verb, state):
+    """What a verb requires, but for a velocity."""
+    others = {"qdd": state["qdd"], "tau": state["qdd"], "frames": "link5", "relative_to": "link2"}
+    others |= {"q": state["q"], "accel": state["qdd"], "prescribed": ("joint1",), "frame": "link5"}
+    others |= {"step": state["qdd"], "rhs": state["qdd"]}
+    return {name: x for name, x in others.items() if name in ROWS[verb].required}
+
+
+@pytest.mark.parametrize("verb", PLACED)
+def test_robots_and_states_of_other_numbers_are_named(verb):
+    state = good(4)
+    arm = state["mech"]
+    many = arm.replace(mass=arm.mass.expand(3, -1))
+    velocity = {"qd": state["qd"]} if verb in MOVING else {}
+    with pytest.raises(
+        ts.ShapeError, match=r"the mechanism has the batch dimensions \[3\], q has \[4\]"
+    ):
+        getattr(ts, verb)(many, **velocity, **what_it_takes(verb, state))
 
 
 @pytest.mark.parametrize("verb", MOVING)
 def test_no_function_of_a_velocity_takes_none_for_it(verb):
     state = good(4)
-    others = {"qdd": state["qdd"], "tau": state["qdd"], "frames": "link5", "relative_to": "link2"}
-    others |= {"q": state["q"], "accel": state["qdd"], "prescribed": ("joint1",), "frame": "link5"}
-    others = {name: x for name, x in others.items() if name in ROWS[verb].required}
+    others = what_it_takes(verb, state)
     with pytest.raises(ts.ShapeError, match="qd was given as NoneType"):
         getattr(ts, verb)(state["mech"], qd=None, **others)
 

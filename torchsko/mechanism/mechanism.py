@@ -183,10 +183,11 @@ class Mechanism(Numbering):
     def batch_shape(self) -> torch.Size:
         """Batch dimensions of the dynamic parameters, broadcast together."""
         shapes = [
-            getattr(self, name).shape[: getattr(self, name).ndim - len(shape)]
+            x.shape[: x.ndim - len(shape)]
             for name, shape in PARAMETERS.items()
+            if (x := getattr(self, name)).ndim > len(shape)
         ]
-        return broadcast_shapes(*shapes)
+        return broadcast_shapes(*shapes) if shapes else torch.Size()
 
     @property
     def keyframes(self) -> dict[str, Keyframe]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +29,7 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
 
     Raises:
         ShapeError: names the tensor, its shape and the one wanted, or the two whose batch dimensions do
-            not broadcast.
+            not broadcast, of which the mechanism may be one.
     """
     batches: dict[str, tuple[int, ...]] = {}
     for name, x in tensors.items():
@@ -44,8 +45,11 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
             raise ShapeError(why)
         batches[name] = tuple(x.shape[: x.ndim - len(shape)])
     shapes = list(batches.values())
-    if any(shape != shapes[0] for shape in shapes):
-        _check_batches(batches)
+    robots = mech.batch_shape
+    if robots:
+        batches = {"the mechanism": tuple(robots), **batches}
+    if robots or any(shape != shapes[0] for shape in shapes):
+        shared_batch(batches)
 
 
 def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> str | None:
@@ -91,21 +95,6 @@ def no_tensor(name: str, x: Any, mech: Mechanism) -> str:
     )
 
 
-def _check_batches(batches: dict[str, tuple[int, ...]]) -> None:
-    """Refuse two states whose batch dimensions do not broadcast."""
-    names = list(batches)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            if not broadcasts(batches[first], batches[second]):
-                raise ShapeError(
-                    f"{first} has the batch dimensions {list(batches[first])}, {second} has "
-                    f"{list(batches[second])}.\n"
-                    "Counted from the last, they are equal or one of them is 1.\n"
-                    "Give both the same, or put in a dimension of 1: "
-                    f"{second}[..., None, :{', :' * (second == 'f_ext')}]."
-                )
-
-
 def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
     """What batch dimensions broadcast to.
 
@@ -113,17 +102,19 @@ def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
         batches: of tensors, and of the mechanism, by name.
 
     Raises:
-        ShapeError: when they do not; names all that have some.
+        ShapeError: when they do not; names two that do not fit.
     """
     try:
         return broadcast_shapes(*batches.values())
     except RuntimeError:
-        told = ", ".join(f"{name} {list(batch)}" for name, batch in batches.items() if batch)
-        raise ShapeError(
-            f"the batch dimensions do not fit: {told}.\n"
-            "Counted from the last, they are equal or one of them is 1.\n"
-            "Give all the same, or put in a dimension of 1: q[..., None, :]."
-        ) from None
+        pairs = combinations(batches.items(), 2)
+        (one, first), (other, second) = next(x for x in pairs if not broadcasts(x[0][1], x[1][1]))
+    raise ShapeError(
+        f"{one} has the batch dimensions {list(first)}, {other} has {list(second)}.\n"
+        "Counted from the last, they are equal or one of them is 1.\n"
+        "Give both the same, or put in a dimension of 1: "
+        f"{other}[..., None, :{', :' * (other == 'f_ext')}]."
+    )
 
 
 def expands(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
@@ -132,7 +123,7 @@ def expands(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
     return len(shape) <= len(batch) and all(a in (1, b) for a, b in pairs)
 
 
-def broadcasts(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+def broadcasts(first: Sequence[int], second: Sequence[int]) -> bool:
     """Whether two shapes broadcast."""
     pairs = zip(reversed(first), reversed(second), strict=False)
     return all(a == b or a == 1 or b == 1 for a, b in pairs)

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from torchsko.mechanism.joints.configuration import apart, bracket, moved
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state, shared_batch
+from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.options import check_dt, check_named
+from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
 
@@ -78,9 +79,7 @@ def linearize(
     check_state(mech, q=q, qd=qd, tau=tau)
     refuse_singular(mech)
     check_named(method, "linearize")
-    given = {"q": q, "qd": qd, "tau": tau}
-    leads = {name: x.shape[:-1] for name, x in given.items()}
-    batch = shared_batch({"the mechanism": mech.batch_shape} | leads)
+    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
     q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
     if dt is not None:
         check_dt(mech, dt, batch, backward=True)

@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.mechanism.state import check_state, shared_batch
+from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.control import Controller, Effort, Policy, answers, forces_of
@@ -19,6 +19,7 @@ from torchsko.rollout.options import check_dt, counted, step_named
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
 from torchsko.rollout.whole import has_a_kernel, run_at_once
+from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 
 
@@ -134,8 +135,7 @@ def rollout(
     steps, every, checkpoint, truncate = counted(steps, every, checkpoint, truncate)
     check_dt(robot, dt, None, backward=False)
     h = cast(float, dt)  # as which a tensor [] computes
-    leads = {"the mechanism": robot.batch_shape, "q": q.shape[:-1], "qd": qd.shape[:-1]}
-    batch = shared_batch(leads)
+    batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
     wrenches, batch = wrenches_of(robot, f_ext, steps, batch)
     forces = forces_of(robot, control, effort, steps, h, batch)
     step = step_named(method)
