@@ -98,6 +98,20 @@ CALLS = {
     "one weight": (lambda: reached(weights={HAND: 1.0}), "the weights of .* are 1.0"),
     "three weights": (lambda: reached(weights={HAND: (1, 1, 1)}), "the weights of .* are"),
     "tolerance": (lambda: reached(tolerance=-1.0), "tolerance=-1.0"),
+    "tolerance in words": (lambda: reached(tolerance="a"), "tolerance='a'"),
+    "steps in words": (lambda: reached(max_iterations="a"), "max_iterations='a'"),
+    "half a try": (lambda: reached(restarts=0.5), "restarts=0.5"),
+    "limits in words": (lambda: reached(limits="yes"), "limits='yes'"),
+    "a seed": (lambda: reached(generator=5), r"generator=5.*torch\.Generator"),
+    "nothing counts": (lambda: reached(weights={HAND: (0, 0)}), "No error of any frame counts"),
+    "no rotation": (
+        lambda: reached({HAND: (torch.ones(3, 3).double(), None)}),
+        "rotation of the target of 'flange' is none",
+    ),
+    "nowhere": (
+        lambda: reached({HAND: torch.full((3,), float("nan")).double()}),
+        "position of the target of 'flange' is not finite",
+    ),
     "batches": (
         lambda: reached({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
         r"q0 has the batch dimensions \[2\], the targets \[5\]",

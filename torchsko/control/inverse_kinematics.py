@@ -44,6 +44,7 @@ from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
 from torchsko.precision import in_own_type
+from torchsko.rollout.options import as_number, as_whole
 from torchsko.symmetric import spd_solve
 
 START, LOWER, HIGHER = 0.1, 0.3, 4.0
@@ -117,8 +118,8 @@ def inverse_kinematics(
         q, residual, converged, iterations; see `Reached`.
 
     Raises:
-        MechanismError: on an unknown frame, no targets, weights of a frame without a target, or inside
-            of torch.compile.
+        MechanismError: on an unknown frame, no targets, weights of a frame without a target or that are all
+            0, a rotation that is none, an option of another kind, or inside of torch.compile.
         ShapeError: when q0 or a target does not fit.
 
     Example:
@@ -141,7 +142,9 @@ def inverse_kinematics(
     robot = as_mechanism(mech)
     check_state(robot, q0=q0)
     given, (robot, goals, tensors) = robot, goals_of(robot, targets, weights)
-    _check_counts(restarts, max_iterations, tolerance)
+    restarts, max_iterations, tolerance = _check_options(
+        restarts, max_iterations, tolerance, limits, generator
+    )
     batch = _batch(robot, q0, goals, tensors)
     start = q0.expand(*batch, robot.num_q)[None]
     if restarts:
@@ -315,16 +318,32 @@ def _batch(mech: Mechanism, q0: Tensor, goals: Goals, targets: Sequence[Tensor])
         ) from None
 
 
-def _check_counts(restarts: int, max_iterations: int, tolerance: float | None) -> None:
-    if tolerance is not None and not tolerance > 0:
+def _check_options(
+    restarts: Any, max_iterations: Any, tolerance: Any, limits: Any, generator: Any
+) -> tuple[int, int, float | None]:
+    """The numbers among the options; each option that is none of its kind is refused by name."""
+    for name, x, kind, advice in (
+        ("limits", limits, bool, "True"),
+        ("generator", generator, torch.Generator | None, "torch.Generator().manual_seed(0)"),
+    ):
+        if not isinstance(x, kind):
+            raise MechanismError(
+                f"inverse_kinematics was given {name}={x!r}.\n"
+                "Limits are kept or not, and what is random has a source of its own, or torch's.\n"
+                f"Pass {name}={advice}, or leave it out."
+            )
+    norm = None if tolerance is None else as_number(tolerance)
+    if tolerance is not None and (norm is None or not norm > 0):
         raise MechanismError(
-            f"inverse_kinematics was given tolerance={tolerance}.\n"
-            "No error is that small: nothing would converge.\n"
+            f"inverse_kinematics was given tolerance={tolerance!r}.\n"
+            "Errors vanish where their norm is below a number above 0.\n"
             "Leave it out, or pass the norm of an error in rad and m, say 1e-6."
         )
-    if restarts < 0 or max_iterations < 1:
+    tries, steps = as_whole(restarts), as_whole(max_iterations)
+    if tries is None or steps is None or tries < 0 or steps < 1:
         raise MechanismError(
-            f"inverse_kinematics was given restarts={restarts}, max_iterations={max_iterations}.\n"
+            f"inverse_kinematics was given restarts={restarts!r}, max_iterations={max_iterations!r}.\n"
             "It goes at least one step, and tries again no less than zero times.\n"
             "Pass restarts=0 and max_iterations=50, say."
         )
+    return tries, steps, norm

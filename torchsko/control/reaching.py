@@ -17,6 +17,7 @@ from torchsko.implicit.products import tangents_along
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.spatial.rotation import matrix_log
 from torchsko.verbs.frame import with_frames
@@ -89,9 +90,16 @@ def goals_of(
             strict=True,
         ):
             if x is not None:
-                check_placement(mech, f"{what} of the target of {frame!r}", x, shape)
+                told = f"{what} of the target of {frame!r}"
+                check_placement(mech, told, x, shape)
+                check_rotation(told, x) if what == "rotation" else check_position(told, x)
                 tensors.append(x)
                 factors += [float(weight)] * 3
+    if not any(factors):
+        raise MechanismError(
+            f"the weights are {dict(weights)!r}.\nNo error of any frame counts: everything would fit.\n"
+            "Give one rotation or position a factor above 0."
+        )
     names = tuple(mech.frame_names[k] for k in numbers)
     return mech, Goals(names, tuple(parts), tuple(factors)), tensors
 
