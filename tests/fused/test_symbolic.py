@@ -271,7 +271,7 @@ def test_shared_port_has_no_batch():
     [
         (lambda x, y: x if x.sum() > 0 else y, "torch.where"),
         (lambda x, y: torch.full_like(y, x[0].item()), "item"),
-        (lambda x, y: torch.linalg.inv(torch.outer(x, y)), r"innovations\(ts.assemble"),
+        (lambda x, y: torch.linalg.pinv(torch.outer(x, y)), "a pseudo-inverse solve J"),
         (lambda x, y: x.sort().values, "aten.sort.default has no rule"),
         (lambda x, y: x[y.long()], "int64"),
         (lambda x, y: torch.zeros(4).copy_(x), "torch.cat"),

@@ -24,6 +24,7 @@ from torch._decomp import decomposition_table
 
 from torchsko.errors import FusedError
 from torchsko.fused.entries import constants
+from torchsko.fused.factors import FACTORS
 from torchsko.fused.graph import Graph
 from torchsko.fused.loops import traced_loop
 from torchsko.fused.rules import KEEPING, PREDICATES, RULES
@@ -279,6 +280,7 @@ def _as_strided(
 
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
+    **FACTORS,
     "is_same_size": lambda x, y: x.shape == y.shape,
     "_has_same_storage_numel": lambda x, y: True,
     "_new_zeros_with_same_feature_meta": _zeros_with_batch_of,
@@ -298,10 +300,10 @@ def _refusal(func: Any, name: str) -> str:
         )
     elif name == "as_strided":
         advice = "Use view, expand, select or index_select, which say what they mean."
-    elif "linalg" in name or "cholesky" in name or name == "_lu_solve":
+    elif "linalg" in name or "cholesky" in name:
         advice = (
-            "Write the factorisation with + - * / and sqrt; for the mass matrix there are "
-            "ts.innovations(ts.assemble(mech, q)).solve(x) and its kin."
+            "torch.linalg.solve, inv, cholesky and solve_triangular have rules: for a pseudo-inverse solve "
+            "J @ J.mT + damping * identity; the determinant is that of a Cholesky factor squared."
         )
     else:
         advice = (

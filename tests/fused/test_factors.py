@@ -1,0 +1,103 @@
+"""Systems of equations in a traced function are solved as PyTorch solves them, derivatives included."""
+
+import pytest
+import torch
+from torch import Tensor, linalg
+from torch.func import jacfwd, jacrev
+
+import torchsko as ts
+from torchsko.errors import FusedError
+from torchsko.fused.evaluate import evaluate
+from torchsko.fused.factors import MOST
+from torchsko.fused.program import Port
+from torchsko.fused.trace import trace
+
+N = 4
+
+
+def positive(A: Tensor) -> Tensor:
+    return A @ A.mT + torch.eye(N, dtype=A.dtype)
+
+
+FUNCTIONS = {
+    "solve": lambda A, b: linalg.solve(A, b),
+    "transposed": lambda A, b: linalg.solve(A.mT, b[:, None] * b),
+    "right": lambda A, b: linalg.solve(A, b[:, None] * b, left=False),
+    "several": lambda A, b: linalg.solve(torch.stack([A, A.mT]), b),
+    "inverse": lambda A, b: linalg.inv(A) @ b,
+    "power": lambda A, b: linalg.matrix_power(A, -2) @ b,
+    "cholesky": lambda A, b: linalg.cholesky(positive(A)) @ b,
+    "upper": lambda A, b: linalg.cholesky(positive(A), upper=True) @ b,
+    "cholesky_solve": lambda A, b: torch.cholesky_solve(b[:, None], linalg.cholesky(positive(A))),
+    "cholesky_inverse": lambda A, b: torch.cholesky_inverse(linalg.cholesky(positive(A))) @ b,
+    "triangular": lambda A, b: linalg.solve_triangular(A, b[:, None], upper=True),
+    "unit": lambda A, b: linalg.solve_triangular(
+        A, b[None], upper=False, left=False, unitriangular=True
+    ),
+}
+DERIVATIVES = {
+    "value": lambda f: f,
+    "reverse": lambda f: jacrev(f, (0, 1)),
+    "forward": lambda f: jacfwd(f, (0, 1)),
+    "second": lambda f: jacrev(jacrev(lambda x, b: f(x, b).square().sum()), (0, 1)),
+    "forward of reverse": lambda f: jacfwd(jacrev(lambda x, b: f(x, b).square().sum()), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_they_agree_with_pytorch_whose_pivots_they_take(name, derivative):
+    g = torch.Generator().manual_seed(0)
+    x, b = torch.randn(3, N * N, generator=g).double(), torch.randn(3, N, generator=g).double()
+    if name not in ("triangular", "unit"):
+        x[1, 0] = x[2, [0, 1, 4]] = 0.0  # without exchanged rows these would be divided by
+
+    def function(x: Tensor, b: Tensor) -> Tensor:
+        return FUNCTIONS[name](x.reshape(N, N), b)
+
+    both = DERIVATIVES[derivative](function)
+    found = evaluate(trace(both, [Port("x", (N * N,)), Port("b", (N,))]), (x, b))
+    for k in range(3):
+        expected = both(x[k], b[k])
+        for one, other in zip(
+            found, [expected] if derivative == "value" else expected, strict=True
+        ):
+            scale = other.abs().max().clamp(1.0)
+            torch.testing.assert_close(one[k] / scale, other / scale, rtol=0, atol=1e-11)
+
+
+def test_a_controller_that_solves_for_its_forces_is_a_kernel():
+    arm = ts.load(ts.robots.panda)
+    g = torch.Generator().manual_seed(0)
+    q, qd = arm.random_state(5, generator=g)
+
+    def law(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+        """Forces that pull a hand down, in the plane where they do not turn it."""
+        J, M = ts.frame_jacobian(mech, q, "flange"), ts.mass_matrix(mech, q)
+        compliance = J @ linalg.solve(M, J.mT) + 1e-3 * torch.eye(6, dtype=q.dtype)
+        pull = linalg.inv(compliance)[..., 5:] - J @ qd[..., None]
+        return (J.mT @ pull)[..., 0]
+
+    fast = ts.fuse(law, arm)
+    states = [x.clone().requires_grad_() for x in (q, qd)]
+    values = [f(*states) for f in (fast, lambda q, qd: law(arm, q, qd))]
+    torch.testing.assert_close(*values, rtol=1e-9, atol=1e-9)
+    weight = torch.randn(values[0].shape, generator=g, dtype=q.dtype)
+    fused, eager = (torch.autograd.grad((x * weight).sum(), states) for x in values)
+    for one, other in zip(fused, eager, strict=True):
+        torch.testing.assert_close(one / other.abs().max(), other / other.abs().max())
+
+
+def test_what_has_no_solution_is_not_finite():
+    program = trace(lambda x: linalg.solve(x.reshape(2, 2), x[:2]), [Port("x", (4,))])
+    assert not evaluate(program, (torch.ones(1, 4).double(),))[0].isfinite().any()
+    program = trace(lambda x: linalg.cholesky(x.reshape(2, 2)), [Port("x", (4,))])
+    assert not evaluate(program, (-torch.ones(1, 4).double(),))[0][0, 0, 0].isfinite()
+
+
+def test_what_would_fill_a_kernel_or_has_no_rule_is_refused_with_what_to_type():
+    n = MOST + 1
+    with pytest.raises(FusedError, match=rf"a matrix of {n} rows(.|\n)*cholesky_solve"):
+        trace(lambda x: linalg.solve(x.reshape(n, n), x[:n]), [Port("x", (n * n,))])
+    with pytest.raises(FusedError, match="for a pseudo-inverse solve"):
+        trace(lambda x: linalg.pinv(x.reshape(2, 2)), [Port("x", (4,))])
