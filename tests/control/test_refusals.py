@@ -39,6 +39,10 @@ def held(**changes):
     return control.impedance(ARM, Q, QD, [control.Task(HAND, POSE, **changes)])
 
 
+def felt(**options):
+    ts.operational_space_inertia(ARM, Q, HAND, **options)
+
+
 CALLS = {
     "matrix of gains": (
         lambda: tracked(stiffness=100 * torch.eye(7).double()),
@@ -115,6 +119,30 @@ CALLS = {
     "batches": (
         lambda: reached({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
         r"q0 has the batch dimensions \[2\], the targets \[5\]",
+    ),
+    "damped by nothing": (lambda: felt(singular=("damped",)), r"singular=\('damped',\) is no rule"),
+    "damped below zero": (lambda: felt(singular=("damped", -1.0)), "damping is above 0"),
+    "damped in words": (lambda: felt(singular=("damped", "a")), "is no rule for singular samples"),
+    "damped twice": (lambda: felt(singular=("damped", 1e-3, 1e-3)), "is no rule for singular"),
+    "damped tensor": (
+        lambda: felt(singular=("damped", torch.zeros(()).double())),
+        "damping is above 0",
+    ),
+    "no rule": (lambda: felt(singular=()), r"singular=\(\) is no rule"),
+    "rank in words": (lambda: felt(rank_tolerance="x"), "rank_tolerance is 'x'"),
+    "rank below zero": (lambda: felt(rank_tolerance=-1.0), "rank_tolerance is -1.0"),
+    "no rank": (lambda: felt(rank_tolerance=float("nan")), "rank_tolerance is nan"),
+    "tasks damped by nothing": (
+        lambda: control.impedance(ARM, Q, QD, [control.Task(HAND, POSE)], singular=("damped",)),
+        "is no rule for singular samples",
+    ),
+    "parts by list": (
+        lambda: ts.manipulability(ARM, Q, HAND, part=["position"]),
+        r"no part of a Jacobian is named \['position'\]",
+    ),
+    "coordinates by list": (
+        lambda: ts.frame_coordinates(ARM, Q, HAND, rotation=["rpy"]),
+        r"no kind of coordinates is named \['rpy'\]",
     ),
     "frame by number": (lambda: ts.frame_jacobian(ARM, Q, 3), "frames holds 3"),
     "no frame": (lambda: ts.frame_jacobian(ARM, Q, None), "frames holds None"),

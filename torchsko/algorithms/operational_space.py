@@ -21,7 +21,8 @@ Dynamics 26(3), 2011, section 6.2, Lemma 5 and Algorithm 4.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ from torchsko.algebra.recursions.lyapunov_blocks import backward_block, backward
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
+from torchsko.reading import numbers
 from torchsko.symmetric import spd_condition, spd_solve
 
 Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float]
@@ -190,26 +192,21 @@ def invert_compliance(
 
     Raises:
         SingularError: with ``"raise"``.
-        ShapeError: when `singular` is none of these.
+        ShapeError: when `singular` is none of these, or `rank_tolerance` no number.
 
     Reference: Jain 2011, Part II, section 6.2.
     """
+    check_singular(singular, rank_tolerance)
     r = compliance.shape[-1]
     tolerance = rounding_of_rank(r, compliance.dtype) if rank_tolerance is None else rank_tolerance
     identity = torch.eye(r, dtype=compliance.dtype, device=compliance.device)
     usable = compliance.sum((-2, -1)).isfinite()
-    if isinstance(singular, tuple) and singular[0] == "damped":
+    if isinstance(singular, tuple):
         compliance = compliance + singular[1] * identity
-    elif singular in ("nan", "raise"):
+    elif singular != "pinv":
         # A verdict has no derivative; where it is none (nan) the sample is singular.
         condition = spd_condition(compliance.detach(), scalar=scalar)
         usable = usable & (condition * tolerance < 1)
-    elif singular != "pinv":
-        raise ShapeError(
-            f"singular={singular!r} is no rule for singular samples.\n"
-            "What their inertia shall be is for the caller to say.\n"
-            'Pass "nan", "raise", "pinv" or ("damped", 1e-4), say.'
-        )
     if singular == "raise" and not bool(usable.all()):
         raise SingularError(
             f"the task is singular in samples {(~usable).nonzero().tolist()}.\n"
@@ -225,6 +222,44 @@ def invert_compliance(
         # Not cholesky_inverse: its forward derivative is wrong (torch 2.13).
         inverse = spd_solve(safe, identity, scalar=scalar)
     return torch.where(usable[..., None, None], inverse, torch.nan)
+
+
+def check_singular(singular: Any, rank_tolerance: Any = None) -> None:
+    """Refuse what is no rule for singular samples, or no fraction below which eigenvalues are zero.
+
+    Args:
+        singular: see `invert_compliance`. Damping may be a tensor, whose values are looked at where they are
+            free to read.
+        rank_tolerance: likewise.
+
+    Raises:
+        ShapeError: says what to type.
+    """
+    if isinstance(singular, tuple):
+        known = len(singular) == 2 and singular[0] == "damped" and _is_size(singular[1])
+    else:
+        known = isinstance(singular, str) and singular in ("nan", "raise", "pinv")
+    if not known:
+        raise ShapeError(
+            f"singular={singular!r} is no rule for singular samples.\n"
+            "What their inertia shall be is for the caller to say; damping is above 0.\n"
+            'Pass "nan", "raise", "pinv" or ("damped", 1e-4), say.'
+        )
+    if rank_tolerance is not None and not _is_size(rank_tolerance, zero=True):
+        raise ShapeError(
+            f"rank_tolerance is {rank_tolerance!r}.\n"
+            "It is the fraction of the largest eigenvalue below which one is zero.\n"
+            "Leave it out, or pass a number, 0 or more, say 1e-9."
+        )
+
+
+def _is_size(x: Any, *, zero: bool = False) -> bool:
+    """Whether a number, or all of a tensor's that are free to read, are above 0, or 0 where that counts."""
+    if isinstance(x, Tensor):
+        x = numbers(x)
+        return x is None or bool((x >= 0 if zero else x > 0).all())
+    size = float(x) if isinstance(x, Real) and not isinstance(x, bool) else -1.0
+    return size >= 0 if zero else size > 0
 
 
 def rounding_of_rank(rows: int, dtype: torch.dtype) -> float:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torchsko.algorithms import innovations
 from torchsko.algorithms.operational_space import (
     Singular,
+    check_singular,
     invert_compliance,
     reflected_compliance,
 )
@@ -79,8 +80,8 @@ def operational_space_inertia(
 
     Raises:
         MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
-        ShapeError: when q does not fit the mechanism, or the frames have more rows than the mechanism
-            has dofs and `singular` is "nan" or "raise".
+        ShapeError: when q does not fit the mechanism, the frames have more rows than the mechanism has
+            dofs and `singular` is "nan" or "raise", or `singular` or `rank_tolerance` is none.
         SingularError: with ``singular="raise"``; names the samples.
 
     Reference: Jain 2011, Part II, section 6.2.
@@ -93,6 +94,7 @@ def operational_space_inertia(
         torch.Size([5, 6, 6])
     """
     frames = listed(frames)
+    check_singular(singular, rank_tolerance)
     _refuse_too_many_rows(mech, len(frames), singular)
     compliance = operational_space_compliance(mech, q, frames)
     return invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
@@ -128,6 +130,7 @@ def consistent_jacobian_inverse(
     Reference: Jain 2011, Part II, section 6.2.
     """
     frames = listed(frames)
+    check_singular(singular, rank_tolerance)
     _refuse_too_many_rows(mech, len(frames), singular)
     J = _jacobian(mech, q, frames)
     fac = innovations(model_at(mech, q))
@@ -163,7 +166,7 @@ def manipulability(
     Research 4(2), 1985.
     """
     rows = {"whole": slice(0, 6), "rotation": slice(0, 3), "position": slice(3, 6)}
-    if part not in rows:
+    if part not in tuple(rows):  # a list has no place in a dict
         raise MechanismError(unknown_name("part of a Jacobian", part, tuple(rows)))
     J = frame_jacobian(mech, q, listed(frames), reference)[..., rows[part], :].flatten(-3, -2)
     return torch.linalg.svdvals(J).prod(-1)
