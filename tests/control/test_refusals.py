@@ -39,6 +39,37 @@ def held(**changes):
     return control.impedance(ARM, Q, QD, [control.Task(HAND, POSE, **changes)])
 
 
+def asked(*args, weight=1.0, **task):
+    return commanded(
+        [control.frame_objective(ARM, Q, QD, control.Task(HAND, *args, **task), weight)]
+    )
+
+
+def centred(target=None, **options):
+    return control.com_objective(ARM, Q, QD, POSE.position if target is None else target, **options)
+
+
+def alike(**options):
+    return control.posture_objective(ARM, Q, QD, Q, **options)
+
+
+Q4, QD4 = ARM.random_state(4, generator=torch.Generator().manual_seed(0))
+
+
+def of_three(*shape):
+    return torch.zeros(3, *shape).double()
+
+
+def held_of_four(*target, **changes):
+    return control.impedance(ARM, Q4, QD4, [control.Task(HAND, *target, **changes)])
+
+
+def commanded_of_four(rows=(7, 7), wanted=(7,), **options):
+    contacts = [control.Contact(HAND, **options)]
+    objective = control.Objective(torch.zeros(rows).double(), torch.zeros(wanted).double())
+    return control.whole_body_control(ARM, Q4, QD4, [objective], contacts)
+
+
 def felt(**options):
     ts.operational_space_inertia(ARM, Q, HAND, **options)
 
@@ -120,6 +151,95 @@ CALLS = {
         lambda: reached({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
         r"q0 has the batch dimensions \[2\], the targets \[5\]",
     ),
+    "gains in words": (
+        lambda: held(stiffness=("a", "b")),
+        r"stiffness of the task .* is \('a', 'b'\)",
+    ),
+    "gains in letters": (lambda: held(stiffness="ab"), "stiffness of the task for .* is 'ab'"),
+    "no gains": (lambda: held(damping=(None, 1.0)), r"damping of the task .* is \(None, 1.0\)"),
+    "gains by names": (lambda: held(damping={0: 1.0, 1: 2.0}), "damping of the task for"),
+    "gains of five axes": (
+        lambda: held(stiffness=(torch.ones(5).double(), 1.0)),
+        r"stiffness of the task for 'flange'\[0\] has shape \[5\]",
+    ),
+    "turned by no rotation": (
+        lambda: control.Task(HAND, (2 * POSE.rotation, None)),
+        "rotation of the target of 'flange' is none",
+    ),
+    "axes that are no rotation": (
+        lambda: control.Contact(HAND, axes=2 * POSE.rotation),
+        "axes of the contact at 'flange' is none",
+    ),
+    "positions of others": (
+        lambda: held_of_four((None, of_three(3))),
+        r"the position of the target of 'flange' has \[3\].*put in a dimension of 1\.$",
+    ),
+    "rotations of others": (
+        lambda: held_of_four((torch.eye(3).double().expand(3, 3, 3), None)),
+        r"the rotation of the target of 'flange' has \[3\]",
+    ),
+    "velocities of others": (
+        lambda: held_of_four(POSE, velocity=of_three(6)),
+        r"the velocity of the target of 'flange' has \[3\]",
+    ),
+    "gains of others": (
+        lambda: held_of_four(POSE, damping=(1.0, of_three(3))),
+        r"damping of the task for 'flange'\[1\] has \[3\]",
+    ),
+    "no task": (
+        lambda: control.frame_objective(ARM, Q, QD, HAND),
+        r"task was given as str.*Pass Task\(",
+    ),
+    "weight in words": (lambda: asked(POSE, weight="a"), "weight of objective 0 is 'a'"),
+    "weight below zero": (lambda: asked(POSE, weight=-1.0), "weight of objective 0 is -1.0"),
+    "weights below zero": (
+        lambda: asked(POSE, weight=torch.tensor([1.0, -1.0]).double()),
+        "weight of objective 0 is tensor",
+    ),
+    "weights of another type": (
+        lambda: asked(POSE, weight=torch.ones(2)),
+        "weight of objective 0 is torch.float32",
+    ),
+    "no weight": (lambda: asked(POSE, weight=None), "weight of objective 0 is None"),
+    "centre's gains": (lambda: centred(gains=("a", "b")), "gains of the centre of mass is"),
+    "one gain of the centre": (
+        lambda: centred(gains=100.0),
+        "gains of the centre of mass is 100.0",
+    ),
+    "three gains of the centre": (lambda: centred(gains=(1.0, 2.0, 3.0)), "gains of the centre"),
+    "no centre": (
+        lambda: control.com_objective(ARM, Q, QD, None),
+        "target of the centre of mass has type",
+    ),
+    "centres of others": (
+        lambda: control.com_objective(ARM, Q4, QD4, of_three(3)),
+        r"the target of the centre of mass has \[3\]",
+    ),
+    "one gain of the posture": (lambda: alike(gains=100.0), "gains of the posture is 100.0"),
+    "posture's gains": (lambda: alike(gains=("a", 1.0)), "gains of the posture is"),
+    "posture's gains of five": (
+        lambda: alike(gains=(torch.ones(5).double(), 1.0)),
+        r"gains\[0\] has shape \[5\]",
+    ),
+    "iterations in words": (lambda: commanded(iterations="a"), "iterations is 'a'"),
+    "no iterations": (lambda: commanded(iterations=0), "iterations is 0"),
+    "half iterations": (lambda: commanded(iterations=2.5), "iterations is 2.5"),
+    "rows of others": (
+        lambda: commanded_of_four(rows=(3, 7, 7)),
+        r"the rows of objective 0 has \[3\]",
+    ),
+    "wanted of others": (
+        lambda: commanded_of_four(wanted=(3, 7)),
+        r"the wanted of objective 0 has \[3\]",
+    ),
+    "no rows": (
+        lambda: commanded([control.Objective(None, SHORT)]),
+        "rows of objective 0 has type",
+    ),
+    "axes of others": (
+        lambda: commanded_of_four(axes=torch.eye(3).double().expand(3, 3, 3)),
+        r"the axes of the contact at 'flange' has \[3\]",
+    ),
     "damped by nothing": (lambda: felt(singular=("damped",)), r"singular=\('damped',\) is no rule"),
     "damped below zero": (lambda: felt(singular=("damped", -1.0)), "damping is above 0"),
     "damped in words": (lambda: felt(singular=("damped", "a")), "is no rule for singular samples"),
@@ -175,3 +295,42 @@ def test_gains_may_differ_from_sample_to_sample_and_dof_to_dof():
     for k in range(3):
         alone = control.pd_with_gravity(ARM, q[k], qd[k], Q, stiffness=gains[k], damping=gains[k])
         torch.testing.assert_close(tau[k], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_a_task_may_be_stiff_along_one_axis_and_soft_along_another():
+    q, qd = ARM.random_state(3, generator=torch.Generator().manual_seed(1))
+    soft, stiff = torch.tensor([10.0, 0.0, 500.0]).double(), torch.tensor([0.0, 90.0, 0.0]).double()
+    target = POSE.position + 0.1
+
+    def law(gains, k=slice(None)):
+        task = control.Task(HAND, target, stiffness=(1.0, gains), damping=(0.0, 0.0))
+        return control.impedance(ARM, q[k], qd[k], [task])
+
+    still = law(0.0)
+    # The law is affine in its gains: what springs along axes do adds up.
+    both = law(soft) - still + law(stiff) - still
+    torch.testing.assert_close(law(soft + stiff) - still, both, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        law(torch.full((3,), 70.0).double()), law(70.0), rtol=1e-9, atol=1e-9
+    )
+    each = torch.stack([soft, stiff, soft + stiff])
+    for k in range(3):
+        torch.testing.assert_close(law(each)[k], law(each[k], k), rtol=1e-9, atol=1e-9)
+
+
+def test_weights_of_objectives_may_differ_from_sample_to_sample_and_have_gradients():
+    weights = torch.tensor([0.0, 0.5, 2.0, 20.0]).double()
+
+    def law(weight, k=slice(None)):
+        task = control.frame_objective(ARM, Q4[k], QD4[k], control.Task(HAND, POSE), weight)
+        posture = control.posture_objective(ARM, Q4[k], QD4[k], Q, weight=1.0)
+        return control.whole_body_control(ARM, Q4[k], QD4[k], [task, posture]).qdd
+
+    for k, weight in enumerate(weights.tolist()):
+        torch.testing.assert_close(law(weights)[k], law(weight, k), rtol=1e-6, atol=1e-6)
+    at, push = weights[1:].clone().requires_grad_(), torch.linspace(-1, 1, 7).double()
+    samples = slice(1, None)
+    (slope,) = torch.autograd.grad((law(at, samples) @ push).sum(), at)
+    step = 1e-4
+    ahead, behind = (law(weights[1:] + x, samples) @ push for x in (step, -step))
+    torch.testing.assert_close(slope, (ahead - behind) / (2 * step), rtol=1e-4, atol=1e-6)

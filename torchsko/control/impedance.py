@@ -30,11 +30,13 @@ import torch
 from torch import Tensor
 
 from torchsko.algorithms.operational_space import Singular, invert_compliance
+from torchsko.control.gains import Batches, axis_gains, check_pair
 from torchsko.control.reaching import pair_of
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_each, check_placement
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.placement import check_position, check_rotation
+from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.spatial.rotation import matrix_log
 from torchsko.symmetric import spd_solve
@@ -51,29 +53,35 @@ class Task:
         frame: a name of ``mech.frame_names``, or a `Frame`.
         target: a `Pose`, a pair of rotation `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial
             frame, either of which may be None, or a position alone. What is None is left free.
-        stiffness: of rotation [N m/rad] and position [N/m].
-        damping: of rotation [N m s/rad] and position [N s/m].
+        stiffness: of rotation [N m/rad] and position [N/m]; each a number, or one for each inertial axis,
+            `[*batch, 3]`.
+        damping: of rotation [N m s/rad] and position [N s/m], likewise.
         velocity: [omega; v] of the target in inertial axes, `[*batch, 6]`; at rest when left out.
         acceleration: its rate, `[*batch, 6]`; zero when left out.
+
+    Raises:
+        MechanismError: on gains that are no pair, a rotation that is none, or a position that is not finite.
+        ShapeError: on a target that is neither a pair nor a tensor.
     """
 
     frame: str | Frame
     target: Any
-    stiffness: tuple[float, float] = (100.0, 1000.0)
-    damping: tuple[float, float] = (20.0, 60.0)
+    stiffness: tuple[float | Tensor, float | Tensor] = (100.0, 1000.0)
+    damping: tuple[float | Tensor, float | Tensor] = (20.0, 60.0)
     velocity: Tensor | None = None
     acceleration: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Refuse gains that are no pair."""
+        """Refuse gains that are no pair, and targets that are no pose."""
         for name in ("stiffness", "damping"):
-            gains = getattr(self, name)
-            if not hasattr(gains, "__len__") or len(gains) != 2:
-                raise MechanismError(
-                    f"the {name} of the task for {self.frame!r} is {gains!r}.\n"
-                    "Rotation and position have units of their own.\n"
-                    f"Pass {name}=(of rotation, of position)."
-                )
+            check_pair(
+                f"the {name} of the task for {self.frame!r}", getattr(self, name),
+                "Rotation and position have units of their own.",
+                f"{name}=(of rotation, of position), as numbers, or tensors of one for each axis",
+            )  # fmt: skip
+        R, r = pair_of(self.frame, self.target)
+        check_rotation(f"rotation of the target of {self.frame!r}", R)
+        check_position(f"position of the target of {self.frame!r}", r)
 
 
 def impedance(
@@ -135,13 +143,7 @@ def task_rows(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """J, dJ/dt qd, the force of spring and damper, and the target's acceleration: columns of its rows."""
     R_target, r_target = pair_of(task.frame, task.target)
-    check_placement(mech, f"rotation of the target of {task.frame!r}", R_target, (3, 3))
-    check_placement(mech, f"position of the target of {task.frame!r}", r_target, (3,))
-    for name in ("velocity", "acceleration"):
-        check_placement(
-            mech, f"{name} of the target of {task.frame!r}", getattr(task, name), (6,),
-            "It is that of rotation, and then of position, in inertial axes.",
-        )  # fmt: skip
+    _check_batches(mech, task, {"q": tuple(q.shape[:-1]), "qd": tuple(qd.shape[:-1])})
     pose = frame_pose(mech, q, task.frame)
     V = frame_velocity(mech, q, qd, task.frame, "mixed")
     off = -V if task.velocity is None else task.velocity - V
@@ -161,3 +163,17 @@ def task_rows(
     part = slice(used[0], used[-1] + 1)
     pull = torch.cat(torch.broadcast_tensors(*pulls), -1)
     return J[..., part, :], bias[..., part, None], pull[..., None], asked[..., part, None]
+
+
+def _check_batches(mech: Mechanism, task: Task, batches: Batches) -> None:
+    """Refuse tensors of a task that do not fit a mechanism, or states of these batch dimensions."""
+    R, r = pair_of(task.frame, task.target)
+    moving = "It is that of rotation, and then of position, in inertial axes."
+    parts = {"rotation": (R, (3, 3)), "position": (r, (3,))}
+    parts |= {name: (getattr(task, name), (6,)) for name in ("velocity", "acceleration")}
+    for name, (x, shape) in parts.items():
+        what, meaning = f"{name} of the target of {task.frame!r}", moving if shape == (6,) else None
+        batches |= {f"the {what}": check_placement(mech, what, x, shape, meaning)}
+    for name in ("stiffness", "damping"):
+        batches |= axis_gains(mech, f"{name} of the task for {task.frame!r}", getattr(task, name))
+    shared_batch({"the mechanism": mech.batch_shape} | batches)

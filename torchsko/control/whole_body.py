@@ -27,18 +27,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.control.gains import Batches, axis_gains, check_pair, check_weight
 from torchsko.control.impedance import Task, task_rows
 from torchsko.control.quadratic import Optimum, Program, solve_program
+from torchsko.control.tracking import checked_batch
 from torchsko.errors import MechanismError
-from torchsko.mechanism.given import check_each, check_names, check_placement
+from torchsko.mechanism.given import check_each, check_gains, check_names, check_placement
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.placement import check_rotation
+from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.rollout.options import as_whole
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 from torchsko.verbs.frame import Frame
 from torchsko.verbs.frames import frame_acceleration, frame_jacobian
 from torchsko.verbs.momenta import center_of_mass, com_acceleration, com_jacobian, com_velocity
+
+_GAINS = ("One acts on the way that is left, one on the velocity.", "gains=(100.0, 20.0), say")
 
 SMALL = (1e-6, 1e-3)
 """Weights of accelerations, and of forces in units of the robot's weight, that no objective asks for."""
@@ -71,6 +77,7 @@ class Contact:
                     "Less than none would pull, or drive the point on.\n"
                     f"Pass {name}={0.7 if name == 'friction' else 20.0}, say."
                 )
+        check_rotation(f"axes of the contact at {self.frame!r}", self.axes)
 
 
 class Objective(NamedTuple):
@@ -79,12 +86,12 @@ class Objective(NamedTuple):
     Attributes:
         rows: `[*batch, m, num_dof]`.
         wanted: `[*batch, m]`.
-        weight: of all rows.
+        weight: of all rows, 0 or more; a number, or `[*batch]`.
     """
 
     rows: Tensor
     wanted: Tensor
-    weight: float = 1.0
+    weight: float | Tensor = 1.0
 
 
 class Commanded(NamedTuple):
@@ -105,7 +112,7 @@ class Commanded(NamedTuple):
 
 
 def frame_objective(
-    mech: MechanismLike, q: Tensor, qd: Tensor, task: Task, weight: float = 1.0
+    mech: MechanismLike, q: Tensor, qd: Tensor, task: Task, weight: float | Tensor = 1.0
 ) -> Objective:
     """A frame on the way to a target: its stiffness and damping count per unit inertia [1/s^2, 1/s].
 
@@ -113,7 +120,14 @@ def frame_objective(
         MechanismError: on an unknown frame.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    J, bias, pull, asked = task_rows(as_mechanism(mech), task, q, qd)
+    robot = as_mechanism(mech)
+    check_state(robot, q=q, qd=qd)
+    if not isinstance(task, Task):
+        raise MechanismError(
+            f"task was given as {type(task).__name__}.\nIt says which frame shall be where.\n"
+            f"Pass Task({robot.frame_names[-1]!r}, target), say."
+        )
+    J, bias, pull, asked = task_rows(robot, task, q, qd)
     return Objective(J, (asked + pull - bias)[..., 0], weight)
 
 
@@ -122,18 +136,32 @@ def com_objective(
     q: Tensor,
     qd: Tensor,
     target: Tensor,
-    gains: tuple[float, float] = (100.0, 20.0),
-    weight: float = 1.0,
+    gains: tuple[float | Tensor, float | Tensor] = (100.0, 20.0),
+    weight: float | Tensor = 1.0,
     *,
     velocity: Tensor | None = None,
     acceleration: Tensor | None = None,
 ) -> Objective:
-    """The centre of mass on the way to a point `[*batch, 3]` [m], which may move; gains in 1/s^2 and 1/s."""
+    """The centre of mass on the way to a point `[*batch, 3]` [m], which may move; gains in 1/s^2 and 1/s.
+
+    Gains are numbers, or one for each inertial axis, `[*batch, 3]`.
+
+    Raises:
+        MechanismError: on gains that are no pair.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     given = {"target": target, "velocity": velocity, "acceleration": acceleration}
+    check_pair("gains of the centre of mass", gains, *_GAINS)
+    meaning, batches = "It is a vector in space.", {"q": q.shape[:-1], "qd": qd.shape[:-1]}
     for name, x in given.items():
-        check_placement(robot, f"{name} of the centre of mass", x, (3,), "It is a vector in space.")
+        what = f"{name} of the centre of mass"
+        # A target of None would leave nothing to do.
+        x = x if x is not None or name != "target" else ()
+        batches |= {f"the {what}": check_placement(robot, what, x, (3,), meaning)}
+    batches |= axis_gains(robot, "gains", gains)
+    shared_batch({"the mechanism": robot.batch_shape} | batches)
     off = -com_velocity(mech, q, qd)
     off = off if velocity is None else off + velocity
     wanted = gains[0] * (target - center_of_mass(mech, q)) + gains[1] * off
@@ -147,11 +175,21 @@ def posture_objective(
     q: Tensor,
     qd: Tensor,
     target: Tensor,
-    gains: tuple[float, float] = (100.0, 20.0),
-    weight: float = 1e-2,
+    gains: tuple[float | Tensor, float | Tensor] = (100.0, 20.0),
+    weight: float | Tensor = 1e-2,
 ) -> Objective:
-    """All joints on the way to a configuration `[*batch, num_q]`; gains in 1/s^2 and 1/s."""
-    check_state(as_mechanism(mech), q=q, qd=qd, q_target=target)
+    """All joints on the way to a configuration `[*batch, num_q]`; gains in 1/s^2 and 1/s.
+
+    Gains are numbers, or one for each dof, `[*batch, num_dof]`.
+
+    Raises:
+        MechanismError: on gains that are no pair.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    robot = as_mechanism(mech)
+    batch = checked_batch(robot, q, qd, q_target=target)
+    check_pair("gains of the posture", gains, *_GAINS)
+    check_gains(robot, batch, **{f"gains[{i}]": x for i, x in enumerate(gains)})
     wanted = gains[0] * difference(mech, q, target) - gains[1] * qd
     rows = torch.eye(wanted.shape[-1], dtype=q.dtype, device=q.device)
     return Objective(rows, wanted, weight)
@@ -177,16 +215,23 @@ def whole_body_control(
         objectives: see `Objective`, and the functions that make some; one at least.
         contacts: points that stay on the ground. A foot of a surface has one at each corner.
         undriven: names of the joints without drives; all free joints when left out.
-        iterations: of the solver.
+        iterations: of the solver, one at least.
 
     Returns:
         `Commanded`, differentiable once in states and parameters.
 
     Raises:
-        MechanismError: on an unknown frame or joint, no objectives, or what is no sequence of them.
+        MechanismError: on an unknown frame or joint, no objectives, what is no sequence of them, a weight
+            below 0, or iterations that are no number of them.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
+    check_state(robot, q=q, qd=qd)
+    if (as_whole(iterations) or 0) < 1:
+        raise MechanismError(
+            f"iterations is {iterations!r}.\nThe solver takes whole ones, one at least.\n"
+            "Pass iterations=30, say."
+        )
     if not objectives:
         raise MechanismError(
             "objectives is empty.\nNothing says how the robot shall move.\n"
@@ -194,7 +239,8 @@ def whole_body_control(
         )
     check_each("objectives", objectives, Objective, "com_objective(mech, q, qd, target)")
     check_each("contacts", contacts, Contact, "Contact(frame)")
-    _check_sizes(robot, objectives, contacts)
+    batches = {"q": tuple(q.shape[:-1]), "qd": tuple(qd.shape[:-1])}
+    _check_sizes(robot, objectives, contacts, batches)
     n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
     scale = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
     scale = torch.where(scale > 0, scale, 1.0)  # in weights, forces are as large as accelerations
@@ -217,16 +263,23 @@ def whole_body_control(
 
 
 def _check_sizes(
-    mech: Mechanism, objectives: Sequence[Objective], contacts: Sequence[Contact]
+    mech: Mechanism, objectives: Sequence[Objective], contacts: Sequence[Contact], batches: Batches
 ) -> None:
-    """Refuse objectives and axes of contacts that are not the mechanism's."""
-    for k, (rows, wanted, _) in enumerate(objectives):
+    """Refuse objectives and axes of contacts that are not the mechanism's, or those of other samples."""
+    for k, (rows, wanted, weight) in enumerate(objectives):
         meaning = "Rows times accelerations shall be what is wanted."
         count = rows.shape[-2] if isinstance(rows, Tensor) and rows.ndim > 1 else 1
-        check_placement(mech, f"rows of objective {k}", rows, (count, mech.num_dof), meaning)
-        check_placement(mech, f"wanted of objective {k}", wanted, (count,), meaning)
+        for name, x, shape in (("rows", rows, (count, mech.num_dof)), ("wanted", wanted, (count,))):
+            what = f"{name} of objective {k}"
+            found = check_placement(mech, what, () if x is None else x, shape, meaning)
+            batches |= {f"the {what}": found}
+        batches |= {
+            f"the weight of objective {k}": check_weight(mech, f"weight of objective {k}", weight)
+        }
     for contact in contacts:
-        check_placement(mech, f"axes of the contact at {contact.frame!r}", contact.axes, (3, 3))
+        what = f"axes of the contact at {contact.frame!r}"
+        batches |= {f"the {what}": check_placement(mech, what, contact.axes, (3, 3))}
+    shared_batch({"the mechanism": mech.batch_shape} | batches)
 
 
 def _contact_rows(
@@ -267,8 +320,9 @@ def _program(
     P, p = torch.diag_embed(small), torch.zeros_like(small)
     for rows, wanted, weight in objectives:
         wide = torch.nn.functional.pad(rows, (0, count))
-        P = P + weight * wide.mT @ wide
-        p = p - weight * (wide.mT @ wanted[..., None])[..., 0]
+        heavy = weight[..., None] if isinstance(weight, Tensor) else weight
+        P = P + (heavy[..., None] if isinstance(heavy, Tensor) else heavy) * wide.mT @ wide
+        p = p - heavy * (wide.mT @ wanted[..., None])[..., 0]
     free, driven = _drives(mech, undriven)
     J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
     A = torch.cat([dynamics.index_select(-2, free), J], -2)

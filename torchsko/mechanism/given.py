@@ -35,8 +35,10 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
 
 def check_placement(
     mech: Mechanism, what: str, x: Any, shape: tuple[int, ...], meaning: str | None = None
-) -> None:
-    """Refuse what is no tensor `[*batch, *shape]` of the mechanism's type and device; None stands for none.
+) -> tuple[int, ...]:
+    """Batch dimensions of a tensor `[*batch, *shape]` of the mechanism's type and device; refuses others.
+
+    None stands for none.
 
     Args:
         mech: the mechanism.
@@ -45,11 +47,14 @@ def check_placement(
         shape: for one sample.
         meaning: a sentence on what such a tensor is.
 
+    Returns:
+        The dimensions before the last ones; none of None.
+
     Raises:
         ShapeError: says what to type.
     """
     if x is None:
-        return
+        return ()
     if meaning is None:
         meaning = (
             f"A {'rotation is a matrix' if len(shape) == 2 else 'position is a vector'} in space."
@@ -65,6 +70,7 @@ def check_placement(
             f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.\n"
             f"Nothing is cast or copied in silence.\n{dtype_advice('x', x.dtype, mech.dtype)}"
         )
+    return tuple(x.shape[: x.ndim - len(shape)])
 
 
 def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:

@@ -109,11 +109,12 @@ def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
     except RuntimeError:
         pairs = combinations(batches.items(), 2)
         (one, first), (other, second) = next(x for x in pairs if not broadcasts(x[0][1], x[1][1]))
+    # Of what was told in words there is no code to type.
+    how = f": {other}[..., None, :{', :' * (other == 'f_ext')}]" if other.isidentifier() else ""
     raise ShapeError(
         f"{one} has the batch dimensions {list(first)}, {other} has {list(second)}.\n"
         "Counted from the last, they are equal or one of them is 1.\n"
-        "Give both the same, or put in a dimension of 1: "
-        f"{other}[..., None, :{', :' * (other == 'f_ext')}]."
+        f"Give both the same, or put in a dimension of 1{how}."
     )
 
 
