@@ -9,6 +9,7 @@ from torch.autograd import gradcheck
 
 import torchsko as ts
 from tests.newton import along, unskew
+from tests.refusals import assert_refused
 from tests.strategies import agree, coupled_mechanisms, mechanisms, random_mechanism
 from tests.test_frames import REFERENCES, drawn_frames, each_reference, seeds, states
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
@@ -217,6 +218,42 @@ def test_a_placement_that_does_not_fit_is_refused_by_name(frame, said):
     with pytest.raises(ts.TorchskoError, match=said) as error:
         ts.frame_pose(MECH, states(MECH, 0)[0], frame)
     assert len(str(error.value).splitlines()) == 3
+
+
+THREE = ts.Frame("body1", position=torch.zeros(3, 3).double())
+FIVE = ts.Frame("body1", torch.eye(3).double().expand(5, 3, 3))
+OF_FOUR = states(MECH, 0, 4)
+Q4, QD4, _ = OF_FOUR
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda frame: ts.frame_pose(MECH, Q4, frame),
+        lambda frame: ts.frame_jacobian(MECH, Q4, [frame, "body0"]),
+        lambda frame: ts.frame_jacobian_rate(MECH, Q4, QD4, frame),
+        lambda frame: ts.frame_velocity(MECH, Q4, QD4, frame, "mixed"),
+        lambda frame: ts.frame_acceleration(MECH, *OF_FOUR, frame),
+        lambda frame: ts.frame_velocity_derivatives(MECH, Q4, QD4, frame),
+        lambda frame: ts.frame_acceleration_derivatives(MECH, *OF_FOUR, frame),
+        lambda frame: ts.wrench_regressor(MECH, *OF_FOUR, frame),
+        lambda frame: ts.relative_jacobian(MECH, Q4, "body0", frame),
+        lambda frame: ts.relative_acceleration(MECH, *OF_FOUR, frame, "body0"),
+        lambda frame: ts.analytic_jacobian(MECH, Q4, frame),
+        lambda frame: ts.operational_space_compliance(MECH, Q4, frame),
+    ],
+)
+def test_placements_of_other_samples_are_refused_by_name(call):
+    assert_refused(lambda: call(THREE), r"the position of a frame on 'body1' has \[3\]")
+    assert_refused(lambda: call(FIVE), r"the rotation of a frame on 'body1' has \[5\]")
+
+
+def test_placements_that_do_not_fit_one_another_are_refused_by_name():
+    q = Q4[0]
+    said = (
+        r"position of Frame 0 on 'body1' has .*\[3\], the rotation of Frame 1 on 'body1' has \[5\]"
+    )
+    assert_refused(lambda: ts.frame_pose(MECH, q, [THREE, FIVE]), said)
 
 
 def test_other_names_are_refused():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,6 +13,7 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
+from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.shapes import broadcast_shapes
 
 
@@ -42,17 +43,22 @@ Frames = str | Frame | Sequence[str | Frame]
 """Names from ``mech.frame_names``, or `Frame` of one's own; one of them, or several."""
 
 
-def with_frames(mech: Mechanism, frames: Frames) -> tuple[Mechanism, tuple[int, ...]]:
+def with_frames(
+    mech: Mechanism, frames: Frames, **states: Tensor
+) -> tuple[Mechanism, tuple[int, ...]]:
     """The mechanism with frames on the go among its own, and the numbers of those asked for.
 
     Args:
         mech: the mechanism.
         frames: names from ``mech.frame_names``, `Frame` of your own, or one of these; one at least.
+        **states: by name, as in `torchsko.mechanism.state.check_state`, which looks at them.
 
     Raises:
         MechanismError: on an unknown frame, or none.
-        ShapeError: when a placement does not fit.
+        ShapeError: when a state or a placement does not fit, or the batch dimensions of the two.
     """
+    if states:
+        check_state(mech, **states)
     several = listed(frames)
     for frame in several:
         if not isinstance(frame, str | Frame):
@@ -75,7 +81,7 @@ def with_frames(mech: Mechanism, frames: Frames) -> tuple[Mechanism, tuple[int, 
             count += 1
         else:
             numbers.append(mech.frame_index(frame))
-    return (_joined(mech, own) if own else mech), tuple(numbers)
+    return (_joined(mech, own, states) if own else mech), tuple(numbers)
 
 
 def listed(frames: Any) -> tuple[Any, ...]:
@@ -85,16 +91,20 @@ def listed(frames: Any) -> tuple[Any, ...]:
     return tuple(frames)
 
 
-def _joined(mech: Mechanism, own: Sequence[Frame]) -> Mechanism:
-    """The mechanism with more frames."""
+def _joined(mech: Mechanism, own: Sequence[Frame], states: Mapping[str, Tensor]) -> Mechanism:
+    """The mechanism with more frames, which fit to states."""
+    batches: dict[str, Sequence[int]] = {name: x.shape[:-1] for name, x in states.items()}
+    batches = {"the mechanism": mech.batch_shape} | batches
+    for i, frame in enumerate(own):
+        one = "a frame" if len(own) == 1 else f"Frame {i}"
+        for name, shape in (("rotation", (3, 3)), ("position", (3,))):
+            x, what = getattr(frame, name), f"{name} of {one} on {frame.body!r}"
+            batches[f"the {what}"] = check_placement(mech, what, x, shape)
+    shared_batch(batches)
     turns, shifts, bodies = [], [], []
     for frame in own:
         k = mech.frame_index(frame.body)
         R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
-        for name, shape in (("rotation", (3, 3)), ("position", (3,))):
-            check_placement(
-                mech, f"{name} of a frame on {frame.body!r}", getattr(frame, name), shape
-            )
         if frame.position is not None:
             r = r + (R @ frame.position[..., None])[..., 0]
         R = R if frame.rotation is None else R @ frame.rotation

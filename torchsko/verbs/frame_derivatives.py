@@ -19,7 +19,6 @@ from torch import Tensor
 from torchsko.bridge.tangents import BodyTangents, body_tangents
 from torchsko.mechanism.coordinates import all_columns, all_q, all_rates, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import skew
@@ -52,8 +51,7 @@ def frame_velocity_derivatives(
 
     Reference: Carpentier, Mansard 2018.
     """
-    check_state(mech, q=q, qd=qd)
-    given, numbers = with_frames(mech, frames)
+    given, numbers = with_frames(mech, frames, q=q, qd=qd)
     at = _of_frames(given, numbers, (q, qd, torch.zeros_like(qd)))
     V_q = at.V_q - motion_matrix(at.V) @ _turning(at.J, reference)
     V_q, J = _told(given, q, numbers, (V_q, at.J), reference)
@@ -91,8 +89,7 @@ def frame_acceleration_derivatives(
 
     Reference: Carpentier, Mansard 2018.
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
-    given, numbers = with_frames(mech, frames)
+    given, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
     at = _of_frames(given, numbers, (q, qd, qdd))
     turning = _turning(at.J, reference)
     a_q = at.alpha_q - motion_matrix(at.alpha) @ turning

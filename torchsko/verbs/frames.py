@@ -38,7 +38,6 @@ from torchsko.bridge.kinematics import (
 )
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import cross
@@ -67,7 +66,7 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
         MechanismError: on an unknown frame, or none.
         ShapeError: when q does not fit the mechanism.
     """
-    mech, numbers = with_frames(mech, frames)
+    mech, numbers = with_frames(mech, frames, q=q)
     bodies = forward_kinematics(mech, q)
     batch = torch.broadcast_shapes(
         bodies.rotation.shape[:-3], mech.frame_rotation.shape[:-3], mech.frame_position.shape[:-2]
@@ -120,8 +119,7 @@ def frame_velocity(
         >>> ts.frame_velocity(arm, q, qd, arm.frame_names[-1], reference="mixed").shape
         torch.Size([5, 6])
     """
-    check_state(mech, q=q, qd=qd)
-    mech, numbers = with_frames(mech, frames)
+    mech, numbers = with_frames(mech, frames, q=q, qd=qd)
     V = at_frames(mech, body_rates(mech, q, qd), numbers)
     found = told(mech, q, numbers, V, reference)[..., 0]
     return found[..., 0, :] if isinstance(frames, str | Frame) else found
@@ -165,8 +163,7 @@ def frame_acceleration(
 
     Reference: Featherstone 2008, section 2.11.
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
-    mech, numbers = with_frames(mech, frames)
+    mech, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
     motion = torch.cat(torch.broadcast_tensors(*body_accels(mech, q, qd, qdd, gravity=False)), -1)
     found = told(mech, q, numbers, at_frames(mech, motion, numbers), reference)
     V, a = found.unbind(-1)
@@ -194,8 +191,7 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = 
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when q does not fit the mechanism.
     """
-    check_state(mech, q=q)
-    mech, numbers = with_frames(mech, frames)
+    mech, numbers = with_frames(mech, frames, q=q)
     J = at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
     found = told(mech, q, numbers, J, reference)
     return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
@@ -228,8 +224,7 @@ def frame_jacobian_rate(
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    check_state(mech, q=q, qd=qd)
-    mech, numbers = with_frames(mech, frames)
+    mech, numbers = with_frames(mech, frames, q=q, qd=qd)
     both = body_jacobian_rates(mech, q, qd, _identity(mech))
     J, rate = (at_frames(mech, x, numbers) for x in both)
     if reference != "body":

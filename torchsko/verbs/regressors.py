@@ -115,9 +115,8 @@ def wrench_regressor(
 
     Reference: Atkeson, An, Hollerbach 1986 (a wrist sensor).
     """
-    check_state(mech, q=q, qd=qd, qdd=qdd)
     check_reference(reference)
-    given, numbers = with_frames(mech, frames)
+    given, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
     Y = mech.layout.tree_order(force_regressor(*body_accels(mech, q, qd, qdd)), -3)
     bodies = forward_kinematics(mech, q)
     Y = rotate_vector(bodies.rotation, Y)

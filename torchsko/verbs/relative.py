@@ -53,7 +53,7 @@ def relative_pose(mech: Mechanism, q: Tensor, frames: Frames, relative_to: str |
         MechanismError: on an unknown frame, or none.
         ShapeError: when q does not fit the mechanism.
     """
-    mech, names, base = _named(mech, frames, relative_to)
+    mech, names, base = _named(mech, frames, relative_to, q=q)
     R, r = _pose(mech, q, names, base)
     return Pose(R[..., 0, :, :], r[..., 0, :]) if isinstance(frames, str | Frame) else Pose(R, r)
 
@@ -85,7 +85,7 @@ def relative_velocity(
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    mech, names, base = _named(mech, frames, relative_to)
+    mech, names, base = _named(mech, frames, relative_to, q=q, qd=qd)
     V = frame_velocity(mech, q, qd, (*names, base))[..., None]
     told = _told(mech, q, names, base, V, reference)[..., 0]
     return told[..., 0, :] if isinstance(frames, str | Frame) else told
@@ -124,7 +124,7 @@ def relative_jacobian(
         >>> ts.relative_jacobian(arm, q, "link6", "link2")[:, :2].abs().max() < 1e-12
         tensor(True)
     """
-    mech, names, base = _named(mech, frames, relative_to)
+    mech, names, base = _named(mech, frames, relative_to, q=q)
     J = frame_jacobian(mech, q, (*names, base))
     told = _told(mech, q, names, base, J, reference)
     return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
@@ -163,7 +163,7 @@ def relative_acceleration(
 
     Reference: Featherstone 2008, section 2.11.
     """
-    mech, names, base = _named(mech, frames, relative_to)
+    mech, names, base = _named(mech, frames, relative_to, q=q, qd=qd, qdd=qdd)
     check_reference(reference)
     V = frame_velocity(mech, q, qd, (*names, base))[..., None]
     alpha = frame_acceleration(mech, q, qd, qdd, (*names, base))[..., None]
@@ -203,7 +203,7 @@ def relative_jacobian_rate(
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    mech, names, base = _named(mech, frames, relative_to)
+    mech, names, base = _named(mech, frames, relative_to, q=q, qd=qd)
     check_reference(reference)
     J = frame_jacobian(mech, q, (*names, base))
     rate = frame_jacobian_rate(mech, q, qd, (*names, base))
@@ -226,12 +226,12 @@ def _apart(pose: Pose, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _named(
-    mech: Mechanism, frames: Frames, relative_to: str | Frame
+    mech: Mechanism, frames: Frames, relative_to: str | Frame, **states: Tensor
 ) -> tuple[Mechanism, tuple[str, ...], str]:
     """The mechanism with frames on the go among its own, and the names of all."""
     several = listed(frames)
     with_frames(mech, several)  # refuses none
-    mech, numbers = with_frames(mech, (*several, relative_to))
+    mech, numbers = with_frames(mech, (*several, relative_to), **states)
     *names, base = (mech.frame_names[k] for k in numbers)
     return mech, tuple(names), base
 
