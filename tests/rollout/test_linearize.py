@@ -90,6 +90,24 @@ def test_at_rest_a_step_is_the_exponential_of_the_model():
     agree(there, torch.matrix_exp(h * A), 1e-8)
 
 
+@pytest.mark.parametrize("method", ["semi_implicit_euler", "implicit"])
+def test_at_rest_dry_friction_is_damping_for_what_is_slower_than_it_creeps(method):
+    arm = ts.load(ts.robots.panda)
+    q, still = arm.middle(), torch.zeros(arm.num_dof, dtype=arm.dtype)
+    tau, push = ts.gravity_force(arm, q), torch.linspace(-1, 1, 7, dtype=arm.dtype)
+    A, _ = ts.linearize(arm, q, still, tau, 1e-3, method)
+
+    def off(size: float) -> float:
+        ends = [
+            ts.rollout(arm, q, x * size * push, tau, 1, 1e-3, method)[1][-1] for x in (1.0, -1.0)
+        ]
+        found, told = (ends[0] - ends[1]) / (2 * size), A[7:, 7:] @ push
+        return float((found - told).abs().max() / told.abs().max())
+
+    assert off(1e-7) < 1e-4
+    assert off(1e-3) > 0.1
+
+
 def test_every_sample_is_linearized_on_its_own_with_a_step_of_its_own():
     q, qd, tau = states(MIXED, 3, 2, 3)
     dt = torch.tensor([0.01, 0.02, 0.03]).double()

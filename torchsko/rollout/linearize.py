@@ -61,7 +61,9 @@ def linearize(
         the motion through (q, qd), as `difference` of configurations and of velocities: in continuous
         time dx/dt = A x + B dtau, in discrete time x at the end of the step is A x + B dtau, the
         derivative of one step of `torchsko.rollout`. Dry friction counts with derivative zero in
-        continuous time.
+        continuous time, and in the steps of "rk4" and "newmark". The other steps take it as damping below
+        a speed of 1e-4 rad/s or m/s (`torchsko.rollout.integrators.SemiImplicitEuler`): near rest their
+        model holds for velocities that differ by less, and finite differences want steps as small.
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
