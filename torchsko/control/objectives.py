@@ -1,0 +1,118 @@
+"""What whole-body control is asked for: accelerations of frames, of the centre of mass, of all joints."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchsko.control.gains import axis_gains, check_pair
+from torchsko.control.impedance import Task, task_rows
+from torchsko.control.tracking import checked_batch
+from torchsko.errors import MechanismError
+from torchsko.mechanism.given import check_gains, check_placement
+from torchsko.mechanism.joints.configuration import difference
+from torchsko.mechanism.state import check_state, shared_batch
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.verbs.momenta import center_of_mass, com_acceleration, com_jacobian, com_velocity
+
+_GAINS = ("One acts on the way that is left, one on the velocity.", "gains=(100.0, 20.0), say")
+
+
+class Objective(NamedTuple):
+    """Accelerations asked for: the square of rows qdd - wanted counts with the weight.
+
+    Attributes:
+        rows: `[*batch, m, num_dof]`.
+        wanted: `[*batch, m]`.
+        weight: of all rows, 0 or more; a number, or `[*batch]`.
+    """
+
+    rows: Tensor
+    wanted: Tensor
+    weight: float | Tensor = 1.0
+
+
+def frame_objective(
+    mech: MechanismLike, q: Tensor, qd: Tensor, task: Task, weight: float | Tensor = 1.0
+) -> Objective:
+    """A frame on the way to a target: its stiffness and damping count per unit inertia [1/s^2, 1/s].
+
+    Raises:
+        MechanismError: on an unknown frame.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    robot = as_mechanism(mech)
+    check_state(robot, q=q, qd=qd)
+    if not isinstance(task, Task):
+        raise MechanismError(
+            f"task was given as {type(task).__name__}.\nIt says which frame shall be where.\n"
+            f"Pass Task({robot.frame_names[-1]!r}, target), say."
+        )
+    J, bias, pull, asked = task_rows(robot, task, q, qd)
+    return Objective(J, (asked + pull - bias)[..., 0], weight)
+
+
+def com_objective(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    target: Tensor,
+    gains: tuple[float | Tensor, float | Tensor] = (100.0, 20.0),
+    weight: float | Tensor = 1.0,
+    *,
+    velocity: Tensor | None = None,
+    acceleration: Tensor | None = None,
+) -> Objective:
+    """The centre of mass on the way to a point `[*batch, 3]` [m], which may move; gains in 1/s^2 and 1/s.
+
+    Gains are numbers, or one for each inertial axis, `[*batch, 3]`.
+
+    Raises:
+        MechanismError: on gains that are no pair.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    robot = as_mechanism(mech)
+    check_state(robot, q=q, qd=qd)
+    given = {"target": target, "velocity": velocity, "acceleration": acceleration}
+    check_pair("gains of the centre of mass", gains, *_GAINS)
+    meaning, batches = "It is a vector in space.", {"q": q.shape[:-1], "qd": qd.shape[:-1]}
+    for name, x in given.items():
+        what = f"{name} of the centre of mass"
+        # A target of None would leave nothing to do.
+        x = x if x is not None or name != "target" else ()
+        batches |= {f"the {what}": check_placement(robot, what, x, (3,), meaning)}
+    batches |= axis_gains(robot, "gains", gains)
+    shared_batch({"the mechanism": robot.batch_shape} | batches)
+    off = -com_velocity(mech, q, qd)
+    off = off if velocity is None else off + velocity
+    wanted = gains[0] * (target - center_of_mass(mech, q)) + gains[1] * off
+    wanted = wanted if acceleration is None else wanted + acceleration
+    bias = com_acceleration(mech, q, qd, torch.zeros_like(qd))
+    return Objective(com_jacobian(mech, q), wanted - bias, weight)
+
+
+def posture_objective(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    target: Tensor,
+    gains: tuple[float | Tensor, float | Tensor] = (100.0, 20.0),
+    weight: float | Tensor = 1e-2,
+) -> Objective:
+    """All joints on the way to a configuration `[*batch, num_q]`; gains in 1/s^2 and 1/s.
+
+    Gains are numbers, or one for each dof, `[*batch, num_dof]`.
+
+    Raises:
+        MechanismError: on gains that are no pair.
+        ShapeError: when a shape or dtype does not fit the mechanism.
+    """
+    robot = as_mechanism(mech)
+    batch = checked_batch(robot, q, qd, q_target=target)
+    check_pair("gains of the posture", gains, *_GAINS)
+    check_gains(robot, batch, **{f"gains[{i}]": x for i, x in enumerate(gains)})
+    wanted = gains[0] * difference(mech, q, target) - gains[1] * qd
+    rows = torch.eye(wanted.shape[-1], dtype=q.dtype, device=q.device)
+    return Objective(rows, wanted, weight)
