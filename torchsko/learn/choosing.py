@@ -29,6 +29,7 @@ class Choosing:
         squares: its errors in what was left out, `[folds, num_dof]`.
         fits: of each fold, to begin at.
         at: how many choices were made: rounds, and dofs of a round.
+        forces: mean squares of them, `[num_dof]`.
     """
 
     def __init__(
@@ -56,7 +57,10 @@ class Choosing:
         choice = tuple(named.get(j, usual) for j in range(self.dofs))
         plain = plain_model(self.terms, self.dofs)
         first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
-        self.model = Model(choice, weights(first.mean(0)), 1.0 if prior is None else prior)
+        # Of what is measured, less springs and armature.
+        self.forces = folds.test[..., -1, -1].mean(0)
+        scale = weights(first.mean(0), self.forces)
+        self.model = Model(choice, scale, 1.0 if prior is None else prior)
         self.squares = first
 
     def run(self, state: Mapping[str, Any], keep: Callable[[], None]) -> None:
@@ -78,7 +82,7 @@ class Choosing:
         while self.at < TURNS * self.dofs:
             before = self.model.choice
             if self.at % self.dofs == 0:
-                self.model = replace(self.model, scale=weights(self.squares.mean(0)))
+                self.model = replace(self.model, scale=weights(self.squares.mean(0), self.forces))
             turn = self.at // self.dofs
             if len(self.named) < self.dofs:
                 while self.at < (turn + 1) * self.dofs:
@@ -97,7 +101,7 @@ class Choosing:
             self._judge()
             if self.model.choice == before:
                 break
-        self.model = replace(self.model, scale=weights(self.squares.mean(0)))
+        self.model = replace(self.model, scale=weights(self.squares.mean(0), self.forces))
 
     def _judge(self) -> None:
         """Choose the prior's weight, and see how good the model is."""
@@ -117,9 +121,20 @@ TURNS = 3
 """Rounds of choosing terms, weights and prior, at most; the choice seldom changes after the first."""
 
 
-def weights(squares: Tensor) -> Tensor:
-    """One over each dof's mean square error; bounded, where a joint has none."""
-    return 1 / squares.clamp_min(1e-8 * squares.max().clamp_min(1e-300))
+ROUNDING = 1e-12
+"""Mean square error, of a mean square force, that counts as no less: sums of squares are rounded to 1e-16,
+and with a larger weight this rounding would outweigh the smallest prior, and bend the objective."""
+
+
+def weights(squares: Tensor, forces: Tensor) -> Tensor:
+    """One over each dof's mean square error; bounded, where a joint has none, or a log no noise.
+
+    Args:
+        squares: mean square errors, `[num_dof]`.
+        forces: mean square forces, `[num_dof]`.
+    """
+    least = (ROUNDING * forces).maximum(1e-8 * squares.max().clamp_min(1e-300))
+    return 1 / squares.maximum(least)
 
 
 def plain_model(terms: Sequence[Term], dofs: int) -> Model:

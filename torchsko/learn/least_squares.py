@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import eliminated, means, weighed
-from torchsko.learn.solving import Choice, Model, Solution
+from torchsko.learn.reduced import Choice, all_gains, eliminated, explained, means, summed
+from torchsko.learn.solving import Model, Solution
 
 RANK = 1e-12
 """Relative eigenvalue of scaled normal equations below which a direction is not in the data."""
@@ -24,11 +24,9 @@ def base_fit(normal: Normal, model: Model, base: BaseParameters) -> Solution:
         model: terms of each dof, and how much each dof's error counts.
         base: which numbers lead.
     """
-    parts = [
-        eliminated(g, normal.inertial, t) for g, t in zip(means(normal), model.choice, strict=True)
-    ]
-    lead = base.independent
-    A, c = weighed(model.scale, parts)
+    G, lead = means(normal)[None], base.independent
+    parts = all_gains(G, normal.inertial, {0: model.choice})[0]
+    A, c = explained(summed(G, model.scale)[0], model.scale, parts)
     A, c = A[lead[:, None], lead], c[lead]
     beta, _ = scaled_pseudo_inverse(A)
     phi = base.representative @ (beta @ c)

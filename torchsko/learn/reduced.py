@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,51 +10,134 @@ from torch import Tensor
 
 from torchsko.learn.normal import Normal
 
+Choice = tuple[tuple[int, ...], ...]
+"""For each dof the terms it has, by place in the problem's."""
+
 
 @dataclass(frozen=True, eq=False)
-class Reduced:
-    """Normal equations whose terms are eliminated: those of inertial numbers alone.
+class Gains:
+    """How a dof's terms answer to inertial numbers.
 
     Attributes:
-        A: `[*batch, inertial, inertial]`.
-        c: `[*batch, inertial]`.
+        products: of the terms' columns with inertial ones, `[*batch, terms, inertial]`.
         gain: what the terms' numbers lose to inertial ones, `[*batch, terms, inertial]`.
         start: these numbers where the inertial ones are zero, `[*batch, terms]`.
     """
 
-    A: Tensor
-    c: Tensor
+    products: Tensor
     gain: Tensor
     start: Tensor
+
+    @classmethod
+    def stacked(cls, some: Sequence[Gains]) -> Gains:
+        """Those of several problems as one, `[problems, ...]`."""
+        each = ((x.products, x.gain, x.start) for x in some)
+        return cls(*map(torch.stack, zip(*each, strict=True)))
 
     def numbers(self, phi: Tensor) -> Tensor:
         """The terms' numbers that are best beside inertial ones, `[*batch, terms]`."""
         return self.start - (self.gain @ phi[..., None])[..., 0]
 
+    @property
+    def form(self) -> Tensor:
+        """The same as a matrix on inertial numbers and 1, `[*batch, terms, inertial + 1]`."""
+        return torch.cat([-self.gain, self.start[..., None]], -1)
 
-def eliminated(G: Tensor, inertial: int, terms: Sequence[int]) -> Reduced:
-    """Eliminate terms from one dof's normal equations `[*batch, columns, columns]`, means of squares.
+
+@dataclass(frozen=True, eq=False)
+class Reduced(Gains):
+    """Normal equations whose terms are eliminated: those of inertial numbers alone.
+
+    Attributes:
+        A: `[*batch, inertial, inertial]`.
+        c: `[*batch, inertial]`.
+    """
+
+    A: Tensor
+    c: Tensor
+
+
+def places(inertial: int, terms: Sequence[int], like: Tensor) -> Tensor:
+    """Columns of terms."""
+    return torch.tensor([inertial + k for k in terms], dtype=torch.long, device=like.device)
+
+
+def gains(rows: Tensor, inertial: int, at: Tensor) -> Gains:
+    """What terms answer, of their own equations, means of squares.
 
     Collinear ones share; a term that never acts has the number zero.
+
+    Args:
+        rows: `[*batch, terms, columns]`.
+        inertial: how many columns are inertial numbers'.
+        at: columns of the terms, `[terms]` or `[*batch, terms]`.
     """
-    S = torch.tensor([inertial + k for k in terms], dtype=torch.long, device=G.device)
-    rows = G.index_select(-2, S)
-    size = rows.index_select(-1, S).diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt()
-    unit = size[..., :, None] * rows.index_select(-1, S) * size[..., None, :]
-    unit = unit + TOGETHER * torch.eye(len(S)).to(G)
-    GSp = rows[..., :inertial]
-    both = torch.cat([GSp, rows[..., -1:]], -1)
-    solved = size[..., None] * torch.linalg.solve(unit, size[..., None] * both) if len(S) else both
-    gain, start = solved[..., :inertial], solved[..., inertial]
-    A = G[..., :inertial, :inertial] - GSp.mT @ gain
-    c = G[..., :inertial, -1] - (GSp.mT @ start[..., None])[..., 0]
-    return Reduced((A + A.mT) / 2, c, gain, start)
+    count = rows.shape[-2]
+    own = rows.gather(-1, at[..., None, :].expand(*rows.shape[:-1], count))
+    size = own.diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt()
+    unit = size[..., :, None] * own * size[..., None, :]
+    unit = unit + TOGETHER * torch.eye(count).to(rows)
+    both = torch.cat([rows[..., :inertial], rows[..., -1:]], -1)
+    solved = size[..., None] * torch.linalg.solve(unit, size[..., None] * both) if count else both
+    return Gains(rows[..., :inertial], solved[..., :inertial], solved[..., inertial])
 
 
-def weighed(scale: Tensor, parts: Sequence[Reduced]) -> tuple[Tensor, Tensor]:
-    """Normal equations of inertial numbers, all dofs together."""
-    A, c = torch.stack([p.A for p in parts]), torch.stack([p.c for p in parts])
-    return (scale[:, None, None] * A).sum(0), (scale[:, None] * c).sum(0)
+def all_gains(G: Tensor, inertial: int, choices: Mapping[int, Choice]) -> dict[int, list[Gains]]:
+    """What terms of each dof of some problems answer, those of as many terms found at once.
+
+    Args:
+        G: `[problems, num_dof, columns, columns]`, means of squares.
+        inertial: how many columns are inertial numbers'.
+        choices: terms of each dof, of these problems.
+    """
+    like: dict[int, list[tuple[int, int]]] = {}
+    for k, choice in choices.items():
+        for dof, chosen in enumerate(choice):
+            like.setdefault(len(chosen), []).append((k, dof))
+    found: dict[tuple[int, int], Gains] = {}
+    for some in like.values():
+        k, dof = torch.tensor(some, device=G.device)[..., None].unbind(1)
+        at = torch.stack([places(inertial, choices[k][dof], G) for k, dof in some])
+        part = gains(G[k, dof, at], inertial, at)
+        each = zip(part.products, part.gain, part.start, strict=True)
+        found |= {one: Gains(*fields) for one, fields in zip(some, each, strict=True)}
+    return {k: [found[k, dof] for dof in range(G.shape[1])] for k in choices}
+
+
+def eliminated(G: Tensor, inertial: int, terms: Sequence[int]) -> Reduced:
+    """Eliminate terms from one dof's normal equations `[*batch, columns, columns]`, means of squares."""
+    at = places(inertial, terms, G)
+    part = gains(G.index_select(-2, at), inertial, at)
+    n = inertial
+    A = G[..., :n, :n] - part.products.mT @ part.gain
+    c = G[..., :n, -1] - (part.products.mT @ part.start[..., None])[..., 0]
+    return Reduced(part.products, part.gain, part.start, (A + A.mT) / 2, c)
+
+
+def summed(G: Tensor, scale: Tensor) -> Tensor:
+    """Weighted sums over dofs of equations `[problems, num_dof, columns, columns]`."""
+    # One at a time, each is a product of a vector and a matrix that is not copied.
+    return torch.stack([scale @ one.flatten(1) for one in G]).unflatten(-1, G.shape[-2:])
+
+
+def explained(total: Tensor, scale: Tensor, parts: Sequence[Gains]) -> tuple[Tensor, Tensor]:
+    """Normal equations of inertial numbers, of all dofs together, their terms eliminated.
+
+    Terms are few beside inertial numbers: what they take is a product of tall matrices, all dofs' at once.
+
+    Args:
+        total: weighted sum of the dofs' equations, `[*batch, columns, columns]`.
+        scale: their weights.
+        parts: their terms.
+
+    Returns:
+        `[*batch, inertial, inertial]` and `[*batch, inertial]`.
+    """
+    n = parts[0].gain.shape[-1]
+    rows = torch.cat([w * p.products for w, p in zip(scale, parts, strict=True)], -2).mT
+    A = total[..., :n, :n] - rows @ torch.cat([p.gain for p in parts], -2)
+    c = total[..., :n, -1] - (rows @ torch.cat([p.start for p in parts], -1)[..., None])[..., 0]
+    return (A + A.mT) / 2, c
 
 
 TOGETHER = 1e-10
@@ -66,12 +149,27 @@ def means(normal: Normal) -> Tensor:
     return normal.sums[0] / normal.count[0].clamp_min(1)[:, None, None]
 
 
-def judged(G: Tensor, part: Reduced, terms: Sequence[int]) -> Tensor:
-    """Mean square error of one dof as a quadratic form of inertial numbers and 1, terms at their best."""
-    inertial = part.gain.shape[-1]
-    index = [*range(inertial), *(inertial + k for k in terms), G.shape[-1] - 1]
-    I = torch.tensor(index, device=G.device)
-    eye = torch.eye(inertial + 1).to(G).expand(*G.shape[:-2], -1, -1)
-    numbers = torch.cat([-part.gain, part.start[..., None]], -1)
-    V = torch.cat([eye[..., :-1, :], numbers, -eye[..., -1:, :]], -2)
-    return V.mT @ G.index_select(-2, I).index_select(-1, I) @ V
+def judged(
+    total: Tensor, G: Tensor, scale: Tensor, parts: Sequence[Gains], choice: Sequence[Sequence[int]]
+) -> Tensor:
+    """Weighted mean square error of dofs as a quadratic form of inertial numbers and 1, terms at their best.
+
+    Args:
+        total: weighted sum of the dofs' equations, `[*batch, columns, columns]`.
+        G: of each dof, `[*batch, num_dof, columns, columns]`.
+        scale: their weights, `[num_dof]`.
+        parts: terms of each dof.
+        choice: which these are.
+    """
+    n, forms, halves = parts[0].gain.shape[-1], [], []
+    for j, (part, terms) in enumerate(zip(parts, choice, strict=True)):
+        S, form = places(n, terms, G), part.form
+        rows = G[..., j, :, :].index_select(-2, S)
+        cross = torch.cat([rows[..., :n], -rows[..., -1:]], -1)
+        forms.append(form)
+        halves.append(scale[j] * (cross + rows.index_select(-1, S) @ form / 2))
+    half = torch.cat(forms, -2).mT @ torch.cat(halves, -2)
+    ends = torch.tensor([*range(n), total.shape[-1] - 1], device=total.device)
+    sign = torch.cat([total.new_ones(n), -total.new_ones(1)])
+    plain = sign[:, None] * total.index_select(-2, ends).index_select(-1, ends) * sign
+    return plain + half + half.mT

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Term
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import TOGETHER, eliminated, judged, means
+from torchsko.learn.reduced import TOGETHER, Gains, all_gains, explained, judged, means, summed
 from torchsko.learn.solving import Model, Solution, all_solved
 from torchsko.learn.threads import solve_each
 
@@ -132,15 +132,16 @@ def with_terms_chosen(
     inertial, choice = prior.nominal.numel(), list(model.choice)
     half, phi0 = model.prior_weight / 2, torch.stack([fit.phi for fit in fits])
     slope, curvature = prior.derivatives(phi0)
-    A = half * curvature
-    c = (A @ phi0[..., None])[..., 0] - half * slope
-    Q = A.new_zeros(len(A), inertial + 1, inertial + 1)
-    for j, chosen in enumerate(choice):
-        if j != dof:
-            part, w = eliminated(folds.train[:, j], inertial, chosen), model.scale[j]
-            A, c = A + w * part.A, c + w * part.c
-            Q = Q + w * judged(folds.test[:, j], part, chosen)
-    scores = Candidates.of(folds.train[:, dof], folds.test[:, dof], A, c, Q, model.scale[dof])
+    # This dof's are candidates yet: without terms.
+    others = tuple(() if j == dof else chosen for j, chosen in enumerate(choice))
+    each = all_gains(folds.train, inertial, dict.fromkeys(range(len(fits)), others))
+    parts = [Gains.stacked(some) for some in zip(*each.values(), strict=True)]
+    A, c = explained(summed(folds.train, model.scale), model.scale, parts)
+    near = half * curvature
+    A, c = A + near, c + (near @ phi0[..., None])[..., 0] - half * slope
+    w, test = model.scale[dof], folds.test[:, dof]
+    Q = judged(summed(folds.test, model.scale) - w * test, folds.test, model.scale, parts, others)
+    scores = Candidates.of(folds.train[:, dof], test, A, c, Q, w)
     choice[dof] = _grown(scores, choice[dof], allowed, terms)
     return replace(model, choice=tuple(choice)), fits
 
@@ -171,15 +172,16 @@ class Candidates:
         Args:
             train: to fit by.
             test: to judge by.
-            A: what other dofs and the prior add for inertial numbers, `[folds, inertial, inertial]`.
+            A: of inertial numbers, all dofs' and the prior's, with no terms of this dof,
+                `[folds, inertial, inertial]`.
             c: likewise, `[folds, inertial]`.
-            Q: the others' error in what was left out, of inertial numbers and 1.
+            Q: the other dofs' error in what was left out, of inertial numbers and 1.
             w: weight of the dof.
         """
         n, count = c.shape[-1], train.shape[-1] - c.shape[-1] - 1
-        Gpp, Gtp, Gtt = train[:, :n, :n], train[:, n:-1, :n], train[:, n:-1, n:-1]
-        right = torch.cat([w * Gtp.mT, (c + w * train[:, :n, -1])[..., None]], -1)
-        V, u = solve_each(A + w * Gpp, right).split([count, 1], -1)
+        Gtp, Gtt = train[:, n:-1, :n], train[:, n:-1, n:-1]
+        right = torch.cat([w * Gtp.mT, c[..., None]], -1)
+        V, u = solve_each(A, right).split([count, 1], -1)
         # Two terms that act alike share: a ridge below all that matters.
         ridge = TOGETHER * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
         M, r = Gtt + ridge - Gtp @ V, train[:, n:-1, -1] - (Gtp @ u)[..., 0]

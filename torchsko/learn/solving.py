@@ -12,10 +12,7 @@ from torch import Tensor
 from torchsko.learn.entropic import Prior, entropic_least_squares
 from torchsko.learn.friction import Term
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import Reduced, eliminated, means, weighed
-
-Choice = tuple[tuple[int, ...], ...]
-"""For each dof the terms it has, by place in the problem's."""
+from torchsko.learn.reduced import Choice, all_gains, explained, means, summed
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,34 +91,21 @@ def all_solved(
     choices = [model.choice] * len(G) if starts is None else [start.choice for start in starts]
     phi = {} if starts is None else {k: start.phi for k, start in enumerate(starts)}
     found: dict[int, Solution] = {}
+    totals = summed(G, model.scale)
     while len(found) < len(G):
         at = [k for k in range(len(G)) if k not in found]
-        parts = together(G[at], prior.nominal.numel(), [choices[k] for k in at])
-        A, c = (
-            torch.stack(x)
-            for x in zip(*(weighed(model.scale, some) for some in parts), strict=True)
-        )
+        parts = all_gains(G, prior.nominal.numel(), {k: choices[k] for k in at})
+        each = (explained(totals[k], model.scale, some) for k, some in parts.items())
+        A, c = map(torch.stack, zip(*each, strict=True))
         start = torch.stack([phi[k] for k in at]) if phi else None
         best, _ = entropic_least_squares(A, c, prior, model.prior_weight, start)
-        for k, x, some in zip(at, best, parts, strict=True):
+        for x, (k, some) in zip(best, parts.items(), strict=True):
             numbers = tuple(part.numbers(x) for part in some)
             left = tuple(map(partial(_without_negative, terms), choices[k], numbers))
             if left == choices[k]:
                 found[k] = Solution(x, numbers, left)
             choices[k], phi[k] = left, x
     return [found[k] for k in range(len(G))]
-
-
-def together(G: Tensor, inertial: int, choices: Sequence[Choice]) -> list[list[Reduced]]:
-    """Equations of inertial numbers of each problem's dofs, those of one choice eliminated at once."""
-    out: list[list[Reduced]] = [[] for _ in choices]
-    for dof in range(G.shape[1]):
-        for chosen in dict.fromkeys(choice[dof] for choice in choices):
-            at = [k for k, choice in enumerate(choices) if choice[dof] == chosen]
-            part = eliminated(G[at, dof], inertial, chosen)
-            for k, *fields in zip(at, part.A, part.c, part.gain, part.start, strict=True):
-                out[k].append(Reduced(*fields))
-    return out
 
 
 def _without_negative(
