@@ -29,6 +29,7 @@ from torchsko.io.urdf import read_urdf
 from torchsko.loading import build_mechanism, from_mujoco
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.unfinished import unfinished
 
 NOT_URDF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "armature", "stiffness",
             "gravcomp", "higher_damping", "spring_reference", "lower", "upper", "velocity_limit",
@@ -199,7 +200,7 @@ def _name(source: Any) -> str:
 
 def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
     """Write a file under another name, check it, and rename it."""
-    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    part = unfinished(path)
     try:
         try:
             with part.open("xb") as file:

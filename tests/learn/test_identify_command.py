@@ -1,6 +1,8 @@
 """`python -m torchsko identify`: a log goes in, a folder comes out; stopped runs go on."""
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from torchsko.__main__ import main
 from torchsko.learn import choosing, command, fitting, selection
 from torchsko.learn.estimators import ESTIMATORS
 from torchsko.learn.friction import Viscous
+from torchsko.unfinished import prefix
 
 
 @pytest.fixture
@@ -122,7 +125,7 @@ def test_an_interrupt_while_files_are_written_loses_and_spoils_nothing(
     true, started = getattr(module, name), []
 
     def stopped(value, path, *more):
-        if name != "save" or ".fit.pt" in path.name:
+        if name != "save" or "fit.pt" in path.name:
             started.append(path)
             Path(path).write_text("half")
             raise KeyboardInterrupt
@@ -184,3 +187,32 @@ def test_errors_are_three_lines_and_exit_code_2(files, extra, match, capsys):
 
 def test_methods_that_the_command_names_are_those_there_are():
     assert set(command.METHODS) == set(ESTIMATORS)
+
+
+KILLED = """
+import os, sys
+from torchsko.__main__ import main
+replace, left = os.replace, [int(sys.argv[1])]
+def put(*paths):
+    left[0] -= 1
+    return replace(*paths) if left[0] else os.kill(os.getpid(), 9)
+os.replace = put
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
+@pytest.mark.parametrize("writes", [1, 2])  # the robot, to try; the checkpoint
+def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(files, writes):
+    robot, log, out = files
+    words = ["identify", robot, log, "--out", str(out), "--cutoff", "8"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(writes), *words], check=False)
+    assert killed.returncode == -9
+    (left,) = out.iterdir()
+    assert left.name.startswith(".torchsko-")
+    own = {out / ".notes", out / ".abcd1234", out / f"{prefix()}other.pt"}  # a living run's
+    for path in own:
+        path.write_text("kept")
+    assert main(words) == 0
+    assert not left.exists()
+    assert {x for x in out.iterdir() if x.name.startswith(".")} == own

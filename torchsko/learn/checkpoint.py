@@ -18,6 +18,7 @@ from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.settings import Settings
 from torchsko.learn.solving import Model
 from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.unfinished import unfinished
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Checkpoint:
 
 def put(state: Mapping[str, Any], path: Path) -> None:
     """Write a file of tensors and numbers; an old one stays until the new one is whole."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = unfinished(path)
     try:
         torch.save(state, part)
         os.replace(part, path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsko.errors import FitError, MissingExtraError, RobotFileWarning
 from torchsko.extras import require
+from torchsko.unfinished import clear_unfinished, prefix
 
 if TYPE_CHECKING:
     from torchsko.learn.fitted import Fit
@@ -125,7 +126,7 @@ def write(found: Fit, folder: Path, robot: str) -> list[str]:
 
     found.save(folder, like=robot)
     names = ["fit.pt", robot_file(robot), "report.txt"]
-    with TemporaryDirectory(dir=folder, prefix=".") as part:
+    with TemporaryDirectory(dir=folder, prefix=prefix()) as part:
         (Path(part) / "report.txt").write_text(f"{found}\n", "utf-8")
         try:
             from torchsko.learn.report import write_report
@@ -140,12 +141,16 @@ def write(found: Fit, folder: Path, robot: str) -> list[str]:
 
 
 def _try_to_write(mech: Mechanism, folder: Path, robot: str) -> None:
-    """Make the folder, and find out before the fit whether its robot can be written and read there."""
+    """Find out before the fit whether its robot can be written into the folder, and read there.
+
+    The folder is made, and cleared of what killed runs were writing.
+    """
     from torchsko.learn.kept import save_robot
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder, prefix=".") as tried:
+        clear_unfinished(folder)
+        with TemporaryDirectory(dir=folder, prefix=prefix()) as tried:
             save_robot(mech, Path(tried), robot)
     except OSError as error:
         raise FitError(
