@@ -77,3 +77,26 @@ def test_numbers_of_a_fit_count_and_a_robot_edited_by_hand_is_told(folder, tmp_p
     with pytest.warns(ts.RobotFileWarning, match=f"mass of body {edited.body_names[1]!r}"):
         again = ts.learn.Fit.load(tmp_path / "fit")
     assert torch.equal(again.mechanism.mass, fit.mechanism.mass)
+
+
+def test_a_fit_of_a_planar_base_is_saved_and_its_losses_stay_in_the_fit(tmp_path):
+    builder = ts.MechanismBuilder("mobile")
+    builder.link(
+        "base", mass=20.0, com=(0.05, 0, 0.1), inertia=[[1, 0, 0], [0, 1.2, 0], [0, 0, 1.5]]
+    )
+    builder.joint("wheels", "planar", child="base", axis=(0, 0, 1))
+    truth = builder.build()
+    losses = torch.tensor([5.0, 4.0, 3.0], dtype=truth.dtype)
+    t = torch.arange(2000, dtype=truth.dtype)[:, None] / 100
+    w = torch.tensor([0.5, 0.9, 1.3], dtype=t.dtype)
+    q, qd, qdd = (w * t).sin(), w * (w * t).cos(), -w * w * (w * t).sin()
+    tau = ts.inverse_dynamics(truth.replace(damping=losses), q, qd, qdd)
+    log = ts.learn.Log(t[:, 0].numpy(), q.numpy(), tau.numpy(), qd=qd.numpy())
+    robot = tmp_path / "nominal.urdf"
+    ts.save(truth, robot)
+    fit = ts.learn.fit(ts.load(robot), log, learn=[Viscous()])
+    with pytest.warns(ts.RobotFileWarning, match="damping of wheels 5, 4, 3"):
+        fit.save(tmp_path / "fit", like=robot)
+    again = ts.learn.Fit.load(tmp_path / "fit")
+    assert torch.equal(again.mechanism.damping, fit.mechanism.damping)
+    assert torch.equal(ts.load(tmp_path / "fit" / "robot.urdf").mass, fit.mechanism.mass)

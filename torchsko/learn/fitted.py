@@ -160,8 +160,9 @@ class Fit:
 
         The robot is ``robot.urdf`` or ``robot.xml``: the file `like` with its numbers replaced and all
         else kept, or a new URDF file, as for SDF. Files of these names are replaced. Meshes and included
-        files of MJCF are copied with it, where they are not there yet. URDF has no place for rotor inertia
-        that was fitted: a `RobotFileWarning` names it, and fit.pt keeps it.
+        files of MJCF are copied with it, where they are not there yet. What the format has no place for is
+        left out and named by a `RobotFileWarning`: rotor inertia in URDF, losses that differ among the dofs
+        of one joint. fit.pt keeps it.
 
         Args:
             folder: made where there is none.
@@ -178,9 +179,9 @@ class Fit:
                 f"{folder} cannot be made: {error.strerror or error}.\n"
                 "A fit is saved into a folder of its own.\nPass the path of one, or of none yet."
             ) from error
-        from torchsko.learn.kept import packed, save_robot, with_what_urdf_knows
+        from torchsko.learn.kept import packed, save_robot, with_what_files_know
 
-        save_robot(with_what_urdf_knows(self, like), folder, like)
+        save_robot(with_what_files_know(self, like), folder, like)
         put(packed(self), folder / "fit.pt")
 
     @classmethod

@@ -73,21 +73,43 @@ def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
             (folder / other).unlink(missing_ok=True)  # it would be read instead
 
 
-def with_what_urdf_knows(fit: Fit, like: Any) -> Mechanism:
-    """The robot of a fit; for a URDF file without the rotors' inertia that was fitted, with a warning."""
-    mech, given = fit.mechanism, fit.nominal.armature
-    more = zip(dof_names(mech), own_rates(mech, mech.armature - given).tolist(), strict=True)
+def with_what_files_know(fit: Fit, like: Any) -> Mechanism:
+    """The robot of a fit without what its file has no place for, with a warning that names it.
+
+    URDF has no rotor inertia, and losses of a joint of several dofs are one number.
+    """
+    mech, given, file = fit.mechanism, fit.nominal, robot_file(like)
+    left, changes = [], {}
+    more = zip(
+        dof_names(mech), own_rates(mech, mech.armature - given.armature).tolist(), strict=True
+    )
     rotors = [f"{name} {x:.3g}" for name, x in more if x]
-    if robot_file(like) != ROBOTS[0] or not rotors:
+    if file == ROBOTS[0] and rotors:
+        left.append(f"rotor inertia of {', '.join(rotors)} kg m^2")
+        changes["armature"] = given.armature
+    for field in ("damping", "friction", *(["armature"] if file == ROBOTS[1] else [])):
+        old, new = getattr(given, field), getattr(mech, field).clone()
+        for k, joint in enumerate(mech.tree_joint_names):
+            # A planar joint of MJCF is several joints there.
+            dofs = mech.tree_dof_slice(joint)
+            if file == ROBOTS[1] and mech.joints.kinds[k].vector:
+                continue
+            if len(new[dofs].unique()) > 1:
+                left.append(
+                    f"{field} of {joint} {', '.join(f'{x:.3g}' for x in new[dofs].tolist())}"
+                )
+                new[dofs] = old[dofs]
+                changes[field] = new
+    if not left:
         return mech
     warnings.warn(
-        f"{ROBOTS[0]} is without the rotor inertia of {', '.join(rotors)} kg m^2.\n"
-        "URDF has no place for it; fit.pt keeps it.\n"
-        "Take Fit.load(folder).mechanism, or load an MJCF file of the robot and fit that.",
+        f"{file} is without the {'; '.join(left)}.\n"
+        "Its format has no place for it; fit.pt keeps it.\n"
+        "Take Fit.load(folder).mechanism for the whole robot.",
         RobotFileWarning,
         stacklevel=3,
     )
-    return mech.replace(armature=given)
+    return mech.replace(**changes)
 
 
 def packed(fit: Fit) -> dict[str, Any]:
