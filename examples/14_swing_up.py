@@ -29,7 +29,7 @@ def double_pendulum():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, number in (("iterations", 600), ("steps", 200), ("guesses", 128)):
+    for name, number in (("iterations", 900), ("steps", 200), ("guesses", 128)):
         parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--eager", action="store_true", help="no kernels")
     parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
