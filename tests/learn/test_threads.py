@@ -63,6 +63,18 @@ def test_two_at_a_time_are_in_nobodys_way():
     assert torch.get_num_threads() == elsewhere() == 3
 
 
+def test_many_at_a_time_leave_the_others_number_alone():
+    def one(count: int) -> None:
+        for _ in range(50):
+            with threads(1 + count % 3):
+                pass
+
+    for _ in range(5):
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(one, range(16)))
+        assert torch.get_num_threads() == elsewhere() == 3
+
+
 def test_pieces_come_in_order_and_share_the_cores():
     with threads(1):
         found = list(side_by_side(lambda x: (x * x, torch.get_num_threads()), range(20)))

@@ -39,7 +39,7 @@ from torchsko.mechanism.coordinates import (
     own_rates,
 )
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.state import check_coordinates
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.shapes import broadcast_shapes
 
@@ -77,7 +77,7 @@ class Conventions:
 
     def q_to(self, q: Tensor) -> Tensor:
         """Their configuration `[*batch, num_q]` of ours."""
-        check_state(self.mech, q=q)
+        check_coordinates(self.mech, q=q)
         every, round_ = all_q(self.mech, q), self._q.angles
         angles = every.index_select(-1, round_)
         parts = [every, angles.cos(), angles.sin()] if len(round_) else [every]
@@ -94,7 +94,7 @@ class Conventions:
 
     def qd_to(self, q: Tensor, qd: Tensor) -> Tensor:
         """Their velocity `[*batch, num_dof]` of ours."""
-        check_state(self.mech, q=q, qd=qd)
+        check_coordinates(self.mech, q=q, qd=qd)
         return self._to(q, all_rates(self.mech, qd), "rates")
 
     def qd_from(self, q: Tensor, qd: Tensor) -> Tensor:
@@ -104,18 +104,18 @@ class Conventions:
 
     def qdd_to(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Their acceleration, the rate of their velocity, of ours."""
-        check_state(self.mech, q=q, qd=qd, qdd=qdd)
+        check_coordinates(self.mech, q=q, qd=qd, qdd=qdd)
         return self._to(q, all_rates(self.mech, qdd), "rates") + self._drift(q, qd)
 
     def qdd_from(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Our acceleration of theirs."""
         self._check("qdd", qdd, self.num_dof)
-        check_state(self.mech, q=q, qd=qd)
+        check_coordinates(self.mech, q=q, qd=qd)
         return own_rates(self.mech, self._from(q, qdd - self._drift(q, qd), "rates_back"))
 
     def tau_to(self, q: Tensor, tau: Tensor) -> Tensor:
         """Their joint forces of ours; joints that follow others get none."""
-        check_state(self.mech, q=q, tau=tau)
+        check_coordinates(self.mech, q=q, tau=tau)
         return self._to(q, among_all_dofs(self.mech, tau), "forces")
 
     def tau_from(self, q: Tensor, tau: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class Conventions:
         return _joined(parts, q).index_select(-1, self._dofs.take)
 
     def _from(self, q: Tensor, x: Tensor, way: str) -> Tensor:
-        check_state(self.mech, q=q)
+        check_coordinates(self.mech, q=q)
         coordinates = all_q(self.mech, q)
         parts = [x, torch.zeros_like(x[..., :1])] + [
             getattr(joint, way)(coordinates[..., joint.q], x.index_select(-1, places))

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock
 from typing import TypeVar
 
 import torch
@@ -47,7 +48,8 @@ def side_by_side(do: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
 
 def cores() -> int:
     """Threads that torch works with where nobody said otherwise: in a thread of Python that begins."""
-    return in_clean_thread(torch.get_num_threads)
+    with _ONE_AT_A_TIME:
+        return in_clean_thread(torch.get_num_threads)
 
 
 def for_unknowns(count: int) -> int:
@@ -77,15 +79,21 @@ def solve_each(A: Tensor, b: Tensor) -> Tensor:
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Let this thread's operations of torch run on so many threads; other threads' stay as they are."""
-    before, others = torch.get_num_threads(), cores()
-    _set(count, others)
+    before = torch.get_num_threads()
+    _set(count)
     try:
         yield
     finally:
-        _set(before, others)
+        _set(before)
 
 
-def _set(count: int, others: int) -> None:
+def _set(count: int) -> None:
     # What a thread says counts for it, and for all that have yet to begin: theirs is set by one of them.
-    torch.set_num_threads(count)
-    in_clean_thread(lambda: torch.set_num_threads(others))
+    with _ONE_AT_A_TIME:
+        others = in_clean_thread(torch.get_num_threads)
+        torch.set_num_threads(count)
+        in_clean_thread(lambda: torch.set_num_threads(others))
+
+
+_ONE_AT_A_TIME = Lock()
+"""Torch has one number for threads that have yet to begin: who looks while another sets it, takes his."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.kept import NOTHING_KEPT
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.state import check_coordinates
 from torchsko.mechanism.verb import verb
 from torchsko.shapes import entries_at
 
@@ -44,7 +44,7 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
         >>> ts.expand(gripper, torch.tensor([0.02]).double())
         tensor([0.0200, 0.0300], dtype=torch.float64)
     """
-    check_state(mech, q=q)
+    check_coordinates(mech, q=q)
     return all_q(mech, q)
 
 
@@ -62,7 +62,7 @@ def expand_velocity(mech: Mechanism, qd: Tensor) -> Tensor:
     Raises:
         ShapeError: when qd does not fit the mechanism.
     """
-    check_state(mech, qd=qd)
+    check_coordinates(mech, qd=qd)
     return all_rates(mech, qd)
 
 

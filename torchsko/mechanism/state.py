@@ -20,16 +20,31 @@ CONFIGURATIONS = ("q", "start", "end", "q0", "q_target")
 
 
 def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
-    """Check shapes, dtypes and devices of states by name; no value is read.
+    """Check states by name, as `check_coordinates` does, and that there are as many robots.
+
+    Raises:
+        ShapeError: see there; of the two whose batch dimensions do not broadcast the mechanism may be one.
+    """
+    batches = check_coordinates(mech, **tensors)
+    robots = mech.batch_shape
+    if robots:
+        shared_batch({"the mechanism": robots, **batches})
+
+
+def check_coordinates(mech: Mechanism, **tensors: Tensor | None) -> dict[str, tuple[int, ...]]:
+    """Check shapes, dtypes and devices of states by name, where masses are no matter; no value is read.
 
     Args:
         mech: the mechanism.
         **tensors: "q", "start" and "end" have num_q components, "f_ext" is `[*batch, num_bodies, 6]`
             or None, all others (qd, qdd, tau, step, ...) have num_dof.
 
+    Returns:
+        Their batch dimensions.
+
     Raises:
         ShapeError: names the tensor, its shape and the one wanted, or the two whose batch dimensions do
-            not broadcast, of which the mechanism may be one.
+            not broadcast.
     """
     batches: dict[str, tuple[int, ...]] = {}
     for name, x in tensors.items():
@@ -45,11 +60,9 @@ def check_state(mech: Mechanism, **tensors: Tensor | None) -> None:
             raise ShapeError(why)
         batches[name] = tuple(x.shape[: x.ndim - len(shape)])
     shapes = list(batches.values())
-    robots = mech.batch_shape
-    if robots:
-        batches = {"the mechanism": tuple(robots), **batches}
-    if robots or any(shape != shapes[0] for shape in shapes):
+    if any(shape != shapes[0] for shape in shapes):
         shared_batch(batches)
+    return batches
 
 
 def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> str | None:

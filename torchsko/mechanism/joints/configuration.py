@@ -15,7 +15,7 @@ from torchsko.mechanism.coordinates import (
     own_rates,
     uncoupled,
 )
-from torchsko.mechanism.state import check_state
+from torchsko.mechanism.state import check_coordinates
 from torchsko.mechanism.verb import verb
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
         >>> torch.equal(ts.integrate(arm, q, torch.zeros(7, dtype=q.dtype)), q)
         True
     """
-    check_state(mech, q=q, step=step)
+    check_coordinates(mech, q=q, step=step)
     return moved(mech, q, step)
 
 
@@ -78,7 +78,7 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
-    check_state(mech, start=start, end=end)
+    check_coordinates(mech, start=start, end=end)
     return apart(mech, start, end)
 
 
