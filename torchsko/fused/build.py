@@ -140,7 +140,7 @@ def cached_library(key: str) -> ctypes.CDLL | None:
     folder = cache_directory()
     try:
         digest = (folder / f"{key}.lib").read_text(encoding="ascii").strip()
-        if not _isdigest_of(digest):
+        if not _is_digest(digest):
             return None
         library = folder / f"{digest}.so"
         if digest_of(library.read_bytes()) != digest:
@@ -229,10 +229,10 @@ def _is_ours(path: Path) -> bool:
     """Whether a file is of the cache: the folder may be one that holds others."""
     if path.name.startswith(_TEMPORARY):
         return True
-    return path.suffix in _SUFFIXES and _isdigest_of(path.stem)
+    return path.suffix in _SUFFIXES and _is_digest(path.stem)
 
 
-def _isdigest_of(text: str) -> bool:
+def _is_digest(text: str) -> bool:
     return len(text) == 64 and set(text) <= set(hexdigits)
 
 
