@@ -152,6 +152,29 @@ def test_single_precision_rounds_and_does_no_more(scan):
         torch.testing.assert_close(x.double(), y, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("few", [1, 2, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_few_samples_are_rows_of_many(scan, few, dtype):
+    given = inputs(9, [(20,)] * 4 + [()], dtype)
+    whole = scan.over(9)(*given)
+    close = 4 * torch.finfo(dtype).eps
+    for x, y in zip(scan.over(9)(*(x[:few] for x in given[:4]), given[4]), whole, strict=True):
+        torch.testing.assert_close(x, y[:few], rtol=close, atol=close)
+
+
+def test_a_library_is_built_for_few_samples_and_one_for_many_when_they_are_run(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
+    scan = Scan(FusedFunction(step, PORTS, num_outputs=5), Roles(2, 2, 2, 1))
+    built = []
+    for samples in (1, 2, 20, 1, 200):
+        scan.over(3)(*(x.detach() for x in inputs(3, [(samples,)] * 5)))
+        built.append(len(list(tmp_path.glob("*.so"))))
+    threads_and_memory = 1
+    assert built == [threads_and_memory + n for n in (1, 1, 2, 2, 2)]
+
+
 def test_threads_change_nothing(scan):
     given = [x.detach() for x in inputs(40, [(257,)] * 4 + [()])]
     threads, found = torch.get_num_threads(), []

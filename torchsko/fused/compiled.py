@@ -51,6 +51,7 @@ def build_library(
     toolchain: Toolchain,
     identity: str | None = None,
     roles: Roles | None = None,
+    vector_bytes: int | None = None,
 ) -> Compiled:
     """Compile a program, or load it from the disk cache.
 
@@ -61,6 +62,7 @@ def build_library(
         identity: a hexadecimal digest of all that the program depends on; given, `load_library` finds
             the library without the program.
         roles: of its ports, if it is a step to be repeated.
+        vector_bytes: width of its vectors; by default the widest of the toolchain.
 
     Raises:
         CompilerError: the compiler failed.
@@ -71,28 +73,34 @@ def build_library(
             f"no fused kernel for {dtype}: kernels are float32 or float64.\n"
             "Convert the inputs, or use the eager functions."
         )
-    key = _key_of(toolchain, dtype, program_digest(program), roles)
+    width = vector_bytes or toolchain.vector_bytes
+    key = _key_of(toolchain, dtype, program_digest(program), roles, width)
 
     def units() -> list[str]:
         return emit_cpp(
             plan(program),
             bits=BITS[dtype],
-            vector_bytes=toolchain.vector_bytes,
+            vector_bytes=width,
             max_units=os.cpu_count() or 1,
             roles=roles,
         )
 
     library = built_library(key, units, toolchain)
     if identity is not None:
-        name_again(key, _key_of(toolchain, dtype, identity, roles))
+        name_again(key, _key_of(toolchain, dtype, identity, roles, width))
     return Compiled(library, toolchain)
 
 
 def load_library(
-    identity: str, dtype: torch.dtype, toolchain: Toolchain, roles: Roles | None = None
+    identity: str,
+    dtype: torch.dtype,
+    toolchain: Toolchain,
+    roles: Roles | None = None,
+    vector_bytes: int | None = None,
 ) -> Compiled | None:
     """The library that `build_library` stored under an identity, or None."""
-    library = cached_library(_key_of(toolchain, dtype, identity, roles))
+    width = vector_bytes or toolchain.vector_bytes
+    library = cached_library(_key_of(toolchain, dtype, identity, roles, width))
     return library and Compiled(library, toolchain)
 
 

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,7 +101,7 @@ class FusedFunction:
         self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
         self._quick: Quick | None = None  # of the kernel made last
-        self._kernels: dict[tuple[torch.dtype, torch.device], Callable[..., Tensors]] = {}
+        self._kernels: dict[tuple[Any, ...], Callable[..., Tensors]] = {}
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
         self.operator = define_operator(self)
         self.__name__ = self.operator._opname  # torch.func puts it into its messages
@@ -185,7 +186,7 @@ class FusedFunction:
             outputs = self._quick(*inputs)
             if outputs is not None:
                 return outputs
-        where = inputs[0].dtype, inputs[0].device
+        where = self._where(inputs)
         kernel = self._kernels.get(where) or self._kernel(*where)
         if self.like is None:
             return kernel(inputs)
@@ -262,13 +263,19 @@ class FusedFunction:
             for k, y in zip(self.like, outputs, strict=True)
         )
 
-    def _kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
-        with self._lock:
-            if (dtype, device) not in self._kernels:
-                self._kernels[dtype, device] = self._new_kernel(dtype, device)
-            return self._kernels[dtype, device]
+    def _where(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Dtype and device of the kernel that serves these inputs, and what else tells it from others."""
+        return inputs[0].dtype, inputs[0].device
 
-    def _new_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
+    def _kernel(self, *where: Any) -> Callable[..., Tensors]:
+        with self._lock:
+            if where not in self._kernels:
+                self._kernels[where] = self._new_kernel(*where)
+            return self._kernels[where]
+
+    def _new_kernel(
+        self, dtype: torch.dtype, device: torch.device, *choice: Any
+    ) -> Callable[..., Tensors]:
         if device.type == "meta":
             return lambda inputs, summed=None: empty_outputs(self, inputs)
         if self.order < 0:
@@ -280,7 +287,7 @@ class FusedFunction:
             )
         try:
             cuda = device.type == "cuda"
-            return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype)
+            return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype, *choice)
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
             warnings.warn(message, stacklevel=level_of_caller())

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ from torchsko.errors import FusedError
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan_derivatives import pulled_step, pushed_step
-from torchsko.fused.scan_kernel import ScanKernel, scan_kernels
+from torchsko.fused.scan_kernel import FEW_BYTES, ScanKernel, scan_kernels
 from torchsko.implicit.derivatives import Flags, Tensors
 from torchsko.implicit.steps import Roles, parted
 
@@ -39,7 +41,7 @@ class Scan:
     def __init__(self, step: FusedFunction, roles: Roles, *, backward: bool = False) -> None:
         self.step, self.roles, self.backward = step, roles, backward
         self._lock = threading.RLock()
-        self._libraries: dict[torch.dtype, Callable[..., ScanKernel]] = {}
+        self._libraries: dict[tuple[torch.dtype, bool], Callable[..., ScanKernel]] = {}
         self._made: dict[tuple[int, int], ScanFunction] = {}
         self._derivatives: dict[tuple[object, ...], Scan] = {}
 
@@ -64,19 +66,19 @@ class Scan:
                 self._made[steps, every] = ScanFunction(self, steps, every)
             return self._made[steps, every]
 
-    def kernel(self, dtype: torch.dtype) -> Callable[..., ScanKernel]:
-        """Makes the kernel of so many steps; compiled once.
+    def kernel(self, dtype: torch.dtype, few: bool) -> Callable[..., ScanKernel]:
+        """Makes the kernel of so many steps; compiled once for few samples, once for many.
 
         Raises:
             CompilerError: no compiler, or it failed.
         """
         with self._lock:
-            if dtype not in self._libraries:
+            if (dtype, few) not in self._libraries:
                 step = self.step
-                self._libraries[dtype] = scan_kernels(
-                    lambda: step.program, step.identity, self.roles, dtype
+                self._libraries[dtype, few] = scan_kernels(
+                    lambda: step.program, step.identity, self.roles, dtype, few
                 )
-            return self._libraries[dtype]
+            return self._libraries[dtype, few]
 
     def pulled(self, needed: Flags, all_states: bool) -> Scan:
         """The scan that carries cotangents back, for the needed ones of what comes anew and what stays.
@@ -267,8 +269,13 @@ class ScanFunction(FusedFunction):
         found = along(*state, *turn, *streams, *moving, *stay, *tangents)
         return tuple(found[count:])
 
-    def _cpu_kernel(self, dtype: torch.dtype) -> Callable[..., Tensors]:
-        made = self.scan.kernel(dtype)
+    def _where(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
+        batches = [prod(self.batch_of(k, x)) for k, x in enumerate(inputs)]
+        few = max(batches) * inputs[0].element_size() <= FEW_BYTES
+        return *super()._where(inputs), few
+
+    def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
+        made = self.scan.kernel(dtype, few)
         return made(self.inputs, self.outputs, self.steps, self.every, self.scan.backward)
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:

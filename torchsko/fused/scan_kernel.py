@@ -22,9 +22,17 @@ from torchsko.fused.program import Port, Program
 from torchsko.fused.toolchain import find_toolchain
 from torchsko.implicit.steps import Roles
 
+# Of one scalar of all samples: up to here a scan is compiled for vectors of no more. Wider ones would be
+# mostly copies: with 64 bytes a step of one humanoid takes longer by a third, one of an arm by a fifth.
+FEW_BYTES = 16
+
 
 def scan_kernels(
-    program: Callable[[], Program], identity: str | None, roles: Roles, dtype: torch.dtype
+    program: Callable[[], Program],
+    identity: str | None,
+    roles: Roles,
+    dtype: torch.dtype,
+    few: bool,
 ) -> Callable[..., ScanKernel]:
     """Compile a step that repeats, or load it from the disk cache; gives what makes kernels of it.
 
@@ -33,13 +41,15 @@ def scan_kernels(
         identity: a digest of all that the program depends on, by which its library is found without it.
         roles: of the step's ports.
         dtype: float32 or float64.
+        few: whether for samples of `FEW_BYTES`, not for any number.
 
     Raises:
         CompilerError: no compiler, or it failed.
     """
     toolchain = find_toolchain()
-    known = identity and load_library(identity, dtype, toolchain, roles)
-    compiled = known or build_library(program(), dtype, toolchain, identity, roles)
+    width = FEW_BYTES if few else None
+    known = identity and load_library(identity, dtype, toolchain, roles, width)
+    compiled = known or build_library(program(), dtype, toolchain, identity, roles, width)
     return partial(ScanKernel, compiled, roles, dtype)
 
 
