@@ -62,17 +62,23 @@ struct Placed {
 template <class Vectors>
 static void store_rows(
     T* data, int size, long long rows, Vectors from, const int* zero = nullptr) {
-  const int used = rows < W ? (int)rows : W, whole = used < W ? 0 : size / W * W;
+  if (rows < W) {  // rows that end where the batch does
+    for (int column = 0; column < size; ++column) {
+      const V v = from[column];
+      for (int lane = 0; lane < rows; ++lane) data[lane * size + column] = v[lane];
+    }
+    return;
+  }
+  const int whole = size / W * W;
   V block[W];
-  // A partial block of columns writes past its row, over what is written later; so it goes first,
-  // and rows with nothing after them are written scalar by scalar.
-  for (int base = whole; base < size; base += W) {
-    const int wide = size - base < W ? size - base : W;
-    for (int k = 0; k < W; ++k) block[k] = from[base + (k < wide ? k : 0)];
+  // A partial block of columns writes past its row, over what is written later; so it goes first, and what
+  // would come after the last row is left out.
+  if (const int wide = size - whole) {
+    for (int k = 0; k < W; ++k) block[k] = from[whole + (k < wide ? k : 0)];
     transpose(block);
-    for (int lane = 0; lane < used; ++lane) {
-      T* row = data + lane * size + base;
-      if (used == W && lane * size + base + W <= W * size)
+    for (int lane = 0; lane < W; ++lane) {
+      T* row = data + lane * size + whole;
+      if (lane * size + whole + W <= W * size)
         *(Row*)row = block[lane];
       else
         for (int k = 0; k < wide; ++k) row[k] = block[lane][k];
