@@ -4,7 +4,8 @@ Usage: python benchmarks/kinematics.py [panda] [talos] [--batch 4096] [--threads
 Derivatives of forward and inverse dynamics, Jacobians of four frames, the centroidal map, the torque
 regressor: one kernel each by `ts.fuse`, float64, on the same states, after a check that both agree (the
 largest difference relative to the largest entry). Contestants run interleaved; a ratio is the median over
-passes of the ratio within a pass, with its extremes. Inverse kinematics: benchmarks/inverse_kinematics.py.
+passes of the ratio within a pass, with its extremes. Beside them: how large a result is, and how long `zero_`
+takes for as much memory, which computes nothing. Inverse kinematics: benchmarks/inverse_kinematics.py.
 """
 
 from __future__ import annotations
@@ -67,19 +68,25 @@ def measure(robot: str, batch: int, args: argparse.Namespace) -> None:
     ours = kernels(case, [mech.body_names[k] for k in joints])
     theirs = matrices(case, joints)
     print(f"\n{robot}, {mech.num_dof} dofs, batch {batch}, {args.threads} thread(s), float64")
-    print("| | build s | difference | Pinocchio C++ us | torchsko us | ratio |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print(
+        "| | build s | difference | result kB | zero_ us | Pinocchio C++ us | torchsko us | ratio |"
+    )
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for name in args.only or MATRICES:
         start = time.perf_counter()
         ours[name]()
         built = time.perf_counter() - start
         run, result = theirs[name]
         run()
-        off = difference(name, compared(name, ours[name](), case), result(), case)
-        seconds = interleaved({"theirs": run, "ours": ours[name]}, args.passes, args.slot)
-        each = [1e6 * statistics.median(seconds[who]) / batch for who in ("theirs", "ours")]
-        print(f"| {name} | {built:.0f} | {off:.0e} | {each[0]:.3g} | {each[1]:.3g} "
-              f"| {ratio(seconds['theirs'], seconds['ours'])} |", flush=True)  # fmt: skip
+        mine = ours[name]()
+        off = difference(name, compared(name, mine, case), result(), case)
+        memory = torch.cat([x.flatten() for x in (mine if isinstance(mine, tuple) else (mine,))])
+        of = {"cleared": memory.zero_, "theirs": run, "ours": ours[name]}
+        seconds = interleaved(of, args.passes, args.slot)
+        cleared, theirs_us, ours_us = (1e6 * statistics.median(seconds[who]) / batch for who in of)
+        print(f"| {name} | {built:.0f} | {off:.0e} | {memory.nbytes / batch / 1e3:.3g} | {cleared:.3g} "
+              f"| {theirs_us:.3g} | {ours_us:.3g} | {ratio(seconds['theirs'], seconds['ours'])} |",
+              flush=True)  # fmt: skip
 
 
 def main() -> None:
