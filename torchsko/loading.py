@@ -115,14 +115,20 @@ def load(
         return from_mujoco(model, gravity=gravity, dtype=dtype, device=device)
     if found == "sdf":
         read = read_sdf(
-            source, floating_base=floating_base, strict=strict, mesh_path=mesh_path or ()
+            source,
+            floating_base=floating_base,
+            mimic=mimic,
+            strict=strict,
+            mesh_path=mesh_path or (),
         )
     else:
         read = read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path or ())
+    if gravity is None:
+        gravity = read.gravity or (0.0, 0.0, -9.81)
     mech = build_mechanism(
         read,
         floating_base=floating_base,
-        gravity=(0.0, 0.0, -9.81) if gravity is None else gravity,
+        gravity=gravity,
         strict=strict,
         dtype=dtype,
         device=device,

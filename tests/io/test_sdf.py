@@ -84,6 +84,10 @@ def body(name: str, pose: str = "0 0 0 0 0 0") -> str:
     )
 
 
+AXIS = (
+    '<joint name="{0}" type="revolute"><parent>{1}</parent><child>{2}</child><axis><xyz>0 1 0</xyz>{3}'
+    "</axis></joint>"
+)
 JOINT = '<joint name="j" type="{0}"><parent>{1}</parent><child>b</child></joint>'
 
 
@@ -161,6 +165,21 @@ REFUSED = {
     ),
     "leaves its inertia to the simulator": model('<link name="b"><inertial auto="true"/></link>'),
     "has the name 'b'": model(body("b") + body("b")),
+    "link 'b' has 2 elements <inertial>": model(
+        body("b").replace("</link>", "<inertial><mass>9</mass></inertial></link>")
+        + JOINT.format("revolute", "world")
+    ),
+    "link 'b' <inertial> has 2 elements <mass>": model(
+        body("b").replace("<mass>1</mass>", "<mass>1</mass><mass>9</mass>")
+        + JOINT.format("revolute", "world")
+    ),
+    "link 'b' <gravity> is 'down'": model(
+        body("b").replace("</link>", "<gravity>down</gravity></link>")
+        + JOINT.format("revolute", "world")
+    ),
+    "names the axis 'axis2'": model(
+        body("b") + AXIS.format("j", "world", "b", "<mimic joint='k' axis='axis2'/>")
+    ),
 }  # fmt: skip
 
 
@@ -199,6 +218,85 @@ def test_a_joint_that_closes_a_loop_is_kept_where_both_links_meet():
         turn = torch.tensor(loop.rotation, dtype=q.dtype)
         agree(pose.rotation[0] @ turn, pose.rotation[1], 1e-14)
     assert any("joint 'm': closes a loop" in str(line) for line in mech.unused)
+
+
+TWO = body("b") + body("c", "1 0 0 0 0 0") + AXIS.format("j", "world", "b", "")
+MIMIC = "<mimic joint='j'><multiplier>2</multiplier><offset>0.1</offset><reference>0.3</reference></mimic>"
+
+
+def test_an_axis_that_mimics_another_follows_it_exactly():
+    """At 2 (q - 0.3) + 0.1, as the format says; torques are those of the tree through it."""
+    tree = ts.load(model(TWO + AXIS.format("k", "b", "c", "")))
+    mech = ts.load(model(TWO + AXIS.format("k", "b", "c", MIMIC)))
+    q, qd, qdd = state(mech)
+    agree(ts.expand(mech, q), torch.cat([q, 2.0 * (q - 0.3) + 0.1], -1), 1e-15)
+    one, two = ts.inverse_dynamics(
+        tree, ts.expand(mech, q), *(torch.cat([x, 2.0 * x], -1) for x in (qd, qdd))
+    ).unbind(-1)
+    agree(ts.inverse_dynamics(mech, q, qd, qdd)[:, 0], one + 2.0 * two, 1e-13)
+    alone = ts.load(model(TWO + AXIS.format("k", "b", "c", MIMIC)), mimic="independent")
+    assert alone.num_dof == 2 and any("'k' <mimic>" in str(line) for line in alone.unused)
+    with pytest.warns(ts.RobotFileWarning, match="names the joint 'z', which is not there"):
+        lost = MIMIC.replace("'j'", "'z'")
+        assert ts.load(model(TWO + AXIS.format("k", "b", "c", lost))).num_dof == 2
+
+
+def test_gravity_is_that_of_the_world_and_of_each_link():
+    """Links without gravity have inertia and no weight."""
+    inside = model(TWO + AXIS.format("k", "b", "c", ""))
+    world = inside.replace("<model", "<world name='moon'><gravity>0 0 -1.6</gravity><model")
+    world = world.replace("</model>", "</model></world>")
+    assert ts.load(world).gravity.tolist() == [0.0, 0.0, -1.6]
+    assert ts.load(world, gravity=(0.0, 0.0, 0.0)).gravity.tolist() == [0.0, 0.0, 0.0]
+    assert ts.load(inside).gravity.tolist() == [0.0, 0.0, -9.81]
+    light = ts.load(world.replace("</link>", "<gravity>false</gravity></link>"))
+    there = ts.load(world, gravity=(0.0, 0.0, 0.0))
+    x = state(light)
+    agree(ts.inverse_dynamics(light, *x), ts.inverse_dynamics(there, *x), 1e-13)
+
+
+def test_a_model_is_placed_by_the_frame_that_it_names():
+    """That frame stands at the model's pose; frames that say no link hang on the canonical one."""
+    text = model(TWO + AXIS.format("k", "b", "c", "") + "<pose>5 0 0 0 0 1</pose><frame name='f'/>")
+    mech = ts.load(text.replace('name="m"', 'name="m" placement_frame="c" canonical_link="c"'))
+    q = mech.neutral()
+    found = ts.frame_pose(mech, q, ["c", "f"]).position
+    turned = (
+        torch.tensor(rpy(0.0, 0.0, 1.0), dtype=q.dtype) @ torch.tensor([1.0, 0.0, 0.0]).double()
+    )
+    five = torch.tensor([5.0, 0.0, 0.0], dtype=q.dtype)
+    agree(found, torch.stack([five, five - turned]), 1e-15)
+    assert mech.body_names[mech.frame_body[mech.frame_index("f")]] == "c"
+
+
+def test_what_is_not_read_is_told_wherever_it_stands():
+    inside = "<fluid_added_mass/></inertial><velocity_decay/></link>"
+    text = model(
+        "<static>true</static>" + TWO.replace("</inertial></link>", inside)
+        + AXIS.format("k", "b", "c", "<limit><stiffness>1</stiffness></limit>").replace(
+            "</joint>", "<physics/><gearbox_ratio>3</gearbox_ratio></joint>"
+        )
+    )  # fmt: skip
+    text = text.replace("<model", "<world name='w'><wind/><joint/><model").replace(
+        "</model>", "</model></world>"
+    )
+    told = [str(line).split(":")[0] for line in ts.load(text).unused]
+    assert told == [
+        "<wind> in <world>",
+        "<joint> in <world>",
+        "<static> in <model>",
+        "<fluid_added_mass> in <link> <inertial> (2 times)",
+        "<velocity_decay> in <link> (2 times)",
+        "<stiffness> in <joint> <axis> <limit>",
+        "<physics> in <joint>",
+        "<gearbox_ratio> in <joint>",
+    ]
+
+
+def test_errors_name_the_file(tmp_path):
+    (tmp_path / "two.sdf").write_text(REFUSED["holds 2 models"])
+    with pytest.raises(ts.RobotFileError, match=r"two\.sdf: the file holds 2 models"):
+        ts.load(tmp_path / "two.sdf")
 
 
 @pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")

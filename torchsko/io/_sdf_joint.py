@@ -11,12 +11,14 @@ import numpy as np
 from torchsko.errors import RobotFileError
 from torchsko.io._numbers import as_matrix, as_vector, number, unit, vector
 from torchsko.io._report import Report
-from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose
+from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, text_of
+from torchsko.io._urdf_fields import attribute
 from torchsko.io._xml import Element
 from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
+    CouplingDescription,
     JointDescription,
     LinkDescription,
     Unused,
@@ -28,6 +30,9 @@ from torchsko.mechanism.kept import Closure
 AXES = {"revolute": 1, "continuous": 1, "prismatic": 1, "universal": 2, "revolute2": 2,
         "ball": 0, "fixed": 0}  # fmt: skip
 """How many axes each type has."""
+
+ALONE = ("revolute", "continuous", "prismatic")
+"""Types of one axis, which may follow others."""
 
 ENDLESS = 1e16
 """Stands for no limit in the format."""
@@ -76,6 +81,38 @@ def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
         return [], [JointDescription(name, "revolute", parent, child, R, p, axes[0], **given)]
     data = {"motions": tuple(Turn(axis, point) for axis in axes)}
     return [], [JointDescription(name, "compound", parent, child, R, p, data=data, **given)]
+
+
+def read_mimic(element: Element, couple: bool, report: Report) -> CouplingDescription | None:
+    """The coupling of a joint whose axis mimics another's; None without one.
+
+    The format says: position = multiplier (position of the other - reference) + offset.
+
+    Args:
+        element: a <joint>.
+        couple: whether it follows the other; else its tag is noted alone.
+        report: the notes so far.
+    """
+    name = element.attributes["name"].strip()
+    axis = next((c for c in element.children if c.tag == "axis"), None)
+    mimic = None if axis is None else next((c for c in axis.children if c.tag == "mimic"), None)
+    if mimic is None or element.attributes.get("type") not in ALONE:
+        return None
+    where = f"joint {name!r} <mimic>"
+    if not couple:
+        report.unused.append(Unused(where, "loaded as a joint of its own"))
+        return None
+    if mimic.attributes.get("axis", "axis") != "axis":
+        raise RobotFileError(
+            f"{where} (line {mimic.line}) names the axis {mimic.attributes['axis']!r} of another joint.\n"
+            "A joint follows one that has one axis.\nLoad the file with mimic='independent'."
+        )
+    multiplier, offset, reference = (
+        number(text_of(mimic, tag) or usual, f"{where} <{tag}>")
+        for tag, usual in (("multiplier", "1"), ("offset", "0"), ("reference", "0"))
+    )
+    leader = attribute(mimic, "joint", where)
+    return CouplingDescription(name, {leader: multiplier}, offset - multiplier * reference)
 
 
 def ends(element: Element, frames: Frames) -> tuple[str, str]:
@@ -183,9 +220,7 @@ def _of_axis(axis: Element, where: str) -> dict[str, Any]:
 
     def said(group: str, key: str, default: float) -> float:
         element = inside.get(group)
-        text = "" if element is None else next(
-            (c.text.strip() for c in element.children if c.tag == key), ""
-        )  # fmt: skip
+        text = "" if element is None else text_of(element, key)
         if text.lstrip("+-").lower() in ("inf", "infinity"):
             return -math.inf if text.startswith("-") else math.inf
         return number(text, f"{where} <{key}>") if text else default

@@ -45,6 +45,11 @@ class Written:
     attached_to: str
 
 
+def text_of(element: Element, tag: str) -> str:
+    """The text of a child; empty where there is none."""
+    return next((c.text.strip() for c in element.children if c.tag == tag), "")
+
+
 def read_pose(element: Element | None, where: str) -> Pose:
     """Six numbers of a <pose>, or seven with a quaternion; the identity without the element.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from torchsko.errors import RobotFileError
 from torchsko.io._xml import is_xml_text, root_tag
@@ -19,6 +20,9 @@ PACKED = {
 
 FORMATS = {"mujoco": "mjcf", "sdf": "sdf"}
 """Formats by the name of the outermost element; of all others the URDF reader says what is wrong."""
+
+LONGEST = 300
+"""Characters of a path that a message shows."""
 
 OF_MUJOCO = {"MjModel": "model", "MjSpec": "spec.compile()"}
 """Objects of MuJoCo, and what of them `torchsko.from_mujoco` takes."""
@@ -66,6 +70,23 @@ def check_source(source: object) -> None:
             "Robot files are read as they are, their size known before.\n"
             "Unpack it first, and pass the path of the robot file."
         )
+
+
+@contextmanager
+def naming(source: str | os.PathLike[str]) -> Iterator[None]:
+    """Put the name of a file before what is said of it; text has none."""
+    try:
+        yield
+    except RobotFileError as error:
+        if is_xml_text(source):
+            raise
+        raise RobotFileError(f"{_shown(os.fspath(source))}: {error}") from error
+
+
+def _shown(path: str) -> str:
+    """A path on one line; what was meant as text, and begins with no ``<``, is cut short."""
+    short = path if len(path) <= LONGEST else path[:LONGEST] + "..."
+    return short if short.isprintable() else repr(short)
 
 
 def check_model(model: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from torchsko.errors import RobotFileError
@@ -119,6 +119,33 @@ def read_mimic(joint: Element, report: Report) -> CouplingDescription | None:
             "Name the joint that it follows, or load the file with mimic='independent'."
         )
     return CouplingDescription(name, {attribute(element, "joint", where): multiplier}, offset)
+
+
+def couplings_to(
+    mimics: Sequence[CouplingDescription | None],
+    joints: Sequence[JointDescription],
+    report: Report,
+) -> tuple[CouplingDescription, ...]:
+    """What follows a joint that is there; the others are joints of their own."""
+    known, found = {joint.name for joint in joints}, []
+    for coupling in mimics:
+        if coupling is None:
+            continue
+        (leader,) = coupling.coefficients
+        if leader in known:
+            found.append(coupling)
+            continue
+        where, said = (
+            f"joint {coupling.joint!r} <mimic>",
+            f"the joint {leader!r}, which is not there",
+        )
+        report.fault(
+            where,
+            f"names {said}: read as a joint of its own",
+            f"{where} names {said}.\nA joint follows one of the same file.\n"
+            "Name that one, or load the file with mimic='independent'.",
+        )
+    return tuple(found)
 
 
 def _read_axis(joint: Element, where: str, report: Report) -> Vector:

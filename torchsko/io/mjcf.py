@@ -14,7 +14,7 @@ from typing import Any
 from torchsko.errors import RobotFileError
 from torchsko.extras import require
 from torchsko.io._mjcf_guard import look_through
-from torchsko.io._source import check_model
+from torchsko.io._source import check_model, naming
 from torchsko.io._xml import is_xml_text
 
 
@@ -53,12 +53,8 @@ def read_mjcf(
     text = is_xml_text(source)
     binary = not text and Path(source).suffix.lower() == ".mjb"
     if not binary:
-        try:
+        with naming(source):
             look_through(source, mesh_path)
-        except RobotFileError as error:
-            if text:
-                raise
-            raise RobotFileError(f"{os.fspath(source)}: {error}") from error
     mujoco = require("mujoco", "mjcf")
     try:
         if text:

@@ -14,17 +14,29 @@ Reference: SDFormat specification 1.4 to 1.12, http://sdformat.org/spec.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from torchsko.errors import RobotFileError
-from torchsko.io._numbers import as_matrix, as_vector, number
+from torchsko.io._numbers import as_matrix, as_vector, number, vector
 from torchsko.io._report import Report
+from torchsko.io._sdf_fields import ENTRIES, leftovers
 from torchsko.io._sdf_geometry import read_shapes
-from torchsko.io._sdf_joint import closes, closure, ends, read_joint
-from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, Written, read_pose
+from torchsko.io._sdf_joint import closes, closure, ends, read_joint, read_mimic
+from torchsko.io._sdf_poses import (
+    MODEL,
+    WORLD_FRAME,
+    Frames,
+    Pose,
+    Written,
+    read_pose,
+    text_of,
+)
+from torchsko.io._source import naming
+from torchsko.io._urdf_fields import only_child
+from torchsko.io._urdf_joint import couplings_to
 from torchsko.io._xml import Element, is_xml_text, read_xml
 from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
@@ -33,23 +45,18 @@ from torchsko.mechanism.description import (
     LinkDescription,
     RobotDescription,
     Unused,
+    Vector,
 )
 
-ENTRIES = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
-READ = ("link", "joint", "frame", "pose", "static")
-REASONS = {
-    "plugin": "a program of a simulator",
-    "self_collide": "contact is not modelled",
-    "allow_auto_disable": "settings of a simulator",
-    "enable_wind": "wind is not modelled",
-    "gripper": "not modelled",
-}
+PARTS = ("link", "joint", "frame", "pose")
+"""What is read of a model."""
 
 
 def read_sdf(
     source: str | os.PathLike[str],
     *,
     floating_base: bool = False,
+    mimic: Literal["couple", "independent"] = "couple",
     strict: bool = False,
     mesh_path: Sequence[str | os.PathLike[str]] = (),
 ) -> RobotDescription:
@@ -58,6 +65,8 @@ def read_sdf(
     Args:
         source: path of the file, or its text.
         floating_base: leave a link that no joint moves free of the world; else it is held where it is.
+        mimic: "couple" reads a joint whose axis mimics another's as one that follows it exactly;
+            "independent" as a joint of its own.
         strict: refuse faults that leave the dynamics defined.
         mesh_path: folders in which meshes may lie, besides that of the file; none is read now.
 
@@ -66,12 +75,28 @@ def read_sdf(
             has no meaning.
     """
     report = Report(strict)
-    model = _only_model(read_xml(source, report, text=True))
+    home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
+    folders = [os.fspath(folder) for folder in mesh_path]
+    with naming(source):
+        root = read_xml(source, report, text=True)
+        return _read_robot(root, floating_base, mimic == "couple", home, folders, report)
+
+
+def _read_robot(
+    root: Element,
+    floating_base: bool,
+    couple: bool,
+    home: str | None,
+    folders: Sequence[str],
+    report: Report,
+) -> RobotDescription:
+    model = _only_model(root)
     name = model.attributes.get("name", "").strip() or "robot"
-    by_tag = {tag: [c for c in model.children if c.tag == tag] for tag in READ}
-    frames = Frames(_poses(by_tag))
+    by_tag = {tag: [c for c in model.children if c.tag == tag] for tag in PARTS}
+    frames = Frames(_poses(by_tag, model.attributes.get("canonical_link", "")))
+    left = leftovers(root, model)
     links = [_link(element, report) for element in by_tag["link"]]
-    joints, between, closures = [], [], []
+    joints, between, closures, mimics = [], [], [], []
     above = {}
     for element in by_tag["joint"]:
         parent, child = ends(element, frames)
@@ -86,24 +111,34 @@ def read_sdf(
         more, chain = read_joint(element, frames, report)
         between += more
         joints += chain
+        mimics.append(read_mimic(element, couple, report))
     placed = read_pose(next(iter(by_tag["pose"]), None), f"model {name!r}")
+    if frame := model.attributes.get("placement_frame", ""):
+        placed = placed @ frames.pose(frame).inverse()
     joints = [_in_world(joint, placed) for joint in joints]
     moved = {joint.child for joint in joints}
     roots = [link.name for link in links if link.name not in moved]
     held = [] if floating_base else [_held(root, placed @ frames.pose(root)) for root in roots]
-    home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
-    folders = [os.fspath(folder) for folder in mesh_path]
     shapes = read_shapes(by_tag["link"], frames, home, folders, report)
     more_frames = [_frame(element, frames) for element in by_tag["frame"]]
     return RobotDescription(
         name,
         (*links, *between, *(link for link, _ in more_frames)),
         (*held, *joints, *(joint for _, joint in more_frames)),
-        (*_leftovers(model, name, by_tag["link"]), *report.unused),
+        (*left, *report.unused),
+        couplings_to(mimics, joints, report),
         report=tuple(report.faults),
-        closures=tuple(closures),
         geometry=shapes,
+        closures=tuple(closures),
+        gravity=_gravity(root, model),
     )
+
+
+def _gravity(root: Element, model: Element) -> Vector | None:
+    """That of the world around a model, where it says one."""
+    worlds = [c for c in root.children if c.tag == "world" and model in c.children]
+    text = next((text_of(world, "gravity") for world in worlds), "")
+    return vector(text, "the world's <gravity>") if text else None
 
 
 def _only_model(root: Element) -> Element:
@@ -132,8 +167,13 @@ def _only_model(root: Element) -> Element:
     return models[0]
 
 
-def _poses(by_tag: dict[str, list[Element]]) -> dict[str, Written]:
-    """Every frame of a model by name, with what it is relative to where the file does not say."""
+def _poses(by_tag: dict[str, list[Element]], canonical: str) -> dict[str, Written]:
+    """Every frame of a model by name, with what it is relative to where the file does not say.
+
+    Args:
+        by_tag: the links, joints and frames of the model.
+        canonical: the link that the model's own frame stays on; the first when empty.
+    """
     found = {MODEL: Written(Pose(), MODEL, MODEL), WORLD_FRAME: Written(Pose(), MODEL, WORLD_FRAME)}
     for tag in ("link", "joint", "frame"):
         for element in by_tag[tag]:
@@ -147,24 +187,20 @@ def _poses(by_tag: dict[str, list[Element]]) -> dict[str, Written]:
             pose = next((c for c in element.children if c.tag == "pose"), None)
             usual, on = {
                 "link": (MODEL, name),
-                "joint": (child := said(element, "child"), child),
+                "joint": (child := text_of(element, "child"), child),
                 "frame": (on := element.attributes.get("attached_to") or MODEL, on),
             }[tag]
             where = "" if pose is None else pose.attributes.get("relative_to", "")
             found[name] = Written(read_pose(pose, f"{tag} {name!r}"), where or usual, on)
-    first = by_tag["link"][0].attributes["name"] if by_tag["link"] else MODEL
-    return found | {MODEL: Written(Pose(), MODEL, first)} if by_tag["link"] else found
-
-
-def said(element: Element, tag: str) -> str:
-    """The text of a child; empty where there is none."""
-    return next((c.text.strip() for c in element.children if c.tag == tag), "")
+    first = by_tag["link"][0].attributes["name"].strip() if by_tag["link"] else MODEL
+    return found | {MODEL: Written(Pose(), MODEL, canonical or first)}
 
 
 def _link(element: Element, report: Report) -> LinkDescription:
     """A link with its inertia; without one it has the format's own, of 1 kg."""
     name = element.attributes["name"].strip()
     where = f"link {name!r}"
+    weightless = 0.0 if yes(text_of(element, "gravity") or "true", f"{where} <gravity>") else 1.0
     inertial = next((c for c in element.children if c.tag == "inertial"), None)
     if inertial is None:
         report.fault(
@@ -174,28 +210,44 @@ def _link(element: Element, report: Report) -> LinkDescription:
             "The format gives it 1 kg and unit inertia then, which is seldom meant.\n"
             "Write its mass and inertia.",
         )
-        return LinkDescription(name, 1.0, inertia=as_matrix(np.eye(3)))
-    if inertial.attributes.get("auto", "false") in ("true", "1"):
+        return LinkDescription(name, 1.0, inertia=as_matrix(np.eye(3)), gravcomp=weightless)
+    if yes(inertial.attributes.get("auto", "false"), f"{where} <inertial>: attribute 'auto'"):
         raise RobotFileError(
             f"{where} (line {inertial.line}) leaves its inertia to the simulator: auto.\n"
             "That follows from shapes and densities, which are not read here.\n"
             "Write the numbers: gz sdf --inertial-stats FILE shows them."
         )
     pose = read_pose(next((c for c in inertial.children if c.tag == "pose"), None), where)
-    entries = next((c for c in inertial.children if c.tag == "inertia"), inertial)
+    entries = only_child(inertial, "inertia", where) or Element("inertia", {}, inertial.line)
     xx, xy, xz, yy, yz, zz = (
         number(
-            said(entries, key) or ("1" if key in ("ixx", "iyy", "izz") else "0"), f"{where} <{key}>"
+            text_of(entries, key) or ("1" if key in ("ixx", "iyy", "izz") else "0"),
+            f"{where} <{key}>",
         )
         for key in ENTRIES
     )
     return LinkDescription(
         name,
-        number(said(inertial, "mass") or "1", f"{where} <mass>"),
+        number(text_of(inertial, "mass") or "1", f"{where} <mass>"),
         as_vector(pose.position),
         ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)),
         as_matrix(pose.rotation),
+        weightless,
     )
+
+
+def yes(text: str, where: str) -> bool:
+    """Whether a text says so: true or 1, false or 0.
+
+    Raises:
+        RobotFileError: it says neither.
+    """
+    word = text.strip().lower()
+    if word not in ("true", "1", "false", "0"):
+        raise RobotFileError(
+            f"{where} is {text!r}.\nIt says yes or no.\nWrite true or false there."
+        )
+    return word in ("true", "1")
 
 
 def _in_world(joint: JointDescription, placed: Pose) -> JointDescription:
@@ -227,19 +279,3 @@ def _frame(element: Element, frames: Frames) -> tuple[LinkDescription, JointDesc
     rotation, position = as_matrix(pose.rotation), as_vector(pose.position)
     joint = JointDescription(f"{name}_fixed", FIXED, parent, name, rotation, position)
     return LinkDescription(name), joint
-
-
-def _leftovers(model: Element, name: str, links: list[Element]) -> list[Unused]:
-    tags = Counter(c.tag for c in model.children if c.tag not in READ)
-    found = [
-        Unused(
-            f"model {name!r} <{tag}>" + (f" ({n} times)" if n > 1 else ""),
-            REASONS.get(tag, "not read"),
-        )
-        for tag, n in tags.items()
-    ]
-    read = ("inertial", "pose", "visual", "collision")
-    inside = Counter(c.tag for link in links for c in link.children if c.tag not in read)
-    return found + [
-        Unused(f"<{tag}> of links ({n} times)", "not read") for tag, n in inside.items()
-    ]

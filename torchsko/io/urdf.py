@@ -16,24 +16,18 @@ from typing import Literal
 
 from torchsko.errors import RobotFileError
 from torchsko.io._report import Report
+from torchsko.io._source import naming
 from torchsko.io._urdf_fields import leftovers, missing
 from torchsko.io._urdf_geometry import read_geometry
-from torchsko.io._urdf_joint import read_joint, read_mimic
+from torchsko.io._urdf_joint import couplings_to, read_joint, read_mimic
 from torchsko.io._urdf_link import check_inertias, read_link
 from torchsko.io._urdf_names import check_names, check_roots, with_world
 from torchsko.io._xacro import check_macros
 from torchsko.io._xml import Element, is_xml_text, read_xml
-from torchsko.mechanism.description import (
-    CouplingDescription,
-    JointDescription,
-    RobotDescription,
-)
+from torchsko.mechanism.description import RobotDescription
 
 NAMELESS = "robot"
 """Name of a robot whose file gives none."""
-
-LONGEST = 300
-"""Characters of a path that a message shows."""
 
 
 def read_urdf(
@@ -76,18 +70,8 @@ def read_urdf(
         )
     report, folders = Report(strict), tuple(os.fspath(folder) for folder in mesh_path)
     home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
-    try:
+    with naming(source):
         return _read_robot(read_xml(source, report), mimic, home, folders, report)
-    except RobotFileError as error:
-        if is_xml_text(source):
-            raise
-        raise RobotFileError(f"{_shown(os.fspath(source))}: {error}") from error
-
-
-def _shown(path: str) -> str:
-    """A path on one line; what was meant as text, and begins with no ``<``, is cut short."""
-    short = path if len(path) <= LONGEST else path[:LONGEST] + "..."
-    return short if short.isprintable() else repr(short)
 
 
 def _read_robot(
@@ -114,37 +98,10 @@ def _read_robot(
         tuple(links),
         tuple(joints),
         tuple(report.unused),
-        _couplings(mimics, joints, report),
+        couplings_to(mimics, joints, report),
         report=tuple(report.faults),
         geometry=geometry,
     )
-
-
-def _couplings(
-    mimics: Sequence[CouplingDescription | None],
-    joints: Sequence[JointDescription],
-    report: Report,
-) -> tuple[CouplingDescription, ...]:
-    """What follows a joint that is there; the others are joints of their own."""
-    known, found = {joint.name for joint in joints}, []
-    for coupling in mimics:
-        if coupling is None:
-            continue
-        (leader,) = coupling.coefficients
-        if leader in known:
-            found.append(coupling)
-            continue
-        where, said = (
-            f"joint {coupling.joint!r} <mimic>",
-            f"the joint {leader!r}, which is not there",
-        )
-        report.fault(
-            where,
-            f"names {said}: read as a joint of its own",
-            f"{where} names {said}.\nA joint follows one of the same file.\n"
-            "Name that one, or load the file with mimic='independent'.",
-        )
-    return tuple(found)
 
 
 def _check_root_element(root: Element) -> None:

@@ -164,7 +164,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class RobotDescription:
-    """Links, joints, leftovers, couplings, rotors, faults, shapes, loops of one robot file, in file order."""
+    """Links, joints, leftovers, couplings, rotors, faults, shapes, loops of one robot file, in file order.
+
+    ``gravity`` is what the file says of it [m/s^2]; None where it says nothing.
+    """
 
     name: str
     links: tuple[LinkDescription, ...]
@@ -175,3 +178,4 @@ class RobotDescription:
     report: tuple[Fault, ...] = ()
     geometry: Geometry | None = None
     closures: tuple[Closure, ...] = ()
+    gravity: Vector | None = None
