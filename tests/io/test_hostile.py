@@ -195,6 +195,17 @@ LED_OUT = {
     "a linked model": (
         {"robot.xml": mjcf('<asset><model file="link.xml"/></asset>')}, "'link.xml'.*leaves"
     ),
+    "a part that is not there": (
+        {"robot.xml": mjcf('<include file="a/no.xml"/>')},
+        "line 1: <include> of 'a/no.xml': the file cannot be read: No such file",
+    ),
+    "a part that is no XML": (
+        {"robot.xml": mjcf('\n<include file="p.xml"/>'), "p.xml": "<mujocoinclude>\n\n\n<a></b>"},
+        r"line 2: <include> of 'p.xml': malformed XML: .*line 4",
+    ),
+    "a model that is not there": (
+        {"robot.xml": ATTACHES.format(ATTACH)}, "<model> of 'child.xml': the file cannot be read"
+    ),
     "a mesh in a linked folder": (
         {"robot.xml": mjcf('<compiler meshdir="link"/><asset><mesh file="b.stl"/></asset>')}, "leaves"
     ),

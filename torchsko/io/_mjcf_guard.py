@@ -200,9 +200,13 @@ class _Model:
             )
 
     def read(self, spot: _Spot, path: str) -> Element:
-        """The outermost element of another file."""
+        """The outermost element of another file, which is named in what is wrong with it."""
         self.check_link(spot, "file", path)
-        return read_xml(path)
+        try:
+            return read_xml(path)
+        except RobotFileError as error:
+            name = spot.element.attributes.get("file", "")
+            raise RobotFileError(f"{spot}: <{spot.element.tag}> of {name!r}: {error}") from error
 
     def ways(self, spot: _Spot, name: str, folder: str = "") -> list[str]:
         """The paths that MuJoCo may take a name for."""
