@@ -29,6 +29,12 @@ from torchsko.mechanism.description import RobotDescription
 NAMELESS = "robot"
 """Name of a robot whose file gives none."""
 
+PARTS = {
+    "mujocoinclude": "It is a part of a model in MJCF: pass the file that includes it.",
+    "package": "It describes a package of ROS: pass a robot's file of that package.",
+}
+"""What to do with files that lie beside those of robots, by their outermost elements."""
+
 
 def read_urdf(
     source: str | os.PathLike[str],
@@ -108,8 +114,10 @@ def _check_root_element(root: Element) -> None:
     if root.tag != "robot":
         raise RobotFileError(
             f"line {root.line}: the outermost element is <{root.tag}>, not <robot>.\n"
-            "This reader knows URDF only.\n"
-            "Convert the file to URDF, or check that it is the right one."
+            "That of URDF is <robot>, of MJCF <mujoco>, of SDF <sdf>; other files are no robots.\n"
+            + PARTS.get(
+                root.tag, "Convert the file to one of these, or check that it is the right one."
+            )
         )
     for child in root.children:
         if child.tag == "robot":
