@@ -193,34 +193,45 @@ def from_mujoco(
     """
     check_model(model)
     with torch.device("cpu"):  # whatever torch.set_default_device says
-        read = describe(model)
-        gravity = read.gravity if gravity is None else gravity
-        _check_numbers(read, dtype)
-        mech = _unchecked(read.robot, False, gravity, True, dtype, device)
-        coupling = mech.coupling
-        own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
+        return _of_model(model, gravity, dtype, device)
 
-        def tensor(values: Sequence[float], of: str | None) -> torch.Tensor:
-            x = torch.tensor(values, dtype=torch.float64)
-            return x if of is None or not own else x.index_select(-1, own[of])
 
-        numbers = {name: tensor(x, None) for name, x in read.dof_numbers.items() if name in PASSIVE}
-        numbers["higher_damping"] = torch.stack(
-            [tensor(read.dof_numbers[x], None) for x in HIGHER], -1
+def _of_model(
+    model: Any, gravity: Sequence[float] | None, dtype: torch.dtype, device: torch.device | str
+) -> Mechanism:
+    """The mechanism of a model: its links and joints, then what each dof and coordinate has of its own."""
+    read = describe(model)
+    if not model.nv:
+        raise MechanismError(
+            f"{read.robot.name!r} has no moving joint.\n"
+            "A mechanism needs one degree of freedom at least.\n"
+            "Write a <joint> into a body, or <freejoint/> where it floats."
         )
-        numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
-        numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
-        numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
-        flags = {
-            "has_armature": bool(numbers["armature"].any()),
-            "has_losses": any(
-                bool(numbers[x].any()) for x in ("damping", "friction", "higher_damping")
-            ),
-            "has_higher_damping": bool(numbers["higher_damping"].any()),
-        }
-        mech = mech.replace(**numbers, **flags)
-        mech = mech.replace(kept=kept(model, read, mech))
-        return checked(mech).to(dtype).to(device)
+    gravity = read.gravity if gravity is None else gravity
+    _check_numbers(read, dtype)
+    mech = _unchecked(read.robot, False, gravity, True, dtype, device)
+    coupling = mech.coupling
+    own = {} if coupling is None else {"q": coupling.own_q, "dof": coupling.own_dofs}
+
+    def tensor(values: Sequence[float], of: str | None) -> torch.Tensor:
+        x = torch.tensor(values, dtype=torch.float64)
+        return x if of is None or not own else x.index_select(-1, own[of])
+
+    numbers = {name: tensor(x, None) for name, x in read.dof_numbers.items() if name in PASSIVE}
+    higher = [tensor(read.dof_numbers[x], None) for x in HIGHER]
+    numbers["higher_damping"] = torch.stack(higher, -1)
+    numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
+    numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
+    numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
+    losses = (numbers[x] for x in ("damping", "friction", "higher_damping"))
+    flags = {
+        "has_armature": bool(numbers["armature"].any()),
+        "has_losses": any(bool(x.any()) for x in losses),
+        "has_higher_damping": bool(numbers["higher_damping"].any()),
+    }
+    mech = mech.replace(**numbers, **flags)
+    mech = mech.replace(kept=kept(model, read, mech))
+    return checked(mech).to(dtype).to(device)
 
 
 def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:
