@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torchsko.io._fit import (
 )
 from torchsko.io._new_mjcf import new_mjcf
 from torchsko.io._new_urdf import new_urdf
-from torchsko.io._source import format_of
+from torchsko.io._source import check_folders, format_of
 from torchsko.io._welded import INERTIAL
 from torchsko.io._xml import Document, read_document
 from torchsko.io.mjcf import read_mjcf
@@ -48,6 +48,7 @@ def save(
     *,
     like: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    mesh_path: Sequence[str | os.PathLike[str]] | None = None,
 ) -> None:
     """Write a robot into a file: URDF, or MJCF.
 
@@ -76,6 +77,7 @@ def save(
             that file's.
         like: the file that the robot was loaded from, or its text.
         overwrite: whether a file of that name may be replaced.
+        mesh_path: folders that MJCF may reach besides that of the file, as in `torchsko.load`.
 
     Raises:
         MechanismError: on a batch, a robot that is not that of `like`, or what the format cannot say; names
@@ -96,14 +98,18 @@ def save(
             f"{path}: there is such a file already.\n"
             "Nothing is overwritten unasked.\nPass overwrite=True, or another name."
         )
+    if mesh_path is not None:
+        check_folders(mesh_path)
     if like is None:
         data, read = _new(mech, path)
         fields = OF_NEW
     else:
         check_like(like)
         document = read_document(like)
-        write = _like_mjcf if document.root.tag == "mujoco" else _like_urdf
-        data, read = write(mech, like, document)
+        if document.root.tag == "mujoco":
+            data, read = _like_mjcf(mech, like, document, mesh_path or ())
+        else:
+            data, read = _like_urdf(mech, like, document)
         fields = tuple(PARAMETERS)
     _put(path, data, lambda file: _check(mech, read(file), fields))
 
@@ -153,14 +159,16 @@ def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, R
     return data, lambda path: read(path)[1]
 
 
-def _like_mjcf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, Read]:
-    model = read_mjcf(like)
+def _like_mjcf(
+    mech: Mechanism, like: Any, document: Document, mesh_path: Sequence[str | os.PathLike[str]]
+) -> tuple[bytes, Read]:
+    model = read_mjcf(like, mesh_path=mesh_path)
     file = from_mujoco(model)
     check_same(mech, file, _name(like))
     refuse_changes(mech, file, NOT_MJCF, "MJCF")
     robot = describe(model).robot
     data = edited_mjcf(document, model, robot, fitted(robot, mech, file), mech, file)
-    return data, lambda path: from_mujoco(read_mjcf(path))
+    return data, lambda path: from_mujoco(read_mjcf(path, mesh_path=mesh_path))
 
 
 def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:

@@ -570,6 +570,25 @@ def test_a_file_whose_parts_are_not_beside_the_new_one_is_not_written(tmp_path):
     assert (old / "new.xml").read_text() == part
 
 
+def test_a_file_whose_parts_are_in_folders_that_are_trusted_is_written(tmp_path):
+    """As most of metaworld is laid out; the new file is read in the same folders."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "robots").mkdir()
+    file, new = tmp_path / "robots" / "robot.xml", tmp_path / "robots" / "new.xml"
+    file.write_text(
+        STACKED.replace("<worldbody>", '<include file="../parts/part.xml"/><worldbody>')
+    )
+    (tmp_path / "parts" / "part.xml").write_text("<mujocoinclude><size/></mujocoinclude>")
+    mech = ts.load(file, mesh_path=[tmp_path])
+    heavy = mech.replace(mass=2.0 * mech.mass)
+    with pytest.raises(ts.RobotFileError, match="leaves the folder"):
+        ts.save(heavy, new, like=file)
+    with pytest.raises(ts.RobotFileError, match="mesh_path is one path"):
+        ts.save(heavy, new, like=file, mesh_path=str(tmp_path))
+    ts.save(heavy, new, like=file, mesh_path=[tmp_path])
+    assert torch.equal(ts.load(new, mesh_path=[tmp_path]).mass, heavy.mass)
+
+
 def test_a_file_in_another_encoding_is_copied_or_refused(tmp_path):
     file = tmp_path / "wide.urdf"
     file.write_bytes(('<?xml version="1.0" encoding="utf-16"?>' + TWO).encode("utf-16"))
