@@ -570,6 +570,29 @@ def test_a_file_whose_parts_are_not_beside_the_new_one_is_not_written(tmp_path):
     assert (old / "new.xml").read_text() == part
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_springs_that_follow_from_inertias_stay_when_these_change(own, tmp_path):
+    """As of dm_control's dog: a time constant and a ratio of damping, in the joint or its class."""
+    rule = 'springdamper="0.05 0.7"'
+    text = f"""<mujoco><default><joint {"" if own else rule} axis="0 1 0"/></default><worldbody>
+      <body name="a"><joint name="j" {rule if own else ""}/>
+      <joint name="k" frictionloss="0.1" armature="0.1" axis="1 0 0"/>
+      <inertial pos="0 0 0.3" mass="1" diaginertia="0.02 0.03 0.04"/></body></worldbody></mujoco>"""
+    mech = ts.load(text)
+    assert bool(mech.stiffness[0] > 0) and bool(mech.damping[0] > 0)
+    heavy = mech.replace(mass=2.0 * mech.mass)
+    ts.save(heavy, tmp_path / "heavy.xml", like=text)
+    again = ts.load(tmp_path / "heavy.xml")
+    for field in ("mass", "stiffness", "damping", "friction"):
+        assert torch.equal(getattr(again, field), getattr(heavy, field))
+    for field in ("damping", "friction", "armature"):
+        changed = mech.replace(**{field: 0.5 * getattr(mech, field)})
+        ts.save(changed, tmp_path / f"{field}.xml", like=text)
+        again = ts.load(tmp_path / f"{field}.xml")
+        for each in ("stiffness", "damping", "friction"):
+            assert torch.equal(getattr(again, each), getattr(changed, each))
+
+
 def test_a_file_whose_parts_are_in_folders_that_are_trusted_is_written(tmp_path):
     """As most of metaworld is laid out; the new file is read in the same folders."""
     (tmp_path / "parts").mkdir()

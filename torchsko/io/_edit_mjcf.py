@@ -16,9 +16,10 @@ from torch import Tensor
 from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io._edit_mjcf_places import TURNS, write_gravity, write_placements, write_ranges
 from torchsko.io._edits import Edits, words
-from torchsko.io._fit import changed, one_of
+from torchsko.io._fit import PLACEMENT, changed, one_of
 from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._quaternion import quaternion_from_matrix
+from torchsko.io._welded import INERTIAL
 from torchsko.io._xml import Document, Element
 from torchsko.mechanism.description import LinkDescription, RobotDescription
 from torchsko.mechanism.mechanism import Mechanism
@@ -29,6 +30,12 @@ UNSETTLED = ("include", "replicate", "attach", "composite", "flexcomp")
 OF_DOFS = {"damping": "damping", "friction": "frictionloss", "armature": "armature",
            "stiffness": "stiffness"}  # fmt: skip
 """Attributes of a <joint> by the parameter that they give."""
+
+TUNED = "springdamper"
+"""Attribute by which MuJoCo's compiler finds stiffness and damping of the inertias that a joint moves."""
+
+SPRUNG = {"damping", "stiffness"}
+"""What it finds."""
 
 
 def edited_mjcf(
@@ -63,7 +70,7 @@ def edited_mjcf(
     for b in range(1, model.nbody):
         if body_name(model, b) in told:
             _write_inertial(edits, _found(bodies, model, b), *links[body_name(model, b)])
-    _write_joints(edits, bodies, model, mech, file)
+    _write_joints(edits, bodies, model, document.root, mech, file)
 
     def element(b: int, i: int, name: str) -> Element:
         return _joint_element(_found(bodies, model, b), i, name)
@@ -153,9 +160,15 @@ def _write_joints(
     edits: Edits,
     bodies: Mapping[int, Element],
     model: Any,
+    root: Element,
     mech: Mechanism,
     file: Mechanism,
 ) -> None:
+    """Losses, armature and springs of joints; all springs and dampers where MuJoCo finds them of inertias."""
+    tuned = any(e.tag == "joint" and TUNED in e.attributes for e in root.walk())
+    anew = tuned and any(
+        changed(mech, file, field) for field in (*INERTIAL, *PLACEMENT, "armature")
+    )
     new = {field: set(changed(mech, file, field)) for field in OF_DOFS}
     for b in range(1, model.nbody):
         first, names = int(model.body_jntadr[b]), joint_names(model, b)
@@ -163,10 +176,16 @@ def _write_joints(
             start = int(model.jnt_dofadr[first + i])
             stop = start + (6, 3, 1, 1)[int(model.jnt_type[first + i])]
             told = [field for field in OF_DOFS if not new[field].isdisjoint(range(start, stop))]
+            settled = anew or (tuned and not SPRUNG.isdisjoint(told))
+            if settled:
+                told = [
+                    f for f in OF_DOFS if f in told or (f in SPRUNG and getattr(file, f)[start])
+                ]
             if told:
                 element = _joint_element(_found(bodies, model, b), i, name)
                 values = {f: getattr(mech, f)[..., start:stop] for f in told}
-                edits.set(element, _joint_values(model, values, name, start, first + i))
+                written = _joint_values(model, values, name, start, first + i)
+                edits.set(element, written | ({TUNED: "0 0"} if settled else {}))
 
 
 def _joint_element(body: Element, i: int, name: str) -> Element:
