@@ -88,3 +88,16 @@ def test_forces_that_differ_from_mujocos_are_told():
                   "1 tendons with armature", "1 actuators with armature"):  # fmt: skip
         assert words in told
     assert "symmetric" not in "\n".join(map(str, ts.load(text.replace("-1 3", "-3 3")).unused))
+
+
+@pytest.mark.skipif(
+    not hasattr(mujoco.MjsJoint, "springyield"), reason="this MuJoCo's springs never yield"
+)
+def test_springs_that_yield_are_told():
+    """MuJoCo moves their reference in a step; ours stays, and so does theirs where springs are off."""
+    text = f"""<mujoco><option><flag spring="able"/></option><worldbody><body>
+      <joint stiffness="5" springyield="0.2"/><joint axis="0 1 0" stiffness="5"/>{INERTIAL}</body>
+      </worldbody></mujoco>"""
+    for flag in ("enable", "disable"):
+        told = [str(x) for x in ts.load(text.replace("able", flag, 1)).unused if "yield" in str(x)]
+        assert told == ["1 joints whose springs yield: they do not yield here"] * (flag == "enable")

@@ -86,6 +86,11 @@ def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
             "the linear part acts",
         ),
         (
+            _many(model, "jnt_springyield") if "spring" not in off else 0,
+            "joints whose springs yield",
+            "they do not yield here",
+        ),
+        (
             len(others),
             f"flags that disable {', '.join(others)}",
             "they say how MuJoCo solves, integrates or finds contacts",
