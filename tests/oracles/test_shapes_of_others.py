@@ -54,6 +54,23 @@ def test_geoms_are_where_mujoco_has_them(name):
         assert shape.surface.friction == tuple(model.geom_friction[k])
 
 
+def test_what_touches_is_not_seen_where_a_mesh_is_there_to_be_looked_at():
+    """robosuite's convention: what touches in group 0, what is seen in group 1, and both are shown."""
+    pytest.importorskip("mujoco")
+    touches, looks = 'type="sphere" size="0.3" group="0"', 'mesh="m" contype="0" conaffinity="0"'
+    mech = ts.load(f"""<mujoco><asset>
+      <mesh name="m" vertex="0 0 0 1 0 0 0 1 0 0 0 1"/></asset><default><geom type="mesh"/></default>
+      <worldbody><geom {touches}/><geom {looks} group="1"/>
+      <body><joint/><geom {touches}/><geom {looks} group="1"/></body>
+      <body><joint/><geom {touches}/><geom {looks} group="0"/></body>
+      <body><joint/><geom {touches}/><geom {looks} group="3"/></body>
+      <body><joint/><geom {touches}/><geom type="box" size="1 1 1" contype="0" conaffinity="0" group="1"/>
+      </body></worldbody></mujoco>""")
+    seen = [shape.visual for shape in mech.geometry.shapes]
+    assert seen == [True, True, False, True, True, True, True, False, True, True]
+    assert [shape.collision for shape in mech.geometry.shapes] == 5 * [True, False]
+
+
 def heights_by_rays(mujoco, model, form):
     """Of a height field about (9, 0), by rays from above at its nodes, a little inside of its edges."""
     data, found = mujoco.MjData(model), np.zeros(form.heights.shape)

@@ -30,8 +30,8 @@ from torchsko.mechanism.geometry import (
 )
 from torchsko.spatial.rotation import quaternion_to_matrix
 
-PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX = range(7)
-"""MuJoCo's types of geoms (mjtGeom); those above are meshes."""
+PLANE, HFIELD, SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = range(8)
+"""MuJoCo's types of geoms (mjtGeom)."""
 
 HIDDEN = 3
 """The first group that MuJoCo's viewer does not show."""
@@ -54,7 +54,7 @@ def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
     turns = quaternion_to_matrix(torch.tensor(model.geom_quat, dtype=torch.float64)).tolist()
     places, surfaces = model.geom_pos.tolist(), _surfaces(model)
     bodies, groups = model.geom_bodyid.tolist(), model.geom_group.tolist()
-    colours, pairs = _colours(model), _pairs(model)
+    colours, pairs, seen = _colours(model), _pairs(model), _seen(model)
     paired = {k for pair in pairs for k in (pair.first, pair.second)}
     shapes = tuple(
         Shape(
@@ -62,7 +62,7 @@ def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
             frames[bodies[k]],
             cast(Matrix, tuple(map(tuple, turns[k]))),
             tuple(places[k]),
-            visual=groups[k] < HIDDEN,
+            visual=seen[k],
             collision=bool(surface.contype or surface.conaffinity) or k in paired,
             colour=colours[k],
             name=model.geom(k).name,
@@ -72,6 +72,23 @@ def read_geoms(model: Any, frames: Sequence[str | None]) -> Geometry:
         for k, surface in enumerate(surfaces)
     )
     return Geometry(shapes, pairs, _excluded(model, frames))
+
+
+def _seen(model: Any) -> list[bool]:
+    """Whether each geom is to be looked at: in a group that MuJoCo's viewer shows, and no mesh's stand-in.
+
+    Where a body has a mesh that nothing touches, what touches in another group stands in for it: robosuite's
+    models leave both in groups that are shown, and its own viewer hides one.
+    """
+    touching = (np.asarray(model.geom_contype) | np.asarray(model.geom_conaffinity)) != 0
+    columns = (model.geom_bodyid, model.geom_group, touching, np.asarray(model.geom_type) == MESH)
+    geoms = list(zip(*(column.tolist() for column in columns), strict=True))
+    looks = {b for b, g, touches, mesh in geoms if b and g < HIDDEN and mesh and not touches}
+    beside = {(b, g) for b, g, touches, _ in geoms if not touches}
+    return [
+        g < HIDDEN and not (touches and b in looks and (b, g) not in beside)
+        for b, g, touches, _ in geoms
+    ]
 
 
 def _form(model: Any, k: int, meshes: Sequence[Triangles]) -> Form:
