@@ -524,6 +524,8 @@ def test_what_cannot_be_said_is_refused_by_name_and_leaves_nothing_behind(tmp_pa
     file.write_text("mine")
     ones, own = torch.ones_like(arm.damping), ts.robots.panda
     other = random_mechanism(["helical", "revolute"], [-1, 0], seed=0)
+    thin = arm.inertia.clone()
+    thin[1] = torch.diag(torch.tensor([1.0, 0.1, 0.2]))
     refused = [
         (ts.RobotFileError, "there is such a file already", lambda p: ts.save(arm, file)),
         (ts.RobotFileError, "the name says no format", lambda p: ts.save(arm, tmp_path / "a.txt")),
@@ -535,6 +537,8 @@ def test_what_cannot_be_said_is_refused_by_name_and_leaves_nothing_behind(tmp_pa
         (ts.MechanismError, "lower[0]", lambda p: ts.save(arm.replace(lower=ones), p, like=own)),
         (ts.MechanismError, "is not the robot of", lambda p: ts.save(other, p, like=own)),
         (ts.MechanismError, "not a batch", lambda p: ts.save(arm.replace(mass=arm.mass.expand(2, -1)), p)),
+        (ts.MechanismError, "no rigid body has the inertia of 'link2'",
+         lambda p: ts.save(arm.replace(inertia=thin), p.with_suffix(".xml"))),
         (ts.MechanismError, "is helical", lambda p: ts.save(other, p)),
         (ts.MechanismError, "is helical", lambda p: ts.save(other, p.with_suffix(".xml"))),
     ]  # fmt: skip
@@ -650,6 +654,20 @@ def test_axes_of_inertia_that_are_nearly_the_bodys_are_kept(tilt, like, tmp_path
     again = ts.load(tmp_path / "a.xml")
     assert torch.equal(again.com, com)
     assert float((again.inertia - inertia).abs().max()) < 1e-16
+
+
+@pytest.mark.parametrize("like", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_flat_body_is_written_however_it_is_turned(like, dtype, tmp_path):
+    """Its largest moment is the sum of the others, which MuJoCo wants to the last bit."""
+    arm, g = ts.load(ts.robots.panda), torch.Generator().manual_seed(0)
+    ts.save(arm, tmp_path / "arm.xml")
+    turn = torch.linalg.qr(torch.randn(7, 3, 3, generator=g, dtype=arm.dtype)).Q
+    flat = turn @ torch.diag(torch.tensor([0.1, 0.3, 0.4], dtype=arm.dtype)) @ turn.mT
+    mech = ts.load(tmp_path / "arm.xml").replace(inertia=0.5 * (flat + flat.mT)).to(dtype)
+    ts.save(mech, tmp_path / "flat.xml", like=tmp_path / "arm.xml" if like else None)
+    again = ts.load(tmp_path / "flat.xml").to(dtype)
+    assert torch.allclose(again.inertia, mech.inertia, rtol=0.0, atol=4 * torch.finfo(dtype).eps)
 
 
 def test_a_link_between_stacked_joints_says_what_can_be_typed(tmp_path):

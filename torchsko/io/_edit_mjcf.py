@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, RobotFileError
 from torchsko.io._edit_mjcf_places import TURNS, write_gravity, write_placements, write_ranges
 from torchsko.io._edits import Edits, words
 from torchsko.io._fit import PLACEMENT, changed, one_of
+from torchsko.io._moments import physical
 from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io._welded import INERTIAL
@@ -69,7 +71,8 @@ def edited_mjcf(
         told |= _unsettled_bodies(edits, document.root, model, bodies)
     for b in range(1, model.nbody):
         if body_name(model, b) in told:
-            _write_inertial(edits, _found(bodies, model, b), *links[body_name(model, b)])
+            eps = torch.finfo(mech.dtype).eps
+            _write_inertial(edits, _found(bodies, model, b), *links[body_name(model, b)], eps)
     _write_joints(edits, bodies, model, document.root, mech, file)
 
     def element(b: int, i: int, name: str) -> Element:
@@ -123,10 +126,10 @@ def _unsettled_bodies(
 
 
 def _write_inertial(
-    edits: Edits, body: Element, was: LinkDescription, now: LinkDescription
+    edits: Edits, body: Element, was: LinkDescription, now: LinkDescription, eps: float
 ) -> None:
     """The <inertial> of a body: what changed of it, or all of it where there is none."""
-    moments, quaternion = _principal(now)
+    moments, quaternion = _principal(now, eps)
     values = {"mass": words([now.mass]), "pos": words(now.com)}
     turned = {"quat": words(quaternion), "diaginertia": words(moments)}
     inertial = next((child for child in body.children if child.tag == "inertial"), None)
@@ -145,7 +148,7 @@ def _write_inertial(
     edits.set(inertial, new)
 
 
-def _principal(link: LinkDescription) -> tuple[np.ndarray, np.ndarray]:
+def _principal(link: LinkDescription, eps: float) -> tuple[np.ndarray, np.ndarray]:
     """Principal moments, and the quaternion w x y z of their axes in the body."""
     inertia, axes = np.array(link.inertia), np.array(link.inertia_rotation)
     if np.any(inertia != np.diag(np.diag(inertia))):
@@ -153,6 +156,7 @@ def _principal(link: LinkDescription) -> tuple[np.ndarray, np.ndarray]:
         axes = axes @ (own * np.sign(np.linalg.det(own)))
     else:
         moments = np.diag(inertia)
+    moments = physical(link.name, moments, eps)
     return moments, quaternion_from_matrix(axes)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.io._edits import words
 from torchsko.io._fit import check_one
+from torchsko.io._moments import physical
 from torchsko.io._new_geometry import mjcf_excludes, mjcf_geoms, tell_left_out
 from torchsko.io._new_urdf import followed
 from torchsko.io._quaternion import quaternion_from_matrix
@@ -70,6 +71,7 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
     place = "" if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
     _check_resists(mech, k)
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
+    moments = physical(mech.body_names[k], moments, torch.finfo(mech.dtype).eps)
     turn = words(quaternion_from_matrix(axes * np.sign(np.linalg.det(axes))))
     own = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
     space = " " * indent
