@@ -43,6 +43,15 @@ def check_names(held: str) -> None:
             assert test in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, name
 
 
+@pytest.mark.parametrize("page", ["claims.md", "suites.md"])
+def test_every_row_stands_in_a_table(page):
+    """A page shows lines with bars as a table as long as nothing parts them from its head."""
+    lines = (ROOT / "docs" / page).read_text().splitlines()
+    for above, line in zip(lines, lines[1:], strict=False):
+        if line.startswith("|") and not above.startswith("|"):
+            assert lines[lines.index(line) + 1].startswith("|---"), line
+
+
 def test_every_sentence_on_conventions_has_a_row():
     """At least one claim is quoted from every item of the list of conventions."""
     items = re.search(
