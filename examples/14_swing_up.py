@@ -86,7 +86,7 @@ def main():
         middle.plot(t, q[:, k], label=f"{name} angle [rad]")
         middle.step(t[:-1], tau[:, k], label=f"{name} torque [N m]", lw=0.8, where="post")
     middle.set(xlabel="time [s]", title="the best motion")
-    middle.legend(fontsize=7, loc="lower left")
+    middle.legend(fontsize=7, loc="upper left")
     losses = torch.stack(losses)
     right.semilogy(losses, lw=0.5, color="0.6")
     right.semilogy(losses[:, best], color="C3")
