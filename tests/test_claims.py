@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def check_names(held: str) -> None:
 def test_every_row_stands_in_a_table(page):
     """A page shows lines with bars as a table as long as nothing parts them from its head."""
     lines = (ROOT / "docs" / page).read_text().splitlines()
-    for above, line in zip(lines, lines[1:], strict=False):
+    for above, line in pairwise(lines):
         if line.startswith("|") and not above.startswith("|"):
             assert lines[lines.index(line) + 1].startswith("|---"), line
 
