@@ -158,6 +158,27 @@ def test_two_tasks_that_fit_are_both_done():
     agree(a[None, :3], (felt @ (-4.0 * J[:3] @ qd))[None], 1e-8)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("frame", [HAND, "link3"])
+def test_tasks_without_any_freedom_left_change_nothing(frame, dtype):
+    """Of seven dofs two poses take all: what rounding leaves of a third one's rows is no freedom."""
+    q, qd, *_ = (x.to(dtype) for x in state(ARM, 7, 3))
+    arm = ARM.to(dtype)
+    asked = [
+        control.Task(name, near(ts.Pose(*(x[0] for x in ts.frame_pose(arm, q, name))), 8))
+        for name in (HAND, "link4", frame)
+    ]
+    q.requires_grad_()
+    two, three = (control.impedance(arm, q, qd, asked[:count]) for count in (2, 3))
+    rounding = 1e-9 if dtype == torch.float64 else 1e-3
+    torch.testing.assert_close(three, two, rtol=rounding, atol=rounding)
+    slopes = [torch.autograd.grad(tau.sum(), q)[0] for tau in (two, three)]
+    torch.testing.assert_close(*slopes, rtol=rounding, atol=rounding * float(slopes[0].abs().max()))
+    assert control.impedance(arm, q, qd, asked[:1] * 2, singular="nan").isnan().all()
+    with pytest.raises(ts.SingularError, match=r"samples \[\[0\], \[1\], \[2\]\]"):
+        control.impedance(arm, q, qd, asked[:1] * 2, singular="raise")
+
+
 def consistent(M: Tensor, J: Tensor) -> Tensor:
     """The projector 1 - Jbar J."""
     back = torch.linalg.solve(M, J.mT)

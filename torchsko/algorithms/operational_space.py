@@ -166,7 +166,7 @@ def reflected_compliance(fac: Innovations, jacobian: Tensor) -> Tensor:
 def invert_compliance(
     compliance: Tensor,
     singular: Singular = "nan",
-    rank_tolerance: float | None = None,
+    rank_tolerance: float | Tensor | None = None,
     *,
     scalar: bool = False,
 ) -> Tensor:
@@ -184,7 +184,8 @@ def invert_compliance(
               compliance. Smooth through singularities, and biased everywhere.
         rank_tolerance: a sample is singular from the condition number 1 / rank_tolerance on, the product
             of the norms (Frobenius) of the compliance and its inverse; eigenvalues below this fraction of
-            the largest are zero to "pinv". `rounding_of_rank` when left out.
+            the largest are zero to "pinv". A number, or one for each sample, `[*batch]`;
+            `rounding_of_rank` when left out.
         scalar: see `torchsko.symmetric`; "pinv" and "raise" have no such form.
 
     Returns:

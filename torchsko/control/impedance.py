@@ -29,7 +29,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.algorithms.operational_space import Singular, invert_compliance
+from torchsko.algorithms.operational_space import (
+    Singular,
+    invert_compliance,
+    rounding_of_rank,
+)
 from torchsko.control.gains import Batches, axis_gains, check_pair
 from torchsko.control.reaching import pair_of
 from torchsko.errors import MechanismError
@@ -128,7 +132,8 @@ def impedance(
         J_free = J @ free
         back = spd_solve(M, J_free.mT, scalar=robot.scalar)
         compliance = J_free @ back
-        inverse = back @ invert_compliance(compliance, singular, scalar=robot.scalar)
+        rank = _rank_tolerance(J, J_free)
+        inverse = back @ invert_compliance(compliance, singular, rank, scalar=robot.scalar)
         # Where nothing moves the task any more, its compliance vanishes, and its pull with it.
         wanted = asked + compliance @ pull - bias - J @ qdd[..., None]
         qdd = qdd + (inverse @ wanted)[..., 0]
@@ -136,6 +141,17 @@ def impedance(
     if posture is not None:
         qdd = qdd + (free @ (posture - qdd)[..., None])[..., 0]
     return inverse_dynamics(mech, q, qd, qdd)
+
+
+def _rank_tolerance(J: Tensor, J_free: Tensor) -> Tensor:
+    """The fraction of the largest eigenvalue of J_free M^-1 J_free* that rounding makes, `[*batch]`.
+
+    Of a task whose directions all are in use J_free is what rounding leaves of J: taken by its own size, that
+    would be freedom.
+    """
+    whole, left = ((x * x).sum((-2, -1)).detach() for x in (J, J_free))
+    share = torch.where(left > 0, whole / torch.where(left > 0, left, 1.0), torch.inf)
+    return rounding_of_rank(J.shape[-2], J.dtype) * share
 
 
 def task_rows(
