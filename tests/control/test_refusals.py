@@ -1,5 +1,7 @@
 """What does not fit a law of control is refused by name, with what to type."""
 
+import math
+
 import pytest
 import torch
 
@@ -115,6 +117,18 @@ CALLS = {
         r"rows of objective 0 has shape \[3, 3\]",
     ),
     "friction": (lambda: control.Contact(HAND, friction=-1.0), "the friction of the contact at"),
+    "friction that is none": (
+        lambda: control.Contact(HAND, friction=math.inf),
+        "the friction of the contact at .* is inf",
+    ),
+    "friction of other samples": (
+        lambda: commanded_of_four(friction=torch.ones(3).double()),
+        r"the friction of the contact at '\w+' has \[3\]",
+    ),
+    "friction of another type": (
+        lambda: commanded_of_four(friction=torch.ones(4)),
+        r"friction of the contact at '\w+' is torch.float32",
+    ),
     "axes": (
         lambda: commanded(contacts=[control.Contact(HAND, axes=SHORT)]),
         r"axes of the contact at .* has shape \[3\]",

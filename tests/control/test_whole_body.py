@@ -220,6 +220,45 @@ def test_a_slope_turns_the_cone(dog):
     assert (own[..., :2].norm(dim=-1) <= 0.7 * own[..., 2] + 1e-6).all()
 
 
+def test_a_flat_foot_that_turns_comes_to_rest_as_one_body():
+    """Four corners, of which a turning body takes none to rest alone; no equation contradicts another."""
+    mech = ts.load(ts.robots.humanoid, floating_base=True)
+    soles, corners = ("left_sole", "right_sole"), torch.tensor([0.1, 0.05, 0.0]).double()
+    signs = torch.tensor([[1.0, 1, 1], [1, -1, 1], [-1, 1, 1], [-1, -1, 1]]).double()
+    contacts = [Contact(ts.Frame(f, position=s * corners)) for f in soles for s in signs]
+    q, qd = standing(mech)
+    given = mech.middle().expand_as(q), 5 * qd
+
+    def found(q, qd):
+        target = ts.center_of_mass(mech, mech.middle())
+        asked = [com_objective(mech, q, qd, target), posture_objective(mech, q, qd, mech.middle())]
+        return whole_body_control(mech, q, qd, asked, contacts)
+
+    out = found(*given)
+    assert (out.residual < 1e-9).all()
+    feet = ts.frame_acceleration(mech, *given, out.qdd, soles, "mixed", classical=True)
+    agree(feet, -20.0 * ts.frame_velocity(mech, *given, soles, "mixed"), 1e-8)
+    slope = [x[0].clone().requires_grad_() for x in given]
+    assert gradcheck(lambda *x: found(*x).tau, slope, fast_mode=True, rtol=1e-4, atol=1e-4)
+
+
+def test_every_sample_may_have_a_friction_of_its_own_with_derivatives(dog):
+    q, qd = standing(dog)
+    friction = torch.tensor([0.3, 0.5, 0.7, 0.9], dtype=q.dtype)
+    given = [x[:1].expand_as(x) for x in (q, qd)]
+    out = commanded(dog, *given, 5.0, [Contact(f, friction) for f in FEET])
+    for k, mu in enumerate(friction.tolist()):
+        alone = commanded(dog, q[0], qd[0], 5.0, [Contact(f, mu) for f in FEET])
+        agree(out.forces[k], alone.forces, 1e-7)
+    assert (out.forces[:-1] - out.forces[1:]).abs().amax((-2, -1)).min() > 0.1
+
+    def forces(friction):
+        return commanded(dog, q[0], qd[0], 5.0, [Contact(f, friction) for f in FEET]).forces
+
+    mu = friction[0].clone().requires_grad_()
+    assert gradcheck(forces, (mu,), check_forward_ad=True, rtol=1e-4, atol=1e-4)
+
+
 def test_an_arm_without_contacts_does_what_computed_torque_does():
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(effort_limit=torch.full_like(arm.effort_limit, torch.inf))

@@ -2,6 +2,7 @@
 
 from torchsko.control.adaptive import Adapted as Adapted
 from torchsko.control.adaptive import adaptive_control as adaptive_control
+from torchsko.control.contacts import Contact as Contact
 from torchsko.control.ilqr import Optimized as Optimized
 from torchsko.control.ilqr import ilqr as ilqr
 from torchsko.control.impedance import Task as Task
@@ -15,5 +16,4 @@ from torchsko.control.optimal import optimal_control as optimal_control
 from torchsko.control.tracking import computed_torque as computed_torque
 from torchsko.control.tracking import pd_with_gravity as pd_with_gravity
 from torchsko.control.whole_body import Commanded as Commanded
-from torchsko.control.whole_body import Contact as Contact
 from torchsko.control.whole_body import whole_body_control as whole_body_control

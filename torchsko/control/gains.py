@@ -48,26 +48,35 @@ def axis_gains(mech: Mechanism, what: str, gains: Any) -> Batches:
     return {name: check_placement(mech, name, x, (3,), meaning) for name, x in tensors.items()}
 
 
-def check_weight(mech: Mechanism, what: str, weight: Any) -> tuple[int, ...]:
-    """Batch dimensions of a weight, a number or `[*batch]`.
+def check_size(mech: Mechanism, what: str, x: Any, meaning: str, advice: str) -> tuple[int, ...]:
+    """Batch dimensions of a size, a number or `[*batch]`.
+
+    Args:
+        mech: the mechanism.
+        what: the size in words.
+        x: what was given.
+        meaning: a sentence on why it is no less than 0.
+        advice: what to type.
 
     Raises:
         MechanismError: when it is less than 0 or not finite, a tensor's where that is free to read; or when
             a tensor is of another type or device than the mechanism.
     """
-    why = None
-    if isinstance(weight, Tensor):
-        read = numbers(weight)
-        why = misfit(mech, what, weight, ()) if weight.ndim else None
-        fits = read is None or bool(((read >= 0) & (read < math.inf)).all())
-    else:
-        size = as_number(weight)
-        fits = size is not None and 0 <= size < math.inf
-    if why is not None or not fits:
+    tensor = isinstance(x, Tensor)
+    why = misfit(mech, what, x, ()) if tensor and x.ndim else None
+    if why is not None or not is_size(x):
         raise MechanismError(
             why
-            or f"the {what} is {weight!r}.\n"
-            "What counts less than nothing has no best answer.\n"
-            "Pass a number, 0 or more, say 1.0, or a tensor of one for each sample."
+            or f"the {what} is {x!r}.\n{meaning}\n"
+            f"Pass {advice}, 0 or more, or a tensor of one for each sample."
         )
-    return tuple(weight.shape) if isinstance(weight, Tensor) else ()
+    return tuple(x.shape) if tensor else ()
+
+
+def is_size(x: Any) -> bool:
+    """Whether a number, or all of a tensor's that are free to read, are 0 or more, and finite."""
+    if isinstance(x, Tensor):
+        read = numbers(x)
+        return read is None or bool(((read >= 0) & (read < math.inf)).all())
+    size = as_number(x)
+    return size is not None and 0 <= size < math.inf

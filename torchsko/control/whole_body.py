@@ -9,7 +9,8 @@ With contacts given, points of the robot that shall not move, and the frames' li
     J_c \ddot q = - \dot J_c \dot q - k J_c \dot q, \quad \tau_{free} = 0, \quad |\tau| \le \tau_{max}, \quad
     |\lambda_x|, |\lambda_y| \le \mu \lambda_z / \sqrt 2,
 
-so that no force pulls at the ground, and none is outside of the cone of friction.
+so that no force pulls at the ground, and none is outside of the cone of friction. Of several contacts of one
+body that turns see `torchsko.control.contacts`.
 
 Reference: A. Del Prete, N. Mansard, O. Ramos, O. Stasse, F. Nori, *Implementing torque control with
 high-ratio gear boxes and without joint-torque sensors*, International Journal of Humanoid Robotics 13(1),
@@ -19,60 +20,32 @@ a torque-controlled humanoid*, Autonomous Robots 40(3), 2016.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchsko.control.gains import Batches, check_weight
+from torchsko.control.contacts import (
+    Contact,
+    batches_of,
+    cones,
+    contact_rows,
+    in_inertial_axes,
+)
+from torchsko.control.gains import Batches, check_size
 from torchsko.control.objectives import Objective
 from torchsko.control.quadratic import Optimum, Program, solve_program
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_each, check_names, check_placement
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.placement import check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.rollout.options import as_whole
 from torchsko.verbs.dynamics import bias_force, mass_matrix
-from torchsko.verbs.frame import Frame
-from torchsko.verbs.frames import frame_acceleration, frame_jacobian
 
 SMALL = (1e-6, 1e-3)
 """Weights of accelerations, and of forces in units of the robot's weight, that no objective asks for."""
-
-
-@dataclass(frozen=True, eq=False)
-class Contact:
-    """A point of the robot that stays where it is on the ground.
-
-    Attributes:
-        frame: a name of ``mech.frame_names``, or a `Frame`; its origin touches.
-        friction: coefficient of friction.
-        axes: rotation `[*batch, 3, 3]` whose third column is the normal of the ground, inertial axes when
-            left out.
-        damping: share of a sliding velocity that is taken away per second [1/s].
-    """
-
-    frame: str | Frame
-    friction: float = 0.7
-    axes: Tensor | None = None
-    damping: float = 20.0
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that are none of a contact."""
-        for name in ("friction", "damping"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not value >= 0:
-                raise MechanismError(
-                    f"the {name} of the contact at {self.frame!r} is {value!r}.\n"
-                    "Less than none would pull, or drive the point on.\n"
-                    f"Pass {name}={0.7 if name == 'friction' else 20.0}, say."
-                )
-        check_rotation(f"axes of the contact at {self.frame!r}", self.axes)
 
 
 class Commanded(NamedTuple):
@@ -141,7 +114,7 @@ def whole_body_control(
     n, M, bias = robot.num_dof, mass_matrix(mech, q), bias_force(mech, q, qd)
     scale = robot.mass.sum(-1, keepdim=True) * robot.gravity.norm(dim=-1, keepdim=True)
     scale = torch.where(scale > 0, scale, 1.0)  # in weights, forces are as large as accelerations
-    J, still = _contact_rows(robot, q, qd, contacts)
+    J, still = contact_rows(robot, q, qd, contacts)
     pushed = scale[..., None] * J.mT
     batch = torch.broadcast_shapes(M.shape[:-2], bias.shape[:-1], pushed.shape[:-2])
     dynamics = torch.cat([M.expand(*batch, n, n), -pushed.expand(*batch, *pushed.shape[-2:])], -1)
@@ -149,14 +122,7 @@ def whole_body_control(
     found: Optimum = solve_program(program, iterations=iterations)
     tau = (dynamics @ found.x[..., None])[..., 0] + bias
     qdd, forces = found.x[..., :n], scale * found.x[..., n:]
-    told = [
-        forces[..., 3 * i : 3 * i + 3]
-        if contact.axes is None
-        else (contact.axes @ forces[..., 3 * i : 3 * i + 3, None])[..., 0]
-        for i, contact in enumerate(contacts)
-    ]
-    each = torch.stack(told, -2) if told else forces.unflatten(-1, (0, 3))
-    return Commanded(tau, qdd, each, found.residual)
+    return Commanded(tau, qdd, in_inertial_axes(contacts, forces), found.residual)
 
 
 def _check_sizes(
@@ -170,35 +136,10 @@ def _check_sizes(
             what = f"{name} of objective {k}"
             found = check_placement(mech, what, () if x is None else x, shape, meaning)
             batches |= {f"the {what}": found}
-        batches |= {
-            f"the weight of objective {k}": check_weight(mech, f"weight of objective {k}", weight)
-        }
-    for contact in contacts:
-        what = f"axes of the contact at {contact.frame!r}"
-        batches |= {f"the {what}": check_placement(mech, what, contact.axes, (3, 3))}
+        what, why = f"weight of objective {k}", "What counts less than nothing has no best answer."
+        batches |= {f"the {what}": check_size(mech, what, weight, why, "a number, say 1.0")}
+    batches |= batches_of(mech, contacts)
     shared_batch({"the mechanism": mech.batch_shape} | batches)
-
-
-def _contact_rows(
-    mech: Mechanism, q: Tensor, qd: Tensor, contacts: Sequence[Contact]
-) -> tuple[Tensor, Tensor]:
-    """J of all contacts in their axes, `[*batch, 3 c, num_dof]`, and the J qdd that keeps them still."""
-    if not contacts:
-        none = q.new_zeros(*torch.broadcast_shapes(q.shape[:-1], mech.batch_shape), 0)
-        return none[..., None].expand(*none.shape, mech.num_dof), none
-    frames, zero = [contact.frame for contact in contacts], torch.zeros_like(qd)
-    jacobians = frame_jacobian(mech, q, frames, "mixed")[..., 3:, :]
-    bias = frame_acceleration(mech, q, qd, zero, frames, "mixed", classical=True)[..., 3:]
-    rows, wanted = [], []
-    for i, contact in enumerate(contacts):
-        J = jacobians[..., i, :, :]
-        asked = -bias[..., i, :, None] - contact.damping * (J @ qd[..., None])
-        if contact.axes is not None:
-            J, asked = contact.axes.mT @ J, contact.axes.mT @ asked
-        rows.append(J)
-        wanted.append(asked[..., 0])
-    J = torch.cat(torch.broadcast_tensors(*rows), -2)
-    return J, torch.cat(torch.broadcast_tensors(*wanted), -1)
 
 
 def _program(
@@ -228,9 +169,10 @@ def _program(
     limit = mech.effort_limit.index_select(-1, driven)
     size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # rows of one size
     rows, moved = dynamics.index_select(-2, driven) / size[..., None], bias.index_select(-1, driven)
-    cone = torch.nn.functional.pad(_cones(contacts, like), (n, 0))
-    G = torch.cat([rows, -rows, cone.expand(*batch, *cone.shape)], -2)
-    h = [(limit - moved) / size, (limit + moved) / size, torch.zeros(len(cone), **like)]
+    cone = torch.nn.functional.pad(cones(contacts, dynamics), (n, 0))
+    every = torch.broadcast_shapes(batch, cone.shape[:-2])
+    G = torch.cat([x.expand(*every, *x.shape[-2:]) for x in (rows, -rows, cone)], -2)
+    h = [(limit - moved) / size, (limit + moved) / size, torch.zeros(cone.shape[-2], **like)]
     h = torch.cat([x.expand(*batch, x.shape[-1]) for x in h], -1)
     return Program(P, p, A, b, G, h)
 
@@ -246,13 +188,3 @@ def _drives(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Te
     return tuple(
         torch.tensor(x, dtype=torch.int64, device=mech.device) for x in (sorted(free), driven)
     )  # type: ignore[return-value]
-
-
-def _cones(contacts: Sequence[Contact], like: dict) -> Tensor:
-    """Rows of the pyramid inside the cone of every contact, `[4 c, 3 c]`: rows times forces <= 0."""
-    blocks = []
-    for contact in contacts:
-        mu = contact.friction / math.sqrt(2)
-        rows = [[1.0, 0.0, -mu], [-1.0, 0.0, -mu], [0.0, 1.0, -mu], [0.0, -1.0, -mu]]
-        blocks.append(torch.tensor(rows, **like))
-    return torch.block_diag(*blocks) if blocks else torch.zeros(0, 0, **like)
