@@ -26,10 +26,10 @@ def reached(targets=None, q0=Q, **options):
 
 
 def adapted(**changes):
-    given = {"q_target": Q, "qd_target": QD, "qdd_target": QD} | changes
-    phi = ts.inertial_parameters(ARM)
+    given = {"q_target": Q, "qd_target": QD, "qdd_target": QD}
+    given |= {"parameters": ts.inertial_parameters(ARM), "q": Q, "qd": QD}
     numbers = {"slope": 1.0, "gain": 1.0, "adaptation": 1.0}
-    return control.adaptive_control(ARM, phi, Q, QD, **(numbers | given))
+    return control.adaptive_control(ARM, **(numbers | given | changes))
 
 
 def commanded(objectives=None, contacts=(), **options):
@@ -96,6 +96,17 @@ CALLS = {
         lambda: adapted(q_target=Q.expand(2, 7), qd_target=QD.expand(3, 7)),
         r"q_target has the batch dimensions \[2\], qd_target has \[3\]",
     ),
+    "adaptive parameters": (
+        lambda: adapted(parameters=None),
+        "the tensor parameters has type NoneType",
+    ),
+    "adaptive parameters of other samples": (
+        lambda: adapted(q=Q4, parameters=of_three(7, 10)),
+        r"the tensor parameters has \[3\]",
+    ),
+    "adaptation in words": (lambda: adapted(adaptation="x"), "adaptation is 'x'"),
+    "adaptation the wrong way": (lambda: adapted(adaptation=-1.0), "adaptation is -1.0"),
+    "adaptation by body": (lambda: adapted(adaptation=Q), r"tensor adaptation has shape \[7\]"),
     "adaptive gain": (lambda: adapted(gain=SHORT), r"gain has shape \[3\]"),
     "no tasks": (lambda: control.impedance(ARM, Q, QD, []), "tasks is empty"),
     "task's velocity": (lambda: held(velocity=SHORT), r"velocity of the target.* has shape \[3\]"),
@@ -107,6 +118,10 @@ CALLS = {
     "centre of mass": (
         lambda: control.com_objective(ARM, Q, QD, Q[:2]),
         r"target of the centre of mass has shape \[2\]",
+    ),
+    "centre of mass bound nowhere": (
+        lambda: control.com_objective(ARM, Q, QD, None),
+        "target of the centre of mass has type NoneType",
     ),
     "posture objective": (
         lambda: control.posture_objective(ARM, Q, QD, SHORT),

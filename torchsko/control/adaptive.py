@@ -25,18 +25,20 @@ International Journal of Robotics Research 10(2), 1991 (the recursion).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchsko.bridge.kinematics import body_accels, body_jacobian_rates, body_jacobians, body_rates
 from torchsko.bridge.momenta import joint_forces_of
+from torchsko.control.gains import is_size
 from torchsko.control.tracking import checked_batch
-from torchsko.errors import MechanismError, ShapeError
+from torchsko.errors import MechanismError
 from torchsko.mechanism.coordinates import all_rates, own_forces
-from torchsko.mechanism.given import check_gains
+from torchsko.mechanism.given import check_gains, check_placement
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.spatial.inertia import inertia_of_vector
 from torchsko.spatial.motion import cross_force, cross_motion
@@ -86,13 +88,14 @@ def adaptive_control(
         adaptation: Gamma, a number, or one for each parameter, `[*batch, num_bodies, 10]`.
 
     Raises:
-        MechanismError: when a joint's coordinates are no vector; names it.
+        MechanismError: when a joint's coordinates are no vector, which it names, or adaptation is no number
+            of 0 or more.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
     targets = {"q_target": q_target, "qd_target": qd_target, "qdd_target": qdd_target}
     batch = checked_batch(robot, q, qd, **targets)
-    _check(robot, parameters)
+    _check(robot, batch, parameters, adaptation)
     check_gains(robot, batch, slope=slope, gain=gain)
     e, rate = q_target - q, qd_target - qd
     v, a = qd_target + slope * e, qdd_target + slope * rate
@@ -120,7 +123,7 @@ def _motions(
     return body_rates(mech, q, qd), W, body_jacobians(mech, q, a[..., None]) + turned + gravity
 
 
-def _check(mech: Mechanism, parameters: Tensor) -> None:
+def _check(mech: Mechanism, batch: tuple[int, ...], parameters: Any, adaptation: Any) -> None:
     for k in mech.independent_joints:
         if not mech.joints.kinds[k].vector:
             raise MechanismError(
@@ -129,9 +132,20 @@ def _check(mech: Mechanism, parameters: Tensor) -> None:
                 "The law of Slotine and Li differentiates the error, which here has no plain rate.\n"
                 f"Hold it, mech.lock({{{mech.tree_joint_names[k]!r}: ...}}), or use computed_torque."
             )
-    if tuple(parameters.shape[-2:]) != (mech.num_bodies, 10) or parameters.dtype != mech.dtype:
-        raise ShapeError(
-            f"parameters has shape {list(parameters.shape)} and type {parameters.dtype}.\n"
-            f"{mech.name!r} has {mech.num_bodies} bodies, ten numbers each, in {mech.dtype}.\n"
-            "Start from torchsko.inertial_parameters(mech), or from zeros of its shape."
+    meaning = f"{mech.name!r} has {mech.num_bodies} bodies, ten numbers each."
+    given = {"parameters": parameters}
+    if isinstance(adaptation, Tensor) and adaptation.ndim:
+        given |= {"adaptation": adaptation}
+    elif not is_size(adaptation):
+        raise MechanismError(
+            f"adaptation is {adaptation!r}.\n"
+            "With less than none the parameters would run away from those that fit.\n"
+            "Pass a number, 0 or more, or one for each parameter, as torch.ones_like(parameters)."
         )
+    batches = {
+        f"the tensor {name}": check_placement(
+            mech, f"tensor {name}", x, (mech.num_bodies, 10), meaning, required=True
+        )
+        for name, x in given.items()
+    }
+    shared_batch({"the state": batch} | batches)

@@ -80,9 +80,8 @@ def com_objective(
     meaning, batches = "It is a vector in space.", {"q": q.shape[:-1], "qd": qd.shape[:-1]}
     for name, x in given.items():
         what = f"{name} of the centre of mass"
-        # A target of None would leave nothing to do.
-        x = x if x is not None or name != "target" else ()
-        batches |= {f"the {what}": check_placement(robot, what, x, (3,), meaning)}
+        found = check_placement(robot, what, x, (3,), meaning, required=name == "target")
+        batches |= {f"the {what}": found}
     batches |= axis_gains(robot, "gains", gains)
     shared_batch({"the mechanism": robot.batch_shape} | batches)
     off = -com_velocity(mech, q, qd)

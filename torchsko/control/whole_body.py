@@ -134,7 +134,7 @@ def _check_sizes(
         count = rows.shape[-2] if isinstance(rows, Tensor) and rows.ndim > 1 else 1
         for name, x, shape in (("rows", rows, (count, mech.num_dof)), ("wanted", wanted, (count,))):
             what = f"{name} of objective {k}"
-            found = check_placement(mech, what, () if x is None else x, shape, meaning)
+            found = check_placement(mech, what, x, shape, meaning, required=True)
             batches |= {f"the {what}": found}
         what, why = f"weight of objective {k}", "What counts less than nothing has no best answer."
         batches |= {f"the {what}": check_size(mech, what, weight, why, "a number, say 1.0")}

@@ -34,11 +34,17 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
 
 
 def check_placement(
-    mech: Mechanism, what: str, x: Any, shape: tuple[int, ...], meaning: str | None = None
+    mech: Mechanism,
+    what: str,
+    x: Any,
+    shape: tuple[int, ...],
+    meaning: str | None = None,
+    *,
+    required: bool = False,
 ) -> tuple[int, ...]:
     """Batch dimensions of a tensor `[*batch, *shape]` of the mechanism's type and device; refuses others.
 
-    None stands for none.
+    None stands for none, unless there has to be one.
 
     Args:
         mech: the mechanism.
@@ -46,6 +52,7 @@ def check_placement(
         x: a rotation, a position, or what `meaning` says.
         shape: for one sample.
         meaning: a sentence on what such a tensor is.
+        required: refuse None.
 
     Returns:
         The dimensions before the last ones; none of None.
@@ -53,7 +60,7 @@ def check_placement(
     Raises:
         ShapeError: says what to type.
     """
-    if x is None:
+    if x is None and not required:
         return ()
     if meaning is None:
         meaning = (
