@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
     from torchsko.algorithms.member_length import member_length_operator as member_length_operator
     from torchsko.builder import MechanismBuilder as MechanismBuilder
-    from torchsko.control.inverse_kinematics import Reached as Reached
     from torchsko.control.inverse_kinematics import inverse_kinematics as inverse_kinematics
+    from torchsko.control.levenberg_marquardt import Reached as Reached
     from torchsko.fused.api import fuse as fuse
     from torchsko.fused.call import FusedCall as FusedCall
     from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
@@ -233,7 +233,7 @@ _LATER = {
     "FusedCall": "torchsko.fused.call",
     "FusedMechanism": "torchsko.fused.mechanism",
     "MechanismBuilder": "torchsko.builder",
-    "Reached": "torchsko.control.inverse_kinematics",
+    "Reached": "torchsko.control.levenberg_marquardt",
     "Slide": "torchsko.mechanism.joints.compound",
     "Tendon": "torchsko.actuation.tendons",
     "Tendons": "torchsko.actuation.tendons",

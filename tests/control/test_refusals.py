@@ -178,7 +178,11 @@ CALLS = {
     ),
     "batches": (
         lambda: reached({HAND: POSE.position.expand(5, 3)}, Q.expand(2, 7)),
-        r"q0 has the batch dimensions \[2\], the targets \[5\]",
+        r"q0 has the batch dimensions \[2\], the position of the target of 'flange' has \[5\]",
+    ),
+    "batches of two frames": (
+        lambda: reached({HAND: POSE.position, ts.Frame("link4"): of_three(3)}, Q.expand(2, 7)),
+        r"q0 has the batch dimensions \[2\], the position of the target of Frame 1 on 'link4' has \[3\]",
     ),
     "gains in words": (
         lambda: held(stiffness=("a", "b")),

@@ -35,7 +35,7 @@ from torchsko.algorithms.operational_space import (
     rounding_of_rank,
 )
 from torchsko.control.gains import Batches, axis_gains, check_pair
-from torchsko.control.reaching import pair_of
+from torchsko.control.goals import pair_of
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_each, check_placement
 from torchsko.mechanism.mechanism import Mechanism
