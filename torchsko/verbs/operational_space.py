@@ -19,7 +19,6 @@ from torch import Tensor
 from torchsko.algorithms import innovations
 from torchsko.algorithms.operational_space import (
     Singular,
-    check_singular,
     invert_compliance,
     reflected_compliance,
 )
@@ -94,7 +93,6 @@ def operational_space_inertia(
         torch.Size([5, 6, 6])
     """
     frames = listed(frames)
-    check_singular(singular, rank_tolerance)
     _refuse_too_many_rows(mech, len(frames), singular)
     compliance = operational_space_compliance(mech, q, frames)
     return invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
@@ -130,7 +128,6 @@ def consistent_jacobian_inverse(
     Reference: Jain 2011, Part II, section 6.2.
     """
     frames = listed(frames)
-    check_singular(singular, rank_tolerance)
     _refuse_too_many_rows(mech, len(frames), singular)
     J = _jacobian(mech, q, frames)
     fac = innovations(model_at(mech, q))
