@@ -92,6 +92,8 @@ if TYPE_CHECKING:
     from torchsko.verbs.balance import subtree_centers as subtree_centers
     from torchsko.verbs.balance import subtree_masses as subtree_masses
     from torchsko.verbs.balance import zero_moment_point as zero_moment_point
+    from torchsko.verbs.base_parameters import BaseParameters as BaseParameters
+    from torchsko.verbs.base_parameters import base_parameters as base_parameters
     from torchsko.verbs.centroidal_derivatives import CentroidalDerivatives as CentroidalDerivatives
     from torchsko.verbs.centroidal_derivatives import (
         centroidal_derivatives as centroidal_derivatives,
@@ -197,6 +199,8 @@ _LATER = {
     "subtree_centers": "torchsko.verbs.balance",
     "subtree_masses": "torchsko.verbs.balance",
     "zero_moment_point": "torchsko.verbs.balance",
+    "BaseParameters": "torchsko.verbs.base_parameters",
+    "base_parameters": "torchsko.verbs.base_parameters",
     "christoffel_symbols": "torchsko.verbs.coriolis",
     "coriolis_matrix": "torchsko.verbs.coriolis",
     "PassiveForces": "torchsko.verbs.energy",

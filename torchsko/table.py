@@ -31,6 +31,7 @@ from torchsko.rollout import rollout as rollouts
 from torchsko.verbs import (
     analytic,
     balance,
+    base_parameters,
     centroidal_derivatives,
     coriolis,
     derivatives,
@@ -289,6 +290,7 @@ class Verbs:
     # actuators are is no tensor.
     inertial_parameters = regressors.inertial_parameters
     drive_parameters = regressors.drive_parameters
+    base_parameters = base_parameters.base_parameters
     subtree_masses = balance.subtree_masses
     rollout = rollouts.rollout
     inverse_kinematics = control.inverse_kinematics

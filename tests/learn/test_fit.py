@@ -42,19 +42,6 @@ def friction(q, qd):
     return 0.3 * qd + 0.5 * (qd / 0.1).tanh() + 0.2
 
 
-def test_base_parameters_are_all_that_torques_depend_on():
-    mech = ts.load(ts.robots.panda)
-    base = ts.learn.base_parameters(mech)
-    g = torch.Generator().manual_seed(1)
-    q, qd = mech.random_state(40, generator=g)
-    Y = ts.torque_regressor(mech, q, qd, torch.randn(qd.shape, generator=g, dtype=qd.dtype))
-    Y = Y.flatten(-2).flatten(0, 1)
-    assert len(base) == torch.linalg.matrix_rank(Y)
-    phi = torch.randn(Y.shape[1], generator=g, dtype=Y.dtype)
-    assert_close(Y @ (base.representative @ base.of(phi)), Y @ phi, rtol=1e-9, atol=1e-9)
-    assert "m of link1" in base.unseen
-
-
 def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior():
     mech = ts.load(ts.robots.panda)
     prior = Prior.at(ts.inertial_parameters(mech))

@@ -78,7 +78,7 @@ def test_the_noise_is_found_too(fits):
 
 def parts(nominal, log, terms=tuple(TERMS), window=None):
     """What shooting is made of."""
-    settings, base = settings_of(log), ts.learn.base_parameters(nominal)
+    settings, base = settings_of(log), ts.base_parameters(nominal)
     problem = Problem.of(nominal, terms)
     folds = Stretches(float(log.t[0]), float(log.t[-1]), 5)
     windows = Windows.of(problem.mech, log, settings, folds, window)

@@ -190,7 +190,7 @@ def test_a_rate_that_is_lowered_in_two_steps_is_filtered_as_in_one(rate, cutoff,
 def test_entries_that_lead_give_the_whole_regressor_and_the_robots_forces():
     """Of an arm, and of a floating robot."""
     for mech in (ts.load(ts.robots.panda), ts.load(ts.robots.humanoid, floating_base=True)):
-        leading = Leading.of(mech, ts.learn.base_parameters(mech))
+        leading = Leading.of(mech, ts.base_parameters(mech))
         q, qd = mech.random_state(3)
         Y = ts.torque_regressor(mech, q, qd, qd)
         entries, scale = leading.picked(Y), float(Y.abs().max())

@@ -107,6 +107,7 @@ def test_every_row_is_traced_or_refused_or_runs_as_it_is():
     public = {name for name, _ in public_functions_of_mechanisms()}
     assert public - kernels - refused == {
         "actuate",
+        "base_parameters",
         "drive_parameters",
         "inertial_parameters",
         "inverse_kinematics",

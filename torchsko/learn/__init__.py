@@ -1,7 +1,5 @@
 """Learning physical parameters: from logs, by gradients, and as an `nn.Module`."""
 
-from torchsko.learn.base_parameters import BaseParameters as BaseParameters
-from torchsko.learn.base_parameters import base_parameters as base_parameters
 from torchsko.learn.divergence import inertia_divergence as inertia_divergence
 from torchsko.learn.excitation import Trajectory as Trajectory
 from torchsko.learn.excitation import exciting_trajectory as exciting_trajectory

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Coulomb, Offset, Term, Viscous
 from torchsko.learn.least_squares import base_fit
@@ -19,6 +18,7 @@ from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated
 from torchsko.learn.selection import Folds, chosen_weight, errors, judged_by, with_terms_chosen
 from torchsko.learn.solving import Model, Solution
+from torchsko.verbs.base_parameters import BaseParameters
 
 
 class Choosing:

@@ -29,7 +29,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Term
 from torchsko.learn.instrumental import instrumental_fit, instrumental_information, paired
@@ -44,6 +43,7 @@ from torchsko.learn.settings import Settings
 from torchsko.learn.shooting import Forward, Shooting, Windows
 from torchsko.learn.solving import Model, Solution, solved
 from torchsko.learn.threads import cores, threads
+from torchsko.verbs.base_parameters import BaseParameters
 
 HUBER = 1.345
 """Deviations beyond which a sample counts less: of normal noise 5% of the precision is lost."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.checkpoint import put
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
@@ -23,6 +22,7 @@ from torchsko.learn.residuals import Residuals
 from torchsko.learn.solving import Solution
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
 from torchsko.learn.currents import Constants, constants_told, torque_constants, with_forces
@@ -36,6 +35,7 @@ from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.regressors import inertial_parameters
 
 

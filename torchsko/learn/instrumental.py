@@ -11,11 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.least_squares import RANK, Information, scaled_pseudo_inverse
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import means
 from torchsko.learn.solving import Choice, Model, Solution
+from torchsko.verbs.base_parameters import BaseParameters
 
 STRONG = 0.3
 """Correlation of a direction with its instruments below which it keeps the value of least squares: a weak

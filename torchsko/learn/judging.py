@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import base_parameters
 from torchsko.learn.excitation import FINE, Trajectory
 from torchsko.learn.names import dof_names
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.base_parameters import base_parameters
 from torchsko.verbs.dynamics import inverse_dynamics
 from torchsko.verbs.frames import frame_pose
 from torchsko.verbs.regressors import torque_regressor

@@ -17,7 +17,6 @@ from torchsko.io._parts import bring_parts
 from torchsko.io._source import format_of
 from torchsko.io._xml import is_xml_text
 from torchsko.learn.agreeing import at_odds, warn_of_edits
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import TERMS, Term
 from torchsko.learn.names import dof_names
 from torchsko.learn.network import Network, Shrunk
@@ -26,6 +25,7 @@ from torchsko.loading import load
 from torchsko.mechanism.coordinates import own_rates
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.saving import save
+from torchsko.verbs.base_parameters import BaseParameters
 
 if TYPE_CHECKING:
     from torchsko.learn.fitted import Fit

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.lags import lagged_products
 from torchsko.learn.least_squares import Bread, Information
 from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Normal, Problem, own_positions
 from torchsko.learn.solving import Model, Solution
 from torchsko.learn.threads import side_by_side
+from torchsko.verbs.base_parameters import BaseParameters
 
 SAME = 1e-2
 """Mean square difference, relative to that of unrelated motions, of a motion to itself a period later."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.regressors import torque_regressor
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import Choice, all_gains, eliminated, explained, means, summed
 from torchsko.learn.solving import Model, Solution
+from torchsko.verbs.base_parameters import BaseParameters
 
 RANK = 1e-12
 """Relative eigenvalue of scaled normal equations below which a direction is not in the data."""

@@ -9,11 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchsko.learn.base_parameters import BaseParameters, base_parameters
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.leading import Leading
 from torchsko.learn.motion import Motion
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.base_parameters import BaseParameters, base_parameters
 from torchsko.verbs.dynamics import inverse_dynamics, passive_force
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
 from torchsko.learn.names import dof_names
@@ -14,6 +13,7 @@ from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import means
 from torchsko.learn.solving import Choice, Model
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.base_parameters import BaseParameters
 
 ALIKE = 1e-9
 """Relative eigenvalue of normal equations at unit length below which columns cancel each other."""

@@ -32,7 +32,6 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
-from torchsko.learn.base_parameters import BaseParameters
 from torchsko.learn.entropic import Prior
 from torchsko.learn.least_squares import Information, information
 from torchsko.learn.normal import Normal
@@ -44,6 +43,7 @@ from torchsko.learn.shooting.motion import Linear, Path, linear, moved
 from torchsko.learn.shooting.noise import Noise
 from torchsko.learn.shooting.windows import Windows
 from torchsko.learn.solving import Model, Solution, solved
+from torchsko.verbs.base_parameters import BaseParameters
 
 COARSE = 5e-3
 """Longest step at first [s]."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.regressors import torque_regressor
 
 NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
@@ -41,7 +45,17 @@ class BaseParameters:
         return len(self.names)
 
     def of(self, phi: Tensor) -> Tensor:
-        """Their values: `[*batch, 10 bodies]` to `[*batch, base]`."""
+        """Their values: `[*batch, 10 bodies]` to `[*batch, base]`.
+
+        Raises:
+            ShapeError: when phi has another number of entries.
+        """
+        if phi.shape[-1:] != self.matrix.shape[-1:]:
+            raise ShapeError(
+                f"phi has shape {list(phi.shape)}.\n"
+                f"Combinations are of {self.matrix.shape[-1]} inertial numbers, body after body.\n"
+                "Pass torchsko.inertial_parameters(mech).flatten(-2), say."
+            )
         return phi @ self.matrix.mT
 
     @property
@@ -56,36 +70,72 @@ class BaseParameters:
         return S
 
 
-def base_parameters(mech: Mechanism, *, tolerance: float = 1e-9) -> BaseParameters:
+def base_parameters(mech: MechanismLike, *, tolerance: float = 1e-9) -> BaseParameters:
     """The combinations of `inertial_parameters` that joint forces depend on.
 
     Columns of the torque regressor at random states are gone through from base to tip, of a body moments of
     inertia first and the mass last: one that depends on those before is taken into these. So what a body
-    shares with the one that carries it is counted there, as in the books.
+    shares with the one that carries it is counted there, as in the books. Ranks are told in float64, whatever
+    the mechanism's type.
 
     Args:
-        mech: the mechanism; its inertial numbers do not matter.
-        tolerance: relative length of what is left of a column below which it depends on the others.
+        mech: one robot; its inertial numbers do not matter.
+        tolerance: length of what is left of a column, in units of the longest one, below which it depends on
+            the others.
+
+    Returns:
+        `BaseParameters`: their names, and the matrices to and from them.
+
+    Raises:
+        MechanismError: when parameters have batch dimensions, or the tolerance is no number between 0 and 1.
 
     Reference: M. Gautier, *Numerical calculation of the base inertial parameters of robots*, Journal of
     Robotic Systems 8(4), 1991; H. Mayeda, K. Yoshida, K. Osuka, *Base parameters of manipulator dynamic
     models*, IEEE Trans. Robotics and Automation 6(3), 1990.
+
+    Example:
+        >>> import torchsko as ts
+        >>> arm = ts.load(ts.robots.panda)
+        >>> base = ts.base_parameters(arm)
+        >>> len(base), base.names[0]
+        (43, 'Izz of link1 + Iyy of link2')
+        >>> base.of(ts.inertial_parameters(arm).flatten(-2)).shape
+        torch.Size([43])
     """
-    g = torch.Generator(device=mech.device).manual_seed(0)
-    q, qd = mech.random_state(STATES, generator=g)
+    robot = as_mechanism(mech)
+    _check(robot, tolerance)
+    double = robot.double()
+    g = torch.Generator(device=robot.device).manual_seed(0)
+    q, qd = double.random_state(STATES, generator=g)
     qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype, device=qd.device)
-    W = torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
+    W = torque_regressor(double, q, qd, qdd).flatten(-2).flatten(0, 1)
     P = W.shape[1]
-    order = [10 * body + k for body in range(mech.num_bodies) for k in FIRST]
+    order = [10 * body + k for body in range(robot.num_bodies) for k in FIRST]
     chosen = _independent(W, order, tolerance)
     K = torch.linalg.lstsq(W[:, chosen], W).solution
     K = torch.where(K.abs() > 1e-8, K, 0.0)
     K[:, chosen] = torch.eye(len(chosen)).to(W)
-    label = [f"{n} of {body}" for body in mech.body_names for n in NAMES]
+    label = [f"{n} of {body}" for body in robot.body_names for n in NAMES]
     names = tuple(_named(K[k], chosen[k], label) for k in range(len(chosen)))
     alone = [label[j] for j in range(P) if not bool(K[:, j].any())]
-    index = torch.tensor(chosen, device=mech.device)
-    return BaseParameters(names, K, index, tuple(alone))
+    index = torch.tensor(chosen, device=robot.device)
+    return BaseParameters(names, K.to(robot.dtype), index, tuple(alone))
+
+
+def _check(mech: Mechanism, tolerance: Any) -> None:
+    if mech.batch_shape:
+        raise MechanismError(
+            f"the parameters of {mech.name!r} have the batch dimensions {list(mech.batch_shape)}.\n"
+            "Which numbers forces depend on is told of one robot, in words.\n"
+            "Pass the robot that was loaded, or mech.replace(...) with numbers of one sample."
+        )
+    known = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
+    if not 0 < (float(tolerance) if known else 0.0) < 1:
+        raise MechanismError(
+            f"tolerance is {tolerance!r}.\n"
+            "A column depends on others where less than this share of the longest one is left of it.\n"
+            "Pass tolerance=1e-9, say."
+        )
 
 
 def _independent(W: Tensor, order: list[int], tolerance: float) -> list[int]:

@@ -1,0 +1,81 @@
+"""Base parameters are all that joint forces depend on, and their names say how."""
+
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.strategies import coupled_mechanisms, mechanisms
+from torchsko.errors import MechanismError, ShapeError
+from torchsko.verbs.base_parameters import NAMES
+
+PANDA = ts.load(ts.robots.panda)
+
+
+def regressor(mech: ts.Mechanism) -> torch.Tensor:
+    """Of 40 random states, one row below the other."""
+    g = torch.Generator().manual_seed(1)
+    q, qd = mech.random_state(40, generator=g)
+    qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype)
+    return ts.torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
+
+
+def check(mech: ts.Mechanism) -> ts.BaseParameters:
+    base, Y = ts.base_parameters(mech), regressor(mech)
+    size = torch.linalg.svdvals(Y)
+    assert len(base) == int((size > 1e-9 * size[0]).sum())
+    phi = torch.randn(Y.shape[1], generator=torch.Generator().manual_seed(2), dtype=Y.dtype)
+    assert_close(Y @ (base.representative @ base.of(phi)), Y @ phi, rtol=1e-8, atol=1e-8)
+    return base
+
+
+def test_they_are_all_that_torques_depend_on():
+    assert "m of link1" in check(PANDA).unseen
+
+
+@given(mechanisms(max_bodies=4))
+def test_on_any_joints(mech):
+    check(mech)
+
+
+@given(coupled_mechanisms(max_bodies=4))
+def test_on_joints_that_follow_others(mech):
+    check(mech)
+
+
+def test_names_are_the_combinations_written_out():
+    base = ts.base_parameters(PANDA)
+    column = {
+        f"{n} of {b}": 10 * k + i
+        for k, b in enumerate(PANDA.body_names)
+        for i, n in enumerate(NAMES)
+    }
+    for row, name in zip(base.matrix, base.names, strict=True):
+        told = torch.zeros_like(row)
+        for sign, size, what in re.findall(r"([+-] |^)([\d.e-]+ )?(\w+ of \w+)", name):
+            told[column[what]] = float(size or 1.0) * (-1.0 if sign == "- " else 1.0)
+        assert_close(told, row, rtol=1e-3, atol=0)
+    assert not base.matrix[:, [column[name] for name in base.unseen]].any()
+
+
+def test_they_are_the_same_of_layers_of_kernels_and_in_single_precision():
+    base = ts.base_parameters(PANDA)
+    for robot in (ts.Dynamics(PANDA), ts.fuse(PANDA), PANDA.float()):
+        found = ts.base_parameters(robot)
+        assert found.names == base.names
+        assert_close(found.matrix.double(), base.matrix, rtol=1e-6, atol=0)
+    assert ts.Dynamics(PANDA.float()).base_parameters().matrix.dtype == torch.float32
+
+
+def test_several_robots_and_what_is_no_share_are_refused():
+    several = PANDA.replace(mass=PANDA.mass.expand(3, -1))
+    with pytest.raises(MechanismError, match=r"'panda' have the batch dimensions \[3\]"):
+        ts.base_parameters(several)
+    for wrong in ("x", 0, -1e-9, 1.0, True):
+        with pytest.raises(MechanismError, match="tolerance is"):
+            ts.base_parameters(PANDA, tolerance=wrong)
+    with pytest.raises(ShapeError, match=r"phi has shape \[7, 10\][^$]*flatten\(-2\)"):
+        ts.base_parameters(PANDA).of(ts.inertial_parameters(PANDA))
