@@ -352,6 +352,14 @@ def test_couplings_that_mean_nothing_are_refused_by_name(couplings, said):
         builder.build()
 
 
+@pytest.mark.parametrize("name", ["damping", "stiffness", "spring_reference"])
+def test_numbers_of_states_are_too_few_for_all_joints_which_the_refusal_says(name):
+    mech = random_mechanism(["revolute", "prismatic"], [-1, 0], couplings={1: {0: 2.0}})
+    said = r"has shape \[1\][^$]*those that follow others too[^$]*Pass a tensor of shape \[\*batch, 2\]"
+    with pytest.raises(MechanismError, match=said):
+        mech.replace(**{name: torch.zeros(mech.num_dof, dtype=mech.dtype)})
+
+
 def test_an_equation_of_joints_is_a_coupling_under_a_name_of_its_own():
     """A bevel differential: (left + right) / 2 = carrier, (left - right) / 2 = spider, in any order."""
     builder = ts.MechanismBuilder()

@@ -29,8 +29,18 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
             f"Pass torch.as_tensor(value, dtype={mech.dtype}) of shape "
             f"[*batch, {', '.join(map(str, shape))}]."
         )
-    if (why := misfit(mech, name, value, shape)) is not None:
-        raise MechanismError(why)
+    if (why := misfit(mech, name, value, shape)) is None:
+        return
+    if mech.num_dependent and sizes[0] in ("num_tree_dof", "num_tree_q"):
+        # States are shorter: they have no numbers of joints that follow others.
+        first, _, *advice = why.split("\n")
+        if tuple(value.shape[max(value.ndim - len(shape), 0) :]) != shape:
+            meaning = (
+                f"All joints of {mech.name!r} have their own, those that follow others too, in the order of "
+                "mech.tree_joint_names."
+            )
+            why = "\n".join((first, meaning, *advice))
+    raise MechanismError(why)
 
 
 def check_placement(
