@@ -140,7 +140,7 @@ def _lasting(
     for part, by in zip(parts, scale, strict=True):
         x = by * robot
         rows.append(columns @ torch.cat([x, part.numbers(x), -x.new_ones(1)]))
-    weights = torch.stack(rows)
+    weights = torch.stack(rows) @ problem.whole.mT
     errors = (
         torch.where(good, torch.einsum("sjc,jc->sj", X, weights), 0.0)
         for _, X, good in problem.rows(seen.motions)

@@ -149,11 +149,13 @@ def weighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Es
 
 def reweighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Least squares whose weights follow the errors, until they do not change."""
-    normal, last = data.normal, None
+    normal, last, whole = data.normal, None, data.problem.whole
     for _ in range(ROUNDS):
         fit = base_fit(normal.all, model, base)
         spread = usual(residuals(data.problem, data.seen.motions, fit).error)
-        normal = data.again(weigh=lambda X, fit=fit, spread=spread: huber(fit.error(X), spread))
+        normal = data.again(
+            weigh=lambda X, fit=fit, spread=spread: huber(fit.error(X, whole), spread)
+        )
         if last is not None and bool(((spread - last).abs() <= STILL * last).all()):
             break
         last = spread

@@ -109,23 +109,33 @@ def together(kernels: Sequence[Kernel], x: Tensor) -> list[Tensor]:
     """
     every, length = kernels[0].every, len(kernels[0].taps)
     signals, n = len(x), kernels[0].count(x.shape[1])
-    # Outputs by the block are a banded matrix times samples, cut into as many blocks as it is wide. All
-    # signals are rows of one matrix, so that a shift by a block is a shift by a row, and nothing is copied.
+    if n == 0:
+        return [x.new_zeros(signals, 0) for _ in kernels]
+    # Outputs by the block are a banded matrix times samples, cut into as many blocks as it is wide: a shift
+    # by a block is a shift by a row of a matrix of samples, and nothing is copied.
     step = BLOCK * every
     spans = -(-(length + step - every) // step)
     band = banded(kernels, BLOCK, spans * step, x).mT.reshape(spans, step, -1)
-    blocks = -(-n // BLOCK) + spans - 1
-    used = x[:, : blocks * step]
-    rows = torch.nn.functional.pad(used, (0, blocks * step - used.shape[1])).reshape(-1, step)
-    whole = len(rows) - spans + 1
-    if n == 0 or whole <= 0:
-        return [x.new_zeros(signals, n) for _ in kernels]
-    out = rows[:whole] @ band[0]
-    for k in range(1, spans):
-        out = torch.addmm(out, rows[k : k + whole], band[k])
-    out = torch.nn.functional.pad(out, (0, 0, 0, spans - 1))
-    out = out.reshape(signals, blocks, len(kernels), BLOCK).movedim(2, 0).flatten(2)
-    return list(out[..., :n])
+
+    def of(signal: Tensor) -> Tensor:
+        rows = signal.reshape(-1, step)
+        whole = len(rows) - spans + 1
+        out = rows[:whole] @ band[0]
+        for k in range(1, spans):
+            out = torch.addmm(out, rows[k : k + whole], band[k])
+        return out
+
+    # One signal after another: it stays in the cache. The last blocks of all are filled up with zeros.
+    full, blocks = x.shape[1] // step, -(-n // BLOCK)
+    done = max(full - spans + 1, 0)
+    rest, size = x[:, done * step :], (blocks - done + spans - 1) * step
+    rest = torch.nn.functional.pad(rest[:, :size], (0, max(size - rest.shape[1], 0)))
+    each = (
+        torch.cat([*([of(signal[: full * step])] if done else []), of(last)])
+        for signal, last in zip(x, rest, strict=True)
+    )
+    out = torch.stack(list(each)).unflatten(-1, (len(kernels), BLOCK))
+    return list(out.movedim(2, 0).flatten(2)[..., :n])
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,7 +124,7 @@ class _Sums:
         q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
         first, last = self.ranges
         share = (own_positions(self.problem.mech, q) - first) / (last - first).clamp_min(1e-300)
-        error = torch.where(good, self.solution.error(X), 0.0)
+        error = torch.where(good, self.solution.error(X, self.problem.whole), 0.0)
         after = period(q)
         for j in range(dofs):
             x = self.influence(j, X[:, j], error[:, j])
@@ -142,13 +142,15 @@ class _Influence:
     def __init__(
         self, normal: Normal, model: Model, solution: Solution, base: BaseParameters
     ) -> None:
-        self.scale, self.lead = model.scale, base.independent
+        self.scale, self.base = model.scale, len(base)
+        # Columns are those of `Problem.rows`: base parameters', then terms'.
+        self.after = len(base) - normal.inertial
         self.told = Bread.of(normal, model, solution.choice, base)
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
         told, e = self.told, error[:, None]
-        terms = X.index_select(-1, told.columns[dof])
-        left = X.index_select(-1, self.lead) - terms @ told.gain[dof]
+        terms = X.index_select(-1, told.columns[dof] + self.after)
+        left = X[..., : self.base] - terms @ told.gain[dof]
         base = self.scale[dof] * e * left @ told.bread
         own = [-base @ gain.mT for gain in told.gain]
         own[dof] = own[dof] + e * terms @ told.own[dof]

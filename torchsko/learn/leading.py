@@ -57,10 +57,24 @@ class Leading:
         rows = torch.arange(len(dof), device=phi.device)
         return out.index_put((rows, dof), (self.matrix @ phi)[number])
 
-    def columns(self, x: Tensor) -> Tensor:
-        """Columns of base parameters, of entries `[*batch, leading]`: `[*batch, num_dof, base]`."""
-        flat = x.new_zeros(*x.shape[:-1], self.dofs * self.base)
-        return flat.index_copy(-1, self.places, x).unflatten(-1, (self.dofs, self.base))
+    def columns(self, x: Tensor, others: Tensor | None = None) -> Tensor:
+        """Columns of base parameters, of entries `[*batch, leading]`: `[*batch, num_dof, base]`.
+
+        Args:
+            x: entries.
+            others: columns that come after them, `[*batch, others, num_dof]`.
+        """
+        more = 0 if others is None else others.shape[-2]
+        # Each place is read where its number stands; where none does, of a zero behind them all.
+        lead, dofs = len(self.places), torch.arange(self.dofs, device=x.device)
+        own = dofs.new_full((self.dofs * self.base,), lead + more * self.dofs)
+        own = own.index_copy(0, self.places, torch.arange(lead, device=x.device))
+        after = lead + self.dofs * torch.arange(more, device=x.device) + dofs[:, None]
+        at = torch.cat([own.unflatten(0, (self.dofs, self.base)), after], -1)
+        parts = [x] if others is None else [x, others.flatten(-2)]
+        found = torch.cat([*parts, x.new_zeros(*x.shape[:-1], 1)], -1)
+        at = at.expand(*found.shape[:-1], *at.shape)
+        return found.gather(-1, at.flatten(-2)).unflatten(-1, at.shape[-2:])
 
     def whole(self, x: Tensor) -> Tensor:
         """Regressors of their entries, which may have been filtered: `[*batch, num_dof, inertial]`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ CLEAR = 10.0
 BURST = 3
 """Longest run of outliers that is found [samples]."""
 
+ENOUGH = 20_000
+"""Samples whose median tells what deviations are usual; of more every so many are looked at."""
 
 FLAT = 3
 """Samples in a row at a signal's very end that are a plateau, and plateaus from which on it is cut off."""
@@ -115,16 +118,16 @@ def cut_off(x: Array) -> Array:
     ends = np.stack([np.full(x.shape[1], -np.inf), np.full(x.shape[1], np.inf)])
     for j, row in enumerate(x.T):
         finite = row[np.isfinite(row)]
-        for end, sign in ((0, -1.0), (1, 1.0)):
-            signal = sign * finite
-            top = signal.max(initial=-np.inf)
-            at, below = signal == top, signal[signal < top]
-            change = np.diff(np.concatenate([[False], at, [False]]).astype(np.int8))
-            runs = np.flatnonzero(change < 0) - np.flatnonzero(change > 0)
-            if len(below) and (runs >= FLAT).sum() >= FLAT:
+        for end, (most, least) in enumerate(((np.min, np.inf), (np.max, -np.inf))):
+            top = most(finite, initial=least)
+            at = np.flatnonzero(finite == top)
+            # Most signals are at their very end once: they have no plateaus.
+            runs = np.diff(np.append(np.flatnonzero(np.diff(at, prepend=-2) > 1), len(at)))
+            if (runs >= FLAT).sum() >= FLAT and len(at) < len(finite):
+                below = np.delete(finite, at)
                 # The longest may be a robot at rest.
-                often = runs.sum() - runs.max() >= STEEP * (below == below.max()).sum()
-                ends[end, j] = sign * top if often else ends[end, j]
+                often = runs.sum() - runs.max() >= STEEP * (below == most(below)).sum()
+                ends[end, j] = top if often else ends[end, j]
     return ends
 
 
@@ -155,29 +158,32 @@ def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
     if not np.isfinite(x.sum()):
         bad = ~np.isfinite(x)
         filled = np.where(bad, 0.0, x)
-    mean = filled.mean(1)
-    square = np.einsum("ij,ij->i", filled, filled) / x.shape[1]
-    # Turns of fast motion deviate by a small part of the whole.
-    least = 0.05 * np.sqrt(np.maximum(square - mean**2, 0.0))
+    size = x.shape[1]
+    step, some = np.empty(size + BURST), slice(None, None, max(1, size // ENOUGH))
     for j, row in enumerate(filled):
-        lag = row[BURST:] - row[:-BURST]
-        if max(lag.max(), -lag.min()) <= least[j]:
-            continue  # no sample is far from its neighbours
-        # Outside of both neighbours: bursts are shorter than what lies between these.
-        padded = np.pad(row, BURST, mode="edge")
-        before, after = padded[: -2 * BURST], padded[2 * BURST :]
-        off = np.maximum(np.minimum(before, after) - row, row - np.maximum(before, after))
-        off = np.maximum(off, 0.0)
+        variance = np.einsum("i,i", row, row) / size - row.mean() ** 2
+        # Turns of fast motion deviate by a small part of the whole.
+        least = 0.05 * math.sqrt(max(variance, 0.0))
+        # From a neighbour before to each sample, and from it to one after: bursts are shorter.
+        np.subtract(row[BURST:], row[:-BURST], out=step[BURST:-BURST])
+        step[:BURST], step[-BURST:] = row[:BURST] - row[0], row[-1] - row[-BURST:]
+        rise, fall = step[:-BURST], step[BURST:]
+        up, down = step > least, step < -least
+        # Few are far outside of both neighbours, of most signals none.
+        at = np.flatnonzero(up[:-BURST] & down[BURST:] | down[:-BURST] & up[BURST:])
+        if not len(at):
+            continue
+        off, often = _outside(rise[at], fall[at]), _outside(rise[some], fall[some])
         # What is usual is at least the mean: the median is seldom asked.
-        if off.max() > max(least[j], OUTLIER * off.mean()):
+        if off.max() > OUTLIER * often.mean():
             # Of noise most samples are between their neighbours: how far it goes, their mean's error tells.
-            noise = 1.4826 * float(np.median(np.abs(row - (before + after) / 2)))
-            usual = max(1.4826 * float(np.median(off)), off.mean())
-            far = np.where(off > max(OUTLIER * usual, CLEAR * noise, least[j]), off, 0.0)
+            noise = 1.4826 * float(np.median(np.abs(rise[some] - fall[some])) / 2)
+            usual = max(1.4826 * float(np.median(often)), often.mean())
+            far = np.zeros(size + 2 * BURST)
+            far[at + BURST] = np.where(off > max(OUTLIER * usual, CLEAR * noise), off, 0.0)
             # One that is far from an outlier only is none.
-            sides = np.pad(far, BURST)
-            worse = np.maximum(sides[: -2 * BURST], sides[2 * BURST :])
-            bad[j] |= far > worse / 2
+            worse = np.maximum(far[: -2 * BURST], far[2 * BURST :])
+            bad[j] |= far[BURST:-BURST] > worse / 2
     if not bad.any():
         return x, bad
     out = np.array(x, np.float64)
@@ -185,6 +191,11 @@ def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
         keep = ~bad[j]
         out[j] = np.interp(t, t[keep], x[j, keep]) if keep.any() else 0.0
     return out, bad
+
+
+def _outside(rise: Array, fall: Array) -> Array:
+    """How far samples are outside of two neighbours, by what leads from one to them and on to the other."""
+    return np.maximum(np.minimum(np.abs(rise), np.abs(fall)) * -np.sign(rise * fall), 0.0)
 
 
 def even_samples(t: Array, even: Array, parts: list[Array]) -> list[Array]:

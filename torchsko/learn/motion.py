@@ -32,6 +32,10 @@ PIECE = 200_000
 """Samples of a log that are read at once."""
 
 
+CACHED = 2048
+"""Samples that are turned into rows at once: few enough to stay in the cache meanwhile."""
+
+
 REACHED = 1e-4
 """Share of a filter's weight on positions that are missing, up to which a state counts."""
 
@@ -186,8 +190,7 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     )
     t = np.asarray(log.t[rows], np.float64)
     measured = [log.q, log.tau] if log.qd is None else [log.q, log.tau, log.qd]
-    # Signals are rows: what is done along the time is done in order of memory.
-    parts: list[Array] = [np.array(x[rows].T, np.float64, order="C") for x in measured]
+    parts = [in_rows(x[rows]) for x in measured]
     forget(log)
     limit = mech.effort_limit.detach().cpu().numpy()[:, None]
     held = np.abs(parts[1]) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf)
@@ -224,6 +227,14 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
         x.mT.contiguous() for x in (at, rate, accel, force, slope, good)
     )
     return Motion(times, at, rate, accel, force, slope, good, settings)
+
+
+def in_rows(x: Array) -> Array:
+    """Signals `[samples, signals]` as rows: what is done along the time is done in order of memory."""
+    out = np.empty(x.shape[::-1])
+    for at in range(0, len(x), CACHED):
+        out[:, at : at + CACHED] = x[at : at + CACHED].T
+    return out
 
 
 def _lost(

@@ -20,7 +20,13 @@ from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 Regressor = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 AT_ONCE = 8192
-"""States whose regressors are in memory at once."""
+"""States whose columns are in memory at once, at least."""
+
+NUMBERS = 6_000_000
+"""Numbers in memory at once, where more states than these have no more: what parts overlap by is done twice."""
+
+EQUATIONS = 512
+"""Filtered equations whose products are taken at once: they stay in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +73,7 @@ class Problem:
 
         Returns:
             Entries that lead the inertial ones, `[samples, leading]`; the others
-            `[samples, num_dof, terms + 1]`.
+            `[samples, terms + 1, num_dof]`.
         """
         q, qd, qdd = motion.q, motion.qd, motion.qdd
         inertial = self.regressor(q, qd, qdd)
@@ -77,28 +83,37 @@ class Problem:
         series = Series(own_positions(self.mech, q), qd, qdd, load, motion.rate)
         parts = [term.column(series) for term in self.terms]
         rest = motion.tau - known
-        return inertial, torch.stack([*parts, rest], -1)
+        return inertial, torch.stack([*parts, rest], -2)
+
+    @property
+    def whole(self) -> Tensor:
+        """What takes columns of base parameters, terms and the force to all, `[base + terms + 1, columns]`."""
+        return torch.block_diag(
+            self.leading.matrix, torch.eye(len(self.terms) + 1).to(self.leading.matrix)
+        )
 
     def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Filtered equations of each motion: times, columns, and which count.
 
         Yields:
-            `[samples]`, `[samples, num_dof, inertial + terms + 1]`, `[samples, num_dof]`.
+            `[samples]`, `[samples, num_dof, base + terms + 1]`, `[samples, num_dof]`.
         """
         for motion in motions:
             kernel = motion.settings.forces
             taps, every, n = len(kernel.taps), kernel.every, kernel.count(len(motion))
-            # What remembers is computed for the whole motion, regressors for a part at a time.
-            for a in range(0, n, max(1, AT_ONCE // every)):
-                b = min(n, a + max(1, AT_ONCE // every))
+            size = len(self.leading.entries) + (len(self.terms) + 1) * self.mech.num_dof
+            step = max(1, max(AT_ONCE, NUMBERS // size) // every)
+            for a in range(0, n, step):
+                b = min(n, a + step)
                 lead = min(a * every, MEMORY)
                 part = slice(a * every - lead, (b - 1) * every + taps)
                 # Filtered apart: put together before, they would be copied at the rate of states.
                 inertial, others = (kernel(x[lead:]) for x in self.columns(picked(motion, part)))
-                X = torch.cat([self.leading.whole(inertial), others], -1)
                 good = kernel(motion.good[part][lead:]) > 0.98
                 t = motion.t[part][lead:][kernel.reach :: every][: b - a]
-                yield t, X, good
+                each = (x.split(EQUATIONS) for x in (t, inertial, others, good))
+                for at, entries, more, fine in zip(*each, strict=True):
+                    yield at, self.leading.columns(entries, more), fine
 
 
 MEMORY = 512
@@ -196,7 +211,7 @@ class Stretches:
 
 
 Weigh = Callable[[Tensor], Tensor]
-"""Of columns `[samples, num_dof, columns]` how much each sample counts, `[samples, num_dof]`."""
+"""Of columns `[samples, num_dof, base + terms + 1]` how much each sample counts, `[samples, num_dof]`."""
 
 
 def normal_equations(
@@ -217,7 +232,7 @@ def normal_equations(
             noise that does not last so long is in none.
         weigh: how much samples count; alike when left out.
     """
-    dofs, size = problem.mech.num_dof, problem.inertial + len(problem.terms) + 1
+    dofs, size = problem.mech.num_dof, len(problem.whole)
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
     sums = torch.zeros(folds.count, dofs, size, size, **like)
     count = torch.zeros(folds.count, dofs, **like)
@@ -232,7 +247,7 @@ def normal_equations(
             part = (late if alike else late * weight.mT[..., None]).mT @ early
             sums[f] += (part + part.mT) / 2 if lag else part
             count[f] += weight.sum(0)
-    return Normal(sums, count, problem.inertial)
+    return Normal(problem.whole.mT @ sums @ problem.whole, count, problem.inertial)
 
 
 def lagged(
@@ -241,7 +256,7 @@ def lagged(
     """Rows of a problem, each beside the one so many samples before it in the same motion.
 
     Yields:
-        Times `[samples]`, columns `[samples, 2, num_dof, columns]` (with no lag, `[samples, 1, ...]`), and
+        Times `[samples]`, columns `[samples, 2, num_dof, base + terms + 1]` (with no lag, `[samples, 1, ...]`), and
         which count, `[samples, num_dof]`.
     """
     for motion in motions:

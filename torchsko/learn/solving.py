@@ -44,9 +44,14 @@ class Solution:
     numbers: tuple[Tensor, ...]
     choice: Choice
 
-    def error(self, X: Tensor) -> Tensor:
-        """Predicted less measured force of columns `[samples, num_dof, columns]`: `[samples, num_dof]`."""
-        return torch.einsum("sjc,jc->sj", X, self.weights(X.shape[-1]))
+    def error(self, X: Tensor, whole: Tensor) -> Tensor:
+        """Predicted less measured force, `[samples, num_dof]`.
+
+        Args:
+            X: columns that `Problem.rows` gives, `[samples, num_dof, base + terms + 1]`.
+            whole: what takes these to all, `Problem.whole`.
+        """
+        return torch.einsum("sjc,jc->sj", X, self.weights(whole.shape[-1]) @ whole.mT)
 
     def weights(self, columns: int) -> Tensor:
         """What takes so many columns of each dof to predicted less measured force, `[num_dof, columns]`."""
