@@ -313,12 +313,15 @@ def spectrum(x: Array, rate: float, length: int) -> tuple[Array, Array]:
     Reference: P. Welch, *The use of fast Fourier transform for the estimation of power spectra*, IEEE Trans.
     Audio and Electroacoustics 15(2), 1967.
     """
-    line = np.linalg.qr(np.stack([np.ones(length), np.linspace(-1, 1, length)], -1))[0]
-    taper = np.sin(np.pi * np.arange(length) / length) ** 2
-    total = np.zeros((length // 2 + 1, x.shape[1]))
-    rows = np.ascontiguousarray(x.T)  # torch's transform is fast along the order of memory
+    rows = torch.from_numpy(
+        np.ascontiguousarray(x.T)
+    )  # torch's transform is fast along the order of memory
+    ramp = torch.linspace(-1, 1, length, dtype=rows.dtype)
+    line = torch.linalg.qr(torch.stack([torch.ones_like(ramp), ramp], -1))[0]
+    taper = (torch.pi * torch.arange(length).to(rows) / length).sin().square()
+    total = rows.new_zeros(len(rows), length // 2 + 1)
     for start in range(0, len(x) - length + 1, max(length // 2, 1)):
         part = rows[:, start : start + length]
-        wave = torch.fft.rfft(torch.from_numpy(taper * (part - (part @ line) @ line.T)))
-        total += torch.view_as_real(wave).square().sum(-1).numpy().T
-    return np.fft.rfftfreq(length, 1 / rate), total
+        wave = torch.fft.rfft(taper * torch.addmm(part, part @ line, line.mT, alpha=-1))
+        total = total + wave.real.square() + wave.imag.square()
+    return np.fft.rfftfreq(length, 1 / rate), total.mT.numpy()

@@ -25,6 +25,9 @@ BURST = 3
 ENOUGH = 20_000
 """Samples whose median tells what deviations are usual; of more every so many are looked at."""
 
+CACHED = 2048
+"""Samples that are turned into rows at once: few enough to stay in the cache meanwhile."""
+
 FLAT = 3
 """Samples in a row at a signal's very end that are a plateau, and plateaus from which on it is cut off."""
 
@@ -94,6 +97,14 @@ def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None
         n = int(bad[mech.dof_slice(joint)].sum())
         if n:
             into[joint] = into.get(joint, 0) + n
+
+
+def in_rows(x: Array) -> Array:
+    """Signals `[samples, signals]` as rows: what is done along the time is done in order of memory."""
+    out = np.empty(x.shape[::-1])
+    for at in range(0, len(x), CACHED):
+        out[:, at : at + CACHED] = x[at : at + CACHED].T
+    return out
 
 
 def in_runs(bad: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:

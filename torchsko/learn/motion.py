@@ -19,6 +19,7 @@ from torchsko.learn.mending import (
     Faults,
     count,
     even_samples,
+    in_rows,
     in_runs,
     repaired,
     without_flips,
@@ -30,10 +31,6 @@ Array = NDArray[np.floating[Any]]
 
 PIECE = 200_000
 """Samples of a log that are read at once."""
-
-
-CACHED = 2048
-"""Samples that are turned into rows at once: few enough to stay in the cache meanwhile."""
 
 
 REACHED = 1e-4
@@ -227,14 +224,6 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
         x.mT.contiguous() for x in (at, rate, accel, force, slope, good)
     )
     return Motion(times, at, rate, accel, force, slope, good, settings)
-
-
-def in_rows(x: Array) -> Array:
-    """Signals `[samples, signals]` as rows: what is done along the time is done in order of memory."""
-    out = np.empty(x.shape[::-1])
-    for at in range(0, len(x), CACHED):
-        out[:, at : at + CACHED] = x[at : at + CACHED].T
-    return out
 
 
 def _lost(

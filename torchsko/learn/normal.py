@@ -23,7 +23,7 @@ AT_ONCE = 8192
 """States whose columns are in memory at once, at least."""
 
 NUMBERS = 6_000_000
-"""Numbers in memory at once, where more states than these have no more: what parts overlap by is done twice."""
+"""Numbers in memory at once where states have few: the fewer parts, the less that they overlap by."""
 
 EQUATIONS = 512
 """Filtered equations whose products are taken at once: they stay in the cache."""
@@ -87,7 +87,7 @@ class Problem:
 
     @property
     def whole(self) -> Tensor:
-        """What takes columns of base parameters, terms and the force to all, `[base + terms + 1, columns]`."""
+        """Takes columns of base parameters, terms and the force to all: `[base + terms + 1, columns]`."""
         return torch.block_diag(
             self.leading.matrix, torch.eye(len(self.terms) + 1).to(self.leading.matrix)
         )
@@ -256,8 +256,8 @@ def lagged(
     """Rows of a problem, each beside the one so many samples before it in the same motion.
 
     Yields:
-        Times `[samples]`, columns `[samples, 2, num_dof, base + terms + 1]` (with no lag, `[samples, 1, ...]`), and
-        which count, `[samples, num_dof]`.
+        Times `[samples]`, columns `[samples, 2, num_dof, base + terms + 1]` (with no lag,
+        `[samples, 1, ...]`), and which count, `[samples, num_dof]`.
     """
     for motion in motions:
         before: list[tuple[Tensor, Tensor]] = []

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torchsko.errors import FitError
 from torchsko.learn.filtering import Bank, Kernel, bandwidth, low_pass
 from torchsko.learn.log import Log
-from torchsko.learn.mending import cut_off, even_samples, repaired
+from torchsko.learn.mending import cut_off, even_samples, in_rows, repaired
 
 Array = NDArray[np.floating[Any]]
 
@@ -125,23 +125,22 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     """
     t = first_times(log)
     steps, rate = np.diff(t), _usual_rate(t)
-    ends = cut_off(np.asarray(log.tau[:SPECTRUM], np.float64))
+    ends = cut_off(in_rows(log.tau[:SPECTRUM]).T)
     if cutoff is not None:
         return Settings.of(rate, cutoff, ends=ends)
     first = int(np.flatnonzero(np.append(steps > LONG / rate, True))[0]) + 1
     longest = t[:first] if first > len(t) // 2 else t
     even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
-    x = np.asarray(log.q[: len(longest)], np.float64).T
+    x = in_rows(log.q[: len(longest)])
     if not np.isfinite(x).all():
         x, _ = repaired(longest, x)  # a spectrum has no holes
-    (rows,) = even_samples(longest, even, [x])
-    q = rows.T
-    if not (np.ptp(q, axis=0) > 0).any():
+    (q,) = even_samples(longest, even, [x])
+    if not (np.ptp(q, axis=1) > 0).any():
         raise FitError(
             f"{log.name}: no joint moves.\n"
             "Parameters show in forces of motion.\nCheck the columns of q, and its units."
         )
-    chosen = ROOM * bandwidth(q, rate)
+    chosen = ROOM * bandwidth(q.T, rate)
     # Not so low that the filter is longer than a twentieth of the log.
     least = 20 / (even[-1] - even[0])
     return Settings.of(rate, float(np.clip(chosen, least, rate / 8)), chosen=True, ends=ends)
