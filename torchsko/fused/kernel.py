@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import combinations
 from math import prod
 
 import torch
@@ -22,6 +23,7 @@ from torchsko.fused.compiled import (
 from torchsko.fused.program import Port, Program
 from torchsko.fused.quick import Quick
 from torchsko.fused.toolchain import Toolchain, find_toolchain
+from torchsko.mechanism.state import apart, broadcasts
 
 # Tiles of a block at least: drawing one costs nothing then.
 _BLOCKS = 16
@@ -219,19 +221,21 @@ def common_batch(
                 f"Convert all inputs to one dtype and device: {port.name}.to({device!r}, {dtype})."
             )
         shapes.append(x.shape[:num_batch])
-    return broadcast_batch(*shapes)
+    return broadcast_batch(ports, shapes)
 
 
-def broadcast_batch(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The common batch shape of several, as a `ShapeError` if there is none."""
+def broadcast_batch(ports: Sequence[Port], shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The common batch shape of inputs.
+
+    Raises:
+        ShapeError: there is none; names two that do not fit.
+    """
     try:
         return torch.broadcast_shapes(*shapes)
-    except RuntimeError as error:
-        raise ShapeError(
-            f"batch shapes {' and '.join(str(tuple(s)) for s in shapes)} do not broadcast.\n"
-            "All inputs of one call share their leading dimensions.\n"
-            "Make them equal, or 1 where one value serves all samples."
-        ) from error
+    except RuntimeError:
+        pairs = combinations(zip(ports, shapes, strict=True), 2)
+        (a, first), (b, second) = next(x for x in pairs if not broadcasts(x[0][1], x[1][1]))
+    raise ShapeError(apart(a.name, first, b.name, second, len(b.shape)))
 
 
 def rows(

@@ -212,7 +212,8 @@ def node_of(inputs: Iterable[Tensor]) -> type[Node] | type[PlainNode] | None:
 
 def empty_outputs(function: FusedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Uninitialised tensors of the outputs' shapes, like the inputs in dtype and device."""
-    batch = broadcast_batch(*(function.batch_of(k, x) for k, x in enumerate(inputs)))
+    leads = [function.batch_of(k, x) for k, x in enumerate(inputs)]
+    batch = broadcast_batch(function.inputs, leads)
     like = function.like or (None,) * function.num_outputs
     return tuple(
         inputs[0].new_empty((*batch, *port.shape) if k is None else inputs[k].shape)

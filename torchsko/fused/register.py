@@ -201,7 +201,7 @@ class FusedFunction:
         if self._batched is not None:
             return self._sum(inputs, self._checked(self._batched(*inputs)))
         leads = [self.batch_of(k, x) for k, x in enumerate(inputs)]
-        batch = broadcast_batch(*leads)
+        batch = broadcast_batch(self.inputs, leads)
         if not batch:
             return self.sample(*inputs)
         flat = [
@@ -344,7 +344,7 @@ def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
     """Tensors of ports, all of one batch shape."""
     ranks = [len(port.shape) for port in ports]
     pairs = list(zip(tensors, ranks, strict=True))
-    batch = broadcast_batch(*(x.shape[: x.dim() - rank] for x, rank in pairs))
+    batch = broadcast_batch(ports, [x.shape[: x.dim() - rank] for x, rank in pairs])
     return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
 
 

@@ -122,9 +122,22 @@ def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
     except RuntimeError:
         pairs = combinations(batches.items(), 2)
         (one, first), (other, second) = next(x for x in pairs if not broadcasts(x[0][1], x[1][1]))
+    raise ShapeError(apart(one, first, other, second, 2 if other == "f_ext" else 1))
+
+
+def apart(one: str, first: Sequence[int], other: str, second: Sequence[int], rank: int) -> str:
+    """Why batch dimensions of two tensors are not those of one batch.
+
+    Args:
+        one: name of a tensor.
+        first: its batch dimensions.
+        other: name of another.
+        second: its batch dimensions.
+        rank: of the other, how many dimensions stand behind these.
+    """
     # Of what was told in words there is no code to type.
-    how = f": {other}[..., None, :{', :' * (other == 'f_ext')}]" if other.isidentifier() else ""
-    raise ShapeError(
+    how = f": {other}[..., None{', :' * rank}]" if other.isidentifier() else ""
+    return (
         f"{one} has the batch dimensions {list(first)}, {other} has {list(second)}.\n"
         "Counted from the last, they are equal or one of them is 1.\n"
         f"Give both the same, or put in a dimension of 1{how}."
