@@ -117,13 +117,44 @@ def test_an_event_is_looked_for_without_its_gradient():
     assert found.time == 1.5 and slope.isfinite().all() and (slope[1:3] != 0).all()
 
 
-@pytest.mark.parametrize("value", [lambda q, qd: q, lambda q, qd: None, lambda q, qd: q.sum()])
+@pytest.mark.parametrize(
+    "value",
+    [lambda q, qd: q, lambda q, qd: None, lambda q, qd: q.sum(), lambda q, qd: q[..., 0] > 0],
+)
 def test_an_event_that_gives_no_number_for_each_state_is_named(mech, value):
     qs, qds = ts.rollout(mech, *mech.random_state(), steps=2)
     with pytest.raises(ts.ShapeError, match=r"(?s)the event returned.*Return q\[\.\.\., 0\]"):
         stop_at(mech, qs, qds, value)
     with pytest.raises(ts.ShapeError, match=r"(?s)1 states.*steps=100"):
         stop_at(mech, qs[:1], qds[:1], lambda q, qd: q[..., 0])
+    with pytest.raises(ts.ShapeError, match=r"(?s)1 states.*steps=100"):
+        stop_at(mech, qs[0], qds[0], lambda q, qd: q[..., 0])
+
+
+@pytest.mark.parametrize(
+    "event", [lambda q: q[..., 0], lambda t, q, qd: q[..., 0], torch.nn.Linear, 0.5]
+)
+def test_an_event_of_other_arguments_than_a_state_is_named(mech, event):
+    qs, qds = ts.rollout(mech, *mech.random_state(), steps=2)
+    with pytest.raises(
+        ts.TorchskoError, match=r"event is .*, which cannot be called with q and qd"
+    ):
+        stop_at(mech, qs, qds, event)
+
+
+def test_states_of_an_event_that_do_not_fit_are_named(mech):
+    qs, qds = ts.rollout(mech, *mech.random_state(3), steps=4)
+    event = lambda q, qd: q[..., 0]  # noqa: E731
+    for states, words in [
+        ((qs[..., 1:], qds), "qs has shape"),
+        ((qs, qds.float()), "qds is torch.float32"),
+        ((qs, qds[:, 1:]), r"qs has the batch dimensions \[3, 5\], qds has \[3, 4\]"),
+        ((qs.numpy(), qds), "qs was given as ndarray"),
+    ]:
+        with pytest.raises(ts.ShapeError, match=words):
+            stop_at(mech, *states, event)
+    one = stop_at(mech, qs[:1].expand(3, -1, -1), qds, event)
+    assert_close(stop_at(mech, qs[:1], qds, event), one)
 
 
 def test_truncated_gradients_are_those_of_the_last_windows(mech):

@@ -15,7 +15,7 @@ from torchsko.shapes import broadcast_shapes
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
-CONFIGURATIONS = ("q", "start", "end", "q0", "q_target")
+CONFIGURATIONS = ("q", "qs", "start", "end", "q0", "q_target")
 """Names of arguments that hold configurations."""
 
 

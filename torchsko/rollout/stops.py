@@ -8,9 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.errors import ShapeError
+from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.state import check_coordinates
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.rollout.options import takes
+from torchsko.shapes import broadcast_shapes
 
 Event = Callable[[Tensor, Tensor], Tensor]
 """(q, qd), with any batch dimensions in front, to a number for each state, `[*batch]`."""
@@ -59,7 +62,9 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
         See `Stopped`.
 
     Raises:
-        ShapeError: when there is no step between states, or the event gives no number for each state.
+        ShapeError: when the states do not fit the mechanism or each other, there is no step between
+            them, or the event gives no number for each.
+        TorchskoError: on an event that takes other arguments.
 
     Example:
         >>> import torchsko as ts, torch
@@ -75,6 +80,15 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
         (0.4515, True)
     """
     robot = as_mechanism(mech)
+    batches = check_coordinates(robot, qs=qs, qds=qds).values()
+    qs, qds = (x.expand(*broadcast_shapes(*batches), x.shape[-1]) for x in (qs, qds))
+    if not (callable(event) and takes(event, 2)):
+        name = getattr(event, "__name__", type(event).__name__)
+        raise TorchskoError(
+            f"event is {name}, which cannot be called with q and qd.\n"
+            "It gives a number for each state, more than 0 before the event.\n"
+            "Pass a function such as lambda q, qd: q[..., 0]; an object, not its class."
+        )
     # Looked for without gradients, which of states that are not finite would be nan.
     value = _asked(event, qs.detach(), qds.detach())
     rows = value.shape[-1]
@@ -110,16 +124,17 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
 
 def _asked(event: Event, qs: Tensor, qds: Tensor) -> Tensor:
     """The event's numbers, one for each state, `[*batch, rows]`."""
-    if qs.shape[-2] < 2:
+    rows = qs.shape[-2] if qs.ndim > 1 else 1
+    if rows < 2:
         raise ShapeError(
-            f"the rollout has {qs.shape[-2]} states.\n"
+            f"the rollout has {rows} states.\n"
             "An event lies between two of them.\n"
             "Pass the states of a rollout of one step at least: steps=100, say."
         )
     value, shape = event(qs, qds), qs.shape[:-1]
-    if not isinstance(value, Tensor) or value.shape != shape:
+    if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
         found = (
-            f"a tensor of shape {list(value.shape)}"
+            f"{value.dtype} of shape {list(value.shape)}"
             if isinstance(value, Tensor)
             else type(value).__name__
         )
