@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -353,11 +354,18 @@ def test_a_compiler_that_fails_in_its_own_way_is_named(cache, tmp_path, monkeypa
     assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
 
 
-@pytest.mark.parametrize("does", ["exit 0", "exec sleep 100"])
-def test_what_is_no_compiler_is_passed_over(tmp_path, monkeypatch, does):
+@pytest.mark.parametrize("does", ["exit 0", "exec sleep 100", None])
+def test_what_is_no_compiler_is_passed_over_and_said_once(tmp_path, monkeypatch, does):
     monkeypatch.setattr(toolchain, "_SECONDS", 1)
-    monkeypatch.setenv("CXX", script(tmp_path / "none", does))
-    assert "none" not in find_toolchain().path
+    none = str(tmp_path / "none") if does is None else script(tmp_path / "none", does)
+    monkeypatch.setenv("CXX", none)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            found = find_toolchain().path
+    (told,) = said
+    assert "none" not in found
+    assert all(x in str(told.message) for x in ("CXX", none, found))
 
 
 def test_what_a_compiler_says_is_not_printed(cache, tmp_path, monkeypatch, capfd):

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,12 @@ _SECONDS = 30
 
 TEXT: dict[str, Any] = {"text": True, "errors": "replace"}
 """Options of a subprocess, since compilers write in any encoding."""
+
+_OTHER = (
+    "the C++ compiler that CXX names does not work ({wanted}).\n"
+    "Kernels are compiled by {path} instead, and kept apart from those of other compilers.\n"
+    "Set CXX to a g++ or clang++ that runs here, or unset it."
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ def find_toolchain(target: str = "native") -> Toolchain:
     """The compiler that the environment variable ``CXX`` names, else g++, c++ or clang++.
 
     ``CXX`` is a name or a path, which may be followed by flags, or by a compiler that it launches
-    (``ccache g++``).
+    (``ccache g++``). Where it does not work, one of the others does, after a warning.
 
     Args:
         target: instruction set, in the words of the compiler's ``-march``.
@@ -55,8 +62,8 @@ def find_toolchain(target: str = "native") -> Toolchain:
     Raises:
         CompilerError: none is installed, or none works.
     """
-    tried = []
-    for name in filter(None, (os.environ.get("CXX"), *_CANDIDATES)):
+    tried, wanted = [], os.environ.get("CXX")
+    for name in filter(None, (wanted, *_CANDIDATES)):
         path, *own = _words(name)
         if path is None:
             tried.append(f"{name}: not found")
@@ -64,6 +71,9 @@ def find_toolchain(target: str = "native") -> Toolchain:
         for march in (f"-march={target}", f"-mcpu={target}"):  # Clang on Arm knows the second
             macros = _predefined_macros([path, *own, march])
             if macros is not None:
+                if wanted and tried:
+                    # At this line, not at the caller's: Python says it once then, not for each kernel.
+                    warnings.warn(_OTHER.format(wanted=tried[0], path=path), stacklevel=1)
                 return _toolchain(path, [*own, *_FLAGS, march], macros)
         tried.append(f"{name}: does not run")
     raise CompilerError(
