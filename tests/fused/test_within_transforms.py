@@ -76,6 +76,19 @@ def test_a_robot_is_fused_within_a_transform_by_what_it_differentiates(fast, sta
         grad(lambda mass: total(mass, ()))(arm.mass)
 
 
+def test_kernels_are_made_in_anomaly_mode(state):
+    """Which looks for nan in each gradient, also in those that are traced."""
+    robot = random_mechanism(["revolute", "revolute"], [-1, 0], seed=2)
+
+    def damped(mech, q, qd):
+        return ts.forward_dynamics(mech, q, qd, -qd)
+
+    q, qd = state[0], state[1].clone().requires_grad_()
+    with pytest.warns(UserWarning, match="Anomaly"), torch.autograd.detect_anomaly():
+        (found,) = torch.autograd.grad(ts.fuse(damped, robot)(q, qd).square().sum(), qd)
+    assert_close(found, *torch.autograd.grad(damped(robot, q, qd).square().sum(), qd), **CLOSE)
+
+
 def test_a_policy_s_parameters_that_functional_call_puts_in_are_differentiated(fast, state):
     class Closed(torch.nn.Module):
         def __init__(self):

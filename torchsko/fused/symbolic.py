@@ -270,6 +270,11 @@ def _new_strided(
     return Symbolic(x.graph, ids, _checked(dtype or x.dtype))
 
 
+def _is_any_true(x: Symbolic) -> Tensor:
+    """No: anomaly mode asks of each gradient whether it is nan, and what is traced has no values yet."""
+    return torch.zeros((), dtype=torch.bool)
+
+
 def _as_strided(
     x: Symbolic, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -281,6 +286,7 @@ def _as_strided(
 
 _SPECIAL: dict[str, Callable[..., Any]] = {
     **FACTORS,
+    "_is_any_true": _is_any_true,
     "is_same_size": lambda x, y: x.shape == y.shape,
     "_has_same_storage_numel": lambda x, y: True,
     "_new_zeros_with_same_feature_meta": _zeros_with_batch_of,
