@@ -11,6 +11,7 @@ from torchsko.fused.evaluate import evaluate
 from torchsko.fused.factors import MOST
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
+from torchsko.fused.watch import Swap
 
 N = 4
 
@@ -30,6 +31,12 @@ FUNCTIONS = {
     "upper": lambda A, b: linalg.cholesky(positive(A), upper=True) @ b,
     "cholesky_solve": lambda A, b: torch.cholesky_solve(b[:, None], linalg.cholesky(positive(A))),
     "cholesky_inverse": lambda A, b: torch.cholesky_inverse(linalg.cholesky(positive(A))) @ b,
+    "determinant": lambda A, b: linalg.det(A) * b,
+    "of two rows": lambda A, b: torch.det(A[2:, :2]) * A[:, 3].cumsum(0)[:2].prod() * b,
+    "of three rows": lambda A, b: A[1:, 1:].det() * b,
+    "of several": lambda A, b: linalg.det(torch.stack([A, A @ A])),
+    "its logarithm": lambda A, b: torch.logdet(positive(A)) * b,
+    "its sign": lambda A, b: torch.stack([*linalg.slogdet(A)]),
     "triangular": lambda A, b: linalg.solve_triangular(A, b[:, None], upper=True),
     "unit": lambda A, b: linalg.solve_triangular(
         A, b[None], upper=False, left=False, unitriangular=True
@@ -53,7 +60,8 @@ def test_they_agree_with_pytorch_whose_pivots_they_take(name, derivative):
         x[1, 0] = x[2, [0, 1, 4]] = 0.0  # without exchanged rows these would be divided by
 
     def function(x: Tensor, b: Tensor) -> Tensor:
-        return FUNCTIONS[name](x.reshape(N, N), b)
+        with Swap():  # as around every function that is fused
+            return FUNCTIONS[name](x.reshape(N, N), b)
 
     both = DERIVATIVES[derivative](function)
     found = evaluate(trace(both, [Port("x", (N * N,)), Port("b", (N,))]), (x, b))
@@ -86,6 +94,21 @@ def test_a_controller_that_solves_for_its_forces_is_a_kernel():
     fused, eager = (torch.autograd.grad((x * weight).sum(), states) for x in values)
     for one, other in zip(fused, eager, strict=True):
         torch.testing.assert_close(one / other.abs().max(), other / other.abs().max())
+
+
+def test_the_determinant_of_a_singular_matrix_has_derivatives():
+    """Of rank n - 1 it has a gradient, the adjugate; PyTorch's own is right for no second ones."""
+    A = torch.tensor([[1.0, 2, 3, 4], [0, 1, 5, 2], [1, 3, 8, 6], [2, 0, 1, 1]]).double()
+    minors = [[(-1) ** (i + j) * linalg.det(_without(A, i, j)) for j in range(4)] for i in range(4)]
+    arm = ts.load(ts.robots.panda)
+    fast = ts.fuse(lambda mech, A: linalg.det(A), arm, shapes={"A": (4, 4)})
+    (gradient,) = torch.autograd.grad(fast(A.requires_grad_()), A)
+    torch.testing.assert_close(gradient, torch.tensor(minors).double())
+
+
+def _without(A: Tensor, i: int, j: int) -> Tensor:
+    kept = [[k for k in range(len(A)) if k != m] for m in (i, j)]
+    return A.detach()[kept[0]][:, kept[1]]
 
 
 def test_what_has_no_solution_is_not_finite():

@@ -64,6 +64,25 @@ FUNCTIONS = {
         y.cumsum(0),
         x.sum((), True),
     ),
+    "extremes": lambda x, y: (
+        *torch.outer(x, y).max(1), *x.clamp(-0.1, 0.1).min(0, keepdim=True),
+        torch.outer(x, y).argmin().double() * x, *y.view(2, 2).aminmax(dim=1), *x[0].max(0),
+        (x.argmax() == y.argmax(0)) * x, *torch.outer(x, y).view(2, 2, 4).amin(0).max(-2),
+    ),
+    "chosen": lambda x, y: (
+        y.gather(0, x.argmin(0, keepdim=True)), x.scatter(0, y.argmax(0, keepdim=True), 2.0),
+        torch.take_along_dim(torch.outer(x, y), torch.outer(y, x).argmax(0, keepdim=True), 0),
+        torch.outer(x, y).gather(1, torch.outer(x, x).argmax(1, keepdim=True)[:2]),
+        x.scatter_add(0, torch.stack([y.argmax(), x.argmax()]), y[:2]),
+        torch.outer(x, y).scatter(1, torch.outer(x, x).argmin(1, keepdim=True), x[:, None]),
+    ),
+    "whole": lambda x, y: (
+        (3 * x).floor() * x, (3 * x).ceil() * x, (3 * y).trunc() * y, (3 * y).round() * y,
+        (x * 70).round(decimals=-1) + y.round(decimals=2) * x, (5 * x).frac(),
+        torch.remainder(3 * x, y), torch.remainder(y, -0.3), 0.7 % x, torch.fmod(3 * x, y),
+        (x + torch.pi) % (2 * torch.pi), (3 * x) // y, torch.div(3 * x, y, rounding_mode="floor"),
+        torch.div(3 * x, y, rounding_mode="trunc"), x.clone().floor_(), x.floor_divide(0.1),
+    ),
     "masks": lambda x, y: (
         torch.where((x > 0) & ~(y > 1) | (x < y), x, y),
         x.masked_fill(torch.tensor([True, False, True, False]), 2.5),
@@ -156,6 +175,12 @@ TRANSFORMS = {
     "hessian": torch.func.hessian(mixture),
     "jvp of grad": lambda x, y: torch.func.jvp(
         torch.func.grad(lambda z: mixture(z, y)), (x,), (y,)
+    ),
+    "of the largest": torch.func.jacfwd(
+        lambda x, y: torch.outer(x, y).max(0).values * x.min(0).values * (2 * y).remainder(x)
+    ),
+    "of what is chosen": torch.func.hessian(
+        lambda x, y: (torch.outer(x, y * y).min(1).values.square() * (x + y).fmod(y)).sum()
     ),
     "autograd twice": gradient_by_accumulation,
     "vmap": lambda x, y: torch.func.vmap(mixture)(torch.stack([x, y]), torch.stack([y, x])),
@@ -275,7 +300,11 @@ def test_shared_port_has_no_batch():
         (lambda x, y: x.sort().values, "aten.sort.default has no rule"),
         (lambda x, y: x[y.long()], "int64"),
         (lambda x, y: torch.zeros(4).copy_(x), "torch.cat"),
-        (lambda x, y: torch.div(x, y, rounding_mode="floor"), "rounding_mode"),
+        (
+            lambda x, y: torch.outer(x, y).scatter(0, y.argmax()[None, None], 1.0),
+            "of the same shape",
+        ),
+        (lambda x, y: x[y.argmax(0, keepdim=True)], "Select with torch.where or torch.gather"),
         (lambda x, y: x.scatter(0, torch.tensor([1]), y[:1], reduce="multiply"), "plain scatter"),
         (lambda x, y: x.as_strided((2,), (2,)), "Use view"),
         (lambda x, y: {"x": x}, "nested"),

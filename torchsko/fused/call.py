@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import takewhile
@@ -212,7 +212,7 @@ class FusedCall:
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
             states, outside = tensors[: len(key[0])], tensors[len(key[0]) :]
-            with Swap(captured.current(), outside) if outside else nullcontext():
+            with Swap(captured.current(), outside):
                 found = self._flat(key, mech, states)[0]
                 # A kernel's results are of one type; who calls it gives them theirs.
                 for k, _ in recipe.kinds:

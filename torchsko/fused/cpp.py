@@ -40,7 +40,7 @@ _COST = {
     "expm1": 20,
     "tanh": 30,
     "log": 25,
-} | {name: 100 for name in "pow atan2 tan atan asin acos log1p erf sinh cosh".split()}
+} | {name: 100 for name in "pow atan2 fmod tan atan asin acos log1p erf sinh cosh".split()}
 _UNIT_OPS = 1500
 
 # Programs of so many operations are one function, up to a tenth faster than cut. Larger ones are cut, to

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.errors import FusedError
 from torchsko.fused.graph import Graph
 
 Rule = Callable[..., Tensor]
@@ -82,13 +81,40 @@ def mul(graph: Graph, x: Number, y: Number) -> Tensor:
 
 
 def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) -> Tensor:
-    """Expressions x / y."""
-    if rounding_mode is not None:
-        raise FusedError(
-            f"torch.div(rounding_mode={rounding_mode!r}) has no derivative and no kernel.\n"
-            "Use a plain division."
-        )
-    return by_entry(graph.div, graph, x, y)
+    """Expressions x / y, or the whole number next to it below or towards zero."""
+    quotient = by_entry(graph.div, graph, x, y)
+    if rounding_mode == "trunc":
+        return by_entry(partial(graph.unary, "trunc"), graph, quotient)
+    return quotient if rounding_mode is None else _floor_of(graph, x, y, quotient)
+
+
+def _floor_of(graph: Graph, x: Number, y: Number, quotient: Tensor) -> Tensor:
+    """Floor of x / y as PyTorch has it: by the remainder, since the quotient may be rounded up."""
+    exact = div(graph, sub(graph, x, remainder(graph, x, y)), y)
+    below = by_entry(partial(graph.unary, "floor"), graph, exact)
+    short = by_entry(partial(graph.binary, "lt"), graph, 0.5, sub(graph, exact, below))
+    by_zero = by_entry(partial(graph.binary, "eq"), graph, y, 0.0)
+    return where(graph, by_zero, quotient, add(graph, below, short))
+
+
+def remainder(graph: Graph, x: Number, y: Number) -> Tensor:
+    """Expressions x less whole multiples of y, with the sign of y."""
+    rest = by_entry(partial(graph.binary, "fmod"), graph, x, y)
+    signs = (by_entry(partial(graph.binary, "lt"), graph, z, 0.0) for z in (rest, y))
+    turned = logical_and(graph, rest, logical_xor(graph, *signs))
+    return where(graph, turned, add(graph, rest, y), rest)
+
+
+def ceil(graph: Graph, x: Tensor) -> Tensor:
+    """Expressions of the whole numbers next above."""
+    return -by_entry(partial(graph.unary, "floor"), graph, -x)
+
+
+def rounded(graph: Graph, x: Tensor, decimals: int = 0) -> Tensor:
+    """Expressions of the nearest numbers of so many decimals, halves to even ones."""
+    ten = 10.0 ** abs(decimals)
+    there, back = (mul, div) if decimals > 0 else (div, mul)
+    return back(graph, by_entry(partial(graph.unary, "round"), graph, there(graph, x, ten)), ten)
 
 
 def logarithm(base: float) -> Rule:

@@ -11,6 +11,7 @@ Reference: G. Golub, C. Van Loan, *Matrix Computations*, 4th edition, algorithms
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -36,22 +37,48 @@ def cholesky_ex(
     return L.mT if upper else L, _no_errors(A)
 
 
-def lu(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Factors of A with its rows in another order: L and U in one matrix, and the order."""
+def lu(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Factors of A with its rows in another order: L and U in one matrix, the order, and its sign."""
     n = A.shape[-1]
     _refuse_large(n)
     rows = list(A.unbind(-2))
     order = [A.new_full(A.shape[:-2], float(i)) for i in range(n)]
+    sign = A.new_ones(A.shape[:-2])
     for k in range(n - 1):
         for i in range(k + 1, n):
             swap = rows[i][..., k].abs() > rows[k][..., k].abs()
             rows[k], rows[i] = _exchanged(swap[..., None], rows[k], rows[i])
             order[k], order[i] = _exchanged(swap, order[k], order[i])
+            sign = torch.where(swap, -sign, sign)
         for i in range(k + 1, n):
             factor = rows[i][..., k : k + 1] / rows[k][..., k : k + 1]
             rest = rows[i][..., k + 1 :] - factor * rows[k][..., k + 1 :]
             rows[i] = torch.cat([rows[i][..., :k], factor, rest], -1)
-    return (torch.stack(rows, -2), torch.stack(order, -1)) if n else (A, A.sum(-1))
+    return (torch.stack(rows, -2), torch.stack(order, -1), sign) if n else (A, A.sum(-1), sign)
+
+
+def det(A: Tensor) -> Tensor:
+    """The determinant, in operations with derivatives of their own: PyTorch's asks for singular vectors."""
+    n = A.shape[-1]
+    if n == 2:
+        return A[..., 0, 0] * A[..., 1, 1] - A[..., 0, 1] * A[..., 1, 0]
+    if n == 3:
+        return (A[..., 0] * torch.linalg.cross(A[..., 1], A[..., 2])).sum(-1)
+    LU, _, sign = lu(A)
+    return reduce(torch.mul, LU.diagonal(0, -2, -1).unbind(-1), sign)
+
+
+def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Sign and logarithm of the absolute value of the determinant, likewise."""
+    LU, _, sign = lu(A)
+    pivots = LU.diagonal(0, -2, -1)
+    return sign * pivots.sign().prod(-1), pivots.abs().log().sum(-1)
+
+
+def logdet(A: Tensor) -> Tensor:
+    """Logarithm of the determinant, likewise; nan where that is negative."""
+    sign, logarithm = slogdet(A)
+    return torch.where(sign < 0, torch.nan, logarithm)
 
 
 def lu_solve(
@@ -74,14 +101,14 @@ def solve_ex(
     """X with A X = B; and the factors, which derivatives take."""
     is_vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and B.shape == A.shape[:-1])
     columns = B[..., None] if is_vector else B
-    LU, order = lu(A)
+    LU, order, _ = lu(A)
     X = lu_solve(LU, order, columns, left=left)
     return X[..., 0] if is_vector else X, LU, order, _no_errors(A)
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """The inverse."""
-    LU, order = lu(A)
+    LU, order, _ = lu(A)
     return lu_solve(LU, order, _identity(A)), _no_errors(A)
 
 
@@ -156,3 +183,10 @@ FACTORS: dict[str, Callable[..., Any]] = {
     "cholesky_inverse": cholesky_inverse,
 }
 """By the name of the ATen operation."""
+
+DETERMINANTS: dict[str, Callable[..., Any]] = {
+    name + kind: function
+    for name in ("", "linalg_")
+    for kind, function in {"det": det, "slogdet": slogdet, "logdet": logdet}.items()
+}
+"""By the name of PyTorch's function, in whose place they are called."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SNAP = 1e-15
 
-ODD = frozenset("sin tan tanh atan asin sign sinh erf".split())
+ODD = frozenset("sin tan tanh atan asin sign sinh erf trunc round".split())
 _EVEN = frozenset("cos cosh abs".split())
 _COMMUTING = frozenset("min max eq ne".split())
 _FOLD = {
@@ -49,8 +49,12 @@ _FOLD = {
     "erf": math.erf,
     "sinh": np.sinh,
     "cosh": np.cosh,
+    "floor": np.floor,
+    "trunc": np.trunc,
+    "round": np.round,
     "pow": np.power,
     "atan2": np.arctan2,
+    "fmod": np.fmod,
     "min": np.minimum,
     "max": np.maximum,
     "lt": np.less,

@@ -35,8 +35,11 @@ from typing import NamedTuple
 from torchsko.errors import FusedError
 from torchsko.implicit.steps import Roles
 
-UNARY = "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh".split()
-BINARY = "add sub mul div pow atan2 min max lt le gt ge eq ne".split()
+UNARY = (
+    "neg recip sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh "
+    "floor trunc round"
+).split()
+BINARY = "add sub mul div pow atan2 fmod min max lt le gt ge eq ne".split()
 TERNARY = ("where",)
 
 

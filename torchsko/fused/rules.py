@@ -165,9 +165,11 @@ def index_put(
 
 _UNARY = {"reciprocal": "recip", "sgn": "sign"} | {
     op: op
-    for op in "sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh".split()
+    for op in (
+        "sqrt sin cos tan exp log tanh atan asin acos sign abs expm1 log1p erf sinh cosh floor trunc"
+    ).split()
 }
-_BINARY = {"pow": "pow", "atan2": "atan2", "minimum": "min", "maximum": "max"}
+_BINARY = {"pow": "pow", "atan2": "atan2", "fmod": "fmod", "minimum": "min", "maximum": "max"}
 _COMPARE = {op: op for op in "lt le gt ge eq ne".split()}
 
 _LOGIC = {
@@ -199,6 +201,10 @@ RULES: dict[str, Rule] = {
     "rsub": entries.rsub,
     "mul": mul,
     "div": div,
+    "floor_divide": partial(div, rounding_mode="floor"),
+    "remainder": entries.remainder,
+    "ceil": entries.ceil,
+    "round": entries.rounded,
     "rsqrt": entries.rsqrt,
     "log2": entries.logarithm(2.0),
     "log10": entries.logarithm(10.0),

@@ -16,6 +16,7 @@ place: autograd accumulates gradients that way, and dropping it gives zero gradi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 
 from torchsko.errors import FusedError
+from torchsko.fused.choices import CHOICES, place
 from torchsko.fused.entries import constants
 from torchsko.fused.factors import FACTORS
 from torchsko.fused.graph import Graph
@@ -43,7 +45,7 @@ _MOVES = frozenset(
 aten = torch.ops.aten
 _PYTHON_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Python)
 
-_READS_VALUES = frozenset("_local_scalar_dense is_nonzero equal nonzero argmax argmin".split())
+_READS_VALUES = frozenset("_local_scalar_dense is_nonzero equal nonzero".split())
 _FACTORY_OPTIONS = frozenset("dtype layout device pin_memory memory_format".split())
 
 
@@ -113,6 +115,8 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
     if name in _SPECIAL:
         return _SPECIAL[name](*args, **kwargs)
+    if name in CHOICES and isinstance(args[2], Symbolic):
+        return CHOICES[name](*args, **kwargs)
     is_in_place = name.endswith("_") and func._schema.is_mutable
     base = _rule_of(func, name.removesuffix("_") if is_in_place else name, args)
     if is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
@@ -169,7 +173,7 @@ def _ids(graph: Graph, name: str, x: Any) -> Any:
     if isinstance(x, Symbolic):
         raise FusedError(
             "an index depends on the values of the inputs, so the program would not be a straight "
-            "line.\nSelect with torch.where instead."
+            "line.\nSelect with torch.where or torch.gather instead."
         )
     return x
 
@@ -201,8 +205,6 @@ def _wrapped(graph: Graph, result: Any, dtype: torch.dtype) -> Any:
 
 def _rule_of(func: Any, base: str, args: Sequence[Any]) -> str:
     """The name of the rule of an operation that goes by the rule of another."""
-    if base in ("max", "min") and func._overloadname == "default":
-        return f"a{base}"
     return "logical_or" if base == "add" and _are_truths(args[:2]) else base
 
 
@@ -215,7 +217,9 @@ def _result_dtype(base: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tor
     if base in RULES and base not in KEEPING:
         return torch.float64
     operands = {"where": args[1:], "mul": args[:2], "minimum": args[:2], "maximum": args[:2]}
-    return torch.bool if _are_truths(operands.get(base, args[:1])) else torch.float64
+    if _are_truths(operands.get(base, args[:1])):
+        return torch.bool
+    return torch.int64 if base in _MOVES and _are_places(args[:1]) else torch.float64
 
 
 def _are_truths(operands: Any) -> bool:
@@ -225,6 +229,11 @@ def _are_truths(operands: Any) -> bool:
         for x in _leaves(operands)
     ]
     return all(kinds)
+
+
+def _are_places(operands: Any) -> bool:
+    """Whether all of these are traced places, where the largest of a row is."""
+    return all(isinstance(x, Symbolic) and x.dtype == torch.int64 for x in _leaves(operands))
 
 
 def _checked(dtype: torch.dtype) -> torch.dtype:
@@ -284,9 +293,31 @@ def _as_strided(
     return Symbolic(x.graph, x.ids.as_strided(size, stride, storage_offset), x.dtype)
 
 
+def _extreme(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The largest or smallest of all, or along a dimension, with its place there."""
+    if dim is None:
+        return getattr(aten, name)(x)
+    value = getattr(aten, name)(x, [dim], True)
+    found: Any = place(x, value, dim) if x.ndim else torch.zeros_like(x)
+    where = Symbolic(x.graph, found.ids, torch.int64)
+    return (value, where) if keepdim or not x.ndim else (value.squeeze(dim), where.squeeze(dim))
+
+
+def _place(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Where it is."""
+    if dim is not None:
+        return _extreme(name, x, dim, keepdim)[1]
+    found = _extreme(name, x.reshape(-1), 0)[1]
+    return found.reshape([1] * x.ndim) if keepdim else found
+
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
     **FACTORS,
     "_is_any_true": _is_any_true,
+    "max": partial(_extreme, "amax"),
+    "min": partial(_extreme, "amin"),
+    "argmax": partial(_place, "amax"),
+    "argmin": partial(_place, "amin"),
     "is_same_size": lambda x, y: x.shape == y.shape,
     "_has_same_storage_numel": lambda x, y: True,
     "_new_zeros_with_same_feature_meta": _zeros_with_batch_of,
@@ -308,8 +339,8 @@ def _refusal(func: Any, name: str) -> str:
         advice = "Use view, expand, select or index_select, which say what they mean."
     elif "linalg" in name or "cholesky" in name:
         advice = (
-            "torch.linalg.solve, inv, cholesky and solve_triangular have rules: for a pseudo-inverse solve "
-            "J @ J.mT + damping * identity; the determinant is that of a Cholesky factor squared."
+            "torch.linalg.solve, inv, det, cholesky and solve_triangular have rules: for a pseudo-inverse "
+            "solve J @ J.mT + damping * identity."
         )
     else:
         advice = (

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.errors import FusedError
+from torchsko.fused.factors import DETERMINANTS
 from torchsko.fused.sources import Reachable
 from torchsko.fused.symbolic import Symbolic
 
@@ -27,7 +28,7 @@ _LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
 
 
 class Swap(TorchFunctionMode):
-    """Calls of PyTorch's functions with other tensors in the place of some.
+    """Calls of PyTorch's functions with other tensors in the place of some, and of determinants written out.
 
     Attributes:
         called: name of the function that runs.
@@ -51,6 +52,10 @@ class Swap(TorchFunctionMode):
                 "A kernel is a straight line: values are known only when it runs.\n"
                 "Replace branches on values by torch.where, and keep numbers in tensors."
             )
+        if name in DETERMINANTS:
+            (matrix,) = (*args, *kwargs.values())[:1]
+            if isinstance(_innermost(matrix), Symbolic):
+                return DETERMINANTS[name](matrix)
         return func(*args, **kwargs)
 
     def _is_unknown(self, x: Any) -> bool:

@@ -33,8 +33,12 @@ CALL_1(log1p)
 CALL_1(erf)
 CALL_1(sinh)
 CALL_1(cosh)
+CALL_1(floor)
+CALL_1(trunc)
+CALL_1(rint)
 CALL_2(pow)
 CALL_2(atan2)
+CALL_2(fmod)
 
 LANE V splat(T x) { return x; }
 LANE V select(bool choice, V x, V y) { return choice ? x : y; }
@@ -44,4 +48,5 @@ LANE V vabs(V x) { return LIBM(fabs)(x); }
 LANE V vmax(V x, V y) { return (x > y) || (x != x) ? x : y; }
 LANE V vmin(V x, V y) { return (x < y) || (x != x) ? x : y; }
 LANE V vsign(V x) { return truth(x > 0) - truth(x < 0); }
+LANE V vround(V x) { return vrint(x); }
 LANE void vsincos(V x, V* sine, V* cosine) { LIBM(sincos)(x, sine, cosine); }

@@ -67,13 +67,18 @@ BY_LANE_1(log1p)
 BY_LANE_1(erf)
 BY_LANE_1(sinh)
 BY_LANE_1(cosh)
+BY_LANE_1(floor)
+BY_LANE_1(trunc)
+BY_LANE_1(rint)
 BY_LANE_2(pow)
 BY_LANE_2(atan2)
+BY_LANE_2(fmod)
 
 // NaN in either argument gives NaN, as torch.maximum and torch.minimum do.
 INLINE V vmax(V x, V y) { return select((x > y) | (x != x), x, y); }
 INLINE V vmin(V x, V y) { return select((x < y) | (x != x), x, y); }
 INLINE V vsign(V x) { return truth(x > 0) - truth(x < 0); }
+INLINE V vround(V x) { return vrint(x); }  // halves to even, unlike the C library's round
 
 // Sine and cosine. The argument loses its nearest multiple n of pi/2 in steps (Cody and Waite 1980).
 // With a fused multiply-add every product n * PIO2_k is exact, so full-width parts serve; without it
