@@ -313,9 +313,8 @@ def spectrum(x: Array, rate: float, length: int) -> tuple[Array, Array]:
     Reference: P. Welch, *The use of fast Fourier transform for the estimation of power spectra*, IEEE Trans.
     Audio and Electroacoustics 15(2), 1967.
     """
-    rows = torch.from_numpy(
-        np.ascontiguousarray(x.T)
-    )  # torch's transform is fast along the order of memory
+    # Torch's transform is fast along the order of memory.
+    rows = torch.from_numpy(np.ascontiguousarray(x.T))
     ramp = torch.linspace(-1, 1, length, dtype=rows.dtype)
     line = torch.linalg.qr(torch.stack([torch.ones_like(ramp), ramp], -1))[0]
     taper = (torch.pi * torch.arange(length).to(rows) / length).sin().square()

@@ -232,7 +232,8 @@ def normal_equations(
             noise that does not last so long is in none.
         weigh: how much samples count; alike when left out.
     """
-    dofs, size = problem.mech.num_dof, len(problem.whole)
+    dofs, whole = problem.mech.num_dof, problem.whole
+    size = len(whole)
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
     sums = torch.zeros(folds.count, dofs, size, size, **like)
     count = torch.zeros(folds.count, dofs, **like)
@@ -247,7 +248,7 @@ def normal_equations(
             part = (late if alike else late * weight.mT[..., None]).mT @ early
             sums[f] += (part + part.mT) / 2 if lag else part
             count[f] += weight.sum(0)
-    return Normal(problem.whole.mT @ sums @ problem.whole, count, problem.inertial)
+    return Normal(whole.mT @ sums @ whole, count, problem.inertial)
 
 
 def lagged(
