@@ -42,9 +42,13 @@ def friction(q, qd):
     return 0.3 * qd + 0.5 * (qd / 0.1).tanh() + 0.2
 
 
+EVERY = torch.eye(70, dtype=torch.float64)
+"""Of the Panda's numbers as if forces told each."""
+
+
 def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior():
     mech = ts.load(ts.robots.panda)
-    prior = Prior.at(ts.inertial_parameters(mech))
+    prior = Prior.at(ts.inertial_parameters(mech), EVERY)
     g = torch.Generator().manual_seed(0)
     X = torch.randn(30, 70, generator=g, dtype=mech.dtype)
     # Data that no body explains: the minimum lies at the wall of the cone.
@@ -64,10 +68,24 @@ def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior
         assert decrement < 1e-9 * objective(phi).abs()
 
 
+def test_where_forces_tell_nothing_the_divergence_alone_decides():
+    """Its slope is zero there, however large squares are beside its weight."""
+    mech = ts.load(ts.robots.panda)
+    base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
+    prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(3)
+    X = 1e3 * torch.randn(500, len(base), generator=g, dtype=mech.dtype)
+    y = X @ base.of(1.3 * nominal.flatten()) + torch.randn(500, generator=g, dtype=mech.dtype)
+    phi, _ = entropic_least_squares(X.mT @ X, y @ X, prior, 1e-2)
+    free = torch.linalg.svd(base.matrix)[2][len(base) :]
+    slope, curvature = prior.derivatives(phi)
+    away = free.mT @ torch.linalg.solve(free @ curvature @ free.mT, free @ slope)
+    assert away.abs().max() < 1e-9 * phi.abs().max()
+
+
 def test_problems_side_by_side_are_solved_as_each_alone():
     """The slowest lies at the wall of the cone, the fastest is the nominal robot."""
     mech = ts.load(ts.robots.panda)
-    prior, g = Prior.at(ts.inertial_parameters(mech)), torch.Generator().manual_seed(2)
+    prior, g = Prior.at(ts.inertial_parameters(mech), EVERY), torch.Generator().manual_seed(2)
     X = torch.randn(3, 60, 70, generator=g, dtype=mech.dtype)
     at = X @ prior.nominal.flatten()
     y = at + torch.tensor([0.0, 0.1, 10.0])[:, None] * torch.randn(3, 60, generator=g).to(at)
@@ -82,14 +100,14 @@ def test_problems_side_by_side_are_solved_as_each_alone():
 
 
 def test_a_start_outside_of_the_cone_is_refused():
-    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)))
+    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
     A, c = torch.eye(70, dtype=torch.float64), torch.ones(70, dtype=torch.float64)
     with pytest.raises(ts.FitError, match="physical no longer"):
         entropic_least_squares(A, c, prior, 1.0, -prior.nominal.flatten())
 
 
 def test_equations_beyond_all_numbers_are_refused():
-    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)))
+    prior = Prior.at(ts.inertial_parameters(ts.load(ts.robots.panda)), EVERY)
     A = torch.full((70, 70), torch.inf, dtype=torch.float64)
     with pytest.raises(ts.FitError, match="too far apart in size"):
         entropic_least_squares(A, A[0], prior, 1.0)

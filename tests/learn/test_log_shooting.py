@@ -90,8 +90,10 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
     _, nominal, log = measured
     forward, windows, base = parts(nominal, noisy(log))
     phi = ts.inertial_parameters(nominal)
-    nothing = Solution(phi.flatten(), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3)
-    shot = Shooting(forward, windows, base, Prior.at(phi), 5, nothing)
+    nothing = Solution(
+        phi.flatten(), base.of(phi.flatten()), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3
+    )
+    shot = Shooting(forward, windows, base, Prior.at(phi, base.matrix), 5, nothing)
     shot.run(fits["shooting"].found.prior_weight, lambda part: None)
     gap = (base.of(shot.now.phi) - fits["shooting"].value).abs()
     assert (gap < 0.2 * fits["shooting"].deviation).all()
@@ -274,9 +276,9 @@ def test_friction_that_grows_with_the_speed_it_causes_is_no_start(measured):
         forward,
         windows,
         base,
-        Prior.at(phi),
+        Prior.at(phi, base.matrix),
         5,
-        Solution(phi.flatten(), (wild,) * 3, ((0, 1, 2),) * 3),
+        Solution(phi.flatten(), base.of(phi.flatten()), (wild,) * 3, ((0, 1, 2),) * 3),
     )
     assert shot.now.path.states.isfinite().all() and not shot.now.numbers.any()
 
@@ -285,6 +287,10 @@ def test_forces_that_drive_the_robot_away_within_a_window_are_refused(measured):
     _, nominal, log = measured
     forward, windows, base = parts(nominal, replace(log, tau=1e200 * log.tau))
     phi = ts.inertial_parameters(nominal)
-    start = Solution(phi.flatten(), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3)
+    start = Solution(
+        phi.flatten(), base.of(phi.flatten()), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3
+    )
     with pytest.raises(ts.FitError, match="pass a shorter window"):
-        Shooting(forward, windows, base, Prior.at(phi), 5, start).run(1.0, lambda part: None)
+        Shooting(forward, windows, base, Prior.at(phi, base.matrix), 5, start).run(
+            1.0, lambda part: None
+        )

@@ -90,8 +90,10 @@ def test_a_robot_of_many_bodies_is_solved_on_several_threads():
     """LU of a batch of matrices as large as these finds no pivots on several threads of MKL, torch 2.13."""
     g = torch.Generator().manual_seed(0)
     arm = ts.load(ts.robots.panda)
-    prior = Prior.at(ts.inertial_parameters(arm).repeat(WIDE // 70 + 1, 1))
-    n = prior.nominal.numel()
+    nominal = ts.inertial_parameters(arm).repeat(WIDE // 70 + 1, 1)
+    n = nominal.numel()
+    every = torch.eye(n, dtype=nominal.dtype)
+    prior = Prior.at(nominal, every)
     Y = torch.randn(3, 2 * n, n, generator=g, dtype=torch.float64)
     true = prior.nominal.flatten()
     A = Y.mT @ Y / len(Y[0])
@@ -102,8 +104,8 @@ def test_a_robot_of_many_bodies_is_solved_on_several_threads():
     normal = torch.randn(3, 3 * n, n + 3, generator=g, dtype=torch.float64)
     G = normal.mT @ normal / len(normal[0])
     Q = torch.eye(n + 1, dtype=torch.float64).expand(3, -1, -1)
-    many = Candidates.of(G, G, A, c, Q, torch.ones((), dtype=torch.float64))
+    many = Candidates.of(G, G, A, c, every, Q, torch.ones((), dtype=torch.float64))
     with threads(1):
-        one = Candidates.of(G, G, A, c, Q, torch.ones((), dtype=torch.float64))
+        one = Candidates.of(G, G, A, c, every, Q, torch.ones((), dtype=torch.float64))
     torch.testing.assert_close(many.M, one.M)
     torch.testing.assert_close(many.E, one.E)

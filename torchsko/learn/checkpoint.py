@@ -48,7 +48,16 @@ class Checkpoint:
                 "Make the folder first, or pass a path in one that is there."
             )
         told = sha256(
-            repr((problem.terms, settings.rate, settings.cutoff, len(log), options)).encode()
+            repr(
+                (
+                    problem.base.names,
+                    problem.terms,
+                    settings.rate,
+                    settings.cutoff,
+                    len(log),
+                    options,
+                )
+            ).encode()
         )
         for name in PARAMETERS:
             told.update(getattr(problem.mech, name).detach().cpu().numpy().tobytes())

@@ -158,9 +158,10 @@ def left_errors(used: Folds, plain: Folds, solve: Callable[[Normal], Solution]) 
 def nominal_errors(folds: Folds, model: Model, divergence: Prior) -> Tensor:
     """The same of the nominal robot, with friction as least squares has it."""
     phi, out = divergence.nominal.flatten(), []
+    beta = divergence.told @ phi
     for train, test in zip(folds.train, folds.test, strict=True):
         each = zip(train, model.choice, strict=True)
-        parts = [eliminated(G, len(phi), chosen) for G, chosen in each]
-        fit = Solution(phi, tuple(p.numbers(phi) for p in parts), model.choice)
+        parts = [eliminated(G, len(beta), chosen) for G, chosen in each]
+        fit = Solution(phi, beta, tuple(p.numbers(beta) for p in parts), model.choice)
         out.append(judged_by(fit, test))
     return torch.stack(out)

@@ -104,23 +104,23 @@ def constants_told(mech: Mechanism, constants: Constants) -> str:
 
 
 def _columns(problem: Problem) -> Tensor:
-    """What makes columns of a problem those of currents, `[columns, base + laws + 2]`.
+    """What makes columns of a problem those of currents, `[columns, columns]`.
 
-    Numbers that lead, the nominal force, friction, and the rest of the current after springs and armature,
+    Base parameters, the nominal force, friction, and the rest of the current after springs and armature,
     made anew: these act through the constant as well.
     """
-    phi, base, laws = inertial_parameters(problem.mech).flatten(), len(problem.base), len(LAWS)
-    inertial = problem.inertial
-    change = phi.new_zeros(inertial + laws + 2, base + laws + 2)
-    change[problem.base.independent, torch.arange(base)] = 1
-    change[inertial + laws, base] = 1
-    change[inertial : inertial + laws, base + 1 : -1] = torch.eye(laws).to(phi)
-    change[:inertial, -1], change[inertial + laws :, -1] = -phi, 1.0
+    beta = problem.base.of(inertial_parameters(problem.mech).flatten())
+    base, laws = len(beta), len(LAWS)
+    change = beta.new_zeros(base + laws + 2, base + laws + 2)
+    change[:base, :base] = torch.eye(base)
+    change[base + laws, base] = 1
+    change[base : base + laws, base + 1 : -1] = torch.eye(laws)
+    change[:base, -1], change[base + laws :, -1] = -beta, 1.0
     return change
 
 
 def _of_currents(normal: Normal, columns: Tensor, base: int) -> tuple[list[Reduced], Tensor]:
-    """Each joint's equations of numbers that lead and of the nominal force, friction eliminated.
+    """Each joint's equations of base parameters and of the nominal force, friction eliminated.
 
     Returns:
         Their explained side, and the mean square current that friction leaves, `[num_dof]`.
@@ -140,7 +140,7 @@ def _lasting(
     for part, by in zip(parts, scale, strict=True):
         x = by * robot
         rows.append(columns @ torch.cat([x, part.numbers(x), -x.new_ones(1)]))
-    weights = torch.stack(rows) @ problem.whole.mT
+    weights = torch.stack(rows)
     errors = (
         torch.where(good, torch.einsum("sjc,jc->sj", X, weights), 0.0)
         for _, X, good in problem.rows(seen.motions)

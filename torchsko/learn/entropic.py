@@ -1,10 +1,12 @@
 r"""Physically consistent least squares: convex, solved by Newton's method inside of the physical cone.
 
 .. math::
-    \min_\phi \; \phi^T A \phi - 2 c^T \phi + \lambda \sum_k D(J_k(\phi) \| J_{k,0}), \qquad
-    D(X \| Y) = \mathrm{tr}(X Y^{-1}) - \log\det(X Y^{-1}) - 4
+    \min_\phi \; \beta^T A \beta - 2 c^T \beta + \lambda \sum_k D(J_k(\phi) \| J_{k,0}), \qquad
+    \beta = K \phi, \qquad D(X \| Y) = \mathrm{tr}(X Y^{-1}) - \log\det(X Y^{-1}) - 4
 
-with the 4 x 4 pseudo-inertias J, linear in the ten numbers phi. D is infinite where J is not positive
+with the 4 x 4 pseudo-inertias J, linear in the ten numbers phi, and base parameters beta, all that forces
+tell. What K takes to zero the divergence alone decides: the slope of the squares has no part there, not even
+of its rounding, which a small weight would magnify. D is infinite where J is not positive
 definite, so a step that lowers the objective stays physical: a step too long is halved. The objective is
 self-concordant: from any physical start Newton's method ends at the one minimum. A parametrization
 (`InertiaLogCholesky`) would bend this, and its steps would stall where the cone's wall is near.
@@ -53,29 +55,31 @@ def pseudo_units(like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """How far from a nominal robot, and its derivatives, in the ten numbers of each body.
+    """How far from a nominal robot, and its derivatives, in the ten numbers of each body; and what is told.
 
     Numbers have any leading dimensions, those of several problems.
 
     Attributes:
         nominal: `[bodies, 10]`.
+        told: takes numbers to base parameters, `[base, bodies * 10]`.
         inverse: of the nominal pseudo-inertias, `[bodies, 4, 4]`.
         known: logarithm of the determinant of all of `inverse`.
         units: `[10, 4, 4]`.
     """
 
     nominal: Tensor
+    told: Tensor
     inverse: Tensor
     known: Tensor
     units: Tensor
 
     @classmethod
-    def at(cls, nominal: Tensor) -> Prior:
-        """Of nominal numbers `[bodies, 10]`, all physical."""
+    def at(cls, nominal: Tensor, told: Tensor) -> Prior:
+        """Of nominal numbers `[bodies, 10]`, all physical, and what takes them to base parameters."""
         units = pseudo_units(nominal)
         J = (nominal @ units.flatten(1)).unflatten(-1, (4, 4))
         inverse = torch.linalg.inv(J)
-        return cls(nominal, inverse, torch.linalg.slogdet(inverse)[1].sum(), units)
+        return cls(nominal, told, inverse, torch.linalg.slogdet(inverse)[1].sum(), units)
 
     def pseudo(self, phi: Tensor) -> Tensor:
         """Pseudo-inertias `[*batch, bodies, 4, 4]` of numbers `[*batch, bodies * 10]`."""
@@ -124,11 +128,11 @@ def entropic_least_squares(
     """The numbers that are the minimum above, of several problems side by side.
 
     Args:
-        A: positive semidefinite, `[*batch, n, n]` with n = 10 bodies.
-        c: `[*batch, n]`.
-        prior: the nominal robot.
+        A: positive semidefinite, `[*batch, base, base]`.
+        c: `[*batch, base]`.
+        prior: the nominal robot, and what takes its numbers to base parameters.
         weight: lambda, positive.
-        start: physical numbers to begin at, `[*batch, n]`; the nominal ones when left out.
+        start: physical numbers to begin at, `[*batch, n]` with n = 10 bodies; the nominal ones when left out.
 
     Returns:
         phi, `[*batch, n]`, and how many steps the slowest problem took.
@@ -145,7 +149,7 @@ def entropic_least_squares(
     if start is not None:
         return _newton(A, c, prior, weight, start)
     # From the nominal robot along the path of weights: a small one alone takes many steps along the wall.
-    phi, steps, now = prior.nominal.flatten().expand_as(c), 0, 1e3
+    phi, steps, now = prior.nominal.flatten().expand(*c.shape[:-1], -1), 0, 1e3
     while now > 3 * weight:
         phi, taken = _newton(A, c, prior, now, phi, loose=True)
         steps, now = steps + taken, now / 10
@@ -157,16 +161,19 @@ def _newton(
     A: Tensor, c: Tensor, prior: Prior, weight: float, phi: Tensor, loose: bool = False
 ) -> tuple[Tensor, int]:
     """Newton's method with steps that stay in the cone; if loose, only to where the next weight begins."""
+    told = prior.told
+    squares = told.mT @ A @ told
 
     def objective(x: Tensor) -> Tensor:
-        return (x * ((A @ x[..., None])[..., 0] - 2 * c)).sum(-1) + weight * prior.value(x)
+        beta = x @ told.mT
+        return (beta * ((A @ beta[..., None])[..., 0] - 2 * c)).sum(-1) + weight * prior.value(x)
 
     value = objective(phi)
     done = torch.zeros_like(value, dtype=torch.bool)
     for step in range(NEWTON):
         slope, curvature = prior.derivatives(phi)
-        g = 2 * ((A @ phi[..., None])[..., 0] - c) + weight * slope
-        H = 2 * A + weight * curvature
+        g = 2 * ((A @ (phi @ told.mT)[..., None])[..., 0] - c) @ told + weight * slope
+        H = 2 * squares + weight * curvature
         scale = H.diagonal(dim1=-2, dim2=-1).rsqrt()
         unit = scale[..., :, None] * H * scale[..., None, :]
         move = scale * solve_each(unit, scale * g)

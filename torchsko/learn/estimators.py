@@ -113,16 +113,14 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def weighted(
-        cls, data: Data, normal: Normal, solve: Solve, model: Model, base: BaseParameters
-    ) -> Estimate:
+    def weighted(cls, data: Data, normal: Normal, solve: Solve, model: Model) -> Estimate:
         """Of least squares with the weights of a model."""
 
         def inform(solution: Solution, left: Residuals) -> Information:
             whole, seen = normal.all, data.seen.motions
-            told = information(whole, model, solution.choice, base, left.variance, left.inflation)
+            told = information(whole, model, solution.choice, left.variance, left.inflation)
             return with_lasting_errors(
-                told, data.problem, seen, whole, model, solution, base, left.inflation
+                told, data.problem, seen, whole, model, solution, left.inflation
             )
 
         return cls(normal, solve, inform)
@@ -131,7 +129,7 @@ class Estimate:
 def physical(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Physically consistent least squares."""
     return Estimate.weighted(
-        data, data.normal, lambda normal: solved(normal, model, prior, data.terms), model, base
+        data, data.normal, lambda normal: solved(normal, model, prior, data.terms), model
     )
 
 
@@ -142,24 +140,20 @@ def ordinary(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Es
 
 def weighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Least squares weighed dof by dof."""
-    return Estimate.weighted(
-        data, data.normal, lambda normal: base_fit(normal, model, base), model, base
-    )
+    return Estimate.weighted(data, data.normal, lambda normal: base_fit(normal, model, base), model)
 
 
 def reweighted(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
     """Least squares whose weights follow the errors, until they do not change."""
-    normal, last, whole = data.normal, None, data.problem.whole
+    normal, last = data.normal, None
     for _ in range(ROUNDS):
         fit = base_fit(normal.all, model, base)
         spread = usual(residuals(data.problem, data.seen.motions, fit).error)
-        normal = data.again(
-            weigh=lambda X, fit=fit, spread=spread: huber(fit.error(X, whole), spread)
-        )
+        normal = data.again(weigh=lambda X, fit=fit, spread=spread: huber(fit.error(X), spread))
         if last is not None and bool(((spread - last).abs() <= STILL * last).all()):
             break
         last = spread
-    return Estimate.weighted(data, normal, lambda some: base_fit(some, model, base), model, base)
+    return Estimate.weighted(data, normal, lambda some: base_fit(some, model, base), model)
 
 
 def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
@@ -168,7 +162,7 @@ def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -
     pair = paired(data.again(lag=lag), data.normal)
 
     def inform(solution: Solution, left: Residuals) -> Information:
-        return instrumental_information(pair.all, model, base, left.variance, left.inflation)
+        return instrumental_information(pair.all, model, left.variance, left.inflation)
 
     return Estimate(pair, lambda normal: instrumental_fit(normal, model, base), inform)
 

@@ -136,7 +136,7 @@ def _fitted(
     state = kept.read()
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
     refuse_other_forces(problem, log, known.normal)
-    base, divergence = problem.base, Prior.at(inertial_parameters(nominal))
+    base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
     able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)
     still = [j for j in standing(known.normal.all, problem.terms) if j not in named]
@@ -180,7 +180,7 @@ def _fitted(
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
     if asked.method != "shooting":
         labels = labels_of(nominal, base, solution.choice, terms)
-        notes += untold(known.normal.all, chosen.model, solution.choice, base, labels)
+        notes += untold(known.normal.all, chosen.model, solution.choice, labels)
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
@@ -235,7 +235,7 @@ def known_of(
 ) -> Known:  # fmt: skip
     """What a log says: of a run that was stopped, or read now."""
     if state:
-        normal = Normal(state["sums"], state["count"], problem.inertial)
+        normal = Normal(state["sums"], state["count"], len(problem.base))
         return Known(normal, Faults(**state["faults"]), seen_again(problem, log, settings))
     known = Known(
         *read(problem, log, settings, folds, lambda part: say("reading the log", 0.2 * part))

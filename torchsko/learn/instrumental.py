@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchsko.learn.least_squares import RANK, Information, scaled_pseudo_inverse
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import means
+from torchsko.learn.reduced import means, places
 from torchsko.learn.solving import Choice, Model, Solution
 from torchsko.verbs.base_parameters import BaseParameters
 
@@ -27,7 +27,7 @@ def paired(lagged: Normal, plain: Normal) -> Normal:
     sums, count = (
         torch.cat([getattr(x, name) for x in (lagged, plain)], 1) for name in ("sums", "count")
     )
-    return Normal(sums, count, plain.inertial)
+    return Normal(sums, count, plain.base)
 
 
 def instrumental_fit(pair: Normal, model: Model, base: BaseParameters) -> Solution:
@@ -38,47 +38,44 @@ def instrumental_fit(pair: Normal, model: Model, base: BaseParameters) -> Soluti
         model: terms and weights.
         base: parameters.
     """
-    (A, c), (A0, c0) = both(pair, model, base)
+    (A, c), (A0, c0) = both(pair, model)
     start = scaled_pseudo_inverse(A0)[0] @ c0
     root, value, vector = strengths(A, A0)
     known = value > STRONG
     gain = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
     theta = start + root @ (vector @ (gain * (vector.mT @ (root.mT @ (c - A @ start)))))
-    beta, *numbers = theta.split([len(base), *(len(some) for some in model.choice)])
-    return Solution(base.representative @ beta, tuple(numbers), model.choice)
+    beta, *numbers = theta.split([pair.base, *(len(some) for some in model.choice)])
+    return Solution(base.representative @ beta, beta, tuple(numbers), model.choice)
 
 
 def instrumental_information(
-    pair: Normal, model: Model, base: BaseParameters, variance: Tensor, inflation: Tensor
+    pair: Normal, model: Model, variance: Tensor, inflation: Tensor
 ) -> Information:
     """Covariance of `instrumental_fit`, errors correlated in time; weak directions as of least squares.
 
     Args:
         pair: from `paired`.
         model: terms and weights of the fit.
-        base: parameters.
         variance: of each dof's residual, `[num_dof]`.
         inflation: samples of it that are one, `[num_dof]`.
     """
     dofs = len(variance)
-    (A, _), (A0, _) = both(pair, model, base)
+    (A, _), (A0, _) = both(pair, model)
     meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
-    B, _ = assembled(means(pair)[dofs:], meat, model.choice, base, pair.inertial)
+    B, _ = assembled(means(pair)[dofs:], meat, model.choice, pair.base)
     root, value, vector = strengths(A, A0)
     bread = root @ ((vector / value.clamp(STRONG, 1.0)) @ vector.mT) @ root.mT
     covariance = bread @ B @ bread.mT
-    deviation, count = covariance.diagonal().clamp_min(0).sqrt(), len(base)
+    deviation, count = covariance.diagonal().clamp_min(0).sqrt(), pair.base
     parts = deviation[count:].split([len(some) for some in model.choice])
     condition = scaled_pseudo_inverse(A0)[1]
     return Information(covariance[:count, :count], tuple(parts), condition)
 
 
-def both(
-    pair: Normal, model: Model, base: BaseParameters
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def both(pair: Normal, model: Model) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Both systems of a pair, with the lag and without."""
     with_lag, without = means(pair).chunk(2)
-    rest = model.scale, model.choice, base, pair.inertial
+    rest = model.scale, model.choice, pair.base
     return assembled(with_lag, *rest), assembled(without, *rest)
 
 
@@ -92,18 +89,15 @@ def strengths(A: Tensor, A0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return root, *torch.linalg.eigh((inside + inside.mT) / 2)
 
 
-def assembled(
-    G: Tensor, scale: Tensor, choice: Choice, base: BaseParameters, inertial: int
-) -> tuple[Tensor, Tensor]:
+def assembled(G: Tensor, scale: Tensor, choice: Choice, base: int) -> tuple[Tensor, Tensor]:
     """One system of base parameters and all terms, of each dof's normal equations and its weight."""
-    count, at = len(base), len(base)
-    size = count + sum(map(len, choice))
+    at, first = base, torch.arange(base, device=G.device)
+    size = base + sum(map(len, choice))
     A, c = G.new_zeros(size, size), G.new_zeros(size)
     for j, some in enumerate(choice):
         own = torch.arange(at, at + len(some), device=G.device)
-        place = torch.cat([torch.arange(count, device=G.device), own])
-        terms = torch.tensor([inertial + k for k in some], dtype=torch.long, device=G.device)
-        pick = torch.cat([base.independent, terms])
+        place = torch.cat([first, own])
+        pick = torch.cat([first, places(base, some, G)])
         A = A.index_put(
             (place[:, None], place), scale[j] * G[j][pick[:, None], pick], accumulate=True
         )

@@ -27,7 +27,6 @@ from torchsko.learn.motion import Motion
 from torchsko.learn.normal import Normal, Problem, own_positions
 from torchsko.learn.solving import Model, Solution
 from torchsko.learn.threads import side_by_side
-from torchsko.verbs.base_parameters import BaseParameters
 
 SAME = 1e-2
 """Mean square difference, relative to that of unrelated motions, of a motion to itself a period later."""
@@ -41,7 +40,7 @@ PLACES = (32, 64)
 
 def with_lasting_errors(
     told: Information, problem: Problem, motions: Sequence[Motion], normal: Normal, model: Model,
-    solution: Solution, base: BaseParameters, inflation: Tensor,
+    solution: Solution, inflation: Tensor,
 ) -> Information:  # fmt: skip
     """`Information` where errors go with the motion: deviations of influences, where they are larger.
 
@@ -52,13 +51,12 @@ def with_lasting_errors(
         normal: equations of one fold: all.
         model: weights of the fit.
         solution: what was fitted.
-        base: parameters.
         inflation: samples of each dof's error that are one, `[num_dof]`.
 
     Reference: Newey, West 1987.
     """
     known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
-    influence = _Influence(normal, model, solution, base)
+    influence = _Influence(normal, model, solution)
     length = max(1, math.ceil(STRETCHES * float(inflation.max())))
     sums = _Sums(problem, solution, influence, inflation, length, _ranges(problem, motions), known)
     each = zip(*side_by_side(sums, motions), strict=True)
@@ -71,7 +69,7 @@ def with_lasting_errors(
         for total, count in found
     ]
     wider = 1 + torch.stack(more).amax(0) / known.clamp_min(1e-300)
-    base_wider, *own = wider.sqrt().split([len(base), *(len(x) for x in told.terms)])
+    base_wider, *own = wider.sqrt().split([normal.base, *(len(x) for x in told.terms)])
     return replace(
         told,
         covariance=base_wider[:, None] * told.covariance * base_wider,
@@ -124,7 +122,7 @@ class _Sums:
         q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
         first, last = self.ranges
         share = (own_positions(self.problem.mech, q) - first) / (last - first).clamp_min(1e-300)
-        error = torch.where(good, self.solution.error(X, self.problem.whole), 0.0)
+        error = torch.where(good, self.solution.error(X), 0.0)
         after = period(q)
         for j in range(dofs):
             x = self.influence(j, X[:, j], error[:, j])
@@ -139,17 +137,13 @@ class _Sums:
 class _Influence:
     """What each sample's error of a dof does to base parameters and terms, `[samples, parameters]`."""
 
-    def __init__(
-        self, normal: Normal, model: Model, solution: Solution, base: BaseParameters
-    ) -> None:
-        self.scale, self.base = model.scale, len(base)
-        # Columns are those of `Problem.rows`: base parameters', then terms'.
-        self.after = len(base) - normal.inertial
-        self.told = Bread.of(normal, model, solution.choice, base)
+    def __init__(self, normal: Normal, model: Model, solution: Solution) -> None:
+        self.scale, self.base = model.scale, normal.base
+        self.told = Bread.of(normal, model, solution.choice)
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
         told, e = self.told, error[:, None]
-        terms = X.index_select(-1, told.columns[dof] + self.after)
+        terms = X.index_select(-1, told.columns[dof])
         left = X[..., : self.base] - terms @ told.gain[dof]
         base = self.scale[dof] * e * left @ told.bread
         own = [-base @ gain.mT for gain in told.gain]

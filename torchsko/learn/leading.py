@@ -75,7 +75,3 @@ class Leading:
         found = torch.cat([*parts, x.new_zeros(*x.shape[:-1], 1)], -1)
         at = at.expand(*found.shape[:-1], *at.shape)
         return found.gather(-1, at.flatten(-2)).unflatten(-1, at.shape[-2:])
-
-    def whole(self, x: Tensor) -> Tensor:
-        """Regressors of their entries, which may have been filtered: `[*batch, num_dof, inertial]`."""
-        return self.columns(x) @ self.matrix

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import Choice, all_gains, eliminated, explained, means, summed
+from torchsko.learn.reduced import Choice, all_gains, eliminated, explained, means, places, summed
 from torchsko.learn.solving import Model, Solution
 from torchsko.verbs.base_parameters import BaseParameters
 
@@ -24,13 +24,12 @@ def base_fit(normal: Normal, model: Model, base: BaseParameters) -> Solution:
         model: terms of each dof, and how much each dof's error counts.
         base: which numbers lead.
     """
-    G, lead = means(normal)[None], base.independent
-    parts = all_gains(G, normal.inertial, {0: model.choice})[0]
+    G = means(normal)[None]
+    parts = all_gains(G, normal.base, {0: model.choice})[0]
     A, c = explained(summed(G, model.scale)[0], model.scale, parts)
-    A, c = A[lead[:, None], lead], c[lead]
-    beta, _ = scaled_pseudo_inverse(A)
-    phi = base.representative @ (beta @ c)
-    return Solution(phi, tuple(p.numbers(phi) for p in parts), model.choice)
+    beta = scaled_pseudo_inverse(A)[0] @ c
+    numbers = tuple(p.numbers(beta) for p in parts)
+    return Solution(base.representative @ beta, beta, numbers, model.choice)
 
 
 def scaled_pseudo_inverse(A: Tensor) -> tuple[Tensor, float]:
@@ -59,8 +58,8 @@ class Information:
 
 
 def information(
-    normal: Normal, model: Model, choice: Choice, base: BaseParameters, variance: Tensor, inflation: Tensor
-) -> Information:  # fmt: skip
+    normal: Normal, model: Model, choice: Choice, variance: Tensor, inflation: Tensor
+) -> Information:
     """Covariance of weighted least squares whose errors are correlated in time.
 
     M^-1 B M^-1 with M the information at the weights of the fit and B the variance of its slope: an error
@@ -70,11 +69,10 @@ def information(
         normal: equations of one fold: all.
         model: weights of the fit.
         choice: terms that were fitted.
-        base: parameters.
         variance: of each dof's residual, `[num_dof]`.
         inflation: samples of it that are one, `[num_dof]`.
     """
-    told = Bread.of(normal, model, choice, base)
+    told = Bread.of(normal, model, choice)
     size = model.scale.square() * normal.count[0] * variance * inflation
     covariance = told.bread @ (size[:, None, None] * told.A).sum(0) @ told.bread
     deviations = []
@@ -105,19 +103,16 @@ class Bread:
     own: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, normal: Normal, model: Model, choice: Choice, base: BaseParameters) -> Bread:
+    def of(cls, normal: Normal, model: Model, choice: Choice) -> Bread:
         """That of equations of one fold: all."""
-        G, n, lead = means(normal), normal.count[0], base.independent
-        parts = [eliminated(g, normal.inertial, t) for g, t in zip(G, choice, strict=True)]
-        A = torch.stack([p.A[lead[:, None], lead] for p in parts])
+        G, n = means(normal), normal.count[0]
+        parts = [eliminated(g, normal.base, t) for g, t in zip(G, choice, strict=True)]
+        A = torch.stack([p.A for p in parts])
         bread, condition = scaled_pseudo_inverse(((model.scale * n)[:, None, None] * A).sum(0))
         columns, own = [], []
         for g, count, chosen in zip(G, n, choice, strict=True):
-            S = torch.tensor(
-                [normal.inertial + k for k in chosen], dtype=torch.long, device=G.device
-            )
+            S = places(normal.base, chosen, G)
             alone = g[S[:, None], S] * count
             columns.append(S)
             own.append(scaled_pseudo_inverse(alone)[0] if len(S) else alone)
-        gain = tuple(p.gain[:, lead] for p in parts)
-        return cls(A, bread, condition, gain, tuple(columns), tuple(own))
+        return cls(A, bread, condition, tuple(p.gain for p in parts), tuple(columns), tuple(own))

@@ -31,7 +31,7 @@ EQUATIONS = 512
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What explains a joint's force: columns for each inertial number, then one for each term.
+    """What explains a joint's force: columns for each base parameter, then one for each term.
 
     Attributes:
         mech: the nominal robot; its damping and dry friction are left to the terms.
@@ -63,11 +63,6 @@ class Problem:
         leading, whole = Leading.of(bare, base), regressor or partial(torque_regressor, bare)
         return cls(bare, tuple(terms), lambda *at: leading.picked(whole(*at)), base, leading)
 
-    @property
-    def inertial(self) -> int:
-        """Number of inertial parameters."""
-        return 10 * self.mech.num_bodies
-
     def columns(self, motion: Motion) -> tuple[Tensor, Tensor]:
         """What explains forces, and last what is left of them after springs and armature; not yet filtered.
 
@@ -84,13 +79,6 @@ class Problem:
         parts = [term.column(series) for term in self.terms]
         rest = motion.tau - known
         return inertial, torch.stack([*parts, rest], -2)
-
-    @property
-    def whole(self) -> Tensor:
-        """Takes columns of base parameters, terms and the force to all: `[base + terms + 1, columns]`."""
-        return torch.block_diag(
-            self.leading.matrix, torch.eye(len(self.terms) + 1).to(self.leading.matrix)
-        )
 
     def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Filtered equations of each motion: times, columns, and which count.
@@ -159,12 +147,12 @@ class Normal:
     Attributes:
         sums: `[folds, num_dof, columns, columns]`.
         count: equations of each, `[folds, num_dof]`.
-        inertial: how many of the columns are inertial parameters; then come the terms, last the force.
+        base: how many of the columns are base parameters'; then come the terms', last the force.
     """
 
     sums: Tensor
     count: Tensor
-    inertial: int
+    base: int
 
     def without(self, fold: int) -> Normal:
         """All folds but one, as one."""
@@ -177,12 +165,12 @@ class Normal:
         return Normal(
             self.sums[rows].sum(0, keepdim=True),
             self.count[rows].sum(0, keepdim=True),
-            self.inertial,
+            self.base,
         )
 
     def plus(self, other: Normal) -> Normal:
         """The sums over these and other data."""
-        return Normal(self.sums + other.sums, self.count + other.count, self.inertial)
+        return Normal(self.sums + other.sums, self.count + other.count, self.base)
 
     @property
     def all(self) -> Normal:
@@ -232,8 +220,7 @@ def normal_equations(
             noise that does not last so long is in none.
         weigh: how much samples count; alike when left out.
     """
-    dofs, whole = problem.mech.num_dof, problem.whole
-    size = len(whole)
+    dofs, size = problem.mech.num_dof, len(problem.base) + len(problem.terms) + 1
     like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
     sums = torch.zeros(folds.count, dofs, size, size, **like)
     count = torch.zeros(folds.count, dofs, **like)
@@ -248,7 +235,7 @@ def normal_equations(
             part = (late if alike else late * weight.mT[..., None]).mT @ early
             sums[f] += (part + part.mT) / 2 if lag else part
             count[f] += weight.sum(0)
-    return Normal(whole.mT @ sums @ whole, count, problem.inertial)
+    return Normal(sums, count, len(problem.base))
 
 
 def lagged(

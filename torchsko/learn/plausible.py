@@ -105,16 +105,16 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
         FitError: where they follow the nominal robot's, and are of the other sign, or `MANY` times as
             large or small.
     """
-    phi = inertial_parameters(problem.mech).flatten()
-    inertial, usual = len(phi), plain_model(problem.terms, problem.mech.num_dof).choice
+    beta = problem.base.of(inertial_parameters(problem.mech).flatten())
+    usual = plain_model(problem.terms, problem.mech.num_dof).choice
     explained, both = [], []
     for g, choice in zip(means(normal.all), usual, strict=True):
-        part = eliminated(g, inertial, choice)
-        S = [inertial + k for k in choice]
+        part = eliminated(g, len(beta), choice)
+        S = [len(beta) + k for k in choice]
         size = float(g[-1, -1] - g[S, -1] @ part.start)
         if size > 0:
-            explained.append(float(phi @ part.A @ phi) / size)
-            both.append(float(phi @ part.c) / size)
+            explained.append(float(beta @ part.A @ beta) / size)
+            both.append(float(beta @ part.c) / size)
     if not sum(explained) > 0:
         return
     ratio = sum(both) / sum(explained)

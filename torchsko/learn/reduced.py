@@ -1,4 +1,4 @@
-"""Normal equations whose terms are eliminated: those of inertial numbers alone."""
+"""Normal equations whose terms are eliminated: those of base parameters alone."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Choice = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """How a dof's terms answer to inertial numbers.
+    """How a dof's terms answer to base parameters.
 
     Attributes:
-        products: of the terms' columns with inertial ones, `[*batch, terms, inertial]`.
-        gain: what the terms' numbers lose to inertial ones, `[*batch, terms, inertial]`.
-        start: these numbers where the inertial ones are zero, `[*batch, terms]`.
+        products: of the terms' columns with base parameters', `[*batch, terms, base]`.
+        gain: what the terms' numbers lose to base parameters, `[*batch, terms, base]`.
+        start: these numbers where base parameters are zero, `[*batch, terms]`.
     """
 
     products: Tensor
@@ -34,42 +34,42 @@ class Gains:
         each = ((x.products, x.gain, x.start) for x in some)
         return cls(*map(torch.stack, zip(*each, strict=True)))
 
-    def numbers(self, phi: Tensor) -> Tensor:
-        """The terms' numbers that are best beside inertial ones, `[*batch, terms]`."""
-        return self.start - (self.gain @ phi[..., None])[..., 0]
+    def numbers(self, beta: Tensor) -> Tensor:
+        """The terms' numbers that are best beside base parameters, `[*batch, terms]`."""
+        return self.start - (self.gain @ beta[..., None])[..., 0]
 
     @property
     def form(self) -> Tensor:
-        """The same as a matrix on inertial numbers and 1, `[*batch, terms, inertial + 1]`."""
+        """The same as a matrix on base parameters and 1, `[*batch, terms, base + 1]`."""
         return torch.cat([-self.gain, self.start[..., None]], -1)
 
 
 @dataclass(frozen=True, eq=False)
 class Reduced(Gains):
-    """Normal equations whose terms are eliminated: those of inertial numbers alone.
+    """Normal equations whose terms are eliminated: those of base parameters alone.
 
     Attributes:
-        A: `[*batch, inertial, inertial]`.
-        c: `[*batch, inertial]`.
+        A: `[*batch, base, base]`.
+        c: `[*batch, base]`.
     """
 
     A: Tensor
     c: Tensor
 
 
-def places(inertial: int, terms: Sequence[int], like: Tensor) -> Tensor:
+def places(base: int, terms: Sequence[int], like: Tensor) -> Tensor:
     """Columns of terms."""
-    return torch.tensor([inertial + k for k in terms], dtype=torch.long, device=like.device)
+    return torch.tensor([base + k for k in terms], dtype=torch.long, device=like.device)
 
 
-def gains(rows: Tensor, inertial: int, at: Tensor) -> Gains:
+def gains(rows: Tensor, base: int, at: Tensor) -> Gains:
     """What terms answer, of their own equations, means of squares.
 
     Collinear ones share; a term that never acts has the number zero.
 
     Args:
         rows: `[*batch, terms, columns]`.
-        inertial: how many columns are inertial numbers'.
+        base: how many columns are base parameters'.
         at: columns of the terms, `[terms]` or `[*batch, terms]`.
     """
     count = rows.shape[-2]
@@ -77,17 +77,17 @@ def gains(rows: Tensor, inertial: int, at: Tensor) -> Gains:
     size = own.diagonal(dim1=-2, dim2=-1).clamp_min(1e-300).rsqrt()
     unit = size[..., :, None] * own * size[..., None, :]
     unit = unit + TOGETHER * torch.eye(count).to(rows)
-    both = torch.cat([rows[..., :inertial], rows[..., -1:]], -1)
+    both = torch.cat([rows[..., :base], rows[..., -1:]], -1)
     solved = size[..., None] * torch.linalg.solve(unit, size[..., None] * both) if count else both
-    return Gains(rows[..., :inertial], solved[..., :inertial], solved[..., inertial])
+    return Gains(rows[..., :base], solved[..., :base], solved[..., base])
 
 
-def all_gains(G: Tensor, inertial: int, choices: Mapping[int, Choice]) -> dict[int, list[Gains]]:
+def all_gains(G: Tensor, base: int, choices: Mapping[int, Choice]) -> dict[int, list[Gains]]:
     """What terms of each dof of some problems answer, those of as many terms found at once.
 
     Args:
         G: `[problems, num_dof, columns, columns]`, means of squares.
-        inertial: how many columns are inertial numbers'.
+        base: how many columns are base parameters'.
         choices: terms of each dof, of these problems.
     """
     like: dict[int, list[tuple[int, int]]] = {}
@@ -97,20 +97,19 @@ def all_gains(G: Tensor, inertial: int, choices: Mapping[int, Choice]) -> dict[i
     found: dict[tuple[int, int], Gains] = {}
     for some in like.values():
         k, dof = torch.tensor(some, device=G.device)[..., None].unbind(1)
-        at = torch.stack([places(inertial, choices[k][dof], G) for k, dof in some])
-        part = gains(G[k, dof, at], inertial, at)
+        at = torch.stack([places(base, choices[k][dof], G) for k, dof in some])
+        part = gains(G[k, dof, at], base, at)
         each = zip(part.products, part.gain, part.start, strict=True)
         found |= {one: Gains(*fields) for one, fields in zip(some, each, strict=True)}
     return {k: [found[k, dof] for dof in range(G.shape[1])] for k in choices}
 
 
-def eliminated(G: Tensor, inertial: int, terms: Sequence[int]) -> Reduced:
+def eliminated(G: Tensor, base: int, terms: Sequence[int]) -> Reduced:
     """Eliminate terms from one dof's normal equations `[*batch, columns, columns]`, means of squares."""
-    at = places(inertial, terms, G)
-    part = gains(G.index_select(-2, at), inertial, at)
-    n = inertial
-    A = G[..., :n, :n] - part.products.mT @ part.gain
-    c = G[..., :n, -1] - (part.products.mT @ part.start[..., None])[..., 0]
+    at = places(base, terms, G)
+    part = gains(G.index_select(-2, at), base, at)
+    A = G[..., :base, :base] - part.products.mT @ part.gain
+    c = G[..., :base, -1] - (part.products.mT @ part.start[..., None])[..., 0]
     return Reduced(part.products, part.gain, part.start, (A + A.mT) / 2, c)
 
 
@@ -121,9 +120,9 @@ def summed(G: Tensor, scale: Tensor) -> Tensor:
 
 
 def explained(total: Tensor, scale: Tensor, parts: Sequence[Gains]) -> tuple[Tensor, Tensor]:
-    """Normal equations of inertial numbers, of all dofs together, their terms eliminated.
+    """Normal equations of base parameters, of all dofs together, their terms eliminated.
 
-    Terms are few beside inertial numbers: what they take is a product of tall matrices, all dofs' at once.
+    Terms are few beside base parameters: what they take is a product of tall matrices, all dofs' at once.
 
     Args:
         total: weighted sum of the dofs' equations, `[*batch, columns, columns]`.
@@ -131,7 +130,7 @@ def explained(total: Tensor, scale: Tensor, parts: Sequence[Gains]) -> tuple[Ten
         parts: their terms.
 
     Returns:
-        `[*batch, inertial, inertial]` and `[*batch, inertial]`.
+        `[*batch, base, base]` and `[*batch, base]`.
     """
     n = parts[0].gain.shape[-1]
     rows = torch.cat([w * p.products for w, p in zip(scale, parts, strict=True)], -2).mT
@@ -152,7 +151,7 @@ def means(normal: Normal) -> Tensor:
 def judged(
     total: Tensor, G: Tensor, scale: Tensor, parts: Sequence[Gains], choice: Sequence[Sequence[int]]
 ) -> Tensor:
-    """Weighted mean square error of dofs as a quadratic form of inertial numbers and 1, terms at their best.
+    """Weighted mean square error of dofs as a quadratic form of base parameters and 1, terms at their best.
 
     Args:
         total: weighted sum of the dofs' equations, `[*batch, columns, columns]`.

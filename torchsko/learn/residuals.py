@@ -80,9 +80,8 @@ def of_motion(
     problem: Problem, motion: Motion, solution: Solution, more: nn.Module | None = None
 ) -> tuple[Tensor, ...]:
     """Times, forces, errors (0 where a force does not count), and which count."""
-    whole = problem.whole
     parts = [
-        (t, X[..., -1], torch.where(good, solution.error(X, whole), 0.0), good)
+        (t, X[..., -1], torch.where(good, solution.error(X), 0.0), good)
         for t, X, good in problem.rows([motion])
     ]
     t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))

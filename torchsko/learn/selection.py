@@ -129,19 +129,19 @@ def with_terms_chosen(
     if starts is not None:
         starts = [replace(fit, choice=model.choice) for fit in starts]
     fits = all_solved(folds.train, model, prior, terms, starts)
-    inertial, choice = prior.nominal.numel(), list(model.choice)
+    told, choice = prior.told, list(model.choice)
     half, phi0 = model.prior_weight / 2, torch.stack([fit.phi for fit in fits])
     slope, curvature = prior.derivatives(phi0)
     # This dof's are candidates yet: without terms.
     others = tuple(() if j == dof else chosen for j, chosen in enumerate(choice))
-    each = all_gains(folds.train, inertial, dict.fromkeys(range(len(fits)), others))
+    each = all_gains(folds.train, len(told), dict.fromkeys(range(len(fits)), others))
     parts = [Gains.stacked(some) for some in zip(*each.values(), strict=True)]
     A, c = explained(summed(folds.train, model.scale), model.scale, parts)
     near = half * curvature
-    A, c = A + near, c + (near @ phi0[..., None])[..., 0] - half * slope
+    A, c = told.mT @ A @ told + near, c @ told + (near @ phi0[..., None])[..., 0] - half * slope
     w, test = model.scale[dof], folds.test[:, dof]
     Q = judged(summed(folds.test, model.scale) - w * test, folds.test, model.scale, parts, others)
-    scores = Candidates.of(folds.train[:, dof], test, A, c, Q, w)
+    scores = Candidates.of(folds.train[:, dof], test, A, c, told, Q, w)
     choice[dof] = _grown(scores, choice[dof], allowed, terms)
     return replace(model, choice=tuple(choice)), fits
 
@@ -150,7 +150,7 @@ def with_terms_chosen(
 class Candidates:
     """Scores of sets of one dof's terms: inertial numbers eliminated, they are small systems.
 
-    With numbers x of the terms, inertial ones are best at u - V x; so x solves M x = r, rows and columns of
+    With numbers x of the terms, base parameters are best at u - V x; so x solves M x = r, rows and columns of
     the set, and the error in what was left out is a quadratic form of x and 1.
 
     Attributes:
@@ -165,7 +165,7 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, train: Tensor, test: Tensor, A: Tensor, c: Tensor, Q: Tensor, w: Tensor
+        cls, train: Tensor, test: Tensor, A: Tensor, c: Tensor, told: Tensor, Q: Tensor, w: Tensor
     ) -> Candidates:
         """Of one dof's normal equations, `[folds, columns, columns]`.
 
@@ -175,13 +175,14 @@ class Candidates:
             A: of inertial numbers, all dofs' and the prior's, with no terms of this dof,
                 `[folds, inertial, inertial]`.
             c: likewise, `[folds, inertial]`.
-            Q: the other dofs' error in what was left out, of inertial numbers and 1.
+            told: takes inertial numbers to base parameters, `[base, inertial]`.
+            Q: the other dofs' error in what was left out, of base parameters and 1.
             w: weight of the dof.
         """
-        n, count = c.shape[-1], train.shape[-1] - c.shape[-1] - 1
+        n, count = len(told), train.shape[-1] - len(told) - 1
         Gtp, Gtt = train[:, n:-1, :n], train[:, n:-1, n:-1]
-        right = torch.cat([w * Gtp.mT, c[..., None]], -1)
-        V, u = solve_each(A, right).split([count, 1], -1)
+        right = torch.cat([w * told.mT @ Gtp.mT, c[..., None]], -1)
+        V, u = (told @ solve_each(A, right)).split([count, 1], -1)
         # Two terms that act alike share: a ridge below all that matters.
         ridge = TOGETHER * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
         M, r = Gtt + ridge - Gtp @ V, train[:, n:-1, -1] - (Gtp @ u)[..., 0]

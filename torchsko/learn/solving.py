@@ -36,30 +36,27 @@ class Solution:
 
     Attributes:
         phi: inertial, `[inertial]`.
+        beta: base parameters of these, `[base]`.
         numbers: of the terms of each dof.
         choice: terms of each dof that were kept: friction that came out negative is left out.
     """
 
     phi: Tensor
+    beta: Tensor
     numbers: tuple[Tensor, ...]
     choice: Choice
 
-    def error(self, X: Tensor, whole: Tensor) -> Tensor:
-        """Predicted less measured force, `[samples, num_dof]`.
-
-        Args:
-            X: columns that `Problem.rows` gives, `[samples, num_dof, base + terms + 1]`.
-            whole: what takes these to all, `Problem.whole`.
-        """
-        return torch.einsum("sjc,jc->sj", X, self.weights(whole.shape[-1]) @ whole.mT)
+    def error(self, X: Tensor) -> Tensor:
+        """Predicted less measured force of columns `[samples, num_dof, columns]`: `[samples, num_dof]`."""
+        return torch.einsum("sjc,jc->sj", X, self.weights(X.shape[-1]))
 
     def weights(self, columns: int) -> Tensor:
         """What takes so many columns of each dof to predicted less measured force, `[num_dof, columns]`."""
-        inertial, rows = len(self.phi), []
+        base, rows = len(self.beta), []
         for chosen, x in zip(self.choice, self.numbers, strict=True):
             S = torch.tensor(chosen, dtype=torch.long, device=x.device)
-            terms = x.new_zeros(columns - inertial - 1).index_put((S,), x)
-            rows.append(torch.cat([self.phi, terms, -x.new_ones(1)]))
+            terms = x.new_zeros(columns - base - 1).index_put((S,), x)
+            rows.append(torch.cat([self.beta, terms, -x.new_ones(1)]))
         return torch.stack(rows)
 
 
@@ -99,16 +96,17 @@ def all_solved(
     totals = summed(G, model.scale)
     while len(found) < len(G):
         at = [k for k in range(len(G)) if k not in found]
-        parts = all_gains(G, prior.nominal.numel(), {k: choices[k] for k in at})
+        parts = all_gains(G, len(prior.told), {k: choices[k] for k in at})
         each = (explained(totals[k], model.scale, some) for k, some in parts.items())
         A, c = map(torch.stack, zip(*each, strict=True))
         start = torch.stack([phi[k] for k in at]) if phi else None
         best, _ = entropic_least_squares(A, c, prior, model.prior_weight, start)
         for x, (k, some) in zip(best, parts.items(), strict=True):
-            numbers = tuple(part.numbers(x) for part in some)
+            beta = prior.told @ x
+            numbers = tuple(part.numbers(beta) for part in some)
             left = tuple(map(partial(_without_negative, terms), choices[k], numbers))
             if left == choices[k]:
-                found[k] = Solution(x, numbers, left)
+                found[k] = Solution(x, beta, numbers, left)
             choices[k], phi[k] = left, x
     return [found[k] for k in range(len(G))]
 

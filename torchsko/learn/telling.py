@@ -41,7 +41,7 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
     """
     G, at = (
         means(normal),
-        [normal.inertial + terms.index(x) for x in (Spring(), Offset(), Viscous())],
+        [normal.base + terms.index(x) for x in (Spring(), Offset(), Viscous())],
     )
     (position, _, _), (mean, one, _), (_, _, speed) = (G[:, k, at].unbind(-1) for k in at)
     spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
@@ -49,9 +49,7 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
     return tuple(still.nonzero().flatten().tolist())
 
 
-def untold(
-    normal: Normal, model: Model, choice: Choice, base: BaseParameters, labels: Sequence[str]
-) -> tuple[str, ...]:
+def untold(normal: Normal, model: Model, choice: Choice, labels: Sequence[str]) -> tuple[str, ...]:
     """Lines that name numbers whose columns cancel each other, a line for each combination.
 
     Of numbers that only the nominal robot tells apart, neither value nor deviation says anything.
@@ -60,10 +58,9 @@ def untold(
         normal: equations of one fold: all.
         model: weights of the fit.
         choice: terms of each dof.
-        base: parameters.
-        labels: of these and of the terms, in this order.
+        labels: of base parameters and of the terms, in this order.
     """
-    A, _ = assembled(means(normal), model.scale, choice, base, normal.inertial)
+    A, _ = assembled(means(normal), model.scale, choice, normal.base)
     size = A.diagonal().clamp_min(1e-300).rsqrt()
     value, vector = torch.linalg.eigh(size[:, None] * A * size)
     lines = []
@@ -72,7 +69,7 @@ def untold(
         order: list[int] = share.argsort(descending=True).tolist()  # type: ignore[assignment]
         some = [k for k in order if share[k] > PART]
         # Terms first: of these one can leave some out.
-        names = [labels[k] for k in sorted(some, key=lambda k: k < len(base))]
+        names = [labels[k] for k in sorted(some, key=lambda k: k < normal.base)]
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         lines.append(f"not told apart by the log: {', '.join(names[:NAMED])}{more}")
     return tuple(lines)

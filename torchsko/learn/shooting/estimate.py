@@ -99,7 +99,7 @@ class Shooting:
     Attributes:
         now: the fit so far.
         noise: its variances.
-        normal: normal equations there, of all inertial numbers and all slots as of one dof, `Normal`.
+        normal: normal equations there, of base parameters and all slots as of one dof, `Normal`.
         steps: between two samples.
     """
 
@@ -224,16 +224,16 @@ class Shooting:
         return eliminated(D, E[..., :size].mT @ N, R, total[..., size:, size:].sum(1))
 
     def _normal(self, left: Tensor) -> Normal:
-        """Of each fold, of inertial numbers and slots themselves in place of their changes."""
+        """Of each fold, of base parameters and slots themselves in place of their changes."""
         now = self.now
-        M = torch.block_diag(self.base.matrix, torch.eye(len(now.numbers) + 1).to(left))
+        M = torch.eye(left.shape[-1]).to(left)
         here = torch.cat([self.base.of(now.phi), now.numbers, left.new_zeros(1)])
         M = torch.cat([M[:, :-1], M[:, -1:] + here[:, None]], 1)
         each, fold = M.mT @ left @ M, self.windows.fold
         count = self.windows.good.sum((1, 2, 3)).to(left) / len(self.noise.states)
         sums = left.new_zeros(self.folds, *each.shape[1:]).index_add(0, fold, each)
         rows = left.new_zeros(self.folds, 1).index_add(0, fold, count[:, None])
-        return Normal(sums, rows, len(now.phi))
+        return Normal(sums, rows, len(self.base))
 
     def solved(self, normal: Normal, weight: float) -> Solution:
         """The physically consistent minimum of linearised equations, numbers as of one dof."""
@@ -263,7 +263,7 @@ class Shooting:
             mine = [i for i, k in enumerate(kept) if forward.slots[k][1] == dof]
             choice.append(tuple(forward.places[forward.slots[kept[i]][0]] for i in mine))
             numbers.append(values[mine])
-        return Solution(found.phi, tuple(numbers), tuple(choice))
+        return Solution(found.phi, found.beta, tuple(numbers), tuple(choice))
 
     def _slotted(self, solution: Solution) -> Tensor:
         """Numbers of all slots of a solution dof by dof; zero where it has none."""
@@ -281,7 +281,7 @@ class Shooting:
         size, now = len(self.noise.states), self.now
         found, one = self.solved(self.normal.all, weight), torch.ones(1).to(self.noise.seen)
         model = Model(found.choice, one, weight)
-        told = information(self.normal.all, model, found.choice, self.base, one, one)
+        told = information(self.normal.all, model, found.choice, one, one)
         (kept,), (each,) = found.choice, told.terms
         near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         first = len(self.base)
