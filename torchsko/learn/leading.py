@@ -57,21 +57,22 @@ class Leading:
         rows = torch.arange(len(dof), device=phi.device)
         return out.index_put((rows, dof), (self.matrix @ phi)[number])
 
-    def columns(self, x: Tensor, others: Tensor | None = None) -> Tensor:
-        """Columns of base parameters, of entries `[*batch, leading]`: `[*batch, num_dof, base]`.
+    def order(self, others: int) -> Tensor:
+        """Where columns are among entries, so many others of each dof, and a zero: `[num_dof, columns]`."""
+        lead, dofs = len(self.places), torch.arange(self.dofs, device=self.places.device)
+        # Each place is read where its number stands; where none does, of a zero behind them all.
+        own = dofs.new_full((self.dofs * self.base,), lead + others * self.dofs)
+        own = own.index_copy(0, self.places, torch.arange(lead, device=dofs.device))
+        after = lead + self.dofs * torch.arange(others, device=dofs.device) + dofs[:, None]
+        return torch.cat([own.unflatten(0, (self.dofs, self.base)), after], -1)
+
+    def columns(self, x: Tensor, others: Tensor, order: Tensor) -> Tensor:
+        """Columns of base parameters, then others, `[samples, num_dof, columns]`.
 
         Args:
-            x: entries.
-            others: columns that come after them, `[*batch, others, num_dof]`.
+            x: entries, `[samples, leading]`.
+            others: columns that come after them, `[samples, others, num_dof]`.
+            order: where each column is, from `order`.
         """
-        more = 0 if others is None else others.shape[-2]
-        # Each place is read where its number stands; where none does, of a zero behind them all.
-        lead, dofs = len(self.places), torch.arange(self.dofs, device=x.device)
-        own = dofs.new_full((self.dofs * self.base,), lead + more * self.dofs)
-        own = own.index_copy(0, self.places, torch.arange(lead, device=x.device))
-        after = lead + self.dofs * torch.arange(more, device=x.device) + dofs[:, None]
-        at = torch.cat([own.unflatten(0, (self.dofs, self.base)), after], -1)
-        parts = [x] if others is None else [x, others.flatten(-2)]
-        found = torch.cat([*parts, x.new_zeros(*x.shape[:-1], 1)], -1)
-        at = at.expand(*found.shape[:-1], *at.shape)
-        return found.gather(-1, at.flatten(-2)).unflatten(-1, at.shape[-2:])
+        found = torch.cat([x, others.flatten(-2), x.new_zeros(len(x), 1)], -1)
+        return found.gather(-1, order.flatten().expand(len(x), -1)).unflatten(-1, order.shape)

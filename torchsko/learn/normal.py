@@ -86,6 +86,7 @@ class Problem:
         Yields:
             `[samples]`, `[samples, num_dof, base + terms + 1]`, `[samples, num_dof]`.
         """
+        order = self.leading.order(len(self.terms) + 1)
         for motion in motions:
             kernel = motion.settings.forces
             taps, every, n = len(kernel.taps), kernel.every, kernel.count(len(motion))
@@ -101,7 +102,7 @@ class Problem:
                 t = motion.t[part][lead:][kernel.reach :: every][: b - a]
                 each = (x.split(EQUATIONS) for x in (t, inertial, others, good))
                 for at, entries, more, fine in zip(*each, strict=True):
-                    yield at, self.leading.columns(entries, more), fine
+                    yield at, self.leading.columns(entries, more, order), fine
 
 
 MEMORY = 512
