@@ -66,13 +66,15 @@ class Leading:
         after = lead + self.dofs * torch.arange(others, device=dofs.device) + dofs[:, None]
         return torch.cat([own.unflatten(0, (self.dofs, self.base)), after], -1)
 
-    def columns(self, x: Tensor, others: Tensor, order: Tensor) -> Tensor:
-        """Columns of base parameters, then others, `[samples, num_dof, columns]`.
+    def columns(self, x: Tensor, order: Tensor, others: Tensor | None = None) -> Tensor:
+        """Columns of base parameters, then others, `[*batch, num_dof, columns]`.
 
         Args:
-            x: entries, `[samples, leading]`.
-            others: columns that come after them, `[samples, others, num_dof]`.
+            x: entries, `[*batch, leading]`.
             order: where each column is, from `order`.
+            others: columns that come after them, `[*batch, others, num_dof]`.
         """
-        found = torch.cat([x, others.flatten(-2), x.new_zeros(len(x), 1)], -1)
-        return found.gather(-1, order.flatten().expand(len(x), -1)).unflatten(-1, order.shape)
+        parts = [x] if others is None else [x, others.flatten(-2)]
+        found = torch.cat([*parts, x.new_zeros(*x.shape[:-1], 1)], -1)
+        at = order.flatten().expand(*x.shape[:-1], -1)
+        return found.gather(-1, at).unflatten(-1, order.shape)

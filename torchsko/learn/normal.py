@@ -102,7 +102,7 @@ class Problem:
                 t = motion.t[part][lead:][kernel.reach :: every][: b - a]
                 each = (x.split(EQUATIONS) for x in (t, inertial, others, good))
                 for at, entries, more, fine in zip(*each, strict=True):
-                    yield at, self.leading.columns(entries, more, order), fine
+                    yield at, self.leading.columns(entries, order, more), fine
 
 
 MEMORY = 512

@@ -196,7 +196,7 @@ class Forward:
 
     def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""
-        Y = self.leading.columns(self.regressor(q, qd, qdd))
+        Y = self.leading.columns(self.regressor(q, qd, qdd), self.leading.order(0))
         nothing = torch.full_like(q, torch.nan)
         motion = Series(q, qd, qdd, nothing, ordered=False)
         if not self.slots:
