@@ -6,13 +6,14 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
 
 from torchsko.bridge.hinges import checked, undefined
 from torchsko.errors import MechanismError, RobotFileWarning
-from torchsko.io._source import check_folders, check_model, check_source, format_of
+from torchsko.io._source import check_folders, check_model, check_source, format_of, naming
 from torchsko.io._xacro import expanded
 from torchsko.io.mjcf import read_mjcf
 from torchsko.io.mujoco_kept import kept
@@ -100,44 +101,56 @@ def load(
     check_source(source)
     if mesh_path is not None:
         check_folders(mesh_path)
+    file, unnamed = source, nullcontext()
     if xacro is not None:
         mesh_path = (*(mesh_path or ()), os.path.dirname(os.path.abspath(source)))
-        source = expanded(source, xacro)
-    found = format_of(source)
-    if found == "mjcf":
-        if floating_base:
-            raise MechanismError(
-                "floating_base=True was given with an MJCF file.\n"
-                "There a body floats where it has a free joint.\n"
-                "Write <freejoint/> into the root body, and leave floating_base out."
-            )
-        model = read_mjcf(source, mesh_path=mesh_path or ())
-        return from_mujoco(model, gravity=gravity, dtype=dtype, device=device)
-    if found == "sdf":
-        read = read_sdf(
-            source,
+        # What macros become is text: readers cannot name it, and its lines are not those of the file.
+        file = f"{os.fspath(source)}, its macros expanded"
+        source, unnamed = expanded(source, xacro), naming(file)
+    with unnamed:
+        read = _read(source, floating_base, mimic, strict, mesh_path or ())
+    with naming(file):
+        if not isinstance(read, RobotDescription):
+            return from_mujoco(read, gravity=gravity, dtype=dtype, device=device)
+        if gravity is None:
+            gravity = read.gravity or (0.0, 0.0, -9.81)
+        mech = build_mechanism(
+            read,
             floating_base=floating_base,
-            mimic=mimic,
+            gravity=gravity,
             strict=strict,
-            mesh_path=mesh_path or (),
+            dtype=dtype,
+            device=device,
         )
-    else:
-        read = read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path or ())
-    if gravity is None:
-        gravity = read.gravity or (0.0, 0.0, -9.81)
-    mech = build_mechanism(
-        read,
-        floating_base=floating_base,
-        gravity=gravity,
-        strict=strict,
-        dtype=dtype,
-        device=device,
-    )
-    if mech.singular_joints:
-        mech = _with_singular(mech, strict)
+        if mech.singular_joints:
+            mech = _with_singular(mech, strict)
     if mech.report:
         warnings.warn(_told(mech), RobotFileWarning, stacklevel=2)
     return mech
+
+
+def _read(
+    source: str | os.PathLike[str],
+    floating_base: bool,
+    mimic: Literal["couple", "independent"],
+    strict: bool,
+    mesh_path: Sequence[str | os.PathLike[str]],
+) -> Any:
+    """A description by the reader of the source's format; of MJCF the model that MuJoCo compiled."""
+    found = format_of(source)
+    if found == "sdf":
+        return read_sdf(
+            source, floating_base=floating_base, mimic=mimic, strict=strict, mesh_path=mesh_path
+        )
+    if found == "urdf":
+        return read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path)
+    if floating_base:
+        raise MechanismError(
+            "floating_base=True was given with an MJCF file.\n"
+            "There a body floats where it has a free joint.\n"
+            "Write <freejoint/> into the root body, and leave floating_base out."
+        )
+    return read_mjcf(source, mesh_path=mesh_path)
 
 
 def _with_singular(mech: Mechanism, strict: bool) -> Mechanism:

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import zipfile
 from pathlib import Path
 
@@ -100,3 +101,40 @@ def test_one_folder_of_meshes_is_not_taken_for_its_letters(folder):
     assert_refused(lambda: ts.load(SWING, mesh_path=folder), r"one path.*mesh_path=\['/meshes'\]")
     assert_refused(lambda: ts.load(SWING, mesh_path=[3]), "holds 3.*no path")
     assert ts.load(SWING, mesh_path=[folder]).name == "swing"
+
+
+LOOP = SWING.replace(
+    "</robot>",
+    '<link name="c"/><joint name="k" type="continuous"><parent link="{}"/><child link="b"/></joint></robot>',
+)
+CYCLE = SWING.replace("</robot>", LOOP[LOOP.index('<joint name="k"') :]).format("b")
+
+
+@pytest.mark.parametrize(
+    "text, error, said",
+    [
+        (SWING.replace("continuous", "fixed"), ts.MechanismError, "no moving joint"),
+        (SWING.replace('"1"/><in', '"1e300"/><in'), ts.MechanismError, "link 'b'.*1e"),
+        (SWING.replace("<inertial>", "<!--").replace("</inertial>", "-->"),
+         ts.MechanismError, "no inertia resists joint 'j'"),
+        (CYCLE, ts.TreeError, "."),
+        (MJCF.replace('<joint name="j"/>', ""), ts.MechanismError, "no moving joint"),
+        (SDF.replace("revolute", "fixed"), ts.MechanismError, "no moving joint"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_mechanism_of_a_file_is_told_with_its_name(text, error, said, tmp_path):
+    if text.startswith("<mujoco"):
+        pytest.importorskip("mujoco")
+    file = tmp_path / "thing"
+    file.write_text(text)
+    for source, named in ((file, f"{file}: "), (text, "")):
+        with pytest.raises(error, match=f"(?s)^{re.escape(named)}.*{said}") as told:
+            ts.load(source, strict=True)
+        assert str(told.value).count(str(file)) == bool(named)
+
+
+def test_two_trees_that_meet_in_a_link_are_told_by_the_link():
+    for parent in ("a", "c"):
+        hung = LOOP if parent == "c" else LOOP.replace('<link name="c"/>', "")
+        with pytest.raises(ts.TreeError, match="'b'"):
+            ts.load(hung.format(parent))

@@ -49,3 +49,16 @@ def test_what_xacro_refuses_is_refused_with_what_to_type(path):
     path.write_text(MACROS.replace("${-length}", "${__import__('os').getcwd()}"))
     with pytest.raises(ts.RobotFileError, match="xacro does not expand it"):
         ts.load(path, xacro={})
+
+
+@pytest.mark.parametrize(
+    "old, new, error, said",
+    [
+        ("${mass}", "-1", ts.RobotFileError, "link 'one'.*negative"),
+        ("${mass}", "1e300", ts.MechanismError, "link 'one'"),
+    ],
+)
+def test_an_error_in_what_macros_become_names_the_file(path, old, new, error, said):
+    path.write_text(MACROS.replace(old, new))
+    with pytest.raises(error, match=f"swing.urdf.xacro, its macros expanded: {said}"):
+        ts.load(path, xacro={})

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from torchsko.errors import RobotFileError
+from torchsko.errors import MechanismError, RobotFileError, TreeError
 from torchsko.io._xml import is_xml_text, root_tag
 
 PACKED = {
@@ -77,10 +77,10 @@ def naming(source: str | os.PathLike[str]) -> Iterator[None]:
     """Put the name of a file before what is said of it; text has none."""
     try:
         yield
-    except RobotFileError as error:
+    except (RobotFileError, MechanismError, TreeError) as error:
         if is_xml_text(source):
             raise
-        raise RobotFileError(f"{_shown(os.fspath(source))}: {error}") from error
+        raise type(error)(f"{_shown(os.fspath(source))}: {error}") from error
 
 
 def _shown(path: str) -> str:

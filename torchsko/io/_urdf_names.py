@@ -55,7 +55,9 @@ def check_names(links: Sequence[LinkDescription], joints: Sequence[JointDescript
 def check_roots(
     links: Sequence[LinkDescription], joints: Sequence[JointDescription], report: Report
 ) -> None:
-    """Refuse two trees in one robot; note links that no joint names. Cycles are found later.
+    """Refuse two trees in one robot; note links that no joint names.
+
+    Cycles, and links that two joints move, are found later: trees that share a link are none.
 
     Raises:
         RobotFileError: names the roots; when the reading is strict, a link that no joint names.
@@ -63,7 +65,7 @@ def check_roots(
     moved, carrying = {joint.child for joint in joints}, {joint.parent for joint in joints}
     roots = [link.name for link in links if link.name not in moved]
     trees = [name for name in roots if name in carrying]
-    if len(trees) > 1:
+    if len(trees) > 1 and len(moved) == len(joints):
         raise RobotFileError(
             f"the <robot> is {len(trees)} trees: no joint moves link {trees[0]!r}, nor {trees[1]!r}.\n"
             "Where one is seen from the other, nothing in the file says.\n"
