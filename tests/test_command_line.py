@@ -1,5 +1,6 @@
 """`python -m torchsko info`: what a robot file holds, and errors without tracebacks."""
 
+import os
 import subprocess
 import sys
 
@@ -117,3 +118,21 @@ def test_what_is_not_used_is_told_once_for_all_that_differ_by_name(tmp_path, cap
         assert (
             f"'{first}' and {count} more <{tag}>:" in told
         )  # the finger has something to see, too
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("words", [["info", str(ts.robots.panda)], ["--help"], ["--version"]])
+def test_a_reader_that_leaves_early_is_no_error(words, buffered):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "torchsko", *words],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+        )
+    assert not done.stderr
+    # argparse itself passes over what it cannot print.
+    assert done.returncode == (0 if words == ["--help"] and not buffered else 141)

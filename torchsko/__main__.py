@@ -7,6 +7,7 @@ Errors come as the library words them, with exit code 2.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import warnings
@@ -24,6 +25,9 @@ UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
+CLOSED = 141
+"""Exit code when nobody reads what is printed any more, as shells have it of a pipe."""
+
 LISTED = 12
 """Frames of one body that are named; of more their number is told."""
 
@@ -34,7 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the command's words; those of the process when left out.
     """
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
+        finally:
+            sys.stdout.flush()  # at exit nobody could catch that its reader is gone
+    except BrokenPipeError:
+        # What is left in the buffer has nowhere to go: the interpreter flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
+
+
+def _run(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m torchsko",
         description="Robots from URDF, MJCF and SDF files: what they hold, how they look, and what a log of "

@@ -189,6 +189,12 @@ def test_what_is_shown_can_be_chosen():
         assert np.allclose(figure._contacts.points, [[0.0, 0.0, tip]])
 
 
+def test_a_page_says_nothing_of_its_own(capfd):
+    with page([arm()], port=9100):
+        pass
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_notebook_shows_a_page_of_its_own(tmp_path):
     mech = arm()
     shown = ts.show(mech, swing(mech, 5).q)

@@ -99,7 +99,8 @@ class Page:
         """End the page."""
         self._open = False
         self._thread.join()
-        self.server.stop()
+        with quiet():
+            self.server.stop()
 
     def seek(self, t: float) -> None:
         """Show all motions a time after their starts [s]."""
