@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import re
 from pathlib import Path
 
@@ -61,3 +63,33 @@ def test_every_extra_that_is_named_exists() -> None:
     rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| [^|]+ \|$", table, re.MULTILINE)
     named = set(re.findall(r"`(\w+)`", " ".join(rows))) | set(re.findall(r"\.\[(\w+)\]", README))
     assert named and named <= known
+
+
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("torchsko/**/*.py")]
+PAGES += [*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("examples/*.py")]
+
+
+def named(text: str) -> set[str]:
+    """Dotted names of the library, without those of its files."""
+    found = re.findall(r"(?<![\w./])(?:ts|torchsko)((?:\.[A-Za-z_]\w*)+)", text)
+    return {name for name in found if not name.endswith(".py")}
+
+
+def leads(name: str) -> bool:
+    """Whether a name is one of the package, or of the module that the first of its parts are."""
+    parts = name.strip(".").split(".")
+    for count in range(len(parts) + 1):
+        try:
+            module = importlib.import_module(".".join(["torchsko", *parts[:count]]))
+            operator.attrgetter(".".join(parts[count:]) or "__name__")(module)
+            return True
+        except (ImportError, AttributeError):
+            continue
+    return False
+
+
+def test_every_name_of_the_library_that_a_page_or_a_docstring_says_is_there() -> None:
+    wrong = {
+        (page.name, name) for page in PAGES for name in named(page.read_text()) if not leads(name)
+    }
+    assert not wrong

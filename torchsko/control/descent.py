@@ -38,7 +38,7 @@ ROUNDING = 50
 
 
 class Motion(NamedTuple):
-    """Samples under way, time in front where there is one; see `torchsko.control.ilqr.Optimized`.
+    """Samples under way, time in front where there is one; see `torchsko.control.Optimized`.
 
     Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`.
     """

@@ -1,6 +1,6 @@
 """What a robot file says, before any tensor exists: links, joints, and what was left unused.
 
-Readers (`torchsko.io`) and people write descriptions; `torchsko.mechanism.builder` turns one into a
+Readers (`torchsko.io`) and people write descriptions; `torchsko.build_mechanism` turns one into a
 `Mechanism`. Numbers are plain Python floats in SI units; matrices are nested tuples, row by row.
 """
 
