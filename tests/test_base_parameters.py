@@ -15,16 +15,19 @@ from torchsko.verbs.base_parameters import NAMES
 PANDA = ts.load(ts.robots.panda)
 
 
-def regressor(mech: ts.Mechanism) -> torch.Tensor:
-    """Of 40 random states, one row below the other."""
+def regressor(mech: ts.Mechanism, armature: bool = False) -> torch.Tensor:
+    """Of 40 random states, one row below the other; with columns of armatures behind."""
     g = torch.Generator().manual_seed(1)
     q, qd = mech.random_state(40, generator=g)
     qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype)
-    return ts.torque_regressor(mech, q, qd, qdd).flatten(-2).flatten(0, 1)
+    Y = ts.torque_regressor(mech, q, qd, qdd).flatten(-2)
+    if armature:
+        Y = torch.cat([Y, ts.drive_regressor(mech, q, qd, qdd)[..., 0]], -1)
+    return Y.flatten(0, 1)
 
 
-def check(mech: ts.Mechanism) -> ts.BaseParameters:
-    base, Y = ts.base_parameters(mech), regressor(mech)
+def check(mech: ts.Mechanism, armature: bool = False) -> ts.BaseParameters:
+    base, Y = ts.base_parameters(mech, armature=armature), regressor(mech, armature)
     size = torch.linalg.svdvals(Y)
     assert len(base) == int((size > 1e-9 * size[0]).sum())
     phi = torch.randn(Y.shape[1], generator=torch.Generator().manual_seed(2), dtype=Y.dtype)
@@ -46,13 +49,31 @@ def test_on_joints_that_follow_others(mech):
     check(mech)
 
 
-def test_names_are_the_combinations_written_out():
-    base = ts.base_parameters(PANDA)
-    column = {
-        f"{n} of {b}": 10 * k + i
-        for k, b in enumerate(PANDA.body_names)
-        for i, n in enumerate(NAMES)
-    }
+@given(mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4))
+def test_armatures_are_counted_where_forces_cannot_tell_them_from_inertia(mech):
+    with_armature, without = check(mech, armature=True), ts.base_parameters(mech)
+    # What leads among inertial numbers is the same: armatures come behind them.
+    count = 10 * mech.num_bodies
+    inertial = with_armature.independent[with_armature.independent < count]
+    assert torch.equal(inertial, without.independent)
+    assert_close(with_armature.matrix[: len(without), :count], without.matrix)
+
+
+def test_of_an_arm_on_an_upright_joint_the_first_two_armatures_are_one_with_inertia():
+    base = check(PANDA, armature=True)
+    armatures = [f"armature of {joint}" for joint in PANDA.joint_names]
+    # Moments of inertia about these two axes are felt by the joints themselves alone.
+    for armature in armatures[:2]:
+        assert any(re.search(rf"^I.*\+ {armature}$", name) for name in base.names)
+    assert list(base.names[43:]) == armatures[2:]
+
+
+@pytest.mark.parametrize("armature", [False, True])
+def test_names_are_the_combinations_written_out(armature):
+    base = ts.base_parameters(PANDA, armature=armature)
+    labels = [f"{n} of {b}" for b in PANDA.body_names for n in NAMES]
+    labels += [f"armature of {joint}" for joint in PANDA.joint_names] * armature
+    column = {label: k for k, label in enumerate(labels)}
     for row, name in zip(base.matrix, base.names, strict=True):
         told = torch.zeros_like(row)
         for sign, size, what in re.findall(r"([+-] |^)([\d.e-]+ )?(\w+ of \w+)", name):

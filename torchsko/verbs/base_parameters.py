@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.verbs.regressors import torque_regressor
+from torchsko.verbs.regressors import drive_regressor, torque_regressor
 
 NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
 """The ten numbers of `inertial_parameters`, as the names of combinations call them."""
@@ -30,7 +30,8 @@ class BaseParameters:
 
     Attributes:
         names: of each, "joint3: Izz of link3 + 0.08 my of link4 ..." in words.
-        matrix: takes all inertial numbers to the combinations, `[base, 10 bodies]`.
+        matrix: takes all inertial numbers to the combinations, `[base, 10 bodies]`; with armatures all these
+            and then the armature of each dof of the tree, `[base, 10 bodies + num_tree_dof]`.
         independent: columns that lead, `[base]`.
         unseen: names of numbers that no torque depends on, by themselves or in a combination.
     """
@@ -45,7 +46,7 @@ class BaseParameters:
         return len(self.names)
 
     def of(self, phi: Tensor) -> Tensor:
-        """Their values: `[*batch, 10 bodies]` to `[*batch, base]`.
+        """Their values: `[*batch, 10 bodies]`, with armatures as in ``matrix``, to `[*batch, base]`.
 
         Raises:
             ShapeError: when phi has another number of entries.
@@ -53,14 +54,15 @@ class BaseParameters:
         if phi.shape[-1:] != self.matrix.shape[-1:]:
             raise ShapeError(
                 f"phi has shape {list(phi.shape)}.\n"
-                f"Combinations are of {self.matrix.shape[-1]} inertial numbers, body after body.\n"
-                "Pass torchsko.inertial_parameters(mech).flatten(-2), say."
+                f"Combinations are of {self.matrix.shape[-1]} numbers: inertial ones, body after body, then "
+                "armatures where asked for.\n"
+                "Pass torchsko.inertial_parameters(mech).flatten(-2), say, and mech.armature behind it."
             )
         return phi @ self.matrix.mT
 
     @property
     def representative(self) -> Tensor:
-        """Takes values of the combinations to inertial numbers of equal torques, `[10 bodies, base]`.
+        """Takes values of the combinations to numbers of equal torques, the transposed shape of ``matrix``.
 
         The numbers that lead are the values, the others zero; no body need have these.
         """
@@ -70,7 +72,9 @@ class BaseParameters:
         return S
 
 
-def base_parameters(mech: MechanismLike, *, tolerance: float = 1e-9) -> BaseParameters:
+def base_parameters(
+    mech: MechanismLike, *, tolerance: float = 1e-9, armature: bool = False
+) -> BaseParameters:
     """The combinations of `inertial_parameters` that joint forces depend on.
 
     Columns of the torque regressor at random states are gone through from base to tip, of a body moments of
@@ -78,10 +82,15 @@ def base_parameters(mech: MechanismLike, *, tolerance: float = 1e-9) -> BasePara
     shares with the one that carries it is counted there, as in the books. Ranks are told in float64, whatever
     the mechanism's type.
 
+    With armatures, which stand behind all inertial numbers, those that forces cannot tell from moments of
+    inertia are counted there: that of a first joint about an upright z axis adds to Izz of its link.
+
     Args:
         mech: one robot; its inertial numbers do not matter.
         tolerance: length of what is left of a column, in units of the longest one, below which it depends on
             the others.
+        armature: whether combinations are of ``mech.armature`` as well, what `drive_regressor` takes to
+            forces.
 
     Returns:
         `BaseParameters`: their names, and the matrices to and from them.
@@ -101,6 +110,8 @@ def base_parameters(mech: MechanismLike, *, tolerance: float = 1e-9) -> BasePara
         (43, 'Izz of link1 + Iyy of link2')
         >>> base.of(ts.inertial_parameters(arm).flatten(-2)).shape
         torch.Size([43])
+        >>> ts.base_parameters(arm, armature=True).names[0]
+        'Izz of link1 + Iyy of link2 + armature of joint1'
     """
     robot = as_mechanism(mech)
     _check(robot, tolerance)
@@ -108,18 +119,32 @@ def base_parameters(mech: MechanismLike, *, tolerance: float = 1e-9) -> BasePara
     g = torch.Generator(device=robot.device).manual_seed(0)
     q, qd = double.random_state(STATES, generator=g)
     qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype, device=qd.device)
-    W = torque_regressor(double, q, qd, qdd).flatten(-2).flatten(0, 1)
-    P = W.shape[1]
+    W = torque_regressor(double, q, qd, qdd).flatten(-2)
+    label = [f"{n} of {body}" for body in robot.body_names for n in NAMES]
     order = [10 * body + k for body in range(robot.num_bodies) for k in FIRST]
+    if armature:
+        W = torch.cat([W, drive_regressor(double, q, qd, qdd)[..., 0]], -1)
+        label += _armatures(robot)
+        order += range(len(order), len(label))
+    W = W.flatten(0, 1)
     chosen = _independent(W, order, tolerance)
     K = torch.linalg.lstsq(W[:, chosen], W).solution
     K = torch.where(K.abs() > 1e-8, K, 0.0)
     K[:, chosen] = torch.eye(len(chosen)).to(W)
-    label = [f"{n} of {body}" for body in robot.body_names for n in NAMES]
     names = tuple(_named(K[k], chosen[k], label) for k in range(len(chosen)))
-    alone = [label[j] for j in range(P) if not bool(K[:, j].any())]
+    alone = [name for name, column in zip(label, K.mT, strict=True) if not bool(column.any())]
     index = torch.tensor(chosen, device=robot.device)
     return BaseParameters(names, K.to(robot.dtype), index, tuple(alone))
+
+
+def _armatures(mech: Mechanism) -> list[str]:
+    """A name for the armature of each dof of the tree, numbered where its joint has several."""
+    names = []
+    for joint in mech.tree_joint_names:
+        dofs = mech.tree_dof_slice(joint)
+        count = dofs.stop - dofs.start
+        names += [f"armature of {joint}{f'[{k}]' * (count > 1)}" for k in range(count)]
+    return names
 
 
 def _check(mech: Mechanism, tolerance: Any) -> None:
