@@ -4,6 +4,7 @@ the robot, playback plays."""
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from contextlib import contextmanager
 from io import BytesIO
@@ -17,6 +18,7 @@ import torchsko as ts
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
 from torchsko.spatial.rotation import quaternion_to_matrix
+from torchsko.view import serving
 from torchsko.view.motion import motion_of
 
 pytest.importorskip(
@@ -187,6 +189,38 @@ def test_what_is_shown_can_be_chosen():
         assert not len(figure._contacts.points)
         figure.move(figure.q, np.array([[0.0, 0.0, tip], [np.nan] * 3]))
         assert np.allclose(figure._contacts.points, [[0.0, 0.0, tip]])
+
+
+@pytest.mark.parametrize(
+    "host, port, said",
+    [
+        ("127.0.0.1", 65536, "port 65536"),
+        ("127.0.0.1", -1, "port -1"),
+        ("192.0.2.1", 9100, "host '192.0.2.1'"),  # an address for documentation: nobody has it
+        ("no.such.host.invalid", 9100, "host 'no.such.host.invalid'"),
+    ],
+)
+def test_a_place_where_nothing_can_be_served_is_refused_by_name(host, port, said):
+    with pytest.raises(ts.TorchskoError, match=said) as told, page([arm()], host=host, port=port):
+        pass
+    assert len(str(told.value).splitlines()) == 3
+
+
+def test_a_port_that_is_taken_gives_the_next_one_and_of_the_last_one_a_refusal(monkeypatch):
+    with page([arm()], port=9100) as one, page([arm()], port=one.port) as other:
+        assert other.port > one.port
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        last = taken.getsockname()[1]
+        monkeypatch.setattr(serving, "LAST", last)
+        with pytest.raises(ts.TorchskoError, match=f"no port from {last}"):
+            serving.free_port("127.0.0.1", last)
+
+
+@pytest.mark.parametrize(
+    "host, told", [("0.0.0.0", "localhost"), ("192.0.2.7", "192.0.2.7"), ("fd00::1", "[fd00::1]")]
+)
+def test_the_address_that_is_told_is_where_the_page_is(host, told):
+    assert serving.address_of(host, 9100) == f"http://{told}:9100"
 
 
 def test_a_page_says_nothing_of_its_own(capfd):

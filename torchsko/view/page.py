@@ -19,6 +19,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.view.figure import Figure, look, quiet
 from torchsko.view.motion import Motion
+from torchsko.view.serving import address_of, free_port
 
 RATE = 30.0
 """Pictures of a playback in a second."""
@@ -60,6 +61,7 @@ class Page:
         Raises:
             MissingExtraError: when viser is not installed.
             MechanismError: when there is no robot.
+            TorchskoError: when the host is none of this machine's, or no port is free.
         """
         viser = require("viser", "view")
         mechs = [as_mechanism(robot) for robot in robots]
@@ -68,9 +70,10 @@ class Page:
                 "no robot was given.\nA page shows one or more.\nPass a mechanism."
             )
         self._motions = [*motions, *[None] * (len(mechs) - len(motions))]
+        self._host = host
         self._lock, self._open, self._following = threading.RLock(), True, False
         with quiet():
-            self.server = viser.ViserServer(host=host, port=port, verbose=False)
+            self.server = viser.ViserServer(host=host, port=free_port(host, port), verbose=False)
         self.server.scene.set_up_direction("+z")
         self.figures: list[Figure] = []
         self.sliders: list[list[Any]] = []
@@ -93,7 +96,7 @@ class Page:
     @property
     def address(self) -> str:
         """What to type into the browser."""
-        return f"http://localhost:{self.port}"
+        return address_of(self._host, self.port)
 
     def close(self) -> None:
         """End the page."""
