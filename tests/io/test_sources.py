@@ -103,6 +103,33 @@ def test_one_folder_of_meshes_is_not_taken_for_its_letters(folder):
     assert ts.load(SWING, mesh_path=[folder]).name == "swing"
 
 
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"t,q_1,tau_1\n0,1,2\n", "begins with 't,q_1,tau_1'"),
+        (b"\n  solid part\nfacet", "begins with 'solid part'"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "is binary"),
+        (b"\0\1\2\3", "is binary"),
+        (b"", "is empty"),
+        (b"\xef\xbb\xbf \n", "is empty"),
+    ],
+)
+def test_a_file_that_is_no_xml_is_told_by_how_it_begins(data, said, tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_bytes(data)
+    for call in (ts.load, lambda x: ts.load(x, strict=True)):
+        with pytest.raises(ts.RobotFileError, match=r"log\.csv: the file is no XML: it " + said):
+            call(file)
+
+
+@pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_xml_in_other_codings_is_xml(coding, tmp_path):
+    file = tmp_path / "swing.urdf"
+    told = coding.removesuffix("-sig")
+    file.write_bytes(f'<?xml version="1.0" encoding="{told}"?>{SWING}'.encode(coding))
+    assert ts.load(file).joint_names == ("j",)
+
+
 LOOP = SWING.replace(
     "</robot>",
     '<link name="c"/><joint name="k" type="continuous"><parent link="{}"/><child link="b"/></joint></robot>',

@@ -6,6 +6,7 @@ refuse them; this reader drives expat itself, and stops at the first declaration
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ MAX_TAG = 4096
 
 PEEKED = 4096
 """Bytes that are parsed at a time by who wants the root's name alone."""
+
+SHOWN = 24
+"""Characters that are shown of a file that is none of a robot."""
 
 _BLANK = "\ufeff \t\r\n"
 _BEFORE_DECLARATION = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]+(?:\xef\xbb\xbf)?(?=<\?xml\s)")
@@ -110,10 +114,11 @@ def read_document(
         The bytes and the root element.
 
     Raises:
-        RobotFileError: the file cannot be read, is too large or too deep, is malformed, or
+        RobotFileError: the file cannot be read, is no XML, is too large or too deep, is malformed, or
             declares a document type or an entity.
     """
     reader = _reader_of(source, Report() if report is None else report)
+    _refuse_other_files(reader.data)
     if text:
         reader.parser.CharacterDataHandler = reader.characters
     with _saying_where():
@@ -172,6 +177,25 @@ def _typed(path: str) -> str:
     if "://" in path:
         return "Nothing is fetched, no package looked up: pass where the file is on this machine."
     return "Check the path, or pass the text itself."
+
+
+def _refuse_other_files(data: bytes) -> None:
+    """Refuse what is no XML from its first character on, such as a log, a mesh or a picture.
+
+    Raises:
+        RobotFileError: says how it begins.
+    """
+    start = data.removeprefix(codecs.BOM_UTF8).lstrip()
+    if b"<" in start[:4]:  # in UTF-16 behind up to three other bytes
+        return
+    first = start[: 4 * SHOWN].split(b"\n")[0].decode(errors="replace").strip()[:SHOWN]
+    text = first.isprintable() and "\ufffd" not in first
+    what = f"begins with {first!r}" if text else "is binary"
+    raise RobotFileError(
+        f"the file is no XML: it {what if start else 'is empty'}.\n"
+        "Robots are URDF, MJCF or SDF, which begin with '<'.\n"
+        "Pass the file of the robot; its logs and meshes are files of their own."
+    )
 
 
 @contextmanager

@@ -75,7 +75,8 @@ def lower(
         raise MechanismError(
             f"{robot.name!r} has no moving joint.\n"
             "A mechanism needs one degree of freedom at least.\n"
-            f"Add a joint that is not fixed{', or pass floating_base=True' * bool(robot.links)}."
+            "Add a joint that is not fixed"
+            f"{', or pass floating_base=True (--floating-base)' * bool(robot.links)}."
         )
     return _tensors(robot, hinges, frames, gravity)
 
