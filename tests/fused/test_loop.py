@@ -167,12 +167,18 @@ def test_a_function_may_differentiate_its_loops():
 
     ports = [Port("x", (3,)), Port("a", (3,))]
     given = [x.detach() for x in inputs(ports, (2,))]
-    for derive in (torch.func.jacrev, lambda f: torch.func.grad(lambda *z: f(*z).sum())):
+    derivatives = (
+        torch.func.jacrev,
+        torch.func.jacfwd,
+        lambda f: torch.func.grad(lambda *z: f(*z).sum()),
+        lambda f: torch.func.jacfwd(torch.func.jacrev(f)),
+        lambda f: torch.func.jacrev(torch.func.jacfwd(f)),
+        lambda f: torch.func.jacfwd(torch.func.jacfwd(f, 1)),
+    )
+    for derive in derivatives:
         found = evaluate(trace(derive(through), ports), given)[0]
         expected = torch.vmap(derive(through))(*given)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    with pytest.raises(ts.FusedError, match=r"forward derivative.*\n.*\n.*torch.func.jacrev"):
-        trace(torch.func.jacfwd(through), ports)
 
 
 def test_eager_loops_have_every_transform():
@@ -268,3 +274,42 @@ def test_what_a_control_closes_over_comes_to_a_loop_by_its_arguments():
 def test_a_single_number_halts_where_it_is_done():
     halved = loop(lambda x: x / 2, torch.tensor(8.0, dtype=D), 9, until=lambda x: x < 1)
     assert halved == 0.5
+
+
+def along(f, *names):
+    """A function's value and its tangent, by forward mode, along fixed directions of its inputs."""
+
+    def derived(*inputs):
+        turn = tuple((x + 1).cos() for x in inputs)
+        value, tangent = torch.func.jvp(f, inputs, turn)
+        values, tangents = ((z,) if isinstance(z, torch.Tensor) else z for z in (value, tangent))
+        return (*values, *tangents)
+
+    return derived
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_forward_derivative_within_a_kernel_is_a_loop_and_right(case):
+    mine, plain = (along(CASES[case](repeat, 6)[0]) for repeat in (loop, written_out))
+    _, ports = CASES[case](loop, 6)
+    num = 4 if case == "pendulum" else 2
+    fast = FusedFunction(mine, ports, num_outputs=num, order=1)
+    slow = FusedFunction(plain, ports, num_outputs=num, order=-1)
+    assert len(fast.program.loops) in (1, 2)  # the values', and theirs with tangents
+    for batch in ((), (1,), (2, 3)):
+        given = inputs(ports, batch)
+        torch.testing.assert_close(fast(*given), slow(*given), rtol=1e-11, atol=1e-11)
+        losses = [sum(y.sin().sum() for y in f(*given)) for f in (fast, slow)]
+        gradients = [torch.autograd.grad(loss, given) for loss in losses]
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
+    few = inputs(ports, (2,), 3)
+    assert gradcheck(fast, few)
+    mapped = [torch.vmap(f)(*few) for f in (fast, slow)]
+    torch.testing.assert_close(*mapped, rtol=1e-11, atol=1e-11)
+
+
+def test_a_programs_forward_derivative_does_not_grow_with_the_rounds():
+    sizes = [
+        trace(along(pendulum(loop, n)[0]), pendulum(loop, n)[1]).num_flops for n in (10, 80)
+    ]
+    assert sizes[0] == sizes[1]

@@ -266,8 +266,9 @@ class ScanFunction(FusedFunction):
         ]
         moving = [next(tangents) for flag in given[count : count + stream] if flag]
         along = self.scan.pushed(given[count:]).over(self.steps, self.every)
-        found = along(*state, *turn, *streams, *moving, *stay, *tangents)
-        return tuple(found[count:])
+        found = along(*turn, *state, *streams, *moving, *stay, *tangents)
+        states, _, more = parted(found, (count, count))
+        return *states, *more
 
     def _where(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
         batches = [prod(self.batch_of(k, x)) for k, x in enumerate(inputs)]

@@ -9,8 +9,8 @@ from torch import Tensor
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction, expanded
 from torchsko.fused.saved import digest
-from torchsko.implicit.derivatives import Flags, Tensors, tangents_of
-from torchsko.implicit.steps import Roles, parted, pulled
+from torchsko.implicit.derivatives import Flags, Tensors
+from torchsko.implicit.steps import Roles, parted, pulled, pushed
 
 
 def pulled_step(
@@ -52,30 +52,18 @@ def pushed_step(step: FusedFunction, roles: Roles, given: Flags) -> tuple[FusedF
         roles: of its ports.
         given: which of its inputs after the state have tangents.
     """
-    count, flags = roles.carry, (True,) * roles.carry + given
-    num_given = sum(given[: roles.stream])
-    num_stay = len(step.inputs) - count - roles.stream
+    count = roles.carry
+    own = pushed(step.sample, roles, given)[1]
 
     def made_of(fn: Callable[..., Tensors]) -> Callable[..., Tensors]:
-        tangents = tangents_of(fn, flags)
-
-        def along(*tensors: Tensor) -> Tensors:
-            sizes = (count, count, roles.stream, num_given, num_stay)
-            state, turn, streams, moving, stay, changing = parted(tensors, sizes)
-            inputs = (*state, *streams, *stay)
-            found = tangents(*inputs, *turn, *moving, *changing)
-            return (*fn(*inputs)[:count], *found)
-
-        return along
+        return pushed(fn, roles, given)[0]
 
     state, streams, stay = parted(step.inputs, (count, roles.stream))
     moving = [p for p, flag in zip(streams, given, strict=False) if flag]
     changing = [p for p, flag in zip(stay, given[roles.stream :], strict=True) if flag]
     ports = [*state, *state, *streams, *moving, *stay, *changing]
     outputs = [*state, *step.outputs]
-    function = _derived(step, roles, made_of, ports, outputs, ("jvp", given))
-    own = Roles(2 * count, roles.stream + len(moving), roles.stacked, roles.summed)
-    return function, own
+    return _derived(step, roles, made_of, ports, outputs, ("jvp", given)), own
 
 
 def _derived(

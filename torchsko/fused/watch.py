@@ -11,7 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, unwrap_if_dead
+from torch._C._functorch import (
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+    maybe_get_bdim,
+    unwrap_if_dead,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -79,18 +84,20 @@ def _innermost(x: Any) -> Any:
 
 
 def alive(fn: Callable[..., Any]) -> Swap:
-    """Calls in which a function finds the values of what a transform has wrapped that is over by now.
+    """Calls in which a function finds the values of what transforms have wrapped that do not reach here.
 
-    A backward pass comes after its transform has ended. The derivative of a loop's body is traced then, and
-    what the body closes over may have been made, and so wrapped, within.
+    A loop's body is traced below all transforms, or, by a backward pass, after they have ended; what it
+    closes over may have been made, and so wrapped, within.
     """
     wrapped = Reachable(fn).wrapped()
     return Swap(wrapped, [_value(x) for x in wrapped])
 
 
 def _value(x: Tensor) -> Tensor:
-    """A tensor without wrappers of transforms that have ended."""
+    """A tensor without wrappers of derivatives, and of other transforms that have ended."""
     inner = unwrap_if_dead(x)
+    if inner is x and is_functorch_wrapped_tensor(x) and maybe_get_bdim(x) < 0:
+        inner = get_unwrapped(x)
     return x if inner is x else _value(inner)
 
 

@@ -8,15 +8,16 @@ in the other direction, of the body's derivative.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from torchsko.errors import FusedError, ShapeError
-from torchsko.implicit.derivatives import Tensors
-from torchsko.implicit.steps import Roles, parted, pulled
+from torchsko.errors import ShapeError
+from torchsko.implicit.derivatives import Flags, Tensors
+from torchsko.implicit.steps import Roles, parted, pulled, pushed
 
 
 @overload
@@ -68,7 +69,6 @@ def loop(
     Raises:
         ShapeError: when the body gives other shapes than it takes, or a number of tensors; when n is no
             number of rounds; when what is carried, or given besides, is no tensors.
-        FusedError: in a traced function, a forward derivative through the loop.
 
     Example:
         >>> import torch, torchsko as ts
@@ -157,6 +157,11 @@ class Rounds:
             step, Roles(roles.carry, streams, roles.stream, num_stay), self.count, not self.backward
         )
 
+    def pushed(self, given: Flags) -> Rounds:
+        """Of tangents and states, for the given ones of what comes anew and what stays."""
+        step, roles = pushed(self.step, self.roles, given)
+        return Rounds(step, roles, self.count, self.backward, self.halts)
+
 
 def _check_given(carry: Any, n: Any, args: Any) -> None:
     """Refuse what the annotations of `loop` exclude."""
@@ -244,13 +249,10 @@ def _is_traced(x: Tensor) -> bool:
 class _Rounds(torch.autograd.Function):
     """`Rounds.run` of tensors of which some are traced: one instruction of the program."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(rounds: Rounds, *tensors: Tensor) -> Tensors:
         traced = next((x for x in tensors if hasattr(type(x), "rounds")), None)
-        # What is mapped over is written out: the program is of one sample.
-        if traced is None or any(torch.func.debug_unwrap(x) is not x for x in tensors):
+        if traced is None:
             return rounds.run(*tensors)
         return traced.rounds(rounds, tensors)  # type: ignore[attr-defined]
 
@@ -258,6 +260,9 @@ class _Rounds(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
         ctx.rounds, *tensors = inputs
         ctx.save_for_backward(*tensors, *output[: ctx.rounds.roles.carry])
+        ctx.save_for_forward(*tensors)
+        ctx.set_materialize_grads(False)  # what does not move takes no part in the loop of tangents
+        ctx.shapes = [x.shape for x in output]
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
@@ -265,7 +270,11 @@ class _Rounds(torch.autograd.Function):
         saved = [x.view_as(x) for x in ctx.saved_tensors]
         tensors, states = saved[: -roles.carry], saved[-roles.carry :]
         _, streams, stay = parted(tensors, (roles.carry, roles.stream))
-        marks, stacked, summed = parted(grad_outputs, (roles.carry, roles.stacked))
+        cotangents = [
+            states[0].new_zeros(shape) if y is None else y
+            for y, shape in zip(grad_outputs, ctx.shapes, strict=True)
+        ]
+        marks, stacked, summed = parted(cotangents, (roles.carry, roles.stacked))
         # States are numbered so that the start is the first, or, backward, the last.
         end, before = (0, slice(1, None)) if rounds.backward else (-1, slice(None, -1))
         by = [x[end] for x in marks]
@@ -278,8 +287,36 @@ class _Rounds(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Tensors:
-        raise FusedError(
-            "a forward derivative is taken within a traced function, through a loop.\n"
-            "A loop in a program has reverse derivatives.\n"
-            "Call torch.func.jacrev or vjp there, or take the derivative of the fused function."
-        )
+        rounds, roles = ctx.rounds, ctx.rounds.roles
+        # As in `torchsko.fused.operator`: torch turns forward mode off in here, and outer levels need it.
+        with forward_ad._set_fwd_grad_enabled(True):
+            tensors = [forward_ad.unpack_dual(x).primal for x in ctx.saved_tensors]
+            state, streams, stay = parted(tensors, (roles.carry, roles.stream))
+            own, *after = parted(grad_inputs[1:], (roles.carry, roles.stream))
+            turn = [torch.zeros_like(x) if dx is None else dx for x, dx in zip(state, own, strict=True)]
+            moving, changing = ([dx for dx in part if dx is not None] for part in after)
+            ahead = rounds.pushed(tuple(dx is not None for part in after for dx in part))
+            found = _Rounds.apply(ahead, *turn, *state, *streams, *moving, *stay, *changing)
+        states, _, more = parted(found, (roles.carry, roles.carry))
+        return *states, *more
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], rounds: Rounds, *tensors: Tensor
+    ) -> tuple[Tensors, tuple[int, ...]]:
+        dims, (carry, stream) = in_dims[1:], (rounds.roles.carry, rounds.roles.stream)
+        # The state moves with whatever is mapped; rounds of a series are its first dimension still.
+        lead = [0] * carry + [1] * stream + [0] * (len(tensors) - carry - stream)
+        own = [
+            x if d is None else x.movedim(d, to)
+            for x, d, to in zip(tensors, dims, lead, strict=True)
+        ]
+        state = [
+            x.expand(info.batch_size, *x.shape) if d is None else x
+            for x, d in zip(own[:carry], dims, strict=False)
+        ]
+        each = (0,) * carry + tuple(None if d is None else 0 for d in dims[carry:])
+        step = torch.vmap(rounds.step, each, randomness=info.randomness)
+        found = _Rounds.apply(replace(rounds, step=step, halts=False), *state, *own[carry:])
+        series = carry + rounds.roles.stacked
+        return found, (1,) * series + (0,) * (len(found) - series)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from torchsko.implicit.derivatives import Flags, Tensors, gradients_of
+from torchsko.implicit.derivatives import Flags, Tensors, gradients_of, tangents_of
 
 T = TypeVar("T")
 
@@ -60,6 +60,35 @@ def pulled(
         return (*own, *found[count:])
 
     return back
+
+
+def pushed(
+    step: Callable[..., Tensors], roles: Roles, given: Flags
+) -> tuple[Callable[..., Tensors], Roles]:
+    """The step of states with their tangents, as a function of tensors, and the roles of those.
+
+    Args:
+        step: of (state, what comes anew, what stays) to (next state, what is stacked, what is summed).
+        roles: how many of each.
+        given: which of its inputs after the state have tangents.
+
+    Returns:
+        Of the tangent of the state, and the state; anew: what came anew, and tangents of the given ones;
+        what stays, and tangents of the given ones. Gives the next tangent and state, and the tangents of
+        what is stacked and summed. The state comes last, so that a mark of what is done stays the last of all.
+    """
+    count = roles.carry
+    tangents = tangents_of(step, (True,) * count + given)
+    num_given = sum(given[: roles.stream])
+    sizes = (count, count, roles.stream, num_given, len(given) - roles.stream)
+
+    def along(*tensors: Tensor) -> Tensors:
+        turn, state, streams, moving, stay, changing = parted(tensors, sizes)
+        inputs = (*state, *streams, *stay)
+        found = tangents(*inputs, *turn, *moving, *changing)
+        return (*found[:count], *step(*inputs)[:count], *found[count:])
+
+    return along, Roles(2 * count, roles.stream + num_given, roles.stacked, roles.summed)
 
 
 def parted(items: Sequence[T], sizes: Sequence[int]) -> tuple[tuple[T, ...], ...]:
