@@ -276,7 +276,7 @@ def test_a_single_number_halts_where_it_is_done():
     assert halved == 0.5
 
 
-def along(f, *names):
+def along(f):
     """A function's value and its tangent, by forward mode, along fixed directions of its inputs."""
 
     def derived(*inputs):
@@ -309,7 +309,74 @@ def test_a_forward_derivative_within_a_kernel_is_a_loop_and_right(case):
 
 
 def test_a_programs_forward_derivative_does_not_grow_with_the_rounds():
-    sizes = [
-        trace(along(pendulum(loop, n)[0]), pendulum(loop, n)[1]).num_flops for n in (10, 80)
-    ]
+    sizes = [trace(along(pendulum(loop, n)[0]), pendulum(loop, n)[1]).num_flops for n in (10, 80)]
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("derive", [torch.func.grad, torch.func.jacfwd, torch.func.jacrev])
+def test_a_derivative_by_what_the_body_closes_over_is_refused_not_lost(derive):
+    def closing(q):
+        gain = torch.tensor(1.5, dtype=D)
+        return derive(lambda g: loop(lambda x: g * x, q, 3).sum())(gain)
+
+    def given(q):
+        gain = torch.tensor(1.5, dtype=D)
+        return derive(lambda g: loop(lambda x, g: g * x, q, 3, [g]).sum())(gain)
+
+    ports, q = [Port("q", (2,))], torch.ones(2, dtype=D)
+    with pytest.raises(ts.FusedError, match=r"closes over g, by which.*\n.*\n.*args="):
+        trace(closing, ports)
+    torch.testing.assert_close(evaluate(trace(given, ports), [q])[0], closing(q))
+
+
+def test_a_derivative_of_a_derivative_by_what_the_body_closes_over_is_refused_not_lost():
+    def closing(q):
+        gain = torch.tensor(1.5, dtype=D)
+
+        def outer(g):
+            return torch.func.grad(lambda x: loop(lambda y: (g * y).sin(), q * x, 3).sum())(
+                torch.ones_like(g)
+            )
+
+        return torch.func.grad(outer)(gain)
+
+    with pytest.raises(ts.FusedError, match="closes over g, by which"):
+        trace(closing, [Port("q", (2,))])
+
+
+@pytest.mark.parametrize("derive", [torch.func.jacfwd, torch.func.jacrev])
+def test_a_programs_jacobian_does_not_grow_with_the_rounds(derive):
+    sizes = []
+    for n in (10, 80):
+        fn, ports = pendulum(loop, n)
+        program = trace(derive(lambda *z, fn=fn: fn(*z)[0], (0, 1)), ports)
+        given = [x.detach() for x in inputs(ports, ())]
+        plain = pendulum(written_out, n)[0]
+        wanted = torch.func.jacrev(lambda *z, f=plain: f(*z)[0], (0, 1))(*given)
+        torch.testing.assert_close(tuple(evaluate(program, given)), wanted, rtol=1e-10, atol=1e-12)
+        sizes.append(program.num_flops)
+    assert sizes[0] == sizes[1]
+
+
+def test_a_fused_policys_forward_sensitivity_is_that_of_the_plain_function():
+    """A solver within a verb, differentiated forward by the user's own function, through `ts.fuse`."""
+    arm = ts.load(ts.robots.panda)
+
+    def sensitivity(mech, q, dq, stiffness):
+        def hold(q, stiffness):
+            def body(x, rest, k):
+                return x - 0.5 * (ts.gravity_force(mech, x) + k * (x - rest)) / (k + 60.0)
+
+            return loop(body, q, 20, (q, stiffness))
+
+        return torch.func.jvp(lambda q: hold(q, stiffness), (q,), (dq,))[1]
+
+    fast = ts.fuse(sensitivity, arm, shapes={"dq": (7,), "stiffness": (7,)})
+    stiffness = torch.full((7,), 300.0, dtype=D, requires_grad=True)
+    for batch in ((), (1,), (2, 3)):
+        q, dq = arm.random_state(*batch)
+        found = []
+        for f in (lambda: fast(q, dq, stiffness), lambda: sensitivity(arm, q, dq, stiffness)):  # noqa: B023
+            y = f()
+            found.append((y.detach(), torch.autograd.grad(y.square().sum(), stiffness)[0]))
+        torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)

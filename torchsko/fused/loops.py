@@ -17,7 +17,7 @@ from torch import Tensor
 from torchsko.fused.entries import listed, tensor_of
 from torchsko.fused.graph import Graph
 from torchsko.fused.program import Loop, Port, Program
-from torchsko.implicit.loop import Rounds
+from torchsko.implicit.rounds import Rounds
 from torchsko.implicit.steps import parted
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
-
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction, expanded
 from torchsko.fused.saved import digest

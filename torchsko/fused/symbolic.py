@@ -31,7 +31,7 @@ from torchsko.fused.graph import Graph
 from torchsko.fused.loops import traced_loop
 from torchsko.fused.rules import KEEPING, PREDICATES, RULES
 from torchsko.implicit.derivatives import Tensors
-from torchsko.implicit.loop import Rounds
+from torchsko.implicit.rounds import Rounds
 
 _MOVES = frozenset(
     """
@@ -79,6 +79,13 @@ class Symbolic(Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
+
+    @staticmethod
+    def refuse_differentiated(body: Callable[..., Any]) -> None:
+        """Refuse the body of a loop that closes over what is being differentiated by."""
+        from torchsko.fused.watch import refuse_differentiated  # which needs this class
+
+        refuse_differentiated(body)
 
     def rounds(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
         """A loop of these tensors, of which some are symbolic, as one instruction."""

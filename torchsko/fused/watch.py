@@ -17,6 +17,7 @@ from torch._C._functorch import (
     maybe_get_bdim,
     unwrap_if_dead,
 )
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,6 +92,33 @@ def alive(fn: Callable[..., Any]) -> Swap:
     """
     wrapped = Reachable(fn).wrapped()
     return Swap(wrapped, [_value(x) for x in wrapped])
+
+
+def refuse_differentiated(body: Callable[..., Any]) -> None:
+    """Refuse a loop's body that closes over a tensor by which a derivative is being taken.
+
+    Its derivative would be lost: the body is traced by itself, and reads values only of what it closes over.
+
+    Raises:
+        FusedError: there is one.
+    """
+    reach = Reachable(body)
+    for x in reach.wrapped():
+        if _is_differentiated(x):
+            raise FusedError(
+                f"the body of a loop closes over {reach.name_of(x)}, by which a derivative is taken.\n"
+                "The body is traced by itself, where what it closes over is constant.\n"
+                "Pass the tensor to it by args=[...], as ts.loop says."
+            )
+
+
+def _is_differentiated(x: Tensor) -> bool:
+    """Whether it depends on what a transform in force differentiates by; not, where one only wrapped it."""
+    while not x.requires_grad and forward_ad.unpack_dual(x, level=0).tangent is None:
+        if not is_functorch_wrapped_tensor(x):
+            return False
+        x = get_unwrapped(x)
+    return True
 
 
 def _value(x: Tensor) -> Tensor:

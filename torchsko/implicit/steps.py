@@ -75,7 +75,7 @@ def pushed(
     Returns:
         Of the tangent of the state, and the state; anew: what came anew, and tangents of the given ones;
         what stays, and tangents of the given ones. Gives the next tangent and state, and the tangents of
-        what is stacked and summed. The state comes last, so that a mark of what is done stays the last of all.
+        what is stacked and summed. The state comes last: a mark of what is done stays the last of all.
     """
     count = roles.carry
     tangents = tangents_of(step, (True,) * count + given)
