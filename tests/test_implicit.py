@@ -255,3 +255,24 @@ def test_what_found_a_root_is_not_kept() -> None:
         assert kept[steps] == sum(8 * y.numel() for y in (A, b, x))
     tape = [storage_kept(Root(steps).solution, *coefficients(50))[1] for steps in (12, 24)]
     assert tape[1] > 1.5 * tape[0] > 15 * kept[12]
+
+
+@pytest.mark.parametrize("outer", [torch.func.jacfwd, torch.func.jacrev])
+@pytest.mark.parametrize("inner", [torch.func.jacfwd, torch.func.jacrev])
+def test_forward_dynamics_that_is_mapped_has_forward_derivatives(outer, inner):
+    """vmap within, derivatives without; one argument is not mapped."""
+    arm = ts.load(ts.robots.panda)
+    q, qd = arm.random_state(2)
+    tau = torch.ones_like(qd[0])
+
+    def batched(q, tau):
+        return ts.forward_dynamics(arm, q, qd, tau)
+
+    def mapped(q, tau):
+        return torch.vmap(lambda x, v: ts.forward_dynamics(arm, x, v, tau))(q, qd)
+
+    for argnums in (0, 1):
+        found, wanted = (inner(f, argnums)(q, tau) for f in (mapped, batched))
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    found, wanted = (outer(inner(lambda q, f=f: f(q, tau).sum()))(q) for f in (mapped, batched))
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)

@@ -14,7 +14,9 @@ Reference: A. Griewank and A. Walther, *Evaluating Derivatives*, 2nd edition, SI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -103,8 +105,6 @@ def _at(equation: Equation, solution: Tensor) -> Any:
 class _Solution(torch.autograd.Function):
     """Solution of an equation, with the derivatives of this module."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(equation: Equation, *inputs: Tensor) -> Tensor:
         return equation.solution(*inputs)
@@ -133,6 +133,37 @@ class _Solution(torch.autograd.Function):
             solution, *inputs = (_primal(x) for x in ctx.saved_tensors)
             tangents = [None if dx is None else _primal(dx) for dx in grad_inputs[1:]]
             return implicit_jvp(ctx.equation, inputs, solution, tangents)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        equation, *inputs = arguments
+        return _Solution.apply(_Mapped(equation, in_dims[1:], info.randomness), *inputs), 0
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """An equation over a mapped dimension, the first of its solution.
+
+    PyTorch's own rule (`generate_vmap_rule`) runs derivatives within the vmap, where forward mode cannot
+    tell its levels.
+    """
+
+    equation: Equation
+    dims: tuple[int | None, ...]
+    randomness: str
+
+    def solution(self, *inputs: Tensor) -> Tensor:
+        return self._over(self.equation.solution)(*inputs)
+
+    def residual(self, x: Tensor, *inputs: Tensor) -> Tensor:
+        return self._over(self.equation.residual, 0)(x, *inputs)
+
+    def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
+        solve = partial(self.equation.solve, transposed=transposed)
+        return self._over(solve, 0, 0)(rhs, x, *inputs)
+
+    def _over(self, fn: Callable[..., Tensor], *first: int) -> Callable[..., Tensor]:
+        return torch.vmap(fn, (*first, *self.dims), randomness=self.randomness)
 
 
 def _primal(x: Tensor) -> Tensor:
