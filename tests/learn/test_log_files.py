@@ -50,9 +50,18 @@ PATHS = [f"/joint_states/{j}/{x}" for x in ("position", "velocity", "effort") fo
 
 AFTER = [f"{x}/{j}" for x in ("position", "velocity", "effort") for j in JOINTS]
 
+STILL = np.vstack([np.round(rows()[:1]), rows()[1:]])
+
+
+def quoted(content):
+    return "\n".join(",".join(f'"{x}"' for x in line.split(",")) for line in content.split())
+
+
 READ = {
     "decimal commas": text(sep=";").replace(".", ","),
     "decimal commas and tabs": text(sep="\t").replace(".", ","),
+    "numbers in quotes": quoted(text()),
+    "decimal commas in quotes": quoted(text()).replace(".", ","),
     "comments": "# rig 7\n# 2026-01-02\n" + text(),
     "a header that is a comment": "# rig 7\n# " + text(),
     "units in names": text(IN_DEGREES, x=rows() * DEG),
@@ -65,6 +74,25 @@ READ = {
 @pytest.mark.parametrize("style", READ)
 def test_tables_of_others_are_read_as_they_are_meant(tmp_path, style):
     is_whole(loaded(tmp_path, READ[style]))
+
+
+@pytest.mark.parametrize("sep", [";", "\t"])
+def test_decimal_commas_are_read_where_the_first_sample_has_none(tmp_path, sep):
+    """A robot that starts at rest at zero; all later cells would be no numbers."""
+    is_whole(loaded(tmp_path, text(sep=sep, x=STILL).replace(".", ",")), STILL)
+
+
+def test_columns_that_are_not_named_in_a_refusal_are_counted(tmp_path):
+    names = [*(f"x{k}" for k in range(20)), "t"]
+    with pytest.raises(ts.FitError, match="'x11', and 9 more") as error:
+        loaded(tmp_path, text(names, x=np.zeros((40, 21))))
+    assert str(error.value).count("\n") == 2, str(error.value)
+
+
+def test_an_empty_archive_is_refused_by_name(tmp_path):
+    (tmp_path / "a.npz").touch()
+    with pytest.raises(ts.FitError, match=r"a\.npz: cannot be read"):
+        ts.learn.Log.load(tmp_path / "a.npz", JOINTS)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "latin-1"])

@@ -102,7 +102,9 @@ _LONG = {"t": "the time", "q": "a position", "tau": "a joint force"}
 def _there(table: Table) -> str:
     """Columns, and the types of those that hold no numbers."""
     words = [f"{name!r} ({kind}, no number)" for name, kind in table.other.items()]
-    return ", ".join([*map(repr, list(table.columns)[:12]), *words[:6]])
+    names = list(map(repr, table.columns))
+    more = len(names[12:]) + len(words[6:])
+    return ", ".join([*names[:12], *words[:6]]) + (f", and {more} more" if more else "")
 
 
 def _column(path: Path, table: Table, name: str) -> Array:

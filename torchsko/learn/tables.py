@@ -56,7 +56,7 @@ def read(path: Path) -> Table:
         if ending == ".parquet":
             return Table(*read_parquet(path))
         return Table(*read_text(path))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError) as error:
         if isinstance(error, TorchskoError):
             raise
         why = str(error).splitlines()[0] if str(error) else type(error).__name__

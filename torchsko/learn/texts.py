@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import itertools
 import re
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ HEAD = 65536
 
 SHORT = re.compile(r"Line #(\d+) \(got (\d+) columns")
 """What NumPy says of a row of another length."""
+
+QUOTED = re.compile(r'"([^"]*)"')
+"""A cell in quotes."""
 
 
 def read_text(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
@@ -83,7 +87,18 @@ def _separator(header: str) -> str | None:
 
 
 def _cells(line: str, sep: str | None) -> list[str]:
-    return [x.strip().strip("\"'") for x in line.strip(" \r\n").split(sep)] or [""]
+    """Cells of a line; a separator in quotes is none."""
+    line = line.strip(" \r\n")
+    if sep is None or '"' not in line:
+        parts = line.split(sep)
+    else:
+        parts = next(csv.reader([line], delimiter=sep, skipinitialspace=True))
+    return [x.strip().strip("\"'") for x in parts] or [""]
+
+
+def _unquoted(cell: re.Match[str]) -> str:
+    """What stands in quotes, its decimal comma a point."""
+    return cell[1].replace(",", ".")
 
 
 def _names(path: Path, header: str, sep: str | None) -> list[str]:
@@ -127,8 +142,9 @@ def _rows(
     path: Path, at: int, lines: Iterator[str], sep: str | None, cells: list[str]
 ) -> NDArray[np.float64]:
     """Samples, the first in line `at`."""
-    if sep != "," and any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", x) for x in cells):
-        lines = (x.replace(",", ".") for x in lines)  # decimal commas
+    if sep != ",":  # then commas are of decimals, of which the first samples may have none
+        lines = (x.replace(",", ".") for x in lines)
+    lines = (QUOTED.sub(_unquoted, x) if '"' in x else x for x in lines)
     try:
         return np.genfromtxt(lines, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
     except ValueError as error:
