@@ -22,7 +22,7 @@ from torchsko.io._new_mjcf import new_mjcf
 from torchsko.io._new_urdf import new_urdf
 from torchsko.io._source import check_folders, format_of
 from torchsko.io._welded import INERTIAL
-from torchsko.io._xml import Document, read_document
+from torchsko.io._xml import Document, is_xml_text, read_document
 from torchsko.io.mjcf import read_mjcf
 from torchsko.io.mujoco_model import describe
 from torchsko.io.urdf import read_urdf
@@ -77,7 +77,8 @@ def save(
             that file's.
         like: the file that the robot was loaded from, or its text.
         overwrite: whether a file of that name may be replaced.
-        mesh_path: folders that MJCF may reach besides that of the file, as in `torchsko.load`.
+        mesh_path: folders that MJCF may reach besides that of the file, as in `torchsko.load`. A new file in
+            another folder names in full what lies there and is not found from it.
 
     Raises:
         MechanismError: on a batch, a robot that is not that of `like`, or what the format cannot say; names
@@ -107,7 +108,7 @@ def save(
         check_like(like)
         document = read_document(like)
         if document.root.tag == "mujoco":
-            data, read = _like_mjcf(mech, like, document, mesh_path or ())
+            data, read = _like_mjcf(mech, path, like, document, mesh_path or ())
         else:
             data, read = _like_urdf(mech, like, document)
         fields = tuple(PARAMETERS)
@@ -160,15 +161,18 @@ def _like_urdf(mech: Mechanism, like: Any, document: Document) -> tuple[bytes, R
 
 
 def _like_mjcf(
-    mech: Mechanism, like: Any, document: Document, mesh_path: Sequence[str | os.PathLike[str]]
-) -> tuple[bytes, Read]:
+    mech: Mechanism, path: Path, like: Any, document: Document,
+    mesh_path: Sequence[str | os.PathLike[str]],
+) -> tuple[bytes, Read]:  # fmt: skip
     model = read_mjcf(like, mesh_path=mesh_path)
     file = from_mujoco(model)
     check_same(mech, file, _name(like))
     refuse_changes(mech, file, NOT_MJCF, "MJCF")
     robot = describe(model).robot
-    data = edited_mjcf(document, model, robot, fitted(robot, mech, file), mech, file)
-    return data, lambda path: from_mujoco(read_mjcf(path, mesh_path=mesh_path))
+    old = Path() if is_xml_text(like) else Path(like).parent
+    new, folders = fitted(robot, mech, file), (old, path.parent)
+    data = edited_mjcf(document, model, robot, new, mech, file, folders)
+    return data, lambda written: from_mujoco(read_mjcf(written, mesh_path=mesh_path))
 
 
 def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:

@@ -216,3 +216,43 @@ def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(f
     assert main(words) == 0
     assert not left.exists()
     assert {x for x in out.iterdir() if x.name.startswith(".")} == own
+
+
+RIG = """<mujoco model="rig"><compiler meshdir="../shapes"/><include file="../parts/defaults.xml"/>
+<asset><mesh name="rod" file="rod.obj"/></asset><worldbody><body name="rod">
+<joint name="hinge" type="hinge" axis="1 0 0"/>
+<inertial pos="0 0 0.3" mass="1" diaginertia="0.1 0.1 0.05"/><geom type="mesh" mesh="rod"/>
+</body></worldbody></mujoco>"""
+
+
+def test_a_robot_whose_parts_lie_in_folders_that_are_trusted_is_fitted_and_read_again(
+    tmp_path, capsys
+):
+    """As a refusal advises; the fit's file names in full what stays where it is."""
+    pytest.importorskip("mujoco")
+    truth = ts.load(SDF.format(mass=2.0))
+    t = torch.arange(0, 6, 0.01, dtype=torch.float64)[:, None]
+    q, qd, qdd = (
+        torch.sin(2 * t) + 0.5 * torch.cos(5 * t),
+        2 * torch.cos(2 * t),
+        -4 * torch.sin(2 * t),
+    )
+    qd, qdd = qd - 2.5 * torch.sin(5 * t), qdd - 12.5 * torch.cos(5 * t)
+    tau = ts.inverse_dynamics(truth, q, qd, qdd) + 0.01 * torch.cos(77 * t)
+    np.savez(tmp_path / "log.npz", t=t[:, 0], q=q, qd=qd, tau=tau)
+    for name in ("robots", "parts", "shapes"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "parts" / "defaults.xml").write_text("<mujocoinclude><size/></mujocoinclude>")
+    (tmp_path / "shapes" / "rod.obj").write_text(
+        "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+    )
+    robot, out = tmp_path / "robots" / "rig.xml", tmp_path / "fits" / "one"
+    robot.write_text(RIG)
+    words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "20"]
+    assert main(words) == 2
+    assert "(--mesh-path)" in capsys.readouterr().err
+    assert main([*words, "--mesh-path", str(tmp_path)]) == 0
+    fit = ts.learn.Fit.load(out, mesh_path=[tmp_path])
+    assert torch.equal(ts.load(out / "robot.xml", mesh_path=[tmp_path]).mass, fit.mechanism.mass)
+    with pytest.raises(ts.RobotFileError, match="leaves the folder"):
+        ts.learn.Fit.load(out)

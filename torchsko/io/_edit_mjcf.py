@@ -8,6 +8,7 @@ change when such a setting is turned off.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from torchsko.io._edits import Edits, words
 from torchsko.io._fit import PLACEMENT, changed, one_of
 from torchsko.io._moments import physical
 from torchsko.io._mujoco_names import body_name, joint_names
+from torchsko.io._parts import elsewhere
 from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io._welded import INERTIAL
 from torchsko.io._xml import Document, Element
@@ -47,6 +49,7 @@ def edited_mjcf(
     new: RobotDescription,
     mech: Mechanism,
     file: Mechanism,
+    folders: tuple[Path, Path],
 ) -> bytes:
     """The file with the inertias of another description, and the joints' numbers of a mechanism.
 
@@ -57,6 +60,7 @@ def edited_mjcf(
         new: what its bodies are to say.
         mech: what its joints are to say.
         file: the mechanism of the file.
+        folders: of the file and of the new one: what is not found from there is named in full.
 
     Raises:
         RobotFileError: when the text has no element of a body that changes, as where it is in another file.
@@ -81,6 +85,8 @@ def edited_mjcf(
     write_placements(edits, lambda b: _found(bodies, model, b), model, mech, file)
     write_ranges(edits, element, model, document.root, mech, file)
     write_gravity(edits, document.root, mech, file)
+    for part, paths in elsewhere(document.root, *folders):
+        edits.set(part, paths)
     return edits.result()
 
 

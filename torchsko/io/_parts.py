@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from torchsko.errors import RobotFileError
 from torchsko.io._mjcf_guard import FOLDERS, PATHS
-from torchsko.io._xml import read_document
+from torchsko.io._xml import Element, read_document
 
 FILES = tuple(x for x in PATHS if x not in FOLDERS)
 """Attributes that name a file; of a box of textures each side is one."""
@@ -35,6 +37,36 @@ def parts_of(file: Path) -> set[Path]:
                 todo += [x for x in inner if x.is_file() and x not in seen]
     paths = {folder / name for folder in folders for name in names}
     return {x for x in paths if _inside(x) and (file.parent / x).is_file()}
+
+
+def elsewhere(root: Element, old: Path, new: Path) -> Iterator[tuple[Element, dict[str, str]]]:
+    """Elements of an MJCF file that name what is not found from another folder, and these paths in full.
+
+    Only paths that leave its folder: what lies in it goes with the file.
+
+    Args:
+        root: of the file.
+        old: folder of the file.
+        new: the other folder.
+    """
+    every = list(root.walk())
+    named = [e.attributes[x] for e in every for x in FOLDERS if x in e.attributes]
+    for element in every:
+        full = {}
+        for name in PATHS:
+            path = element.attributes.get(name)
+            if path is None or Path(path).is_absolute() or _inside(path):
+                continue
+            # Meshes are looked for in the folder that the compiler names.
+            ways = [Path(x) / path for x in ("", *(() if name in FOLDERS else named))]
+            there, here = (
+                {(folder / way).resolve() for way in ways if (folder / way).exists()}
+                for folder in (old, new)
+            )
+            if len(there) == 1 and there != here:
+                full[name] = escape(there.pop().as_posix(), {'"': "&quot;"})
+        if full:
+            yield element, full
 
 
 def _inside(path: str | Path) -> bool:

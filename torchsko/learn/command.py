@@ -67,6 +67,9 @@ def add_identify(commands: Any) -> None:
         "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
     )
     parser.add_argument("--floating-base", action="store_true", help="a free joint under the root")
+    parser.add_argument(
+        "--mesh-path", action="append", help="folder that is trusted, besides the robot's own"
+    )
 
 
 def run_identify(given: argparse.Namespace) -> None:
@@ -86,16 +89,17 @@ def run_identify(given: argparse.Namespace) -> None:
         warnings.simplefilter(
             "ignore", RobotFileWarning
         )  # the report says what the model leaves out
-        mech = load(given.file, floating_base=given.floating_base)
+        mech = load(given.file, floating_base=given.floating_base, mesh_path=given.mesh_path)
     log = Log.load(given.log, mech.joint_names, units=units, columns=columns, held=given.held)
     log = log.part(*part)
-    _try_to_write(mech, given.out, given.file)
+    _try_to_write(mech, given.out, given.file, given.mesh_path)
     checkpoint, bar = given.out / CHECKPOINT, Bar()
     written: list[str] = []
     try:
         found = fit(
             mech, log, method=given.method, cutoff=given.cutoff, prior=given.prior, window=given.window,
-            checkpoint=checkpoint, tell=bar, done=lambda x: written.extend(write(x, given.out, given.file)),
+            checkpoint=checkpoint, tell=bar,
+            done=lambda x: written.extend(write(x, given.out, given.file, given.mesh_path)),
         )  # fmt: skip
     except KeyboardInterrupt:
         kept = (
@@ -114,17 +118,20 @@ def run_identify(given: argparse.Namespace) -> None:
         print("interrupted: the same command goes on with choosing")
 
 
-def write(found: Fit, folder: Path, robot: str) -> list[str]:
+def write(
+    found: Fit, folder: Path, robot: str, mesh_path: Sequence[str] | None = None
+) -> list[str]:
     """Write a fit's files into a folder, each replaced at once; their names.
 
     Args:
         found: the fit.
         folder: that is there.
         robot: file of the nominal robot.
+        mesh_path: folders that it may reach besides its own.
     """
     from torchsko.learn.kept import robot_file
 
-    found.save(folder, like=robot)
+    found.save(folder, like=robot, mesh_path=mesh_path)
     names = ["fit.pt", robot_file(robot), "report.txt"]
     with TemporaryDirectory(dir=folder, prefix=prefix()) as part:
         (Path(part) / "report.txt").write_text(f"{found}\n", "utf-8")
@@ -140,7 +147,9 @@ def write(found: Fit, folder: Path, robot: str) -> list[str]:
     return names
 
 
-def _try_to_write(mech: Mechanism, folder: Path, robot: str) -> None:
+def _try_to_write(
+    mech: Mechanism, folder: Path, robot: str, mesh_path: Sequence[str] | None
+) -> None:
     """Find out before the fit whether its robot can be written into the folder, and read there.
 
     The folder is made, and cleared of what killed runs were writing.
@@ -151,7 +160,7 @@ def _try_to_write(mech: Mechanism, folder: Path, robot: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         clear_unfinished(folder)
         with TemporaryDirectory(dir=folder, prefix=prefix()) as tried:
-            save_robot(mech, Path(tried), robot)
+            save_robot(mech, Path(tried), robot, mesh_path)
     except OSError as error:
         raise FitError(
             f"{folder}: cannot be written: {error.strerror or error}.\n"

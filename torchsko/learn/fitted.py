@@ -155,21 +155,30 @@ class Fit:
             return force
         return force + self.residual(own_positions(self.nominal, q), qd, qdd)
 
-    def save(self, folder: str | os.PathLike[str], *, like: Any = None) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        like: Any = None,
+        mesh_path: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> None:
         """Write the fit into a folder: numbers (fit.pt), and the robot.
 
         The robot is ``robot.urdf`` or ``robot.xml``: the file `like` with its numbers replaced and all
         else kept, or a new URDF file, as for SDF. Files of these names are replaced. Meshes and included
-        files of MJCF are copied with it, where they are not there yet. What the format has no place for is
+        files of MJCF are copied with it, where they are not there yet; those outside of its folder stay
+        where they are, and the new file names them in full. What the format has no place for is
         left out and named by a `RobotFileWarning`: rotor inertia in URDF, losses that differ among the dofs
         of one joint. fit.pt keeps it.
 
         Args:
             folder: made where there is none.
             like: the file that the nominal robot was loaded from, or its text.
+            mesh_path: folders that MJCF may reach besides that of the file, as in `torchsko.load`.
 
         Raises:
-            FitError: when the folder cannot be written.
+            FitError: when the folder cannot be made.
+            RobotFileError: when the robot cannot be written, or read again where it is.
         """
         folder = Path(folder)
         try:
@@ -181,23 +190,31 @@ class Fit:
             ) from error
         from torchsko.learn.kept import packed, save_robot, with_what_files_know
 
-        save_robot(with_what_files_know(self, like), folder, like)
+        save_robot(with_what_files_know(self, like), folder, like, mesh_path)
         put(packed(self), folder / "fit.pt")
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], residual: nn.Module | None = None) -> Fit:
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        residual: nn.Module | None = None,
+        *,
+        mesh_path: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> Fit:
         """Read what `save` wrote; ``torch.load`` reads numbers only, no code.
 
         Args:
             folder: where the fit is.
             residual: where the fit has one of a class of yours: a module of this class, for its numbers.
+            mesh_path: folders that the robot may reach besides that of the fit, as in `torchsko.load`.
 
         Raises:
             FitError: when the folder holds no fit.
+            RobotFileError: when the robot in it cannot be read.
         """
         from torchsko.learn.kept import unpacked
 
-        return unpacked(Path(folder), residual)
+        return unpacked(Path(folder), residual, mesh_path)
 
     def __str__(self) -> str:
         """The fit as a page to read."""

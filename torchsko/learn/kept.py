@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ from torchsko.verbs.base_parameters import BaseParameters
 
 if TYPE_CHECKING:
     from torchsko.learn.fitted import Fit
+
+Folders = Sequence[str | os.PathLike[str]]
+"""That a robot's file may reach besides its own."""
 
 VERSION = 2
 """Of the format."""
@@ -56,7 +60,7 @@ def robot_file(like: Any) -> str:
     return mjcf if like is not None and format_of(like) == "mjcf" else urdf
 
 
-def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
+def save_robot(mech: Mechanism, folder: Path, like: Any, mesh_path: Folders | None = None) -> None:
     """Write the robot of a fit, and what its file refers to; see `Fit.save`.
 
     Raises:
@@ -67,7 +71,7 @@ def save_robot(mech: Mechanism, folder: Path, like: Any) -> None:
         bring_parts(Path(like), folder)
     # None is written of SDF: a new file has the dynamics.
     model = None if like is not None and format_of(like) == "sdf" else like
-    save(mech, folder / name, like=model, overwrite=True)
+    save(mech, folder / name, like=model, overwrite=True, mesh_path=mesh_path)
     for other in ROBOTS:
         if other != name:
             (folder / other).unlink(missing_ok=True)  # it would be read instead
@@ -179,7 +183,9 @@ def _term(name: str, shape: dict[str, float]) -> Term:
     return TERMS[name](**shape)
 
 
-def unpacked(folder: Path, residual: nn.Module | None = None) -> Fit:
+def unpacked(
+    folder: Path, residual: nn.Module | None = None, mesh_path: Folders | None = None
+) -> Fit:
     """The fit that a folder holds.
 
     Of the robot's file its tree, names and frames are read; all numbers are those of fit.pt. Where masses,
@@ -207,7 +213,7 @@ def unpacked(folder: Path, residual: nn.Module | None = None) -> Fit:
             "The format has changed.\nFit again, or read it with the torchsko that wrote it."
         )
     try:
-        mech = load(robot, floating_base=_floats(robot, data["joints"]))
+        mech = load(robot, floating_base=_floats(robot, data["joints"]), mesh_path=mesh_path)
         fit = _fit(mech, data, residual)
         wrong = at_odds(fit, data["joints"])
     except (FitError, RobotFileError):
