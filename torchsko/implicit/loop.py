@@ -1,8 +1,8 @@
 """Loops of a number of rounds that is known: in eager mode they are written out, in kernels they stay loops.
 
 A solver's iterations, a policy's memory, the substeps of a step: traced to a straight line they would be
-repeated in the program as often as in time. `loop` keeps the body once. Its derivatives are
-loops as well, of the body's; see `torchsko.implicit.rounds`.
+repeated in the program as often as in time. `loop` keeps the body once. Its derivatives are loops as well,
+of the body's; see `torchsko.implicit.rounds`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ def loop(
     Raises:
         ShapeError: when the body gives other shapes than it takes, or a number of tensors; when n is no
             number of rounds; when what is carried, or given besides, is no tensors.
-
         FusedError: in a traced function, a derivative by a tensor that the body closes over.
 
     Example:
