@@ -91,7 +91,8 @@ def measure(robot: str, batch: int, args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("robots", nargs="*", choices=[*ROBOTS], default=[*ROBOTS])
+    # argparse checks a default against the choices, too: one of them it has to be.
+    parser.add_argument("robots", nargs="*", choices=[*ROBOTS, "all"], default="all")
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=1, help="of both")
     parser.add_argument("--passes", type=int, default=9)
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=MATRICES)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    for robot in args.robots:
+    for robot in ROBOTS if "all" in args.robots else args.robots:
         measure(robot, args.batch, args)
 
 

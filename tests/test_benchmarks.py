@@ -21,7 +21,7 @@ def suite(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
     yield
     for name in list(sys.modules):
-        if name.split(".")[0] in ("cases", "parts", "peers", "report", "timing"):
+        if name.split(".")[0] in ("cases", "kinematics", "parts", "peers", "report", "timing"):
             monkeypatch.delitem(sys.modules, name)
 
 
@@ -61,6 +61,21 @@ def test_a_wrong_contestant_is_named_and_not_timed(suite):
         outcome = Outcome(case)
         assert _is_right(outcome, entry) is verdict
         assert any("not timed" in remark for remark in outcome.remarks) is not verdict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "robots"), [([], ["panda", "talos"]), (["talos"], ["talos"])]
+)
+def test_matrices_are_timed_of_the_robots_asked_for_or_of_all(
+    suite, monkeypatch, arguments, robots
+):
+    import kinematics
+
+    measured = []
+    monkeypatch.setattr(kinematics, "measure", lambda robot, batch, args: measured.append(robot))
+    monkeypatch.setattr(sys, "argv", ["kinematics.py", *arguments])
+    kinematics.main()
+    assert measured == robots
 
 
 def test_missing_peers_are_lines_of_the_report(suite):
