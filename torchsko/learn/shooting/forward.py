@@ -60,6 +60,7 @@ class Forward:
         shows: part by which each position is shown larger, `[num_dof]`.
         regressor: entries of the torque regressor that lead base parameters.
         leading: which entries these are.
+        order: where base parameters' columns are among them, as by `Leading.order`.
     """
 
     mech: MechanismLike
@@ -71,6 +72,7 @@ class Forward:
     shows: Tensor
     regressor: Regressor
     leading: Leading
+    order: Tensor
 
     @classmethod
     def of(cls, problem: Problem, choice: Choice) -> Forward:
@@ -82,6 +84,7 @@ class Forward:
         return cls(
             kernels_of_inputs(mech), mech.armature, tuple(problem.terms[k] for k in used), used, slots,
             table, table.new_zeros(mech.num_dof), problem.regressor, problem.leading,
+            problem.leading.order(0),
         )  # fmt: skip
 
     def at(self, phi: Tensor, numbers: Tensor) -> Forward:
@@ -196,7 +199,7 @@ class Forward:
 
     def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""
-        Y = self.leading.columns(self.regressor(q, qd, qdd), self.leading.order(0))
+        Y = self.leading.columns(self.regressor(q, qd, qdd), self.order)
         nothing = torch.full_like(q, torch.nan)
         motion = Series(q, qd, qdd, nothing, ordered=False)
         if not self.slots:
