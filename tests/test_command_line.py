@@ -96,6 +96,22 @@ def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):
     assert len(done.stderr.splitlines()) == 3
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("options", [[], ["-u"]], ids=["buffered", "unbuffered"])
+def test_what_cannot_be_written_is_an_error_without_a_traceback(options):
+    words = [sys.executable, *options, "-m", "torchsko", "info", str(ts.robots.panda)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 3, done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_without_a_place_to_print_to_a_command_still_runs(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as of a process whose output is closed
+    assert main(["info", str(ts.robots.panda)]) == 0
+
+
 def test_every_robot_that_ships_is_told(capsys):
     assert main(["info", str(ts.robots.panda)]) == 0
     out = capsys.readouterr().out

@@ -7,23 +7,26 @@ Errors come as the library words them, with exit code 2.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torchsko.errors import RobotFileWarning, TorchskoError
-from torchsko.loading import load
+from torchsko.errors import TorchskoError
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.robot_options import add_robot_options, load_robot
 from torchsko.version import version
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system says of a place where nothing more can be written."""
 
 CLOSED = 141
 """Exit code when nobody reads what is printed any more, as shells have it of a pipe."""
@@ -42,11 +45,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _run(sys.argv[1:] if arguments is None else list(arguments))
         finally:
-            sys.stdout.flush()  # at exit nobody could catch that its reader is gone
+            if sys.stdout is not None:  # of a process whose output was closed there is none
+                sys.stdout.flush()  # at exit nobody could catch that its reader is gone
     except BrokenPipeError:
-        # What is left in the buffer has nowhere to go: the interpreter flushes it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return CLOSED
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _drop_output()
+        print(
+            f"what this command writes cannot be written: {error.strerror}.\n"
+            "What it prints and what it saves need room.\n"
+            "Make some, or write it elsewhere.",
+            file=sys.stderr,
+        )
+        return 2
+
+
+def _drop_output() -> None:
+    """Let what is left in the buffer of the output go nowhere: the interpreter flushes it at exit."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> int:
@@ -80,28 +100,14 @@ Run = Callable[[argparse.Namespace], None]
 def _info(commands: Any) -> Run:
     info = commands.add_parser("info", help="bodies, joints, limits and masses of a robot file")
     info.add_argument("file", help="URDF, MJCF or SDF; or a model that MuJoCo compiled (.mjb)")
-    info.add_argument("--floating-base", action="store_true", help="a free joint under the root")
-    info.add_argument(
-        "--independent", action="store_true", help="mimic joints as joints like any other"
-    )
-    info.add_argument(
-        "--mesh-path", action="append", help="folder that is trusted, besides the file's own"
-    )
+    add_robot_options(info)
     info.add_argument("--strict", action="store_true", help="refuse faults of the file")
     return _print_info
 
 
 def _print_info(given: argparse.Namespace) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RobotFileWarning)  # the faults are in what is printed
-        mech = load(
-            given.file,
-            floating_base=given.floating_base,
-            mimic="independent" if given.independent else "couple",
-            strict=given.strict,
-            mesh_path=given.mesh_path,
-        )
-    print(described(mech))
+    # The faults are in what is printed.
+    print(described(load_robot(given.file, given, strict=given.strict)))
 
 
 def _view(commands: Any) -> Run:

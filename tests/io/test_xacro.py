@@ -3,6 +3,7 @@
 import pytest
 
 import torchsko as ts
+from torchsko.__main__ import main
 
 pytest.importorskip("xacro", reason='pip install ".[xacro]"')
 
@@ -62,3 +63,28 @@ def test_an_error_in_what_macros_become_names_the_file(path, old, new, error, sa
     path.write_text(MACROS.replace(old, new))
     with pytest.raises(error, match=f"swing.urdf.xacro, its macros expanded: {said}"):
         ts.load(path, xacro={})
+
+
+@pytest.mark.parametrize(
+    "words, mass", [(["--xacro"], "2"), (["--xacro-arg", "weight:=7"], "7")], ids=["none", "one"]
+)
+def test_the_command_line_expands_macros_where_that_is_asked_for(path, capsys, words, mass):
+    assert main(["info", str(path)]) == 2
+    assert words[0] in capsys.readouterr().err
+    assert main(["info", str(path), *words]) == 0
+    row = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("pivot"))
+    assert row.split() == ["pivot", "revolute", "-", "one", mass]
+
+
+def test_a_picture_is_of_the_expanded_robot(path, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    words = [str(path), "--xacro-arg", "weight:=7", "--picture", str(tmp_path / "swing.png")]
+    assert main(["view", *words]) == 0
+    assert (tmp_path / "swing.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("word", ["weight=7", ":=7", "weight"])
+def test_an_argument_of_another_form_is_refused_by_what_it_is(path, capsys, word):
+    assert main(["info", str(path), "--xacro-arg", word]) == 2
+    error = capsys.readouterr().err
+    assert f"--xacro-arg {word}" in error and "NAME:=VALUE" in error

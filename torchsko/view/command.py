@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from torchsko.errors import RobotFileError, RobotFileWarning
-from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.robot_options import add_robot_options, load_robot
 from torchsko.view.motion import Motion, read_log
 from torchsko.view.scene import Scene, scene_of, start_of
 from torchsko.view.told import told
@@ -36,17 +36,9 @@ def add_view(commands: Any) -> None:
         help="motion of the first robot, of the next, ...: q and t as .npz, .pt, .csv or .parquet",
     )
     view.add_argument(
-        "--mesh-path",
-        action="append",
-        help="folder that is trusted, besides the file's own: of meshes, packages, parts of MJCF",
-    )
-    view.add_argument(
         "--kind", choices=("visual", "collision", "inertia"), default="visual", help="what is drawn"
     )
-    view.add_argument("--floating-base", action="store_true", help="a free joint under the root")
-    view.add_argument(
-        "--independent", action="store_true", help="mimic joints as joints like any other"
-    )
+    add_robot_options(view)
     view.add_argument("--picture", help="no page: save a .png, or a .gif of the log")
     view.add_argument("--host", default="127.0.0.1", help="0.0.0.0: others may look, too")
     view.add_argument(
@@ -80,7 +72,7 @@ def run_view(given: argparse.Namespace) -> None:
         )
     if given.picture:
         check_folder(given.picture)
-    robots = [_robot(file, given) for file in given.file]
+    robots = [load_robot(file, given) for file in given.file]  # `info` tells their faults
     motions = [read_log(mech, log) for mech, log in zip(robots, given.log, strict=False)]
     if given.picture:
         with warnings.catch_warnings():
@@ -99,17 +91,6 @@ def run_view(given: argparse.Namespace) -> None:
         threading.Event().wait()
     except KeyboardInterrupt:
         page.close()
-
-
-def _robot(file: str, given: argparse.Namespace) -> Mechanism:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RobotFileWarning)  # `info` tells them
-        return load(
-            file,
-            floating_base=given.floating_base,
-            mimic="independent" if given.independent else "couple",
-            mesh_path=given.mesh_path,
-        )
 
 
 def _tell(scenes: list[Scene]) -> None:
