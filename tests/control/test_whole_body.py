@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from torch.autograd import gradcheck
-from torch.func import jvp, vmap
+from torch.func import jacfwd, jacrev, jvp, vmap
 
 import torchsko as ts
 from tests.strategies import agree, coupled_mechanisms, random_mechanism
@@ -121,6 +121,18 @@ def test_derivatives_are_those_of_the_solution_in_both_modes_and_under_vmap():
         solution(*(x + s * near * d for x, d in zip(given, step, strict=True))) for s in (1, -1)
     ]
     agree(moved, (ends[0] - ends[1]) / (2 * near), 1e-4)
+
+
+@pytest.mark.parametrize("derivative", [jacrev, jacfwd])
+@pytest.mark.parametrize("several", [2, 3])
+def test_derivatives_of_many_samples_by_vmap_are_those_of_each_alone(derivative, several):
+    given = program(4, 1, 5, (several,), 1)
+
+    def slope(*x):
+        return derivative(lambda p: solve_program(Program(x[0], p, *x[2:])).x)(x[1])
+
+    alone = [slope(*(x[k] for x in given)) for k in range(several)]
+    agree(vmap(slope)(*given), torch.stack(alone), 1e-5)  # of slopes at a bound 1e-7 is rounding
 
 
 @pytest.fixture(scope="module")

@@ -162,7 +162,10 @@ def _factor(program: Program, point: Point, slack: float) -> tuple[Tensor, Tenso
     A = A.expand(*batch, *A.shape[-2:])
     lower = torch.cat([A, corner.expand(*batch, e, e)], -1)
     # Where a program has no solution the matrix may lose its rank: no error, which would end all samples.
-    return torch.linalg.lu_factor_ex(torch.cat([torch.cat([K, A.mT], -1), lower], -2))[:2]
+    LU, pivots, _ = torch.linalg.lu_factor_ex(torch.cat([torch.cat([K, A.mT], -1), lower], -2))
+    # Factors come column by column. Of those, vmap's views with a batch of one make lu_solve read past a
+    # sample (torch 2.13): row by row they are read as they are.
+    return LU.clone(memory_format=torch.contiguous_format), pivots
 
 
 def _newton(
