@@ -6,6 +6,7 @@ from torch import Tensor, linalg
 from torch.func import jacfwd, jacrev
 
 import torchsko as ts
+from torchsko.control import posture_objective, whole_body_control
 from torchsko.errors import FusedError
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.factors import MOST
@@ -26,6 +27,13 @@ FUNCTIONS = {
     "right": lambda A, b: linalg.solve(A, b[:, None] * b, left=False),
     "several": lambda A, b: linalg.solve(torch.stack([A, A.mT]), b),
     "inverse": lambda A, b: linalg.inv(A) @ b,
+    "by factors": lambda A, b: linalg.lu_solve(*linalg.lu_factor(A.detach()), b[:, None]),
+    "by transposed factors": lambda A, b: linalg.lu_solve(
+        *linalg.lu_factor_ex(A.detach())[:2], b[None] * b[:, None], adjoint=True, left=False
+    ),
+    "by factors of several": lambda A, b: linalg.lu_solve(
+        *linalg.lu_factor(torch.stack([A, A.mT]).detach()), b[:, None] * b
+    ),
     "power": lambda A, b: linalg.matrix_power(A, -2) @ b,
     "cholesky": lambda A, b: linalg.cholesky(positive(A)) @ b,
     "upper": lambda A, b: linalg.cholesky(positive(A), upper=True) @ b,
@@ -118,9 +126,61 @@ def test_what_has_no_solution_is_not_finite():
     assert not evaluate(program, (-torch.ones(1, 4).double(),))[0][0, 0, 0].isfinite()
 
 
+def test_pivots_are_pytorchs():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(20, N * N, generator=g).double()
+    function = lambda x: linalg.lu_factor(x.reshape(N, N))  # noqa: E731
+    found = evaluate(trace(function, [Port("x", (N * N,))]), (x,))
+    for one, other in zip(found, linalg.lu_factor(x.reshape(-1, N, N)), strict=True):
+        torch.testing.assert_close(one, other.double(), rtol=0, atol=1e-12)
+
+
+def test_factors_of_a_constant_matrix_solve_as_pytorchs_do():
+    g = torch.Generator().manual_seed(0)
+    A, b = torch.randn(3, N, N, generator=g).double(), torch.randn(5, N, generator=g).double()
+    LU, pivots = linalg.lu_factor(A)
+    assert (pivots != torch.arange(1, N + 1)).any()
+
+    def function(b: Tensor) -> Tensor:
+        return linalg.lu_solve(LU, pivots, b[:, None])
+
+    (found,) = evaluate(trace(function, [Port("b", (N,))]), (b,))
+    for k in range(5):
+        torch.testing.assert_close(found[k], function(b[k]), rtol=0, atol=1e-12)
+
+
+def test_derivatives_of_the_factors_themselves_are_refused_with_what_to_type():
+    function = torch.func.grad(lambda x: linalg.lu_factor(x.reshape(2, 2))[0].sum())
+    with pytest.raises(FusedError, match=r"torch\.linalg\.solve"):
+        trace(function, [Port("x", (4,))])
+
+
+def test_a_whole_body_law_of_an_arm_is_a_kernel_with_gradients():
+    arm = ts.load(ts.robots.panda)
+    g = torch.Generator().manual_seed(0)
+    q, qd = arm.random_state(5, generator=g)
+    home = torch.zeros(7, dtype=q.dtype, requires_grad=True)
+
+    def law(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+        asked = [posture_objective(mech, q, qd, home)]
+        return whole_body_control(mech, q, qd, asked, iterations=4).tau
+
+    fast = ts.fuse(law, arm)
+    states = [x.clone().requires_grad_() for x in (q, qd)]
+    values = [f(*states) for f in (fast, lambda q, qd: law(arm, q, qd))]
+    torch.testing.assert_close(*values, rtol=1e-8, atol=1e-8)
+    weight = torch.randn(values[0].shape, generator=g, dtype=q.dtype)
+    fused, eager = (torch.autograd.grad((x * weight).sum(), [*states, home]) for x in values)
+    for one, other in zip(fused, eager, strict=True):
+        scale = other.abs().max()
+        torch.testing.assert_close(one / scale, other / scale, rtol=1e-7, atol=1e-7)
+
+
 def test_what_would_fill_a_kernel_or_has_no_rule_is_refused_with_what_to_type():
     n = MOST + 1
     with pytest.raises(FusedError, match=rf"a matrix of {n} rows(.|\n)*cholesky_solve"):
         trace(lambda x: linalg.solve(x.reshape(n, n), x[:n]), [Port("x", (n * n,))])
+    with pytest.raises(FusedError, match="do not fuse it, or leave fused=True out"):
+        trace(lambda x: linalg.lu_factor(x.reshape(n, n)), [Port("x", (n * n,))])
     with pytest.raises(FusedError, match="for a pseudo-inverse solve"):
         trace(lambda x: linalg.pinv(x.reshape(2, 2)), [Port("x", (4,))])

@@ -77,6 +77,9 @@ def whole_body_control(
 ) -> Commanded:
     """Joint forces that come closest to the accelerations asked for, within limits and friction.
 
+    A law that `torchsko.fuse` makes a kernel of has 16 unknowns and equations at most, as an arm has; those
+    of legged robots run as they are.
+
     Args:
         mech: the mechanism; its `effort_limit` bounds the joint forces. A limit of 0, which files write where
             they know none, allows no force: ``mech.replace(effort_limit=...)``.

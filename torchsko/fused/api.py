@@ -83,7 +83,7 @@ def fuse(
     whole batch.
 
     A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel. It
-    may solve: `torch.linalg.solve`, ``inv`` and ``det`` of up to 16 rows, ``cholesky``,
+    may solve: `torch.linalg.solve`, ``inv``, ``det`` and ``lu_factor`` of up to 16 rows, ``cholesky``,
     ``solve_triangular`` and `torch.cholesky_solve` are written out; a matrix that is singular gives numbers
     that are not finite.
 

@@ -57,6 +57,30 @@ def lu(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (torch.stack(rows, -2), torch.stack(order, -1), sign) if n else (A, A.sum(-1), sign)
 
 
+def pivots_of(order: Tensor) -> Tensor:
+    """Pivots as LAPACK counts them: with which row, from 1 on, each one changed places in its turn."""
+    rows = [torch.full_like(order[..., 0], float(i)) for i in range(order.shape[-1])]
+    pivots = []
+    for k, taken in enumerate(order.unbind(-1)):
+        pivot = torch.full_like(taken, k + 1.0)
+        for i in range(k + 1, len(rows)):
+            here = rows[i] == taken
+            pivot = torch.where(here, i + 1.0, pivot)
+            rows[k], rows[i] = _exchanged(here, rows[k], rows[i])
+        pivots.append(pivot)
+    return torch.stack(pivots, -1) if pivots else order
+
+
+def order_of(pivots: Tensor, LU: Tensor) -> Tensor:
+    """The order of rows that pivots lead to; see `pivots_of`."""
+    like = LU[..., 0].expand(torch.broadcast_shapes(LU.shape[:-1], pivots.shape))
+    rows = [torch.full_like(like[..., 0], float(i)) for i in range(pivots.shape[-1])]
+    for k, pivot in enumerate(pivots.unbind(-1)):
+        for i in range(k + 1, len(rows)):
+            rows[k], rows[i] = _exchanged(pivot == i + 1.0, rows[k], rows[i])
+    return torch.stack(rows, -1) if rows else like
+
+
 def det(A: Tensor) -> Tensor:
     """The determinant, in operations with derivatives of their own: PyTorch's asks for singular vectors."""
     n = A.shape[-1]
@@ -84,7 +108,13 @@ def logdet(A: Tensor) -> Tensor:
 def lu_solve(
     LU: Tensor, order: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """X with A X = B, or A* X = B with `adjoint`, or X A = B without `left`, from A's factors."""
+    """X with A X = B, or A* X = B with `adjoint`, or X A = B without `left`, from A's factors.
+
+    What `solve_ex` and `inv_ex` keep for derivatives is the order of rows, in real numbers; integers are
+    pivots, of `lu_factor_ex` or of PyTorch's own where the matrix is a constant.
+    """
+    if not order.dtype.is_floating_point:
+        order = order_of(order, LU)
     if not left:
         return lu_solve(LU, order, B.mT, adjoint=not adjoint).mT
     here = order[..., :, None] == torch.arange(LU.shape[-1], dtype=torch.float64)
@@ -169,7 +199,8 @@ def _refuse_large(rows: int) -> None:
             f"a matrix of {rows} rows is to be factorised in a traced function.\n"
             f"Written out with its rows exchanged, one of more than {MOST} fills a kernel.\n"
             "Where it is positive definite take torch.linalg.cholesky and torch.cholesky_solve; for the "
-            "mass matrix there are ts.innovations(ts.assemble(mech, q)).solve(x) and its kin."
+            "mass matrix there are ts.innovations(ts.assemble(mech, q)).solve(x) and its kin. A whole-body "
+            "law with many joints and contacts runs as it is: do not fuse it, or leave fused=True out."
         )
 
 

@@ -26,9 +26,10 @@ from torch._decomp import decomposition_table
 from torchsko.errors import FusedError
 from torchsko.fused.choices import CHOICES, place
 from torchsko.fused.entries import constants
-from torchsko.fused.factors import FACTORS
+from torchsko.fused.factors import FACTORS, lu, pivots_of
 from torchsko.fused.graph import Graph
 from torchsko.fused.loops import traced_loop
+from torchsko.fused.refusals import refusal
 from torchsko.fused.rules import KEEPING, PREDICATES, RULES
 from torchsko.implicit.derivatives import Tensors
 from torchsko.implicit.rounds import Rounds
@@ -45,7 +46,6 @@ _MOVES = frozenset(
 aten = torch.ops.aten
 _PYTHON_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Python)
 
-_READS_VALUES = frozenset("_local_scalar_dense is_nonzero equal nonzero".split())
 _FACTORY_OPTIONS = frozenset("dtype layout device pin_memory memory_format".split())
 
 
@@ -139,7 +139,7 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     decomposition = decomposition_table.get(func, func.decompose)
     result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
     if result is NotImplemented:
-        raise FusedError(_refusal(func, name))
+        raise FusedError(refusal(func, name))
     return result
 
 
@@ -296,7 +296,7 @@ def _as_strided(
 ) -> Tensor:
     """The view that a backward pass takes of a gradient; functions know no strides, kernels have others."""
     if torch._C._current_graph_task_id() < 0:
-        raise FusedError(_refusal(aten.as_strided.default, "as_strided"))
+        raise FusedError(refusal(aten.as_strided.default, "as_strided"))
     return Symbolic(x.graph, x.ids.as_strided(size, stride, storage_offset), x.dtype)
 
 
@@ -318,8 +318,20 @@ def _place(name: str, x: Any, dim: int | None = None, keepdim: bool = False) -> 
     return found.reshape([1] * x.ndim) if keepdim else found
 
 
+def _lu_factor(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    """Factors of a matrix, and its pivots."""
+    if not pivot:
+        raise FusedError(
+            "lu_factor was called with pivot=False.\nPyTorch itself has that on GPUs only.\nLeave pivot out."
+        )
+    LU, order, _ = lu(A)
+    info = torch.zeros(A.shape[:-2], dtype=torch.int32)
+    return LU, Symbolic(A.graph, lift(A.graph, pivots_of(order)), torch.int64), info
+
+
 _SPECIAL: dict[str, Callable[..., Any]] = {
     **FACTORS,
+    "linalg_lu_factor_ex": _lu_factor,
     "_is_any_true": _is_any_true,
     "max": partial(_extreme, "amax"),
     "min": partial(_extreme, "amin"),
@@ -334,24 +346,3 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "convert_element_type": _cast,
     "_reshape_alias": lambda x, size, stride: Symbolic(x.graph, x.ids.reshape(size), x.dtype),
 }
-
-
-def _refusal(func: Any, name: str) -> str:
-    if name in _READS_VALUES:
-        advice = (
-            "It reads a value, which is not known while tracing: replace branches on values by "
-            "torch.where and keep .item() out."
-        )
-    elif name == "as_strided":
-        advice = "Use view, expand, select or index_select, which say what they mean."
-    elif "linalg" in name or "cholesky" in name:
-        advice = (
-            "torch.linalg.solve, inv, det, cholesky and solve_triangular have rules: for a pseudo-inverse "
-            "solve J @ J.mT + damping * identity."
-        )
-    else:
-        advice = (
-            "Write it with other operations, or run the function as it is: do not fuse it, or leave "
-            "fused=True out."
-        )
-    return f"{func} has no rule for tracing to a scalar program.\n{advice}"

@@ -1,0 +1,30 @@
+"""What to do instead of an operation that cannot be traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+READS_VALUES = frozenset("_local_scalar_dense is_nonzero equal nonzero".split())
+"""Operations that ask for a number."""
+
+
+def refusal(func: Any, name: str) -> str:
+    """Why an ATen operation of a name has no rule, and what to type."""
+    if name in READS_VALUES:
+        advice = (
+            "It reads a value, which is not known while tracing: replace branches on values by "
+            "torch.where and keep .item() out."
+        )
+    elif name == "as_strided":
+        advice = "Use view, expand, select or index_select, which say what they mean."
+    elif "linalg" in name or "cholesky" in name or name.startswith("lu_"):
+        advice = (
+            "torch.linalg.solve, inv, det, lu_factor, cholesky and solve_triangular have rules: for a "
+            "pseudo-inverse solve J @ J.mT + damping * identity."
+        )
+    else:
+        advice = (
+            "Write it with other operations, or run the function as it is: do not fuse it, or leave "
+            "fused=True out."
+        )
+    return f"{func} has no rule for tracing to a scalar program.\n{advice}"
