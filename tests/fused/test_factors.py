@@ -6,7 +6,7 @@ from torch import Tensor, linalg
 from torch.func import jacfwd, jacrev
 
 import torchsko as ts
-from torchsko.control import posture_objective, whole_body_control
+from torchsko.control import Task, impedance, posture_objective, whole_body_control
 from torchsko.errors import FusedError
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.factors import MOST
@@ -184,3 +184,21 @@ def test_what_would_fill_a_kernel_or_has_no_rule_is_refused_with_what_to_type():
         trace(lambda x: linalg.lu_factor(x.reshape(n, n)), [Port("x", (n * n,))])
     with pytest.raises(FusedError, match="for a pseudo-inverse solve"):
         trace(lambda x: linalg.pinv(x.reshape(2, 2)), [Port("x", (4,))])
+    with pytest.raises(FusedError, match=r"torch\.linalg\.solve, inv"):
+        trace(lambda x: linalg.qr(x.reshape(2, 2))[0], [Port("x", (4,))])
+
+
+def test_impedance_is_a_kernel_as_its_refusal_says():
+    arm = ts.load(ts.robots.panda)
+    q, qd = arm.random_state(5, generator=torch.Generator().manual_seed(0))
+    place = torch.tensor([0.5, 0.1, 0.4], dtype=q.dtype)
+
+    def law(singular, mech: ts.Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+        return impedance(mech, q, qd, [Task("flange", (None, place))], singular=singular)
+
+    with pytest.raises(FusedError, match=r'singular=\("damped", 1e-4\)'):
+        ts.fuse(lambda mech, q, qd: law("pinv", mech, q, qd), arm)(q, qd)
+    damped = ("damped", 1e-4)
+    fast = ts.fuse(lambda mech, q, qd: law(damped, mech, q, qd), arm)
+    expected = law(damped, arm, q, qd)
+    torch.testing.assert_close(fast(q, qd), expected, rtol=1e-9, atol=1e-9)

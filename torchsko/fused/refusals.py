@@ -17,10 +17,16 @@ def refusal(func: Any, name: str) -> str:
         )
     elif name == "as_strided":
         advice = "Use view, expand, select or index_select, which say what they mean."
+    elif "pinv" in name:
+        advice = (
+            "It takes eigenvalues, which no fixed sequence of operations gives: for a pseudo-inverse solve "
+            "J @ J.mT + damping * identity.\n"
+            'Of impedance, or an operational-space inertia, pass singular=("damped", 1e-4), say.'
+        )
     elif "linalg" in name or "cholesky" in name or name.startswith("lu_"):
         advice = (
-            "torch.linalg.solve, inv, det, lu_factor, cholesky and solve_triangular have rules: for a "
-            "pseudo-inverse solve J @ J.mT + damping * identity."
+            "torch.linalg.solve, inv, det, lu_factor, cholesky and solve_triangular have rules: write it "
+            "with these, or run the function as it is: do not fuse it, or leave fused=True out."
         )
     else:
         advice = (
