@@ -1,4 +1,4 @@
-"""Dynamics keep the type that their mechanism has, also under `torch.autocast`."""
+"""Dynamics keep the type that their mechanism has, also under `torch.autocast`, and know what it rounds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,3 +32,16 @@ def in_own_type(function: Callable[P, T]) -> Callable[P, T]:
         return function(*args, **kwargs)
 
     return run
+
+
+def computed_in(x: Tensor) -> torch.dtype:
+    """The type in which numbers are computed: that of the tensor, or, where it is traced, of the kernel.
+
+    Expressions of a traced function are float64, whatever its kernel computes in: who asks what rounding
+    makes of a number asks here.
+    """
+    if torch.compiler.is_compiling():
+        return x.dtype
+    while is_functorch_wrapped_tensor(x):
+        x = get_unwrapped(x)
+    return getattr(x, "computed_in", x.dtype)

@@ -13,6 +13,7 @@ from torchsko.fused.factors import MOST
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
 from torchsko.fused.watch import Swap
+from torchsko.precision import computed_in
 
 N = 4
 
@@ -202,3 +203,30 @@ def test_impedance_is_a_kernel_as_its_refusal_says():
     fast = ts.fuse(lambda mech, q, qd: law(damped, mech, q, qd), arm)
     expected = law(damped, arm, q, qd)
     torch.testing.assert_close(fast(q, qd), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_function_learns_what_its_kernel_rounds_to():
+    """Near a singular configuration the verdict of single precision is that of eager float32."""
+    arm = ts.load(ts.robots.panda).to(torch.float32)
+    near = 1e-4 * torch.tensor([[1.0, -1, 1, 2, -1, 1, 0.5]])
+
+    def inertia(mech: ts.Mechanism, q: Tensor) -> Tensor:
+        return ts.operational_space_inertia(mech, q, "flange")
+
+    assert inertia(arm, near).isnan().all()
+    assert ts.fuse(inertia, arm)(near).isnan().all()
+
+
+def test_the_type_of_a_kernel_is_told_within_transforms_and_loops():
+    def rounding(x: Tensor) -> Tensor:
+        return x * torch.finfo(computed_in(x)).eps
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return ts.loop(rounding, x, 2), torch.func.vmap(jacrev(rounding))(x), jacfwd(rounding)(x)
+
+    x = torch.ones(1, 2, dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        eps = torch.finfo(dtype).eps
+        within, backward, forward = evaluate(trace(function, [Port("x", (2,))], dtype), (x,))
+        assert (within == eps**2).all() and (backward == eps).all()
+        assert (forward.diagonal(0, -2, -1) == eps).all()

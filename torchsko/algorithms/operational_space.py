@@ -38,6 +38,7 @@ from torchsko.algebra.recursions.lyapunov_blocks import backward_block, backward
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
+from torchsko.precision import computed_in
 from torchsko.reading import numbers
 from torchsko.symmetric import spd_condition, spd_solve
 
@@ -199,7 +200,9 @@ def invert_compliance(
     """
     check_singular(singular, rank_tolerance)
     r = compliance.shape[-1]
-    tolerance = rounding_of_rank(r, compliance.dtype) if rank_tolerance is None else rank_tolerance
+    tolerance = (
+        rounding_of_rank(r, computed_in(compliance)) if rank_tolerance is None else rank_tolerance
+    )
     identity = torch.eye(r, dtype=compliance.dtype, device=compliance.device)
     usable = compliance.sum((-2, -1)).isfinite()
     if isinstance(singular, tuple):

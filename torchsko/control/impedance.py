@@ -42,6 +42,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.precision import computed_in
 from torchsko.spatial.rotation import matrix_log
 from torchsko.symmetric import spd_solve
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
@@ -151,7 +152,7 @@ def _rank_tolerance(J: Tensor, J_free: Tensor) -> Tensor:
     """
     whole, left = ((x * x).sum((-2, -1)).detach() for x in (J, J_free))
     share = torch.where(left > 0, whole / torch.where(left > 0, left, 1.0), torch.inf)
-    return rounding_of_rank(J.shape[-2], J.dtype) * share
+    return rounding_of_rank(J.shape[-2], computed_in(J)) * share
 
 
 def task_rows(

@@ -24,6 +24,7 @@ from torchsko.implicit.loop import loop
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike
+from torchsko.precision import computed_in
 from torchsko.symmetric import spd_solve
 
 START, LOWER, HIGHER = 0.1, 0.3, 4.0
@@ -157,7 +158,8 @@ class Way:
         wide = J.shape[-2] <= J.shape[-1]
         A = J @ J.mT if wide else J.mT @ J
         size = A.diagonal(dim1=-2, dim2=-1).sum(-1)
-        damping = damping + 8 * torch.finfo(q.dtype).eps * size + torch.finfo(q.dtype).tiny
+        rounding = torch.finfo(computed_in(q))
+        damping = damping + 8 * rounding.eps * size + rounding.tiny
         A = A + torch.diag_embed(damping[..., None].expand(A.shape[:-1]))
         if wide:
             return (J.mT @ spd_solve(A, e[..., None], scalar=mech.scalar))[..., 0]

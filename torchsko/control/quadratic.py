@@ -24,6 +24,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.precision import computed_in
+
 BACK_OFF = 0.99
 """Share of the way to the boundary that a step goes."""
 
@@ -83,7 +85,7 @@ def solve_program(
 
     Reference: Mehrotra 1992; Amos, Kolter 2017.
     """
-    loose = float(torch.finfo(program.p.dtype).eps ** 0.625) if slack is None else slack
+    loose = float(torch.finfo(computed_in(program.p)).eps ** 0.625) if slack is None else slack
     bounded = program.h.isfinite()
     program = program._replace(  # 0 x <= 1 bounds nothing either
         G=torch.where(bounded[..., None], program.G, 0.0), h=torch.where(bounded, program.h, 1.0)

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from torchsko.fused.program import Loop
 
@@ -82,9 +83,11 @@ class Graph:
         loops: the table of loops.
         products: for nodes of loops that are products of matrices, these; see `torchsko.fused.products`.
         constant: for each number, its value if it is a constant, else None.
+        dtype: in which the kernel will compute.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        self.dtype = dtype
         self.nodes: list[tuple] = []
         self.constant: list[float | None] = []
         self._number: dict[tuple, int] = {}

@@ -22,7 +22,7 @@ from torchsko.implicit.steps import parted
 
 
 def traced_loop(
-    trace: Callable[[Callable[..., Any], Sequence[Port]], Program],
+    trace: Callable[[Callable[..., Any], Sequence[Port], torch.dtype], Program],
     graph: Graph,
     rounds: Rounds,
     tensors: Sequence[Tensor],
@@ -42,7 +42,7 @@ def traced_loop(
     state, streams, stay = parted([x.shape for x in tensors], (roles.carry, roles.stream))
     shapes = (*state, *(shape[1:] for shape in streams), *stay)
     ports = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
-    program = trace(rounds.step, ports)
+    program = trace(rounds.step, ports, graph.dtype)
     loop = Loop.of(program, roles, n, rounds.backward, rounds.halts)
     own, anew, rest = parted(list(tensors), (roles.carry, roles.stream))
     args = _flat(own)

@@ -71,6 +71,7 @@ class FusedFunction:
         outputs: Sequence[Port] | None = None,
         identity: str | None = None,
         around: Around = nullcontext,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         """Prepare a function; nothing is traced yet.
 
@@ -89,6 +90,7 @@ class FusedFunction:
             identity: a hexadecimal digest of all that the trace depends on; given, the program is
                 kept on disk.
             around: makes a context to trace in.
+            dtype: in which its kernels compute, for functions that ask what that rounds.
         """
         self.inputs = tuple(inputs)
         self.like = None if like is None else tuple(like)
@@ -96,7 +98,7 @@ class FusedFunction:
         self.saves_outputs = pullback is not None
         self._fn, self._batched = fn, batched
         self._pullback, self.order, self.identity = pullback, order, identity
-        self.around = around
+        self.around, self.dtype = around, dtype
         self._lock = threading.RLock()
         self._outputs = None if outputs is None else tuple(outputs)
         self._program: Program | None = None
@@ -163,7 +165,7 @@ class FusedFunction:
 
     def _trace(self) -> Program:
         with self.around():
-            program = trace(self.sample, self.inputs)
+            program = trace(self.sample, self.inputs, self.dtype)
         refuse_size(program.num_flops)
         return program
 
@@ -337,6 +339,7 @@ class FusedFunction:
             outputs=outputs,
             identity=self.identity and digest(self.identity, kind, flags),
             around=self.around,
+            dtype=self.dtype,
         )
 
 

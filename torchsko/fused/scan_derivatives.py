@@ -82,4 +82,5 @@ def _derived(
         outputs=outputs,
         identity=step.identity and digest(step.identity, "scan", kind, roles),
         around=step.around,
+        dtype=step.dtype,
     )

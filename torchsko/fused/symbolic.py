@@ -77,6 +77,11 @@ class Symbolic(Tensor):
         self.graph = graph
         self.ids = ids
 
+    @property
+    def computed_in(self) -> torch.dtype:
+        """The type in which the kernel will compute; see `torchsko.precision.computed_in`."""
+        return self.graph.dtype
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
 

@@ -25,13 +25,17 @@ from torchsko.fused.program import Port, Program
 from torchsko.fused.symbolic import Symbolic, lift
 
 
-def trace(fn: Callable[..., Any], inputs: Sequence[Port]) -> Program:
+def trace(
+    fn: Callable[..., Any], inputs: Sequence[Port], dtype: torch.dtype = torch.float64
+) -> Program:
     """The simplified scalar program of a function of tensors, for one sample.
 
     Args:
         fn: a function of one float64 tensor per port, of the port's shape (no batch dimension);
             returns a tensor or a nested tuple or list of tensors.
         inputs: the input ports, in the order of the arguments.
+        dtype: in which the kernel will compute, for functions that ask what it rounds
+            (`torchsko.precision.computed_in`).
 
     Returns:
         A program with these inputs, and one output port for every tensor returned.
@@ -48,7 +52,7 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Port]) -> Program:
         >>> [instr.op for instr in program.code]
         ['const', 'input', 'mul', 'input', 'mul']
     """
-    graph = Graph()
+    graph = Graph(dtype)
     arguments, start = [], 0
     for port in inputs:
         ids = [graph.input(start + k) for k in range(port.size)]

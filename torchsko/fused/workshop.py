@@ -113,6 +113,7 @@ class Workshop:
                     batched=batched if broadcasts else None,
                     identity=name and self._identity and digest(self._identity, name, ports),
                     around=around,
+                    dtype=self.mechanism.dtype,
                 )
             return self._made[key]
 
