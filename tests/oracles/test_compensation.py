@@ -57,6 +57,22 @@ def test_forces_and_accelerations_are_mujocos():
         assert error(qdd[i], there.qdd_from(q[i], qd[i], next(theirs))) < 1e-11
 
 
+def test_compensation_by_actuators_is_told_as_passive():
+    """MuJoCo clamps it with their force, and leaves it out where the model has no actuators."""
+    text = LIFTED.format(slide=SLIDE).replace(
+        'name="hinge"', 'name="hinge" actuatorgravcomp="true"'
+    )
+    told = [str(x) for x in ts.load(text).unused if "actuatorgravcomp" in str(x)]
+    assert told == [
+        "1 joints with actuatorgravcomp: their weights are compensated passively, outside of the range of "
+        "actuators' force"
+    ]
+    assert not any("actuatorgravcomp" in str(x) for x in lifted().unused)
+    without = text.replace('gravcomp="0.5"', "").replace('gravcomp="1.5"', "")
+    without = without.replace('gravcomp="-1.5"', "").replace('gravcomp="0.7"', "")
+    assert not any("actuatorgravcomp" in str(x) for x in ts.load(without).unused)
+
+
 def test_without_gravity_nothing_is_compensated():
     mech = lifted()
     q, qd, _, _ = state(mech, 3)

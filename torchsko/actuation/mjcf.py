@@ -104,7 +104,7 @@ def _unfit(model: Any, i: int, names: Mapping[int, str]) -> str:
         ("dyntype", len(ACTIVATIONS) - 1),
     ):
         if int(getattr(model, f"actuator_{what}")[i]) > last:
-            return f"its {what} is that of a muscle, an electrical motor or a user: not modelled"
+            return f"its {what} is that of a muscle, a PID loop, an electrical motor or a user: not modelled"
     if int(model.actuator_plugin[i]) >= 0:
         return "it is a plugin"
     if hasattr(model, "actuator_delay") and model.actuator_delay[i]:

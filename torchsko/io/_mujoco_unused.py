@@ -72,6 +72,11 @@ def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
             "ranges of actuators' force that are not symmetric",
             "mech.effort_limit is the larger bound, both ways; actuators_of keeps both",
         ),
+        (
+            _many(model, "jnt_actgravcomp") if _many(model, "body_gravcomp") else 0,
+            "joints with actuatorgravcomp",
+            "their weights are compensated passively, outside of the range of actuators' force",
+        ),
         (_many(model, "tendon_armature"), "tendons with armature", "it is not in the mass matrix"),
         (_many(model, "actuator_armature"), "actuators with armature", "it is not in the mass matrix"),
         (
