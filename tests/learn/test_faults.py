@@ -123,6 +123,16 @@ def test_noise_is_no_outlier_and_a_blow_is():
     assert [x for x in notes(hit) if x.startswith("3 outliers at j1")]
 
 
+def test_a_force_that_is_infinite_is_an_outlier_and_not_a_drive_at_its_limit():
+    mech = two(limit=50.0)
+    t, q, tau, qd = swinging(mech)
+    tau[[300, 900], 0], tau[[500, 1500], 1] = np.inf, -np.inf
+    notes = ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=TERMS, cutoff=8.0).found.notes
+    assert not [x for x in notes if "at their limit" in x]
+    for joint in ("j1", "j2"):
+        assert [x for x in notes if x.startswith(f"2 outliers at {joint}")]
+
+
 WRONG = {
     "dead encoder": (
         lambda t, q, tau, qd: (t, q * [1, np.nan], tau, qd),

@@ -194,6 +194,7 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     if settings.ends is not None:
         least, most = settings.ends[..., None]
         held |= (parts[1] <= least) | (parts[1] >= most)
+    held &= np.isfinite(parts[1])  # what is infinite no drive gave: an outlier
     count(faults.saturated, mech, held)
     parts[0] = without_flips(mech, parts[0])
     mended = [repaired(t, x) for x in parts]
