@@ -19,6 +19,7 @@ from torchsko.learn.friction import Offset
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
+from torchsko.learn.mistaken import refuse_mistaken
 from torchsko.learn.motion import check_columns
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
@@ -136,6 +137,7 @@ def _fitted(
     state = kept.read()
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
     refuse_other_forces(problem, log, known.normal)
+    refuse_mistaken(problem, log, known.seen.motions)
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
     able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)
