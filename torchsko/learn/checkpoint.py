@@ -62,8 +62,8 @@ class Checkpoint:
         for name in PARAMETERS:
             told.update(getattr(problem.mech, name).detach().cpu().numpy().tobytes())
         thin = slice(None, None, max(1, len(log) // 1000))
-        for x in (log.t, log.q, log.tau):
-            told.update(x[thin].tobytes())
+        for x in (log.t, log.q, log.tau, log.qd):
+            told.update(b"" if x is None else x[thin].tobytes())
         return cls(Path(path), told.hexdigest())
 
     def read(self) -> dict[str, Any]:
