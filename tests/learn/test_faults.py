@@ -133,6 +133,25 @@ def test_a_force_that_is_infinite_is_an_outlier_and_not_a_drive_at_its_limit():
         assert [x for x in notes if x.startswith(f"2 outliers at {joint}")]
 
 
+def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mended(tmp_path):
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    kept, wrong = tmp_path / "unfinished.pt", 1.3 * qd
+    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1e-3}
+
+    def stop(text, part):
+        if text == "fitting":
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        log = ts.learn.Log(t, q, tau, wrong)
+        ts.learn.fit(mech, log, checkpoint=kept, tell=stop, **options)
+    assert kept.is_file()
+    log = ts.learn.Log(t, q, tau, qd)
+    after, fresh = (ts.learn.fit(mech, log, checkpoint=x, **options) for x in (kept, None))
+    assert_close(after.phi, fresh.phi, rtol=1e-9, atol=0)
+
+
 WRONG = {
     "dead encoder": (
         lambda t, q, tau, qd: (t, q * [1, np.nan], tau, qd),
@@ -143,6 +162,16 @@ WRONG = {
     "mNm": (lambda t, q, tau, qd: (t, q, tau * 1e3, qd), "times those.*--unit tau=mNm"),
     "other sign": (lambda t, q, tau, qd: (t, q, -tau, qd), "Turn the sign of tau"),
     "ms": (lambda t, q, tau, qd: (1e3 * t, q, tau), "samples are 10 s apart.*--unit t=ms"),
+    "us": (lambda t, q, tau, qd: (1e6 * t, q, tau), "samples are 1e[+]04 s apart.*--unit t=us"),
+    "ns": (lambda t, q, tau, qd: (1.7e18 + 1e9 * t, q, tau), "s apart.*--unit t=ns"),
+    "ms of a fast log": (
+        lambda t, q, tau, qd: (100 * t, q, tau),
+        "samples are 1 s apart.*--unit t=ms",
+    ),
+    "ms of seconds": (
+        lambda t, q, tau, qd: (1e-3 * t, q, tau),
+        "samples are 1e-05 s apart.*Multiply t by 1000",
+    ),
 }
 
 

@@ -33,8 +33,11 @@ TWICE = 2.0
 """Ratio of the two that no filter and no noise makes."""
 
 
-SLOWEST = 1.0
-"""Rate of samples below which times are in another unit [Hz]."""
+SLOWEST, FASTEST = 5.0, 3e4
+"""Rates of samples beyond which times are in other units [Hz]: forces are told neither so seldom nor so often."""
+
+USUAL = 500.0
+"""Rate of a log; the unit that brings times nearest to it is likely [Hz]."""
 
 FOLLOWS = 0.5
 """Correlation of forces with the nominal robot's, friction set aside, from which on their size tells."""
@@ -55,17 +58,12 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
         rate: of the log [Hz].
 
     Raises:
-        FitError: on declared units that a joint cannot have, columns without a number, samples less often
-            than once a second, positions or forces far beyond limits, or velocities that are another multiple
-            of theirs; names the joint.
+        FitError: on declared units that a joint cannot have, columns without a number, samples too far or too
+            near to one another, positions or forces far beyond limits, or velocities that are another
+            multiple of theirs; names the joint.
     """
     refuse_kinds(mech, log)
-    if rate < SLOWEST:
-        raise FitError(
-            f"{log.name}: samples are {1 / rate:.4g} s apart.\n"
-            "Inertia shows in accelerations, which times so far apart do not tell.\n"
-            'Declare the unit, units={"t": "ms"} or --unit t=ms, say, or log more often.'
-        )
+    _refuse_rate(log, rate)
     size = max(2, round(BLOCK * rate))
     starts = np.unique(np.linspace(0, max(len(log) - size - 1, 0), BLOCKS).astype(int))
     rows = (starts[:, None] + np.arange(size + 1)).clip(max=len(log) - 1)
@@ -128,6 +126,25 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
             f"{log.name}: forces are {ratio:.3g} times those that the nominal robot needs to move so.\n"
             "Both are in N m or N, and drive the joint.\n" + advice
         )
+
+
+def _refuse_rate(log: Log, rate: float) -> None:
+    if SLOWEST <= rate <= FASTEST:
+        return
+    if rate < SLOWEST:
+        off = {u: abs(math.log(rate / SCALE[u] / USUAL)) for u in OF["t"] if SCALE[u] != 1}
+        unit = min(off, key=lambda u: off[u])
+        why = "Inertia shows in accelerations, which times so far apart do not tell."
+        advice = (
+            f'Declare the unit, units={{"t": "{unit}"}} or --unit t={unit}, say, or log more often.'
+        )
+    else:
+        unit = log.units.get("t")
+        why = "Joints do not move between, and forces are not measured so often: t is in s."
+        advice = (
+            f"Leave the unit t={unit} out." if unit else "Multiply t by 1000, say, or thin the log."
+        )
+    raise FitError(f"{log.name}: samples are {1 / rate:.4g} s apart.\n{why}\n{advice}")
 
 
 def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None:
