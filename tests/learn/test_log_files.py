@@ -50,6 +50,13 @@ PATHS = [f"/joint_states/{j}/{x}" for x in ("position", "velocity", "effort") fo
 
 AFTER = [f"{x}/{j}" for x in ("position", "velocity", "effort") for j in JOINTS]
 
+STAMPED = np.insert(rows(), 1, 1.7e9 + rows()[:, 0], 1)
+
+
+def numbered(pattern):
+    return [pattern.format(x, k) for x in ("position", "velocity", "effort") for k in range(2)]
+
+
 STILL = np.vstack([np.round(rows()[:1]), rows()[1:]])
 
 
@@ -67,6 +74,11 @@ READ = {
     "units in names": text(IN_DEGREES, x=rows() * DEG),
     "units below names": text(x=rows() * DEG).replace("\n", "\ns,deg,m,deg/s,m/s,Nm,N\n", 1),
     "paths": text(["__time", *PATHS]),
+    "rostopic echo -p": text(["%time", *numbered("field.{}{}")]),
+    "indices of a path": text(["__time", *numbered("/joint_states/{}[{}]")]),
+    "stamps of a path": text(["/joint_states/header/stamp", *PATHS]),
+    "two stamps": text(["__time", "field.header.stamp", *PATHS], x=STAMPED),
+    "names of rosbag_pandas": text(["Time", *numbered("joint_states__{}_{}")]),
     "the quantity before the joint": text(["time", *(f"/joint_states/{x}" for x in AFTER)]),
 }
 
@@ -136,6 +148,16 @@ REFUSED = {
         text([*NAMES[:5], "tau_turn [A]", "tau_slide [A]"]),
         {},
         "is a current",
+    ),
+    "what to type of measured and commanded": (
+        text(["t", *(f"{x}_{k}" for x in ("target_q", "actual_q", "tau") for k in range(2))]),
+        {},
+        r"(?s)no column is a position.*--column q=actual_q_0,actual_q_1",
+    ),
+    "what to type of joints by other names": (
+        text(["t", *(f"{x}_A{k}" for x in ("pos", "vel", "torque") for k in (1, 2))]),
+        {},
+        r"(?s)no column is a position.*--column q=pos_A1,pos_A2",
     ),
     "no encoding": ("\0" + text(), {}, "of an encoding without a mark"),
     "a unit of no joint": (text(), {"units": {"q": {"slid": "mm"}}}, "no joint is named 'slid'"),

@@ -31,6 +31,12 @@ AMPERES = ("current", "currents")
 """What motor currents are called: forces where their unit is declared."""
 
 
+COMMANDED = (
+    r"(?:^|[^a-z])(?:target|desired|des|d|cmd|command|commanded|goal|ref|reference)(?:[^a-z]|$)"
+)
+"""What columns of commands are called."""
+
+
 def matched(
     path: Path,
     table: Table,
@@ -55,7 +61,9 @@ def matched(
             x = np.stack([_column(path, table, c) for c in named], -1)
             out[name] = x[:, 0] if name == "t" else x
             continue
-        whole = next((c for c in found if c.lower().strip("_") in called), None)
+        whole = next((c for c in found if c.lower().strip("_%") in called), None)
+        if name == "t" and whole is None:  # of a message: /joint_states/header/stamp
+            whole = next((c for c in found if re.split(r"[/.]", c.lower())[-1] in called), None)
         if whole is not None and (name == "t" or found[whole].ndim == 2):
             out[name] = found[whole]
         elif name != "t":
@@ -69,9 +77,29 @@ def matched(
             raise FitError(
                 f"{path}: no column is {_LONG[name]} ({name!r}).\n"
                 f"There are {_there(table)}.\n"
-                f'Name them: columns={{"{name}": ["..."]}}, or --column {name}=...'
+                + _to_type(name, called_by(units.get("tau"))[name], found, joints)
             )
     return out
+
+
+def _to_type(
+    name: str, called: Sequence[str], found: Mapping[str, Array], joints: tuple[str, ...]
+) -> str:
+    """How columns are named; those that may be meant: as many as joints, alike but for a number."""
+    alike: dict[str, list[str]] = {}
+    for column in found:
+        alike.setdefault(re.sub(r"\d+(?=\D*$)", "#", column), []).append(column)
+    word = rf"(?:^|[^a-z])(?:{'|'.join(called)})(?:[^a-z]|$)"
+    some = [x for x in alike.values() if joints and len(x) == len(joints) and name != "t"]
+    some = [x for x in some if re.search(word, x[0], re.IGNORECASE)]
+    # What was commanded is not what was measured.
+    some.sort(key=lambda x: re.search(COMMANDED, x[0], re.IGNORECASE) is not None)
+    if not some:
+        return f'Name them: columns={{"{name}": ["..."]}}, or --column {name}=...'
+    return (
+        f'Name them, in the order of the joints: columns={{"{name}": [...]}}, or --column '
+        f"{name}={','.join(some[0])}, say."
+    )
 
 
 def called_by(unit: str | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:
@@ -135,7 +163,9 @@ def _of_joints(
     words: dict[str, str] = {}
     for word, column in itertools.product(called, found):
         # Whole words, so that "qd_1" is no position and "joint1_tau" no time; parts of a path are words.
-        first = re.fullmatch(rf"(?:.*/)?{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE)
+        first = re.fullmatch(
+            rf"(?:.*(?:[/.]|__))?{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE
+        )
         last = re.fullmatch(rf"(.+?)[\s_./-]+{word}", column, re.IGNORECASE)
         owners = {m[1] for m in (first, last) if m is not None}
         for owner in owners | {owner.rsplit("/", 1)[-1] for owner in owners}:

@@ -34,7 +34,7 @@ TWICE = 2.0
 
 
 SLOWEST, FASTEST = 5.0, 3e4
-"""Rates of samples beyond which times are in other units [Hz]: forces are told neither so seldom nor so often."""
+"""Rates of samples beyond which times are in other units [Hz]: forces are not told so seldom or so often."""
 
 USUAL = 500.0
 """Rate of a log; the unit that brings times nearest to it is likely [Hz]."""
