@@ -86,16 +86,24 @@ class Symbolic(Tensor):
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
 
     @staticmethod
-    def refuse_differentiated(body: Callable[..., Any]) -> None:
-        """Refuse the body of a loop that closes over what is being differentiated by."""
-        from torchsko.fused.watch import refuse_differentiated  # which needs this class
+    def closed(step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+        """A loop's step with what is mapped among its closures as further arguments, and these.
 
-        refuse_differentiated(body)
+        Raises:
+            FusedError: it closes over what is being differentiated by.
+        """
+        from torchsko.fused.closures import (
+            mapped_as_arguments,
+            refuse_differentiated,
+        )  # both need this class
+
+        refuse_differentiated(step)
+        return mapped_as_arguments(step)
 
     def rounds(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
         """A loop of these tensors, of which some are symbolic, as one instruction."""
+        from torchsko.fused.closures import alive  # and this as well
         from torchsko.fused.trace import trace  # which needs this class
-        from torchsko.fused.watch import alive  # and this as well
 
         given = [lift(self.graph, x) for x in tensors]
         with alive(rounds.step):

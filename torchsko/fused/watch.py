@@ -11,19 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import (
-    get_unwrapped,
-    is_functorch_wrapped_tensor,
-    maybe_get_bdim,
-    unwrap_if_dead,
-)
-from torch.autograd import forward_ad
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchsko.errors import FusedError
 from torchsko.fused.factors import DETERMINANTS
-from torchsko.fused.sources import Reachable
 from torchsko.fused.symbolic import Symbolic
 
 _READS = frozenset(
@@ -82,51 +75,6 @@ def _innermost(x: Any) -> Any:
     while isinstance(x, Tensor) and is_functorch_wrapped_tensor(x):
         x = get_unwrapped(x)
     return x
-
-
-def alive(fn: Callable[..., Any]) -> Swap:
-    """Calls in which a function finds the values of what transforms have wrapped that do not reach here.
-
-    A loop's body is traced below all transforms, or, by a backward pass, after they have ended; what it
-    closes over may have been made, and so wrapped, within.
-    """
-    wrapped = Reachable(fn).wrapped()
-    return Swap(wrapped, [_value(x) for x in wrapped])
-
-
-def refuse_differentiated(body: Callable[..., Any]) -> None:
-    """Refuse a loop's body that closes over a tensor by which a derivative is being taken.
-
-    Its derivative would be lost: the body is traced by itself, and reads values only of what it closes over.
-
-    Raises:
-        FusedError: there is one.
-    """
-    reach = Reachable(body)
-    for x in reach.wrapped():
-        if _is_differentiated(x):
-            raise FusedError(
-                f"the body of a loop closes over {reach.name_of(x)}, by which a derivative is taken.\n"
-                "The body is traced by itself, where what it closes over is constant.\n"
-                "Pass the tensor to it by args=[...], as ts.loop says."
-            )
-
-
-def _is_differentiated(x: Tensor) -> bool:
-    """Whether it depends on what a transform in force differentiates by; not, where one only wrapped it."""
-    while not x.requires_grad and forward_ad.unpack_dual(x, level=0).tangent is None:
-        if not is_functorch_wrapped_tensor(x):
-            return False
-        x = get_unwrapped(x)
-    return True
-
-
-def _value(x: Tensor) -> Tensor:
-    """A tensor without wrappers of derivatives, and of other transforms that have ended."""
-    inner = unwrap_if_dead(x)
-    if inner is x and is_functorch_wrapped_tensor(x) and maybe_get_bdim(x) < 0:
-        inner = get_unwrapped(x)
-    return x if inner is x else _value(inner)
 
 
 class Watch(TorchDispatchMode):

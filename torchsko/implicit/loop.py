@@ -57,7 +57,8 @@ def loop(
         carry: a tensor, or several.
         n: number of rounds.
         args: what the body reads besides, the same in each round. In a traced function (`torchsko.fuse`) all
-            that depends on its inputs has to come by these; what the body closes over is constant.
+            that depends on its inputs has to come by these; what the body closes over is constant, or what a
+            `torch.vmap` within the function maps.
         until: of the same arguments as the body, for each sample whether it is done, a number or truth of no
             dimensions but the batch's. What is done stays as it is; a kernel leaves the loop when all of its
             lanes are done.
@@ -91,7 +92,8 @@ def loop(
     given = (*state, *args)
     if n > 1 and not torch.compiler.is_compiling() and any(map(_is_traced, given)):
         symbolic: Any = torch.func.debug_unwrap(next(filter(_is_traced, given)), recurse=True)
-        symbolic.refuse_differentiated(step)
+        step, more = symbolic.closed(step)
+        given = (*given, *more)
         truths = [x.dtype == torch.bool for x in given]
         step = _of_numbers(step, truths) if any(truths) else step
         rounds = Rounds(step, Roles(len(state), 0, 0, 0), n, False, until is not None)
