@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.learn.friction import Coulomb, Offset, Viscous
+from torchsko.learn.friction import Balancer, Coulomb, Offset, Viscous
 
 TERMS = [Viscous(), Coulomb(), Offset()]
 
@@ -26,8 +26,8 @@ def panda(seed=0):
     return nominal, truth, t.numpy(), q.numpy(), tau.numpy()
 
 
-def fitted(mech, t, q, tau):
-    return ts.learn.fit(mech, ts.learn.Log(t, q, tau), learn=TERMS, method="wls", prior=1e-3)
+def fitted(mech, t, q, tau, learn=TERMS):
+    return ts.learn.fit(mech, ts.learn.Log(t, q, tau), learn=learn, method="wls", prior=1e-3)
 
 
 def turned(x, j):
@@ -110,3 +110,12 @@ def test_a_tool_that_the_nominal_robot_has_not_is_no_mistake():
     heavy = truth.replace(mass=mass, com=com)
     carried = tau + weight(heavy, q) - weight(truth, q)
     assert fitted(nominal, t, q, carried).found.equations > 0
+
+
+def test_weight_that_springs_bear_is_no_mistake():
+    nominal, truth, t, q, tau = panda()
+    log = t, q, tau - weight(truth, q)
+    found = fitted(nominal, *log, learn=[*TERMS, Balancer(near=0.1, far=0.6)])
+    assert found.found.equations > 0
+    with pytest.raises(ts.FitError, match="Balancer"):
+        fitted(nominal, *log)

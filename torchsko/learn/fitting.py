@@ -137,7 +137,7 @@ def _fitted(
     state = kept.read()
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
     refuse_other_forces(problem, log, known.normal)
-    refuse_mistaken(problem, log, known.seen.motions)
+    refuse_mistaken(problem, log, known.seen.motions, named)
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
     able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.angles import TURNING
+from torchsko.learn.friction import Balancer, Periodic, Spring
 from torchsko.learn.log import Log
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
@@ -39,6 +40,9 @@ WELL = 0.25
 
 BETTER = 10.0
 """Times less that it leaves over then, shares of all dofs multiplied: more than chance does."""
+
+BEARING = (Spring, Balancer, Periodic)
+"""Terms that may bear a robot's weight."""
 
 SLOW = 0.05
 """Speed, over a joint's usual one, up to which dry friction may have either sign."""
@@ -146,13 +150,16 @@ class Otherwise:
     advice: str
 
 
-def refuse_mistaken(problem: Problem, log: Log, motions: Sequence[Motion]) -> None:
+def refuse_mistaken(
+    problem: Problem, log: Log, motions: Sequence[Motion], named: Mapping[int, Sequence[int]]
+) -> None:
     """Refuse a log that the nominal robot explains only if one thing of it were otherwise.
 
     Args:
         problem: what explains forces.
         log: what was measured.
         motions: of it, filtered.
+        named: terms that were asked for, of each dof: where these bear the weight, none may be missing.
 
     Raises:
         FitError: names the joint and what to do.
@@ -165,7 +172,8 @@ def refuse_mistaken(problem: Problem, log: Log, motions: Sequence[Motion]) -> No
     as_is = states.left_over()
     if float(as_is.max()) < BAD:
         return
-    tried = [(x.states.left_over(), x) for x in others(states)]
+    borne = any(isinstance(problem.terms[k], BEARING) for some in named.values() for k in some)
+    tried = [(x.states.left_over(), x) for x in others(states, borne=borne)]
     left, best = min(tried, key=lambda x: float(_size(x[0])))
     if _size(left) < math.log(WELL) and len(left) * (_size(as_is) - _size(left)) > math.log(BETTER):
         dof = int((as_is.clamp(GOOD, WORST) / left.clamp(GOOD, WORST)).argmax())
@@ -186,8 +194,8 @@ def _percent(left: Tensor) -> str:
     return f"{100 * max(0.0, 1 - float(left)):.0f} %"
 
 
-def others(states: States) -> Iterator[Otherwise]:
-    """All that is looked at: signs, joints in one another's place, angles, and the weight."""
+def others(states: States, *, borne: bool) -> Iterator[Otherwise]:
+    """All that is looked at: signs, joints in one another's place, angles; the weight, unless it is borne."""
     mech = states.mech
     kinds = zip(mech.joint_names, mech.independent_joints, strict=True)
     single = [
@@ -217,13 +225,16 @@ def others(states: States) -> Iterator[Otherwise]:
             "angles are radians that were taken for degrees",
             "Leave the unit of q out, and that of qd: radians are what a log is in.",
         )
+    if borne:
+        return
     gravity = mech.gravity
     size = float(gravity.norm())
     yield Otherwise(
         replace(states, mech=mech.replace(gravity=0 * gravity)),
         "forces are without the robot's weight",
-        "Add it where drives hold the weight by themselves: tau + ts.gravity_force(mech, q). Where there is "
-        "none, load the robot with gravity=(0, 0, 0).",
+        "Add it where drives hold the weight by themselves: tau + ts.gravity_force(mech, q). Where springs "
+        "do, name them, learn=[..., ts.learn.friction.Balancer(near, far)]; where there is none, load the "
+        "robot with gravity=(0, 0, 0).",
     )
     for axis, sign in itertools.product(range(3), (1.0, -1.0)):
         down = torch.zeros_like(gravity)
