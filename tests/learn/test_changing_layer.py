@@ -65,6 +65,12 @@ def test_what_changes_while_no_kernel_of_a_verb_is_made_is_not_mixed(arm):
     assert_close(layer(*args), ts.forward_dynamics(twice, *args), **EXACT)
 
 
+def bare():
+    """A robot that has no armature, losses or compensated weight from its file on."""
+    builder = ts.MechanismBuilder("plain").link("rod", mass=1.0, com=[0.1, 0, 0.5])
+    return builder.joint("hinge", "revolute", child="rod", axis=[0, 1, 0]).build()
+
+
 @pytest.mark.parametrize(
     ("name", "fused"),
     [
@@ -73,8 +79,7 @@ def test_what_changes_while_no_kernel_of_a_verb_is_made_is_not_mixed(arm):
     ],
 )
 def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
-    builder = ts.MechanismBuilder("plain").link("rod", mass=1.0, com=[0.1, 0, 0.5])
-    plain = builder.joint("hinge", "revolute", child="rod", axis=[0, 1, 0]).build()
+    plain = bare()
     good = plain.replace(**{name: getattr(plain, name) + 0.5})
     args = args_of(plain, 2)
     for change in ("load", "in place"):
@@ -86,6 +91,60 @@ def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
             getattr(layer.start, name).copy_(getattr(good, name))
         assert_close(layer(*args), ts.forward_dynamics(good, *args), **EXACT)
         assert not torch.allclose(before, layer(*args))
+
+
+@pytest.mark.parametrize("name", "armature higher_damping gravcomp".split())
+@pytest.mark.parametrize("called", [False, True])
+def test_what_a_compiled_layer_began_without_acts_once_it_is_there(name, called):
+    """A compiled program sees no values: what is zero when it is made may not be when it runs."""
+    plain = bare()
+    layer, args = ts.Dynamics(plain, fused=False), args_of(plain, 2)
+    torch.compiler.reset()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    if called:
+        layer(*args), compiled(*args)
+    getattr(layer.start, name).fill_(0.5)
+    good = plain.replace(**{name: torch.full_like(getattr(plain, name), 0.5)})
+    assert_close(compiled(*args), ts.forward_dynamics(good, *args), **EXACT)
+
+
+@pytest.mark.parametrize("write", ["data", "numpy"])
+def test_what_is_written_where_nobody_counts_acts(write):
+    plain = bare()
+    layer, args = ts.Dynamics(plain, fused=False), args_of(plain, 2)
+    layer(*args)
+    x = layer.start.armature
+    x.data.fill_(0.5) if write == "data" else x.numpy().fill(0.5)
+    good = plain.replace(armature=torch.full_like(x, 0.5))
+    assert_close(layer(*args), ts.forward_dynamics(good, *args), **EXACT)
+
+
+class Shifted(torch.nn.Module):
+    """What somebody parametrizes a buffer by."""
+
+    def __init__(self):
+        super().__init__()
+        self.by = torch.nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+
+    def forward(self, x):
+        return x + self.by
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize("name", ["mass", "armature", "friction"])
+def test_what_the_layer_holds_may_be_parametrized(arm, name, called, fused):
+    layer, args = ts.Dynamics(arm, fused=fused), args_of(arm, 2)
+    if called:
+        layer(*args)
+    shift = Shifted()
+    torch.nn.utils.parametrize.register_parametrization(layer.start, name, shift)
+    value = (getattr(arm, name) + 0.3).requires_grad_()
+    expected = ts.forward_dynamics(arm.replace(**{name: value}), *args)
+    assert_close(layer(*args), expected, **EXACT)
+    layer(*args).sum().backward()
+    (gradient,) = torch.autograd.grad(expected.sum(), value)
+    assert_close(shift.by.grad, gradient.sum(), rtol=1e-9, atol=1e-9)
 
 
 def test_a_loaded_mass_makes_a_massless_hinge_movable():

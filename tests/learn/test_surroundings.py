@@ -187,6 +187,37 @@ def _train(rank, world, folder):
         torch.distributed.destroy_process_group()
 
 
+def _broadcast(rank, world, folder):
+    """One process changes buffers; DDP sends them to the other, by a write that torch does not count."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world
+    )
+    try:
+        builder = ts.MechanismBuilder("plain").link("rod", mass=1.0, com=[0.1, 0, 0.5])
+        mech = builder.joint("hinge", "revolute", child="rod", axis=[0, 1, 0]).build()
+        q, qd, qdd, _ = state(mech, 3)
+        for fused in (False, True):
+            for name in ("armature", "mass"):
+                learn = {"gravity": ts.learn.Free()}
+                model = torch.nn.parallel.DistributedDataParallel(
+                    Loss(ts.Dynamics(mech, learn, fused=fused))
+                )
+                for _ in range(2):
+                    model(q, qd, qdd)
+                if rank == 0:
+                    getattr(model.module.layer.start, name).add_(0.5)
+                good = mech.replace(**{name: getattr(mech, name) + 0.5})
+                expected = ts.inverse_dynamics(good, q, qd, qdd).square().mean()
+                assert_close(model(q, qd, qdd), expected, rtol=1e-12, atol=1e-12)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
+def test_what_ddp_broadcasts_reaches_every_process(tmp_path):
+    torch.multiprocessing.spawn(_broadcast, args=(2, tmp_path), nprocs=2)
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
 def test_two_processes_under_ddp_give_the_gradients_of_one(tmp_path):

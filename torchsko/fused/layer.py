@@ -8,6 +8,7 @@ from operator import is_
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from torchsko.errors import FusedError
@@ -132,6 +133,10 @@ def workshop_of(layer: Layer, inputs: Sequence[str], order: int) -> Workshop:
 
 def _stamps(tensors: Sequence[Tensor]) -> list[int] | None:
     """What a change in place alters; None where nothing counts such changes."""
+    if dist.is_available() and dist.is_initialized():
+        return (
+            None  # collectives, as DistributedDataParallel's of buffers, write without counting it
+        )
     try:
         return [x._version for x in tensors] + [x.requires_grad for x in tensors]
     except RuntimeError:  # made in inference mode

@@ -13,10 +13,11 @@ from torch.nn.utils import parametrize
 from torchsko.auto import PAYS, cost, kernels_for, rollout
 from torchsko.bridge.hinges import checked
 from torchsko.errors import FusedError, MechanismError
-from torchsko.fused.clean import is_wrapped
+from torchsko.fused.clean import is_differentiated
 from torchsko.learn.targets import Target, find_target, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
+from torchsko.reading import numbers
 from torchsko.table import FUSIBLE, Row, Verbs
 from torchsko.verbs.dynamics import forward_dynamics
 
@@ -87,7 +88,6 @@ class Dynamics(nn.Module, Verbs):
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
         flags = (field.name for field in fields(mech) if field.name.startswith("has_"))
         self._structure = mech.replace(**still, **{name: getattr(mech, name) for name in flags})
-        self._verdicts: dict[str, tuple[Tensor, int, bool]] = {}
         if mech.singular_joints and learn:
             self._check_hinges()
         self.register_load_state_dict_post_hook(_loaded)
@@ -116,18 +116,23 @@ class Dynamics(nn.Module, Verbs):
     @property
     def held(self) -> Mapping[str, Tensor]:
         """The mechanism's tensors by name, as they are now; of those that learn the start."""
-        return cast(Mapping[str, Tensor], self.start._buffers)
+        own = cast(dict[str, Tensor], self.start._buffers)
+        if own.keys() >= PARAMETERS.keys():
+            return own
+        # Somebody made a parameter of one, or parametrized it.
+        return {name: getattr(self.start, name) for name in PARAMETERS}
 
     def _acts(self, name: str) -> bool:
-        """Whether a tensor of the start may be other than zero; looked at again where it has changed."""
-        x, seen = self.held[name], self._verdicts.get(name)
-        if torch.compiler.is_compiling():
-            return seen is not None and seen[2]
-        if is_wrapped(x) or x.is_meta or x.requires_grad or x.is_inference():
+        """Whether a tensor of the start may be other than zero.
+
+        Looked at in each call: what collectives, and ``.data``, write is not counted as a change. A compiled
+        program cannot look.
+        """
+        x = self.held[name]
+        if torch.compiler.is_compiling() or is_differentiated(x):
             return True
-        if seen is None or seen[0] is not x or seen[1] != x._version:
-            seen = self._verdicts[name] = x, x._version, bool(x.any())
-        return seen[2]
+        read = numbers(x)
+        return read is None or bool(read.any())
 
     def _check_hinges(self) -> None:
         with torch.no_grad():
@@ -173,7 +178,7 @@ class Dynamics(nn.Module, Verbs):
 
     def __getstate__(self) -> dict[str, Any]:
         # Kernels are made again, from the disk cache.
-        return {**self.__dict__, "_fast": None, "_verdicts": {}}
+        return {**self.__dict__, "_fast": None}
 
     def extra_repr(self) -> str:
         """The robot and what is learned of it."""
