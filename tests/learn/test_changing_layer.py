@@ -108,6 +108,24 @@ def test_what_a_compiled_layer_began_without_acts_once_it_is_there(name, called)
     assert_close(compiled(*args), ts.forward_dynamics(good, *args), **EXACT)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_compiled_program_of_kernels_refuses_values_that_are_not_theirs(backend):
+    plain = bare()
+    layer, args = ts.Dynamics(plain), args_of(plain, 2)
+    fast = ts.fuse(layer)
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda *args: fast.forward_dynamics(*args), backend=backend, fullgraph=True
+    )
+    assert_close(compiled(*args), ts.forward_dynamics(plain, *args), **EXACT)
+    layer.start.armature.fill_(0.5)
+    with pytest.raises(RuntimeError, match="buffers of the layer have changed"):
+        compiled(*args)
+    good = plain.replace(armature=torch.full_like(plain.armature, 0.5))
+    for verb in fast.forward_dynamics, compiled:  # new kernels, and of these a new program
+        assert_close(verb(*args), ts.forward_dynamics(good, *args), **EXACT)
+
+
 @pytest.mark.parametrize("write", ["data", "numpy"])
 def test_what_is_written_where_nobody_counts_acts(write):
     plain = bare()

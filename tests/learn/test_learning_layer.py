@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 
 import pytest
 import torch
@@ -291,6 +292,20 @@ def test_what_cannot_be_learned_is_refused_by_name(target, chart, words):
         ts.Dynamics(ts.load(ts.robots.panda), {target: chart})
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["link5", "joint4.damping", "joint2.rotation", "joint3.position", "link1.com", "gravity"],
+)
+def test_learn_without_parametrizations_is_refused_with_what_does_for_that_target(name):
+    mech = ts.load(ts.robots.panda)
+    with pytest.raises(ts.MechanismError, match="not how") as error:
+        ts.Dynamics(mech, learn=[name])
+    typed = re.search(r"Type learn=(.*), say\.", str(error.value))
+    assert [*ts.Dynamics(mech, learn=eval(typed[1], {"ts": ts})).parameters()]
+    with pytest.raises(ts.MechanismError, match=r"(?s)named 'damping'.*joint7\.damping"):
+        ts.Dynamics(mech, learn="damping")
 
 
 def test_two_parametrizations_of_one_number_are_refused():

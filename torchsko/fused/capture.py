@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FusedError
-from torchsko.fused.clean import concrete, is_wrapped
+from torchsko.fused.clean import concrete, is_wrapped, refuse_when_run
 from torchsko.fused.sources import Link, Reachable, Step, follow_all, names_in
 from torchsko.fused.watch import Swap, Watch, constants_of
 from torchsko.mechanism.mechanism import Mechanism
@@ -214,7 +214,7 @@ def _fitting(capture: Capture, links: tuple[Link, ...]) -> Tensor:
 
 def _refuse_change(name: str, x: Tensor, value: Tensor) -> None:
     if torch.compiler.is_compiling():
-        torch.ops.aten._assert_async.msg((x == value).all(), _changed(name))
+        refuse_when_run((x == value).all(), _changed(name))
     elif not torch.equal(x, value):
         raise FusedError(_changed(name))
 

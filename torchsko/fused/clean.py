@@ -1,4 +1,4 @@
-"""Work away from the caller's transforms and modes, and the values behind what `torch.func` wraps."""
+"""Work away from the caller's transforms and modes, the values `torch.func` wraps, refusals to come."""
 
 from __future__ import annotations
 
@@ -48,3 +48,10 @@ def concrete(x: Tensor) -> Tensor:
         value = value.movedim(dim + k, k)
     one = value[(0,) * len(hidden)]
     return (one if torch.equal(value, one.expand_as(value)) else value).clone()
+
+
+def refuse_when_run(is_right: Tensor, why: str) -> None:
+    """Have a compiled program stop where this is false by the time that it runs."""
+    # Inductor writes the text into C++ as it is.
+    text = why.replace("\\", "/").replace("\n", " ").replace('"', "'")
+    torch.ops.aten._assert_async.msg(is_right, text)

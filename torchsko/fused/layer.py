@@ -12,7 +12,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated, is_wrapped
+from torchsko.fused.clean import (
+    concrete,
+    in_clean_thread,
+    is_differentiated,
+    is_wrapped,
+    refuse_when_run,
+)
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -83,7 +89,7 @@ class FusedLayer(FusedMechanism):
     def _follow(self) -> None:
         """Make new kernels where the layer no longer holds what these have as constants."""
         if torch.compiler.is_compiling():
-            return
+            return self._refuse_change()
         held = self._layer.held
         now = [held[name] for name in self._constants]
         stamps = _stamps(now)
@@ -104,6 +110,23 @@ class FusedLayer(FusedMechanism):
             stamps = _stamps(now)
         if not any(map(is_wrapped, now)):
             self._seen, self._stamps = now, stamps
+
+    def _refuse_change(self) -> None:
+        """Have a compiled program, in which no kernels can be made, refuse values other than the kernels'."""
+        held, old = self._layer.held, self._workshop.mechanism
+        now, then = (
+            torch.cat([x.flatten() for x in some])
+            for some in (
+                [held[name] for name in self._constants],
+                [getattr(old, name) for name in self._constants],
+            )
+        )
+        refuse_when_run(
+            (now == then).all(),
+            "buffers of the layer have changed since its kernels were made.\n"
+            "A compiled program holds them constant, and makes no new kernels.\n"
+            "Call a verb of ts.fuse(layer) once outside of it: it is compiled anew after that.",
+        )
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._layer, self._workshop.choices

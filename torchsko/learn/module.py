@@ -14,7 +14,7 @@ from torchsko.auto import PAYS, cost, kernels_for, rollout
 from torchsko.bridge.hinges import checked
 from torchsko.errors import FusedError, MechanismError
 from torchsko.fused.clean import is_differentiated
-from torchsko.learn.targets import Target, find_target, refuse_overlap
+from torchsko.learn.targets import Target, find_target, fitting, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
 from torchsko.reading import numbers
@@ -74,7 +74,7 @@ class Dynamics(nn.Module, Verbs):
         self.fused, self._eager_cost = fused, 0
         self._told = False  # copies, moved layers and workers stay silent about what was said once
         self._fast: FusedMechanism | str | None = None  # a text says why there are no kernels
-        learn = {} if learn is None else _by_target(learn)
+        learn = {} if learn is None else _by_target(mech, learn)
         self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
         refuse_overlap(self._targets)
         self.start = nn.Module()
@@ -225,18 +225,17 @@ def _no_start(given: Any) -> str:
     )
 
 
-def _by_target(learn: Any) -> dict[str, nn.Module]:
+def _by_target(mech: Mechanism, learn: Any) -> dict[str, nn.Module]:
     if isinstance(learn, Mapping):
         return dict(learn)
     names = (
         [learn] if isinstance(learn, str) else list(learn) if isinstance(learn, Iterable) else []
     )
     name = next((n for n in names if isinstance(n, str)), "gravity")
-    example = "Free" if name == "gravity" else "Positive" if "." in name else "InertiaLogCholesky"
     raise MechanismError(
         f"learn={learn!r} says what to learn, not how.\n"
         "Each target has a parametrization, which keeps its numbers physical.\n"
-        f'Type learn={{"{name}": ts.learn.{example}()}}, say.'
+        f'Type learn={{"{name}": ts.learn.{fitting(mech, name)}()}}, say.'
     )
 
 

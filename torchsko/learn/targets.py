@@ -130,18 +130,34 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
     return target
 
 
-def _refuse_unfit(mech: Mechanism, name: str, parametrization: nn.Module, why: str) -> None:
-    owner, _, field = name.rpartition(".")
+_INSTEAD = {
+    "InertiaLogCholesky": ', or a target "{name}.mass", "{name}.com"',
+    "Rotation": "",
+    "Positive": ", or ts.learn.Bounded(0.0, 10.0)",
+    "Free": ", or ts.learn.Bounded(-1.0, 1.0)",
+}
+"""What else would do, by what is usual."""
+
+
+def fitting(mech: Mechanism, name: str) -> str:
+    """The parametrization that is usual for a target.
+
+    Raises:
+        MechanismError: on an unknown name.
+    """
     if name in mech.body_names:
-        advice = (
-            f'{{"{name}": ts.learn.InertiaLogCholesky()}}, or a target "{name}.mass", "{name}.com"'
-        )
-    elif field == "rotation":
-        advice = f'{{"{name}": ts.learn.Rotation()}}'
-    elif field in NEVER_NEGATIVE:
-        advice = f'{{"{name}": ts.learn.Positive()}}, or ts.learn.Bounded(0.0, 10.0)'
-    else:
-        advice = f'{{"{name}": ts.learn.Free()}}, or ts.learn.Bounded(-1.0, 1.0)'
+        return "InertiaLogCholesky"
+    field = _find_field(mech, name).fields[0]
+    if field == "joint_rotation":
+        return "Rotation"
+    return "Positive" if field in NEVER_NEGATIVE else "Free"
+
+
+def _refuse_unfit(mech: Mechanism, name: str, parametrization: nn.Module, why: str) -> None:
+    owner, _, _ = name.rpartition(".")
+    usual = fitting(mech, name)
+    advice = f'{{"{name}": ts.learn.{usual}()}}'
+    advice += _INSTEAD[usual].format(name=name)
     body = f', or {{"{owner}": ...}} for the whole body' if owner in mech.body_names else ""
     raise MechanismError(
         f"{type(parametrization).__name__} does not fit {name!r}.\n"
