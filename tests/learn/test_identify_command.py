@@ -40,6 +40,7 @@ def test_a_log_goes_in_and_a_robot_with_a_report_comes_out(files, capsys):
     assert {x.name for x in out.iterdir()} == {"fit.pt", "robot.urdf", "report.txt", "report.html"}
     told = capsys.readouterr().out
     fit = ts.learn.Fit.load(out)
+    assert "in SI units" in told and "kg, kg m and kg m^2" in told
     assert str(fit) in told and (out / "report.txt").read_text() == f"{fit}\n"
     page = (out / "report.html").read_text("utf-8")
     assert page.count("<img src='data:image/png;base64,") == 4

@@ -38,14 +38,16 @@ def page(fit: Fit) -> str:
     lines.append("mean".ljust(width) + "".join(means))
     if any(bool(x.isnan().any()) for x in over.values()):
         lines.append("* in N m or N, and not in the mean: this force is constant")
-    lines += ["", "Forces besides the rigid robot's:", ""]
+    lines += ["", "Forces besides the rigid robot's, in SI units:", ""]
     for name, terms, numbers, deviations in zip(
         names, fit.terms, fit.numbers, fit.deviations, strict=True
     ):
         rows = zip(terms, numbers.tolist(), deviations.tolist(), strict=True)
         told = ", ".join(f"{t.label} {x:.3g} +- {s:.1g}" for t, x, s in rows)
         lines.append(f"{name.ljust(width)}  {told or 'none'}")
-    lines += ["", "Base parameters (value, standard deviation, least squares):", ""]
+    lines += [
+        "", "Base parameters, sums of kg, kg m and kg m^2 (value, standard deviation, least squares):", ""
+    ]  # fmt: skip
     for name, x, s, other in zip(
         fit.base.names,
         fit.value.tolist(),
