@@ -195,7 +195,7 @@ class MechanismBuilder:
 
         Raises:
             MechanismError: on what is no number; at `build`, on an unknown joint, one of several dofs, or
-                joints that follow each other in a circle.
+                joints that follow each other in a circle, or where couplings leave none to move.
 
         Example:
             >>> builder = MechanismBuilder("gear")

@@ -352,6 +352,26 @@ def test_couplings_that_mean_nothing_are_refused_by_name(couplings, said):
         builder.build()
 
 
+@pytest.mark.parametrize(
+    "couplings",
+    [
+        [("a", {}, 0.1), ("b", {}, 0.2)],
+        [("a", {"b": 2.0}), ("b", {}, 0.2)],
+        [("sum", {"a": 1.0, "b": 1.0}, 0.1), ("difference", {"a": 1.0, "b": -1.0})],
+    ],
+)
+def test_couplings_that_hold_every_joint_are_refused_by_name(couplings):
+    builder = ts.MechanismBuilder("bench")
+    for name in ("a", "b"):
+        builder.link(f"link_{name}", mass=1.0, com=(0.1, 0.2, 0.3))
+        builder.joint(name, "revolute", child=f"link_{name}")
+    for coupling in couplings:
+        builder.couple(*coupling)
+    said = r"couplings hold every joint of 'bench': .*\n.*one degree of freedom.*\n.*these couplings out"
+    with pytest.raises(MechanismError, match=said):
+        builder.build()
+
+
 @pytest.mark.parametrize("name", ["damping", "stiffness", "spring_reference"])
 def test_numbers_of_states_are_too_few_for_all_joints_which_the_refusal_says(name):
     mech = random_mechanism(["revolute", "prismatic"], [-1, 0], couplings={1: {0: 2.0}})

@@ -127,7 +127,7 @@ def followers(
 
     Raises:
         MechanismError: when a coupling names an unknown or fixed joint, or one of several dofs, when a joint
-            follows itself, in a circle, or by two couplings; names them.
+            follows itself, in a circle, or by two couplings, or when none is left to move; names them.
     """
     number = {joint.name: k for k, joint in enumerate(hinges)}
     given: dict[str, CouplingDescription] = {}
@@ -157,6 +157,12 @@ def followers(
     solved: Solved = {}
     for name in given:
         _solve(name, given, solved)
+    if solved and len(solved) == len(hinges):
+        raise MechanismError(
+            f"couplings hold every joint of {robot.name!r}: {', '.join(map(repr, solved))}.\n"
+            "A mechanism needs one degree of freedom at least.\n"
+            "Leave one of these couplings out."
+        )
     return {
         number[name]: Follower({number[j]: c for j, c in row.items()}, offset)
         for name, (row, offset) in solved.items()
