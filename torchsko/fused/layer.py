@@ -114,13 +114,8 @@ class FusedLayer(FusedMechanism):
     def _refuse_change(self) -> None:
         """Have a compiled program, in which no kernels can be made, refuse values other than the kernels'."""
         held, old = self._layer.held, self._workshop.mechanism
-        now, then = (
-            torch.cat([x.flatten() for x in some])
-            for some in (
-                [held[name] for name in self._constants],
-                [getattr(old, name) for name in self._constants],
-            )
-        )
+        now = torch.cat([held[name].flatten() for name in self._constants])
+        then = torch.cat([getattr(old, name).flatten() for name in self._constants])
         refuse_when_run(
             (now == then).all(),
             "buffers of the layer have changed since its kernels were made.\n"
@@ -157,9 +152,8 @@ def workshop_of(layer: Layer, inputs: Sequence[str], order: int) -> Workshop:
 def _stamps(tensors: Sequence[Tensor]) -> list[int] | None:
     """What a change in place alters; None where nothing counts such changes."""
     if dist.is_available() and dist.is_initialized():
-        return (
-            None  # collectives, as DistributedDataParallel's of buffers, write without counting it
-        )
+        # Collectives, as DistributedDataParallel's of buffers, write without counting it.
+        return None
     try:
         return [x._version for x in tensors] + [x.requires_grad for x in tensors]
     except RuntimeError:  # made in inference mode

@@ -31,9 +31,7 @@ AMPERES = ("current", "currents")
 """What motor currents are called: forces where their unit is declared."""
 
 
-COMMANDED = (
-    r"(?:^|[^a-z])(?:target|desired|des|d|cmd|command|commanded|goal|ref|reference)(?:[^a-z]|$)"
-)
+COMMANDED = tuple("target desired des d cmd command commanded goal ref reference".split())
 """What columns of commands are called."""
 
 
@@ -89,17 +87,20 @@ def _to_type(
     alike: dict[str, list[str]] = {}
     for column in found:
         alike.setdefault(re.sub(r"\d+(?=\D*$)", "#", column), []).append(column)
-    word = rf"(?:^|[^a-z])(?:{'|'.join(called)})(?:[^a-z]|$)"
     some = [x for x in alike.values() if joints and len(x) == len(joints) and name != "t"]
-    some = [x for x in some if re.search(word, x[0], re.IGNORECASE)]
+    some = [x for x in some if _has_word(x[0], called)]
     # What was commanded is not what was measured.
-    some.sort(key=lambda x: re.search(COMMANDED, x[0], re.IGNORECASE) is not None)
+    some.sort(key=lambda x: _has_word(x[0], COMMANDED))
     if not some:
         return f'Name them: columns={{"{name}": ["..."]}}, or --column {name}=...'
     return (
         f'Name them, in the order of the joints: columns={{"{name}": [...]}}, or --column '
         f"{name}={','.join(some[0])}, say."
     )
+
+
+def _has_word(column: str, words: Sequence[str]) -> bool:
+    return bool(re.search(rf"(?:^|[^a-z])(?:{'|'.join(words)})(?:[^a-z]|$)", column, re.IGNORECASE))
 
 
 def called_by(unit: str | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:

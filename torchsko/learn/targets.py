@@ -154,10 +154,9 @@ def fitting(mech: Mechanism, name: str) -> str:
 
 
 def _refuse_unfit(mech: Mechanism, name: str, parametrization: nn.Module, why: str) -> None:
-    owner, _, _ = name.rpartition(".")
+    owner = name.rpartition(".")[0]
     usual = fitting(mech, name)
-    advice = f'{{"{name}": ts.learn.{usual}()}}'
-    advice += _INSTEAD[usual].format(name=name)
+    advice = f'{{"{name}": ts.learn.{usual}()}}' + _INSTEAD[usual].format(name=name)
     body = f', or {{"{owner}": ...}} for the whole body' if owner in mech.body_names else ""
     raise MechanismError(
         f"{type(parametrization).__name__} does not fit {name!r}.\n"
