@@ -1,49 +1,28 @@
-"""The CUDA of a program: its text as C++ on the CPU, compiled by nvcc, and run where a GPU is."""
+"""The CUDA of a program: its text as C++ on the CPU, compiled by NVRTC, and run where a GPU is."""
 
-import ctypes
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 
 import torchsko as ts
+from tests.fused import test_scan
+from tests.fused.card import launch_on_cpu, put_kernels_on_it
 from tests.fused.programs import every_operation, random_program, special_constants
-from torchsko.fused.build import compile_library
+from torchsko.errors import CompilerError
+from torchsko.fused import nvrtc
 from torchsko.fused.cpp import ENTRY
-from torchsko.fused.cuda import build_cuda_kernel, emit_cuda
+from torchsko.fused.cuda import cuda_plan, emit_cuda
+from torchsko.fused.cuda_kernel import CudaKernel, block_size, cubin, load_cuda
 from torchsko.fused.evaluate import evaluate
+from torchsko.fused.register import FusedFunction
+from torchsko.fused.scan import Scan
 from torchsko.fused.schedule import schedule
-from torchsko.fused.toolchain import find_toolchain
+from torchsko.implicit.steps import Roles
 
-# Enough of CUDA for a C++ compiler to run the kernel, one thread after another.
-SHIM = """
-#include <cmath>
-#define __device__
-#define __global__ __attribute__((visibility("default")))
-#define __forceinline__ inline
-#define __noinline__
-static double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
-struct Index { int x; };
-static Index blockIdx, blockDim = {1}, threadIdx;
-extern "C" __global__ void lane(int k) { threadIdx.x = k; }
-"""
-
-
-def run_on_cpu(program, inputs, max_ops):
-    """The kernel on one sample after another."""
-    text = SHIM + emit_cuda(schedule(program, max_ops), bits=64)
-    library = compile_library(f"ca{abs(hash(text)):x}", [text], find_toolchain())
-    batch = len(inputs[0])
-    outputs = [torch.empty(batch, *p.shape, dtype=torch.float64) for p in program.outputs]
-    arguments = [ctypes.c_int(batch)]
-    for x, port in zip(inputs, program.inputs, strict=True):
-        arguments += [ctypes.c_void_p(x.data_ptr()), ctypes.c_int(port.size)]
-    arguments += [ctypes.c_void_p(y.data_ptr()) for y in outputs]
-    for k in range(batch):
-        library.lane(k)
-        library.torchsko_kernel(*arguments)
-    return outputs
+ARM = ts.load(ts.robots.panda)
 
 
 @pytest.mark.parametrize(
@@ -58,18 +37,137 @@ def run_on_cpu(program, inputs, max_ops):
 def test_the_text_computes_the_program(program, max_ops):
     g = torch.Generator().manual_seed(0)
     inputs = [torch.randn(5, *p.shape, generator=g, dtype=torch.float64) for p in program.inputs]
-    expected = evaluate(program, inputs)
-    for mine, theirs in zip(run_on_cpu(program, inputs, max_ops), expected, strict=True):
+    launch = launch_on_cpu(schedule(program, max_ops), 64)
+    kernel = CudaKernel(program.inputs, program.outputs, torch.float64, launch)
+    for mine, theirs in zip(kernel(inputs), evaluate(program, inputs), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.skipif(torch.version.cuda is None, reason="this PyTorch brings no NVRTC")
+@pytest.mark.parametrize("every", [0, 1])
+@pytest.mark.parametrize(
+    ("steps", "leads"),
+    [(0, [(2,)] * 5), (1, [()] * 5), (7, [(2, 3), (3,), (1,), (2, 1), ()])],
+)
+def test_the_text_of_a_step_is_the_loop_over_it(monkeypatch, steps, leads, every):
+    put_kernels_on_it(monkeypatch)
+    function = FusedFunction(test_scan.step, test_scan.PORTS, num_outputs=5, order=2)
+    loop = Scan(function, Roles(2, 2, 2, 1)).over(steps, every)
+    given = test_scan.inputs(steps, leads)
+    mine = loop(*given)
+    theirs = [y.expand(x.shape) for x, y in zip(mine, loop.eager(*given), strict=True)]
+    for x, y in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
+    if steps:  # backward is a scan of its own, from the last step to the first
+        marks = [torch.randn_like(y) for y in mine]
+        pulled = [torch.autograd.grad(outputs, given, marks) for outputs in (mine, theirs)]
+        for x, y in zip(*pulled, strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_rollout_on_the_card_is_the_rollout(monkeypatch, every):
+    q, qd = ARM.random_state(2, generator=torch.Generator().manual_seed(0))
+    tau = torch.randn(20, 7, dtype=q.dtype)
+    laws = {"series": tau, "law": lambda t, q, qd: -3.0 * q - qd}
+    expected = {}
+    for name, law in laws.items():
+        a = [x.clone().requires_grad_() for x in (q, qd)]
+        rows = ts.rollout(ARM, *a, law, steps=20, dt=1e-3, fused=False)
+        rows = [x[..., ::every, :] for x in rows]
+        expected[name] = (*rows, *torch.autograd.grad(rows[0].sin().sum(), a))
+    put_kernels_on_it(monkeypatch)
+    fast = ts.fuse(ARM)
+    for name, law in laws.items():
+        a = [x.clone().requires_grad_() for x in (q, qd)]
+        rows = ts.rollout(fast, *a, law, steps=20, dt=1e-3, every=every, fused=True)
+        found = (*rows, *torch.autograd.grad(rows[0].sin().sum(), a))
+        for x, y in zip(found, expected[name], strict=True):
+            torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
+
+
+def test_a_parameter_and_its_gradient_on_the_card(monkeypatch):
+    put_kernels_on_it(monkeypatch)
+    fast = ts.fuse(ARM, inputs=("mass", "damping"))
+    q, qd = ARM.random_state(3, generator=torch.Generator().manual_seed(1))
+    tau = torch.randn_like(qd)
+    mass = ARM.mass.clone().requires_grad_()
+    mine = fast.replace(mass=mass).forward_dynamics(q, qd, tau)
+    theirs = ts.forward_dynamics(ARM.replace(mass=mass), q, qd, tau)
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    pulled = [torch.autograd.grad(y.sin().sum(), mass)[0] for y in (mine, theirs)]
+    torch.testing.assert_close(*pulled, rtol=1e-9, atol=1e-9)
+
+
+def test_few_samples_are_spread_over_all_multiprocessors():
+    h100 = 132
+    for samples in (1, 4096, 16_384, 2**20):
+        size = block_size(samples, h100)
+        blocks = -(-samples // size)
+        assert size % 32 == 0
+        assert blocks >= min(h100, samples / 32)
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    return nvrtc.find_nvrtc()
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("program", [every_operation(), special_constants(), random_program(0)])
-def test_nvrtc_compiles_it_without_headers(program, bits):
-    text = emit_cuda(schedule(program, 500), bits=bits)
-    built, name = torch.cuda._utils._nvrtc_compile(text, ENTRY, "80")
-    assert name == ENTRY and ENTRY in str(built)
+def test_nvrtc_compiles_it_without_headers(compiler, program, bits):
+    module = compiler.compile(emit_cuda(schedule(program, 500), bits=bits), "sm_80")
+    assert module.startswith(b"\x7fELF")
+    assert ENTRY.encode() in module
+
+
+def test_what_nvrtc_says_is_told(compiler):
+    with pytest.raises(CompilerError, match=r"sm_90[^$]*nonsense"):
+        compiler.compile("nonsense", "sm_90")
+
+
+def test_machine_code_is_compiled_once(compiler, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
+    program = random_program(0)
+    made = [cubin(lambda: program, "aa", torch.float32, arch) for arch in ("sm_80", "sm_90")]
+    assert made[0] != made[1]
+
+    def refuse(*_):
+        raise AssertionError("traced or compiled again")
+
+    monkeypatch.setattr(nvrtc.Nvrtc, "compile", refuse)
+    assert cubin(refuse, "aa", torch.float32, "sm_80") == made[0]
+    (first,) = (x for x in tmp_path.glob("*.cubin") if x.read_bytes()[64:] == made[0])
+    first.write_bytes(first.read_bytes()[:-9] + b"something")  # a disk that forgets
+    with pytest.raises(AssertionError, match="again"):
+        cubin(lambda: program, "aa", torch.float32, "sm_80")
+
+
+def test_without_nvrtc_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_candidates", lambda: iter(["libnothing.so"]))
+    with pytest.raises(CompilerError, match="pip install nvidia-cuda-nvrtc"):
+        nvrtc.find_nvrtc()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("verb", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "rollout"])
+def test_nvrtc_compiles_every_kernel_of_a_humanoid_and_its_derivative(compiler, verb, dtype):
+    pin = pytest.importorskip("pinocchio")  # example-robot-data installs beside it
+    robots = Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"
+    path = robots / "talos_data" / "robots" / "talos_reduced.urdf"
+    fast = ts.fuse(ts.load(path, floating_base=True).to(dtype))
+    if verb == "rollout":
+        scan = Scan(fast._positional["semi_implicit_euler", 4], Roles(2, 1, 0, 0))
+        back = scan.pulled((True, False), all_states=True)
+        both = [(scan.step, scan.roles), (back.step, back.roles)]
+    else:
+        function = fast._positional[verb, 1 if verb == "mass_matrix" else 3]
+        needed = (True,) * len(function.inputs)
+        both = [(function, None), (function.value_and_vjp(needed), None)]
+    for function, roles in both:
+        source = cuda_plan(function.program)
+        text = emit_cuda(source, bits=32 if dtype == torch.float32 else 64, roles=roles)
+        assert ENTRY.encode() in compiler.compile(text, "sm_90")
 
 
 @pytest.mark.some(3)
@@ -90,7 +188,8 @@ def test_nvcc_compiles_it(tmp_path, bits, max_ops):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_gpu_computes_the_program(dtype, seed):
     program = random_program(seed)
-    kernel = build_cuda_kernel(program, dtype, torch.device("cuda"))
+    launch = load_cuda(lambda: program, None, dtype, torch.device("cuda"))
+    kernel = CudaKernel(program.inputs, program.outputs, dtype, launch)
     inputs = [torch.randn(1000, *p.shape, dtype=dtype, device="cuda") for p in program.inputs]
     tolerance = 1e-12 if dtype == torch.float64 else 3e-5
     for args in (inputs, [inputs[0], inputs[1][0], inputs[2][:1]]):
@@ -100,7 +199,7 @@ def test_a_gpu_computes_the_program(dtype, seed):
 
 @pytest.mark.cuda
 def test_dynamics_on_a_gpu_agree_with_eager_also_in_a_cuda_graph():
-    arm = ts.load(ts.robots.panda).to("cuda")
+    arm = ARM.to("cuda")
     fast = ts.fuse(arm)
     q, qd = arm.random_state(64)
     tau = torch.randn_like(qd)
@@ -116,3 +215,77 @@ def test_dynamics_on_a_gpu_agree_with_eager_also_in_a_cuda_graph():
     mine = torch.autograd.grad(fast.forward_dynamics(*a).sin().sum(), a)
     theirs = torch.autograd.grad(ts.forward_dynamics(arm, *b).sin().sum(), b)
     torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_rollout_on_a_gpu_is_one_launch_and_the_rollout(every):
+    arm, steps = ARM.to("cuda"), 20
+    fast = ts.fuse(arm)
+    q, qd = arm.random_state(300)
+    tau = torch.randn(steps, 7, dtype=q.dtype, device="cuda")
+    found = []
+    for mech, fused in ((arm, False), (fast, None)):
+        a = [x.clone().requires_grad_() for x in (q, qd)]
+        rows = ts.rollout(mech, *a, tau, steps=steps, dt=1e-3, fused=fused)
+        rows = [x[..., ::every, :] for x in rows]
+        found.append((*rows, *torch.autograd.grad(rows[0].sin().sum(), a)))
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
+    with torch.no_grad(), torch.profiler.profile() as seen:
+        ts.rollout(fast, q, qd, tau, steps=steps, dt=1e-3, check_finite=False)
+        torch.cuda.synchronize()
+    assert sum(x.count for x in seen.key_averages() if x.key == ENTRY) == 1
+
+
+@pytest.mark.cuda
+def test_nothing_waits_for_the_gpu():
+    arm = ARM.to("cuda")
+    fast = ts.fuse(arm)
+    q, qd = arm.random_state(64)
+    tau = torch.zeros_like(qd)
+
+    def calls():
+        for mech in (arm, fast):
+            a = [x.clone().requires_grad_() for x in (q, qd, tau)]
+            out = ts.forward_dynamics(mech, *a).sum() + ts.inverse_dynamics(mech, *a).sum()
+            (out + ts.mass_matrix(mech, a[0]).sum()).backward()
+
+    calls()  # kernels are loaded, which waits
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        calls()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.cuda
+def test_a_step_of_training_replays_as_a_cuda_graph():
+    layer = ts.Dynamics(ARM, learn={"joint4.damping": ts.learn.Positive()}).to("cuda")
+    q, qd = ARM.to("cuda").random_state(64)
+    tau = torch.randn_like(qd)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3)
+
+    def step():
+        optimiser.zero_grad(set_to_none=False)
+        loss = layer.forward_dynamics(q, qd, tau).square().mean()
+        loss.backward()
+        optimiser.step()
+        return loss
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    losses = []
+    for _ in range(5):
+        graph.replay()
+        losses.append(loss.item())
+    before = [p.detach().clone() for p in layer.parameters()]
+    assert all(torch.isfinite(p).all() for p in before)
+    assert len(set(losses)) == 5

@@ -26,7 +26,7 @@ _SECONDS = 600
 
 # Of the cache. A humanoid's kernels take some MiB each.
 _MOST_BYTES = 2**31
-_SUFFIXES = (".so", ".lib", ".program", ".ports", ".lock")
+_SUFFIXES = (".so", ".lib", ".program", ".ports", ".cubin", ".lock")
 _TEMPORARY = ".torchsko-"
 
 

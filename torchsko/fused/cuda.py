@@ -1,27 +1,21 @@
-"""Print a scheduled program as CUDA, one sample a lane, and run it.
+"""Print a scheduled program as CUDA, one sample a lane.
 
 The statements are those of the C++ generator, with scalars for vectors. A program whose chunks are
 inlined keeps its values in registers as far as they go; the largest keep their chunks as functions,
-which bounds the time of the compiler, and pass values through local memory. NVRTC, which comes with
-PyTorch's CUDA builds, compiles at run time; no toolkit is needed.
+which bounds the time of the compiler, and pass values through local memory. Of a step that repeats, the
+state stays where the values are, from the first step to the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Iterator, Sequence
 
-import torch
-from torch import Tensor
-
-from torchsko.errors import CompilerError
 from torchsko.fused.cpp import ENTRY, chunk_lines, native, refuse_unknown
-from torchsko.fused.kernel import common_batch, rows
 from torchsko.fused.loop_source import loop_functions
 from torchsko.fused.program import Program
 from torchsko.fused.schedule import Schedule, schedule
+from torchsko.implicit.steps import Roles
 
-_THREADS = 128
 # Read off the machine code for sm_90: fewer accesses to local memory than with smaller bounds, and no
 # longer to compile; a humanoid's forward dynamics, inlined, has a fifth of those of 500-operation calls.
 _FUNCTION_OPS = 4000
@@ -29,16 +23,24 @@ _INLINED_OPS = 12_000
 _PARAMETERS = "In in, Out out, V* __restrict__ s"
 
 
-def emit_cuda(plan: Schedule, *, bits: int) -> str:
+def cuda_plan(program: Program) -> Schedule:
+    """A program, ordered and cut for `emit_cuda`."""
+    return schedule(program, _FUNCTION_OPS)
+
+
+def emit_cuda(plan: Schedule, *, bits: int, roles: Roles | None = None) -> str:
     """The CUDA source of a kernel.
 
     Args:
         plan: the program, ordered and cut.
         bits: 64 for float64, 32 for float32.
+        roles: of its ports, if it is a step to be repeated.
 
     Returns:
         One translation unit, which defines the kernel ``torchsko_kernel(batch, data of input 0, its
-        stride in scalars, ..., data of output 0, ...)``.
+        stride in scalars, ..., data of output 0, ...)``; of a step ``torchsko_kernel(batch, steps, every,
+        backward, data of input 0, its stride, how far apart its steps are, ..., data of output 0, ...)``,
+        see `torchsko.fused.scan.Scan.over`.
 
     Raises:
         FusedError: an instruction that is none of `torchsko.fused.program`.
@@ -55,7 +57,7 @@ def emit_cuda(plan: Schedule, *, bits: int) -> str:
         lines.append(f"static __device__ {inline} void c{k}({_PARAMETERS}) {{")
         lines.extend(chunk_lines(plan, chunk, bits))
         lines.append("}")
-    lines.extend(_entry(plan))
+    lines.extend(_entry(plan) if roles is None else _scan(plan, roles))
     return "\n".join(lines) + "\n"
 
 
@@ -81,70 +83,88 @@ def _entry(plan: Schedule) -> list[str]:
     rows_out = ", ".join(f"o{k} + {port.size} * sample" for k, port in enumerate(program.outputs))
     return [
         f'extern "C" __global__ void {ENTRY}(int batch, {", ".join([*inputs, *outputs])}) {{',
-        "  const long long sample = blockIdx.x * (long long)blockDim.x + threadIdx.x;",
-        "  if (sample >= batch) return;",
+        *_SAMPLE,
         f"  const In in = {{{rows_in}}};",
         f"  const Out out = {{{rows_out}}};",
-        f"  V s[{max(1, plan.num_slots)}];",
-        *(f"  c{k}(in, out, s);" for k in range(len(plan.chunks))),
+        *_run(plan),
         "}",
     ]
 
 
-def build_cuda_kernel(program: Program, dtype: torch.dtype, device: torch.device) -> CudaKernel:
-    """Compile a program for a device.
-
-    Args:
-        program: the program.
-        dtype: float32 or float64.
-        device: where it is to run.
-
-    Raises:
-        CompilerError: NVRTC is missing or failed.
-    """
-    source = emit_cuda(schedule(program, _FUNCTION_OPS), bits=64 if dtype == torch.float64 else 32)
-    try:
-        with torch.cuda.device(device):
-            launch = torch.cuda._compile_kernel(source, ENTRY)
-    except (AttributeError, OSError, RuntimeError) as error:
-        raise CompilerError(
-            f"NVRTC could not compile a fused kernel for {device}: {error}\n"
-            "It comes with PyTorch's CUDA builds.\nInstall one, or use the eager functions."
-        ) from error
-    return CudaKernel(program, dtype, launch)
+_SAMPLE = (
+    "  const long long sample = blockIdx.x * (long long)blockDim.x + threadIdx.x;",
+    "  if (sample >= batch) return;",
+)
 
 
-class CudaKernel:
-    """One program in one dtype on one device: one launch a call, on the current stream.
+def _run(plan: Schedule) -> Iterator[str]:
+    """The chunks, one after another."""
+    yield f"  V s[{max(1, plan.num_slots)}];"
+    yield from (f"  c{k}(in, out, s);" for k in range(len(plan.chunks)))
 
-    Attributes:
-        program: the program.
-        dtype: float32 or float64.
-    """
 
-    def __init__(self, program: Program, dtype: torch.dtype, launch: Callable[..., None]) -> None:
-        self.program = program
-        self.dtype = dtype
-        self._launch = launch
+def _scan(plan: Schedule, roles: Roles) -> list[str]:
+    """The kernel of a step that repeats: ``x`` is the state, ``y`` the next one, ``g`` what is summed."""
+    sizes_in = [port.size for port in plan.program.inputs]
+    sizes_out = [port.size for port in plan.program.outputs]
+    carry, series = range(roles.carry), range(roles.carry, roles.carry + roles.stream)
+    stacked = range(roles.carry, roles.carry + roles.stacked)
+    summed = range(stacked.stop, stacked.stop + roles.summed)
+    reads = [f"const T* __restrict__ i{k}, int n{k}, int m{k}" for k in range(len(sizes_in))]
+    writes = [f"T* __restrict__ o{k}" for k in range(len(sizes_out))]
+    rows_in = [
+        f"x{k}" if k in carry else f"i{k} + n{k} * sample" + f" + m{k} * t" * (k in series)
+        for k in range(len(sizes_in))
+    ]
+    rows_out = [
+        f"y{k}"
+        if k in carry
+        else f"g{k}"
+        if k in summed
+        else f"o{k} + {size} * (sample * steps + t)"
+        for k, size in enumerate(sizes_out)
+    ]
+    arguments = ", ".join(["int batch", "int steps", "int every", "int backward", *reads, *writes])
 
-    def __call__(
-        self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
-    ) -> tuple[Tensor, ...]:
-        """Run the program on a batch; arguments and results as for `torchsko.fused.kernel.Kernel`."""
-        batch = common_batch(self.program.inputs, self.dtype, "cuda", inputs)
-        total = prod(batch)
-        held, arguments = [], [total]
-        for x, port in zip(inputs, self.program.inputs, strict=True):
-            x, stride = rows(x, port.shape, x.dim() - len(port.shape), batch)
-            held.append(x)  # the kernel reads its memory
-            arguments += [x, stride]
-        results = [inputs[0].new_empty((*batch, *p.shape)) for p in self.program.outputs]
-        if total > 0:
-            with torch.cuda.device(inputs[0].device):
-                grid = (-(-total // _THREADS), 1, 1)
-                self._launch(grid=grid, block=(_THREADS, 1, 1), args=[*arguments, *results])
-        if summed is not None:
-            dims = tuple(range(len(batch)))
-            pairs = zip(results, summed, strict=True)
-            results = [y.sum(dims) if flag and batch else y for y, flag in pairs]
-        return tuple(results)
+    def kept(row: str) -> Iterator[str]:
+        """Write the state into a row of its series."""
+        for k in carry:
+            place = f"o{k}[{sizes_in[k]} * (sample * rows + {row}) + i]"
+            yield _each(sizes_in[k], f"{place} = x{k}[i];")
+
+    return [
+        f'extern "C" __global__ void {ENTRY}({arguments}) {{',
+        *_SAMPLE,
+        "  const long long rows = every > 0 ? steps / every + 1 : 1;",
+        *(f"  T x{k}[{max(1, sizes_in[k])}], y{k}[{max(1, sizes_in[k])}];" for k in carry),
+        *(f"  T g{k}[{max(1, sizes_out[k])}], sum{k}[{max(1, sizes_out[k])}];" for k in summed),
+        *(_each(sizes_in[k], f"x{k}[i] = i{k}[n{k} * sample + i];") for k in carry),
+        *(_each(sizes_out[k], f"sum{k}[i] = 0;") for k in summed),
+        "  if (every > 0) {",
+        "    const long long row = backward ? rows - 1 : 0;",
+        *kept("row"),
+        "  }",
+        "#pragma unroll 1",
+        "  for (int step = 0; step < steps; ++step) {",
+        "    const long long t = backward ? steps - 1 - step : step;",
+        f"    const In in = {{{', '.join(rows_in)}}};",
+        f"    const Out out = {{{', '.join(rows_out)}}};",
+        *_run(plan),
+        *(_each(sizes_in[k], f"x{k}[i] = y{k}[i];") for k in carry),
+        *(_each(sizes_out[k], f"sum{k}[i] += g{k}[i];") for k in summed),
+        "    if (every > 0 && (step + 1) % every == 0) {",
+        "      const long long done = (step + 1) / every, row = backward ? rows - 1 - done : done;",
+        *kept("row"),
+        "    }",
+        "  }",
+        "  if (every == 0) {",
+        *kept("0"),
+        "  }",
+        *(_each(sizes_out[k], f"o{k}[{sizes_out[k]} * sample + i] = sum{k}[i];") for k in summed),
+        "}",
+    ]
+
+
+def _each(size: int, statement: str) -> str:
+    """A statement for each scalar of a port, written out by the compiler, so that arrays are registers."""
+    return f"#pragma unroll\n    for (int i = 0; i < {size}; ++i) {statement}"

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
 from torchsko.fused.clean import in_clean_thread
-from torchsko.fused.cuda import build_cuda_kernel
+from torchsko.fused.cuda_kernel import CudaKernel, load_cuda
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import define_operator, empty_outputs, is_transformed, node_of
 from torchsko.fused.program import Port, Program, refuse_size
@@ -303,7 +303,8 @@ class FusedFunction:
         return kernel
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
-        return build_cuda_kernel(self.program, dtype, device)
+        launch = load_cuda(lambda: self.program, self.identity, dtype, device)
+        return CudaKernel(self.inputs, self.outputs, dtype, launch)
 
     def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
         with self._lock:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
+from torchsko.fused.cuda_kernel import CudaScan, Launch, load_cuda
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan_derivatives import pulled_step, pushed_step
@@ -42,6 +43,7 @@ class Scan:
         self.step, self.roles, self.backward = step, roles, backward
         self._lock = threading.RLock()
         self._libraries: dict[tuple[torch.dtype, bool], Callable[..., ScanKernel]] = {}
+        self._launches: dict[tuple[torch.dtype, torch.device], Launch] = {}
         self._made: dict[tuple[int, int], ScanFunction] = {}
         self._derivatives: dict[tuple[object, ...], Scan] = {}
 
@@ -79,6 +81,20 @@ class Scan:
                     lambda: step.program, step.identity, self.roles, dtype, few
                 )
             return self._libraries[dtype, few]
+
+    def on_gpu(self, dtype: torch.dtype, device: torch.device) -> Launch:
+        """Launches any number of steps; compiled once.
+
+        Raises:
+            CompilerError: no compiler, or it failed.
+        """
+        with self._lock:
+            if (dtype, device) not in self._launches:
+                step = self.step
+                self._launches[dtype, device] = load_cuda(
+                    lambda: step.program, step.identity, dtype, device, self.roles
+                )
+            return self._launches[dtype, device]
 
     def pulled(self, needed: Flags, all_states: bool) -> Scan:
         """The scan that carries cotangents back, for the needed ones of what comes anew and what stays.
@@ -280,7 +296,17 @@ class ScanFunction(FusedFunction):
         return made(self.inputs, self.outputs, self.steps, self.every, self.scan.backward)
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
-        return lambda inputs, summed=None: self._loop(self.scan.step, inputs)
+        launch, scan = self.scan.on_gpu(dtype, device), self.scan
+        return CudaScan(
+            launch,
+            scan.roles,
+            dtype,
+            self.inputs,
+            self.outputs,
+            self.steps,
+            self.every,
+            scan.backward,
+        )
 
 
 def _stacked(rows: Sequence[Sequence[Tensor]], ports: Sequence[Port]) -> Tensors:

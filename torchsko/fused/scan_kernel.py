@@ -95,7 +95,7 @@ class ScanKernel:
         words: list[int] = [total, self._block_rows, *self._head]
         held = []  # until the kernel has run
         for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
-            x, stride, step = self._place(k, x, port, batch)
+            x, stride, step = step_rows(k, x, port, batch, self._roles, self._steps)
             held.append(x)
             words += (x.data_ptr(), stride, step)
         results = [self._compiled.result(inputs[0], (*batch, *port.shape)) for port in self.outputs]
@@ -106,17 +106,18 @@ class ScanKernel:
             self._compiled.launch(self._pack(*words), threads)
         return tuple(results)
 
-    def _place(
-        self, k: int, x: Tensor, port: Port, batch: tuple[int, ...]
-    ) -> tuple[Tensor, int, int]:
-        """An input with the same values, how far apart its samples are, and its steps."""
-        num_batch = x.dim() - len(port.shape)
-        if not 0 <= k - self._roles.carry < self._roles.stream or self._steps == 0:
-            return *rows(x, port.shape, num_batch, batch), 0
-        shape = port.shape[1:]
-        if self._steps > 1 and x.stride(num_batch) == 0:  # the same at each step
-            return *rows(x.select(num_batch, 0), shape, num_batch, batch), 0
-        if num_batch > 1 and x.shape[:num_batch] == batch:  # a view, where there is one
-            batch = (prod(batch),)  # said, since a memory of nothing leaves it open
-            x, num_batch = x.reshape(*batch, *port.shape), 1
-        return *rows(x, port.shape, num_batch, batch), prod(shape)
+
+def step_rows(
+    k: int, x: Tensor, port: Port, batch: tuple[int, ...], roles: Roles, steps: int
+) -> tuple[Tensor, int, int]:
+    """Input k of a scan with the same values, how far apart its samples are, and its steps."""
+    num_batch = x.dim() - len(port.shape)
+    if not 0 <= k - roles.carry < roles.stream or steps == 0:
+        return *rows(x, port.shape, num_batch, batch), 0
+    shape = port.shape[1:]
+    if steps > 1 and x.stride(num_batch) == 0:  # the same at each step
+        return *rows(x.select(num_batch, 0), shape, num_batch, batch), 0
+    if num_batch > 1 and x.shape[:num_batch] == batch:  # a view, where there is one
+        batch = (prod(batch),)  # said, since a memory of nothing leaves it open
+        x, num_batch = x.reshape(*batch, *port.shape), 1
+    return *rows(x, port.shape, num_batch, batch), prod(shape)

@@ -1,0 +1,60 @@
+"""A GPU made of the CPU: the CUDA of kernels, compiled as C++, one lane after another."""
+
+import ctypes
+import hashlib
+
+import torch
+
+from torchsko.fused.build import built_library
+from torchsko.fused.compiled import BITS
+from torchsko.fused.cuda import cuda_plan, emit_cuda
+from torchsko.fused.register import FusedFunction
+from torchsko.fused.toolchain import find_toolchain
+
+# Enough of CUDA for a C++ compiler to run the kernel.
+SHIM = """
+#include <cmath>
+#define __device__
+#define __global__ __attribute__((visibility("default")))
+#define __forceinline__ inline
+#define __noinline__
+#define __restrict__ __restrict
+static double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
+struct Index { int x; };
+static Index blockIdx, blockDim = {1}, threadIdx;
+extern "C" __global__ void lane(int k) { threadIdx.x = k; }
+"""
+
+
+def launch_on_cpu(plan, bits, roles=None):
+    """Runs the kernel of a plan on one sample after another."""
+    text = SHIM + emit_cuda(plan, bits=bits, roles=roles)
+    toolchain = find_toolchain()
+    key = hashlib.sha256(f"{text}{toolchain.identity}".encode()).hexdigest()
+    library = built_library(key, lambda: [text], toolchain)
+
+    def launch(samples, arguments):
+        words = [
+            ctypes.c_void_p(x.data_ptr()) if isinstance(x, torch.Tensor) else ctypes.c_int(x)
+            for x in (samples, *arguments)
+        ]
+        for k in range(samples):
+            library.lane(k)
+            library.torchsko_kernel(*words)
+
+    return launch
+
+
+def put_kernels_on_it(monkeypatch):
+    """Let all fused functions made from now on run their CUDA so, on CPU tensors."""
+
+    def load(program, identity, dtype, device, roles=None):
+        return launch_on_cpu(cuda_plan(program()), BITS[dtype], roles)
+
+    for module in ("register", "scan"):
+        monkeypatch.setattr(f"torchsko.fused.{module}.load_cuda", load)
+    monkeypatch.setattr(
+        FusedFunction,
+        "_new_kernel",
+        lambda self, dtype, device, *choice: self._cuda_kernel(dtype, device),
+    )
