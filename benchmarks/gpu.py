@@ -1,10 +1,16 @@
-"""Item 7: fused kernels on an NVIDIA GPU, against what its memory and its arithmetic allow.
+"""Fused kernels on an NVIDIA GPU, against what its memory and its arithmetic allow, and against its peers.
 
-Usage: python benchmarks/gpu.py [--batch 1048576] [--passes 9]
+Usage: python benchmarks/gpu.py [panda] [talos] [--dtypes float32 float64] [--batch 1048576] [--passes 9]
+                                [--no-tests] [--rehearse]
 
-Writes benchmarks/results/<card>.md. Contestants run interleaved on the same states: fused kernels,
-eager torchsko, and MJX (pip install mujoco-mjx "jax[cuda12]") where it is installed. Without CUDA one
-line says so.
+Runs `pytest -m cuda`, then times inverse and forward dynamics, the mass matrix, forward dynamics with its
+VJP, whole rollouts of 4096 samples and more, and a step of training as a CUDA graph, each after a check
+against eager float64 on the CPU. MJX (pip install mujoco-mjx "jax[cuda13]") and MuJoCo Warp (pip install
+mujoco-warp) take part where they are installed. Contestants run interleaved on the same states. Writes
+benchmarks/results/<card>.md after each part, so that a run cut short leaves what it has.
+
+Without CUDA, NVRTC compiles every kernel for an H100 (sm_90), and nothing is timed. `--rehearse` makes all
+calls on the CPU, with few samples: it shows that the script runs, its times say nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +18,10 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -21,207 +29,327 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX take
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import torch  # noqa: E402
-from cases import Case, Robot, floating_humanoid, fuse, panda  # noqa: E402
+from cases import Case, Robot, floating_humanoid, panda, tangent  # noqa: E402
 from parts.counts import count  # noqa: E402
-from report import Options, Section, at_least, at_most, slug, table, versions  # noqa: E402
-from timing import Ratio, ratio  # noqa: E402
+from parts.device import REALS, Device  # noqa: E402
+from peers.on_gpu import PEERS  # noqa: E402
+from report import Demand, Section, at_least, at_most, slug, table, versions  # noqa: E402
+from timing import ratio  # noqa: E402
 
 import torchsko as ts  # noqa: E402
+from torchsko.errors import CompilerError  # noqa: E402
+from torchsko.fused.compiled import BITS  # noqa: E402
+from torchsko.fused.cuda import cuda_plan, emit_cuda  # noqa: E402
+from torchsko.fused.mechanism import FusedMechanism  # noqa: E402
+from torchsko.fused.nvrtc import find_nvrtc  # noqa: E402
+from torchsko.fused.scan import Scan  # noqa: E402
+from torchsko.implicit.steps import Roles  # noqa: E402
 
-STEPS = 1000
-FMA_SOURCE = """
-extern "C" __global__ void chains(float *x, int rounds) {
-  int k = blockIdx.x * blockDim.x + threadIdx.x;
-  float a[8];
-  for (int j = 0; j < 8; ++j) a[j] = x[k] + j;
-  for (int r = 0; r < rounds; ++r)
-    for (int j = 0; j < 8; ++j) a[j] = fmaf(a[j], 0.999f, 0.001f);
-  for (int j = 0; j < 8; ++j) x[k] += a[j];
-}
-"""
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Of one call on the GPU, by events."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    call()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) * 1e-3
+ROBOTS = {"panda": panda, "talos": floating_humanoid}
+VERBS = {"inverse": "inverse dynamics", "forward": "forward dynamics", "mass_matrix": "mass matrix",
+         "forward_vjp": "forward and VJP"}  # fmt: skip
+WANTED = {("panda", "float32", "forward"): 3e8, ("talos", "float32", "forward"): 3e7}
+STEPS, DT = 100, 1e-3
+OFF = {torch.float32: 2e-3, torch.float64: 1e-8}
+"""Largest difference from eager float64 on the CPU, relative to the largest entry; more is not timed."""
 
 
-def interleaved(calls: dict[str, Callable[[], object]], passes: int) -> dict[str, list[float]]:
-    """Seconds of each contestant in each pass, after two passes of warming up."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for k in range(passes + 2):
-        for name, call in calls.items():
-            took = seconds(call)
-            if k >= 2:
-                found[name].append(took)
-    return found
+def calls(fast: FusedMechanism, case: Case, device: Device) -> dict[str, Callable[[], tuple]]:
+    """Torchsko's call for each verb; each gives a tuple of tensors."""
+    q, qd, qdd, tau, by = (
+        x.to(device.kind) for x in (case.q, case.qd, case.qdd, case.tau, case.cotangent)
+    )
+
+    def with_vjp() -> tuple:
+        value, gradients = fast.forward_dynamics_vjp(q, qd, tau, by)
+        return value, *gradients
+
+    return {
+        "inverse": lambda: (fast.inverse_dynamics(q, qd, qdd),),
+        "forward": lambda: (fast.forward_dynamics(q, qd, tau),),
+        "mass_matrix": lambda: (fast.mass_matrix(q),),
+        "forward_vjp": with_vjp,
+    }
 
 
-def copy_rate() -> float:
-    """Bytes read and written in a second, copying a gibibyte."""
-    source = torch.empty(2**28, device="cuda")
-    target = torch.empty_like(source)
-    took = statistics.median(interleaved({"copy": lambda: target.copy_(source)}, 9)["copy"])
-    return 2 * source.numel() * 4 / took
+def off(found: tuple, right: tuple) -> float:
+    """The largest difference of results, relative to the largest entry of each."""
+    pairs = zip(found, right, strict=True)
+    return max(float((x.cpu().double() - y).abs().max() / y.abs().max()) for x, y in pairs)
 
 
-def flop_rate() -> float:
-    """float32 operations in a second: eight independent chains of multiply-adds in every lane."""
-    kernel = torch.cuda._compile_kernel(FMA_SOURCE, "chains")  # by NVRTC
-    lanes, rounds = 2**21, 4096
-    x = torch.zeros(lanes, device="cuda")
-    call = lambda: kernel((lanes // 256, 1, 1), (256, 1, 1), (x, rounds))  # noqa: E731
-    took = statistics.median(interleaved({"fma": call}, 5)["fma"])
-    return 2.0 * 8 * rounds * lanes / took
-
-
-def launches(call: Callable[[], object]) -> int:
-    """Kernels of one call."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        call()
-        torch.cuda.synchronize()
-    return sum(event.count for event in found.key_averages() if event.device_time_total > 0)
-
-
-def mjx_forward(case: Case) -> Callable[[], object]:
-    """MJX's forward dynamics at the same batch, from its own states.
+def checked(name: str, found: tuple, right: tuple, dtype: torch.dtype) -> float:
+    """How far off results are.
 
     Raises:
-        ImportError: it is not installed.
+        AssertionError: too far to be timed.
     """
-    import jax
-    import jax.numpy as jnp
-    import mujoco
-    from mujoco import mjx
-
-    model = mujoco.MjModel.from_xml_path(str(case.robot.path_with_joint))
-    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
-    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
-    on_device, blank = mjx.put_model(model), mjx.make_data(model)
-    states = [jnp.asarray(x.cpu().numpy()) for x in (case.q, case.qd, case.tau)]
-
-    @jax.jit
-    @jax.vmap
-    def forward(q, v, tau):  # type: ignore[no-untyped-def]
-        data = blank.replace(qpos=q, qvel=v, qfrc_applied=tau)
-        return mjx.forward(on_device, data).qacc
-
-    return lambda: jax.block_until_ready(forward(*states))
+    error = off(found, right)
+    if not error <= OFF[dtype]:
+        raise AssertionError(f"{name}: fused differs from eager by {error:.1e}: not timed")
+    return error
 
 
-def on_gpu(case: Case) -> tuple[torch.Tensor, ...]:
-    return tuple(x.cuda() for x in (case.q, case.qd, case.tau))
-
-
-def measure(robot: Robot, wanted: float, rates: tuple[float, float], options: Options) -> Section:
-    """One robot: times, bounds, launches."""
-    case = Case.random(robot, torch.float32, options.batch, 1)
-    mech, state = robot.mech.to(torch.float32).to("cuda"), on_gpu(case)
-    section = Section(f"{robot.name}, float32, batch {options.batch}")
-    calls: dict[str, Callable[[], object]] = {
-        "torchsko eager": lambda: ts.forward_dynamics(mech, *state)
-    }
-    fast = fuse(mech) if fuse is not None else None
-    if fast is not None:
-        right = ts.forward_dynamics(mech, *state)
-        error = ((fast.forward_dynamics(*state) - right).abs().amax() / right.abs().amax()).item()
-        if error > 1e-3:
-            raise AssertionError(f"fused differs from eager by {error:.1e}: not timed")
-        calls["torchsko fused"] = lambda: fast.forward_dynamics(*state)
-    try:
-        calls["MJX"] = mjx_forward(case)
-    except ImportError as missing:
-        section.lines.append(f"MJX: not measured, {missing}.")
-    with torch.no_grad():
-        times = interleaved(calls, options.passes)
-        rows = [[name, f"{statistics.median(t) * 1e3:.3g}", f"{options.batch / statistics.median(t):.3g}",
-                 str(_over(t, times)), str(launches(calls[name])) if name != "MJX" else "-"]
-                for name, t in times.items()]  # fmt: skip
-    section.table(["", "ms", "evaluations a second", "times the fused kernel's", "launches"], rows)
-    traffic = 4 * sum(x.shape[-1] for x in state) + 4 * mech.num_dof
-    flops = count(robot, "forward")
-    bound = max(traffic / rates[0], flops / rates[1]) * options.batch
-    section.lines.append(
-        f"Lower bounds: {traffic} bytes a sample, {traffic / rates[0] * 1e12:.1f} ps; {flops} operations, "
-        f"{flops / rates[1] * 1e12:.1f} ps."
-    )
-    took = times.get("torchsko fused")
-    per_second = None if took is None else options.batch / statistics.median(took)
-    over = None if took is None else statistics.median(took) / bound
-    section.demands = [
-        at_most("7", f"{robot.name}, forward dynamics, over the larger bound", 3, over, "x"),
-        at_least("7", f"{robot.name}, evaluations a second", wanted, per_second, ""),
-    ]
-    return section
-
-
-def _over(times: list[float], all_times: dict[str, list[float]]) -> Ratio | str:
-    fused = all_times.get("torchsko fused")
-    return "-" if fused is None else ratio(times, fused)
-
-
-def rollout(options: Options) -> Section:
-    """A thousand steps of the arm captured in one CUDA graph."""
-    section = Section(f"Rollout of {STEPS} steps as one CUDA graph")
-    if fuse is None:
-        return section
-    robot = panda()
-    mech = robot.mech.to(torch.float32).to("cuda")
-    fast, rows = fuse(mech), []
-    for batch in (1024, 16384):
-        q0, qd0, tau = on_gpu(Case.random(robot, torch.float32, batch, 1))
-
-        def steps(q=q0, qd=qd0, tau=tau):  # type: ignore[no-untyped-def]
-            for _ in range(STEPS):
-                q, qd = fast.step(q, qd, 0 * tau, 1e-3)
-            return q
-
+def verbs(robot: Robot, dtype: torch.dtype, device: Device, asked: argparse.Namespace,
+          rates: tuple[float, float]) -> Section:  # fmt: skip
+    """Every verb of one robot: times, bounds, launches."""
+    case, kind = Case.random(robot, dtype, asked.batch, 1), str(dtype).removeprefix("torch.")
+    fast = ts.fuse(robot.mech.to(dtype).to(device.kind))
+    section, rows = Section(f"{robot.name}, {kind}, batch {asked.batch}"), []
+    size, n, nq = BITS[dtype] // 8, robot.mech.num_dof, robot.mech.num_q
+    numbers = {"inverse": nq + 3 * n, "forward": nq + 3 * n, "mass_matrix": nq + n * n,
+               "forward_vjp": 2 * nq + 6 * n}  # fmt: skip
+    for verb, call in calls(fast, case, device).items():
+        start = time.perf_counter()
+        found = call()
+        device.wait()
+        built = time.perf_counter() - start
+        some = tuple(x[case.checked.to(x.device)].cpu() for x in found)
+        if verb == "forward_vjp":
+            q = case.q[case.checked].double()
+            some = (some[0], tangent(robot.mech, q, some[1].double()), *some[2:])
+        error = checked(verb, some, case.answers[verb], dtype)
         with torch.no_grad():
-            plain = steps()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                captured = steps()
-            times = interleaved({"launched one by one": steps, "replayed": graph.replay}, 3)
-        same = torch.equal(plain, captured)
-        rows += [[name, str(batch), f"{statistics.median(t) / STEPS * 1e6:.3g}", str(same)]
-                 for name, t in times.items()]  # fmt: skip
-    section.table(["", "batch", "us a step", "same result"], rows)
+            took = device.interleaved({"fused": call}, asked.passes)["fused"]
+        flops = count(robot, "forward and VJP" if verb == "forward_vjp" else verb)
+        traffic = size * numbers[verb]
+        each = statistics.median(took) / asked.batch
+        bound = max(traffic / rates[0], flops / rates[1])
+        rows.append([VERBS[verb], f"{built:.1f}", f"{error:.0e}", f"{each * 1e9:.3g}",
+                     f"{1 / each:.3g}", f"{traffic}", f"{flops}", f"{bound * 1e9:.3g}",
+                     f"{each / bound:.2f}x", str(device.launches(call))])  # fmt: skip
+        what = f"{robot.name}, {kind}, {VERBS[verb]}"
+        section.demands.append(at_most("10.9", f"{what}, over the bound", 3, each / bound, "x"))
+        if (least := WANTED.get((robot.name, kind, verb))) is not None:
+            section.demands.append(at_least("10.9", f"{what}, a second", least, 1 / each, ""))
+    section.table(["", "first call s", "difference", "ns", "a second", "bytes", "operations", "bound ns",
+                   "over the bound", "launches"], rows)  # fmt: skip
     return section
+
+
+def beside_peers(robot: Robot, device: Device, asked: argparse.Namespace) -> Section:
+    """Forward dynamics in float32 beside others, and eager torchsko, at a batch that all can hold."""
+    batch = min(asked.batch, 2**16)
+    case = Case.random(robot, torch.float32, batch, 1)
+    section = Section(f"{robot.name}, float32, batch {batch}, forward dynamics beside others")
+    mech = robot.mech.to(torch.float32).to(device.kind)
+    fast = ts.fuse(mech)
+    state = tuple(x.to(device.kind) for x in (case.q, case.qd, case.tau))
+    runs: dict[str, Callable[[], object]] = {
+        "torchsko fused": lambda: fast.forward_dynamics(*state),
+        "torchsko eager": lambda: ts.forward_dynamics(mech, *state),
+    }
+    for name, peer in PEERS.items():
+        try:
+            run, found = peer(case)
+            run()
+            error = checked(name, (found()[case.checked],), case.answers["forward"], torch.float32)
+            runs[name] = run
+            section.lines.append(f"{name}: differs by {error:.0e}.")
+        except Exception as reason:  # a peer of another version may fail in any way
+            section.lines.append(f"{name}: not measured, {type(reason).__name__}: {reason}.")
+    with torch.no_grad():
+        times = device.interleaved(runs, asked.passes)
+    rows = [[name, f"{statistics.median(t) * 1e9 / batch:.3g}", f"{batch / statistics.median(t):.3g}",
+             str(ratio(t, times["torchsko fused"]))] for name, t in times.items()]  # fmt: skip
+    section.table(["", "ns", "evaluations a second", "times the fused kernel's"], rows)
+    return section
+
+
+def rollouts(robot: Robot, dtype: torch.dtype, device: Device, asked: argparse.Namespace,
+             rates: tuple[float, float]) -> Section:  # fmt: skip
+    """Whole rollouts, one launch each, of more and more samples; and with the gradient of their end."""
+    kind = str(dtype).removeprefix("torch.")
+    section, rows = Section(f"{robot.name}, {kind}, {STEPS} steps"), []
+    mech = robot.mech.to(dtype).to(device.kind)
+    fast, every = ts.fuse(mech), STEPS
+    few = Case.random(robot, dtype, 64, 1)
+    right = ts.rollout(robot.mech, few.q.double(), few.qd.double(), few.tau[0].double(), STEPS, dt=DT,
+                       fused=False)  # fmt: skip
+    given = (few.q.to(device.kind), few.qd.to(device.kind), few.tau[0].to(device.kind))
+    error = checked("rollout", ts.rollout(fast, *given, STEPS, dt=DT), right, dtype)
+    flops, n, nq = count(robot, "forward"), robot.mech.num_dof, robot.mech.num_q
+    for batch in sorted({min(x, asked.batch) for x in (4096, 2**16, 2**20)}):
+        case = Case.random(robot, dtype, batch, 1)
+        q, qd, tau = (x.to(device.kind) for x in (case.q, case.qd, case.tau[0]))
+        start = q.clone().requires_grad_()
+
+        def ahead(q=q, qd=qd, tau=tau):  # type: ignore[no-untyped-def]
+            with torch.no_grad():
+                return ts.rollout(fast, q, qd, tau, STEPS, dt=DT, every=every, check=False)
+
+        def there_and_back(start=start, qd=qd, tau=tau):  # type: ignore[no-untyped-def]
+            qs, _ = ts.rollout(fast, start, qd, tau, STEPS, dt=DT, every=10, check=False)
+            return torch.autograd.grad(qs[:, -1].sum(), start)
+
+        runs = {"rollout": ahead, "rollout and gradient": there_and_back}
+        for name, call in runs.items():
+            each = statistics.median(device.interleaved({name: call}, 3)[name]) / (batch * STEPS)
+            bound = max(flops / rates[1], 4 * (nq + n) * BITS[dtype] / 8 / STEPS / rates[0])
+            over = f"{each / bound:.2f}x" if name == "rollout" else "-"
+            rows.append([name, str(batch), f"{each * 1e9:.3g}", f"{1 / each:.3g}", over,
+                         str(device.launches(call))])  # fmt: skip
+    section.lines.append(f"Differs from eager float64 by {error:.0e} at its end.")
+    section.table(
+        ["", "samples", "ns a step", "steps a second", "over the bound", "launches"], rows
+    )
+    return section
+
+
+def training(device: Device, asked: argparse.Namespace) -> Section:
+    """A step of training launched operation by operation, and replayed as a CUDA graph."""
+    section = Section("A step of training, Panda, float32, 4096 samples")
+    robot = panda()
+    mech = robot.mech.to(torch.float32)
+    layer = ts.Dynamics(mech, learn={"link5": ts.learn.InertiaLogCholesky()}).to(device.kind)
+    fast = ts.fuse(layer)
+    case = Case.random(robot, torch.float32, min(asked.batch, 4096), 1)
+    q, qd, tau, target = (x.to(device.kind) for x in (case.q, case.qd, case.tau, case.qdd))
+    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-6)
+
+    def step(robot: object = layer) -> torch.Tensor:
+        optimiser.zero_grad(set_to_none=False)
+        loss = (ts.forward_dynamics(robot, q, qd, tau) - target).square().mean()
+        loss.backward()
+        optimiser.step()
+        return loss
+
+    runs: dict[str, Callable[[], object]] = {"eager": step, "fused": lambda: step(fast)}
+    for call in runs.values():
+        call()
+    if device.is_gpu:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step(fast)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step(fast)
+        runs["fused, replayed"] = graph.replay
+        torch.cuda.set_sync_debug_mode("error")  # raises where the host would wait
+        try:
+            for call in (lambda: step(layer), lambda: step(fast)):
+                call()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        section.lines.append("No step waits for the GPU (torch.cuda.set_sync_debug_mode).")
+    times = device.interleaved(runs, asked.passes)
+    rows = [[name, f"{statistics.median(t) * 1e6:.4g}", str(ratio(t, times["fused"]))]
+            for name, t in times.items()]  # fmt: skip
+    section.table(["", "us", "times the fused step's"], rows)
+    return section
+
+
+def kernels(fast: FusedMechanism) -> Iterator[tuple[str, object, Roles | None]]:
+    """Every kernel that is timed: its name, its function, and its roles if it repeats."""
+    for verb, number in (("inverse_dynamics", 3), ("forward_dynamics", 3), ("mass_matrix", 1)):
+        yield verb, fast._positional[verb, number], None
+    forward = fast._positional["forward_dynamics", 3]
+    yield "forward_dynamics with VJP", forward.value_and_vjp((True,) * 3), None
+    scan = Scan(fast._positional["semi_implicit_euler", 4], Roles(2, 0, 0, 0))
+    yield "rollout", scan.step, scan.roles
+    back = scan.pulled((False, False), all_states=True)
+    yield "rollout's VJP", back.step, back.roles
+
+
+def compiled(asked: argparse.Namespace) -> None:
+    """Compile every kernel for an H100, and say how large and how long."""
+    compiler = find_nvrtc()
+    print("No CUDA device: nothing is timed. NVRTC {}.{} for sm_90:".format(*compiler.version))
+    rows = []
+    for name in asked.robots:
+        for dtype in asked.dtypes:
+            fast = ts.fuse(ROBOTS[name]().mech.to(getattr(torch, dtype)))
+            for what, function, roles in kernels(fast):
+                plan = cuda_plan(function.program)  # type: ignore[attr-defined]
+                start = time.perf_counter()
+                bits = BITS[getattr(torch, dtype)]
+                module = compiler.compile(emit_cuda(plan, bits=bits, roles=roles), "sm_90")
+                took = time.perf_counter() - start
+                rows.append([name, dtype, what, f"{took:.1f}", f"{len(module) / 1024:.0f}"])
+    print("\n".join(table(("robot", "", "kernel", "s", "KiB"), rows)))
+
+
+def tests() -> list[str]:
+    """What `pytest -m cuda` said last."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "cuda",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests",
+    ]
+    done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True)
+    said = [x for x in done.stdout.splitlines() if x.strip()]
+    return [f"`pytest -m cuda`: rc {done.returncode}; {said[-1] if said else done.stderr[-200:]}"]
+
+
+def sections(device: Device, asked: argparse.Namespace) -> Iterator[Section]:
+    """All parts, each when it is asked for: the most wanted first."""
+    copied = device.copy_rate()
+    rates = {d: (copied, device.flop_rate(getattr(torch, d))) for d in asked.dtypes}
+    said = [f"{d}: {r[1] / 1e12:.1f} TFLOP/s of multiply-adds" for d, r in rates.items()]
+    yield Section(f"Measured: {copied / 1e12:.2f} TB/s copied; " + "; ".join(said))
+    if not asked.no_tests and device.is_gpu:
+        yield Section("Tests", tests())
+    for name in asked.robots:
+        robot = ROBOTS[name]()
+        for dtype in asked.dtypes:
+            yield verbs(robot, getattr(torch, dtype), device, asked, rates[dtype])
+            yield rollouts(robot, getattr(torch, dtype), device, asked, rates[dtype])
+    yield training(device, asked)
+    for name in asked.robots:
+        yield beside_peers(ROBOTS[name](), device, asked)
+
+
+def written(device: Device, done: list[Section]) -> str:
+    """The report on what is done so far."""
+    demands: list[Demand] = [demand for section in done for demand in section.demands]
+    lines = [f"# Benchmarks on {device.name}", "",
+             f"Written by `python benchmarks/gpu.py {' '.join(sys.argv[1:])}`. Versions: {versions()}, CUDA "
+             f"{torch.version.cuda}.", "",
+             *table(("item", "what", "demanded", "measured", "reached"), []),
+             *(demand.row() for demand in demands)]  # fmt: skip
+    for section in done:
+        lines += ["", f"## {section.title}", "", *section.lines]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("robots", nargs="*", choices=[*ROBOTS, []], help="all when left out")
+    parser.add_argument("--dtypes", nargs="+", choices=[str(x)[6:] for x in REALS],
+                        default=["float32", "float64"])  # fmt: skip
     parser.add_argument("--batch", type=int, default=2**20)
     parser.add_argument("--passes", type=int, default=9)
+    parser.add_argument("--no-tests", action="store_true")
+    parser.add_argument("--rehearse", action="store_true")
     asked = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("No CUDA device: nothing measured (item 7 needs an NVIDIA GPU).")
+    asked.robots = asked.robots or list(ROBOTS)
+    if not torch.cuda.is_available() and not asked.rehearse:
+        try:
+            compiled(asked)
+        except CompilerError as error:
+            print(f"No CUDA device, and nothing to compile with: nothing measured.\n{error}")
         return
-    options = Options(quick=False, threads=1, batch=asked.batch, passes=asked.passes)
-    card, rates = torch.cuda.get_device_name(), (copy_rate(), flop_rate())
-    sections = [
-        measure(panda(), 3e8, rates, options),
-        measure(floating_humanoid(), 3e7, rates, options),
-        rollout(options),
-    ]
-    lines = [f"# Benchmarks on {card}", "", f"Versions: {versions()}, CUDA {torch.version.cuda}.", "",
-             f"Measured: {rates[0] / 1e12:.2f} TB/s copied (reads and writes), {rates[1] / 1e12:.1f} "
-             "TFLOP/s of float32 multiply-adds.", "",
-             *table(("item", "what", "demanded", "measured", "reached"), []),
-             *(demand.row() for section in sections for demand in section.demands)]  # fmt: skip
-    for section in sections:
-        lines += ["", f"## {section.title}", "", *section.lines]
-    text = "\n".join(lines) + "\n"
-    (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / f"{slug(card)}.md").write_text(text)
-    print(text)
+    device = Device("cpu" if asked.rehearse else "cuda")
+    if asked.rehearse:
+        asked.batch, asked.passes = min(asked.batch, 256), 1
+    path, done = HERE / "results" / f"{slug(device.name)}.md", []
+    for section in sections(device, asked):
+        done.append(section)
+        print(f"\n## {section.title}\n", *section.lines, sep="\n", flush=True)
+        if device.is_gpu:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(written(device, done))
+    if not device.is_gpu:
+        print(written(device, done))
 
 
 if __name__ == "__main__":

@@ -111,13 +111,28 @@ def test_command_writes_a_report(tmp_path):
     assert "not measured" not in text
 
 
-def test_gpu_script_without_a_gpu_says_so_in_one_line():
-    if torch.cuda.is_available():
-        pytest.skip("has a GPU")
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "gpu.py")], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.startswith("No CUDA device") and len(done.stdout.splitlines()) == 1
+def gpu_script(*words):
+    command = [sys.executable, str(FOLDER / "gpu.py"), "panda", "--dtypes", "float32", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU, on which it takes long")
+def test_gpu_script_without_a_gpu_compiles_every_kernel():
+    first, *rows = gpu_script().splitlines()
+    assert first.startswith("No CUDA device: nothing is timed.")
+    sizes = {row.split("|")[3].strip(): float(row.split("|")[5]) for row in rows[2:]}
+    assert {"forward_dynamics with VJP", "rollout", "rollout's VJP"} <= set(sizes)
+    assert all(size > 1 for size in sizes.values())
+
+
+@pytest.mark.nightly
+def test_gpu_script_rehearses_on_the_cpu():
+    text = gpu_script("--rehearse")
+    for part in ("float32, batch 256", "100 steps", "A step of training", "beside others"):
+        assert part in text
+    assert "| forward and VJP |" in text
 
 
 @pytest.mark.nightly
