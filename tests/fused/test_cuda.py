@@ -11,6 +11,7 @@ import torchsko as ts
 from tests.fused import test_scan
 from tests.fused.card import launch_on_cpu, put_kernels_on_it
 from tests.fused.programs import every_operation, random_program, special_constants
+from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
 from torchsko.errors import CompilerError
 from torchsko.fused import nvrtc
 from torchsko.fused.cpp import ENTRY
@@ -21,6 +22,7 @@ from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
 from torchsko.fused.schedule import schedule
 from torchsko.implicit.steps import Roles
+from torchsko.table import FUSIBLE
 
 ARM = ts.load(ts.robots.panda)
 
@@ -96,6 +98,24 @@ def test_a_parameter_and_its_gradient_on_the_card(monkeypatch):
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
     pulled = [torch.autograd.grad(y.sin().sum(), mass)[0] for y in (mine, theirs)]
     torch.testing.assert_close(*pulled, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("name", sorted(OF_ROWS.keys() & FUSIBLE))
+def test_every_verb_and_its_gradient_on_the_card(monkeypatch, name):
+    put_kernels_on_it(monkeypatch)
+    mech, verb = mixed_tree(), OF_ROWS[name]
+    fast, g = ts.fuse(mech), torch.Generator().manual_seed(2)
+    given = {x: sample(mech, x, (2,), g).requires_grad_() for x in verb.states}
+    found = []
+    for robot in (fast, mech):
+        result = verb.call(robot, **given)
+        result = (result,) if isinstance(result, torch.Tensor) else tuple(result)
+        loss = sum(y.sin().sum() for y in result)
+        pulled = torch.autograd.grad(loss, list(given.values()), materialize_grads=True)
+        found.append((*result, *pulled))
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
 
 
 def test_few_samples_are_spread_over_all_multiprocessors():
