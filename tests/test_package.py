@@ -33,6 +33,22 @@ def test_neither_import_nor_load_imports_what_torch_leaves_out():
     assert new & {"sympy", "mpmath", "scipy", "matplotlib", "mujoco", "tqdm"} == set()
 
 
+FIRST = """
+import torchsko as ts
+mech = ts.load(ts.robots.panda)
+q, qd = mech.random_state()
+ts.torque_regressor(mech, q, qd, qd)
+ts.rollout(mech, q, qd, qd, 3, f_ext=q.new_zeros(3, mech.num_bodies, 6))
+q.requires_grad_()
+ts.fuse(mech).forward_dynamics(q, qd, qd).sum().backward()
+"""
+
+
+def test_neither_do_a_rollout_and_the_gradient_of_a_kernel_that_was_built_before():
+    imported(FIRST)  # tracing may
+    assert {"sympy", "scipy", "matplotlib", "mujoco"} & set(imported(FIRST)) == set()
+
+
 SHUT = (
     *("torchsko.fused", "torchsko.learn", "torchsko.table", "torchsko.view", "torchsko.version"),
     *("torchsko.io", "torchsko.builder", "torchsko.loading", "torchsko.mechanism.construct"),

@@ -25,7 +25,7 @@ from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.shapes import entries_at
+from torchsko.shapes import broadcast_shapes, entries_at
 
 CREEP = 1e-3
 """Rate of a length v_s below which a gear's loss falls to none [m/s or rad/s]."""
@@ -204,7 +204,7 @@ def _affine(coefficients: Tensor, length: Tensor, speed: Tensor) -> Tensor:
 
 
 def _side_by_side(a: Tensor, b: Tensor) -> Tensor:
-    batch = torch.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+    batch = broadcast_shapes(a.shape[:-1], b.shape[:-1])
     return torch.cat([a.expand(*batch, -1), b.expand(*batch, -1)], -1)
 
 

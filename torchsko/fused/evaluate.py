@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import FusedError
 from torchsko.fused.program import Instr, Loop, Program
+from torchsko.shapes import broadcast_shapes
 
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "recip": torch.reciprocal,
@@ -34,7 +35,7 @@ def evaluate(program: Program, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         FusedError: the number of inputs or a trailing shape does not fit the ports.
     """
     scalars = _scalars(program, inputs)
-    batch = torch.broadcast_shapes(*(x.shape for x in scalars), ())
+    batch = broadcast_shapes(*(x.shape for x in scalars), ())
     results = [x.expand(batch) for x in _results(program, scalars, inputs[0])]
     outputs, start = [], 0
     for port in program.outputs:

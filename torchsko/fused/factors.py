@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
+from torchsko.shapes import broadcast_shapes
 
 MOST = 16
 """Rows of a matrix whose rows are exchanged: each pair of them costs a choice for every column."""
@@ -73,7 +74,7 @@ def pivots_of(order: Tensor) -> Tensor:
 
 def order_of(pivots: Tensor, LU: Tensor) -> Tensor:
     """The order of rows that pivots lead to; see `pivots_of`."""
-    like = LU[..., 0].expand(torch.broadcast_shapes(LU.shape[:-1], pivots.shape))
+    like = LU[..., 0].expand(broadcast_shapes(LU.shape[:-1], pivots.shape))
     rows = [torch.full_like(like[..., 0], float(i)) for i in range(pivots.shape[-1])]
     for k, pivot in enumerate(pivots.unbind(-1)):
         for i in range(k + 1, len(rows)):

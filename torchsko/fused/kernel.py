@@ -24,6 +24,7 @@ from torchsko.fused.program import Port, Program
 from torchsko.fused.quick import Quick
 from torchsko.fused.toolchain import Toolchain, find_toolchain
 from torchsko.mechanism.state import apart, broadcasts
+from torchsko.shapes import broadcast_shapes
 
 # Tiles of a block at least: drawing one costs nothing then.
 _BLOCKS = 16
@@ -231,7 +232,7 @@ def broadcast_batch(ports: Sequence[Port], shapes: Sequence[Sequence[int]]) -> t
         ShapeError: there is none; names two that do not fit.
     """
     try:
-        return torch.broadcast_shapes(*shapes)
+        return broadcast_shapes(*shapes)
     except RuntimeError:
         pairs = combinations(zip(ports, shapes, strict=True), 2)
         (a, first), (b, second) = next(x for x in pairs if not broadcasts(x[0][1], x[1][1]))

@@ -15,6 +15,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts, check_state, expands
 from torchsko.rollout.options import takes
 from torchsko.rollout.series import Series
+from torchsko.shapes import broadcast_shapes
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
 
@@ -167,7 +168,7 @@ def forces_of(
             "Give the actuators a force_range, which holds there too, and leave effort out."
         )
     if isinstance(source, Tensor):
-        batch = torch.broadcast_shapes(batch, source.shape[:-2])
+        batch = broadcast_shapes(batch, source.shape[:-2])
     return Forces(mech, source, batch, dt, effort)
 
 

@@ -13,6 +13,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts, check_state, expands, no_tensor
 from torchsko.rollout.options import takes
 from torchsko.rollout.series import Series
+from torchsko.shapes import broadcast_shapes
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
 """(t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""
@@ -68,7 +69,7 @@ def wrenches_of(
             "External forces of a rollout are a series over its steps, or a function (t, q, qd).\n"
             f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant."
         )
-    return Series.of(f_ext, -3), torch.broadcast_shapes(own, batch)
+    return Series.of(f_ext, -3), broadcast_shapes(own, batch)
 
 
 def answered_for(

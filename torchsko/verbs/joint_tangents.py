@@ -13,6 +13,7 @@ from torchsko.bridge.tangents import Bend
 from torchsko.implicit.products import tangents_along
 from torchsko.mechanism.joints.groups import JointGroup
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes import broadcast_shapes
 
 
 def joint_bends(mech: Mechanism, q: Tensor, qd: Tensor) -> Bend | None:
@@ -39,7 +40,7 @@ def _bend(mech: Mechanism, group: JointGroup, q: Tensor, qd: Tensor, width: int)
     """The fields of `Bend` for one kind of joint, padded."""
     kind, constants = group.kind, group.constants(mech)
     at, u = group.coordinates(q), group.rates(qd)
-    batch = torch.broadcast_shapes(at.shape[:-1], u.shape[:-1], constants["axis"].shape[:-1])
+    batch = broadcast_shapes(at.shape[:-1], u.shape[:-1], constants["axis"].shape[:-1])
     at, u = (x.expand(*batch, x.shape[-1]) for x in (at, u))
 
     def near(step: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,7 +91,7 @@ def _stretched(mech: Mechanism, group: JointGroup, q: Tensor, i: int) -> Tensor:
     """Change of the stretch of a kind's joints by a step along their i-th dof, `[*batch, g, d]`."""
     kind, at = group.kind, group.coordinates(q)
     rest = group.coordinates(mech.spring_reference)
-    batch = torch.broadcast_shapes(at.shape[:-1], rest.shape[:-1])
+    batch = broadcast_shapes(at.shape[:-1], rest.shape[:-1])
     at, rest = (x.expand(*batch, x.shape[-1]) for x in (at, rest))
     zero = at.new_zeros(*batch, kind.num_dof)
     if i >= kind.num_dof:

@@ -25,6 +25,7 @@ from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import broadcast_shapes
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
 from torchsko.spatial.transform import rotate_vector, translate_force
 from torchsko.verbs.frame import Frame, Frames, with_frames
@@ -241,7 +242,7 @@ def potential_energy_regressor(mech: Mechanism, q: Tensor) -> Tensor:
     of_mass = -(g * pose.position).sum(-1, keepdim=True)
     of_moment = -(g[..., None, :] @ pose.rotation)[..., 0, :]
     of_mass, of_moment = (
-        x.expand(*torch.broadcast_shapes(of_mass.shape[:-1], of_moment.shape[:-1]), x.shape[-1])
+        x.expand(*broadcast_shapes(of_mass.shape[:-1], of_moment.shape[:-1]), x.shape[-1])
         for x in (of_mass, of_moment)
     )
     return torch.cat([of_mass, of_moment, of_moment.new_zeros(*of_moment.shape[:-1], 6)], -1)
