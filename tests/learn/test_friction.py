@@ -5,7 +5,19 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from torchsko.learn.friction import Balancer, Dahl, LuGre, Periodic, Series
+import torchsko as ts
+from tests.learn.test_fit import arm
+from torchsko.learn.friction import (
+    Balancer,
+    Dahl,
+    LuGre,
+    Offset,
+    Periodic,
+    Series,
+    SmoothCoulomb,
+    Stribeck,
+    Viscous,
+)
 
 integrate = pytest.importorskip("scipy.integrate")
 
@@ -74,3 +86,24 @@ def test_a_balancer_of_no_free_length_is_a_turn_of_sine_and_cosine():
     wanted = Balancer(0.2, 0.6, 0.4).column(motion)
     numbers = torch.linalg.lstsq(pair, wanted).solution
     assert_close(pair @ numbers, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "law", [{SmoothCoulomb(0.05): 0.5, Stribeck(0.2, 0.05): 0.4}, {Periodic(24.0, 0.25): 0.3}]
+)
+@pytest.mark.parametrize("cutoff", [4.0, 10.0])
+def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edges(law, cutoff):
+    """The filter of states takes edges of measured forces, none of a law's that is computed of its states."""
+    truth, nominal = arm()
+    law = {Viscous(): 0.3, Offset(): 0.2, **law}
+    motion = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(0))
+    t = torch.arange(8000, dtype=truth.dtype) / 400
+    q, qd, qdd = motion(t)
+    rigid = ts.inverse_dynamics(truth, q, qd, qdd)
+    state = Series(q, qd, qdd, rigid)
+    tau = rigid + sum(x * term.column(state) for term, x in law.items())
+    log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    fit = ts.learn.fit(nominal, log, learn=list(law), method="ols", cutoff=cutoff, prior=1e-3)
+    for terms, numbers in zip(fit.terms, fit.numbers, strict=True):
+        true = numbers.new_tensor([law[term] for term in terms])
+        assert_close(numbers, true, rtol=0.02, atol=0)

@@ -219,7 +219,7 @@ def test_pieces_of_a_log_give_the_samples_of_the_whole(cutoff):
     whole, pieces = ([*motions(mech, log, settings, Faults(), piece)] for piece in (10**6, 1500))
     (whole,) = whole
     assert len(pieces) > 2
-    kernel = settings.forces
+    kernel = settings.laws
     taus = torch.cat([kernel(piece.tau) for piece in pieces])
     assert_close(taus, kernel(whole.tau), rtol=0, atol=1e-11)
     assert_close(torch.cat([kernel(p.qdd) for p in pieces]), kernel(whole.qdd), rtol=0, atol=1e-9)

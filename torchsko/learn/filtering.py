@@ -228,7 +228,9 @@ def gain(kernel: Kernel, frequency: Array) -> Array:
     return taps[0] + 2 * np.cos(2 * np.pi * frequency[:, None] * k) @ taps[1:]
 
 
-def low_pass(cutoff: float, rate: float, every: int = 1, before: Kernel | None = None) -> Kernel:
+def low_pass(
+    cutoff: float, rate: float, every: int = 1, before: Kernel | None = None, times: int = 1
+) -> Kernel:
     """The zero-phase Butterworth filter as a kernel, with unit gain at rest.
 
     Args:
@@ -236,6 +238,7 @@ def low_pass(cutoff: float, rate: float, every: int = 1, before: Kernel | None =
         rate: of the samples [Hz].
         every: keep each so many.
         before: the kernel that gave samples of this rate; what it took is made up for.
+        times: how often the filter is applied, as one kernel.
 
     Raises:
         FitError: a cut-off that the samples are too few for.
@@ -252,7 +255,7 @@ def low_pass(cutoff: float, rate: float, every: int = 1, before: Kernel | None =
     size = 1 << int(np.ceil(np.log2(16 * rate / cutoff)))
     frequency = np.arange(size // 2) / (size * thin)
     bent = np.tan(np.pi * frequency) / np.tan(np.pi * cutoff / (rate * thin))
-    power = 1 / (1 + bent ** (2 * ORDER))
+    power = 1 / (1 + bent ** (2 * ORDER)) ** times
     if before is not None:
         power = power / gain(before, frequency)
     h = np.fft.irfft(np.append(power, 0.0))[: size // 2]

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
+from torchsko.learn.bare import lossless, own_positions
 from torchsko.learn.checkpoint import put
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.least_squares import Information
 from torchsko.learn.network import Shrunk
-from torchsko.learn.normal import lossless, own_positions
 from torchsko.learn.physical import PHYSICAL, bodies
 from torchsko.learn.residuals import Residuals
 from torchsko.learn.solving import Solution

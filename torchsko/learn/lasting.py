@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchsko.learn.bare import own_positions
 from torchsko.learn.lags import lagged_products
 from torchsko.learn.least_squares import Bread, Information
 from torchsko.learn.motion import Motion
-from torchsko.learn.normal import Normal, Problem, own_positions
+from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.solving import Model, Solution
 from torchsko.learn.threads import side_by_side
 

@@ -91,7 +91,7 @@ def pieces(log: Log, settings: Settings, faults: Faults, piece: int | None = Non
         faults: gaps, and stretches too short for the filter, are counted here.
         piece: samples of each; `PIECE` when left out.
     """
-    kernel, again = settings.states, settings.forces
+    kernel, again = settings.states, settings.laws
     # A stride that both filters keep, so that pieces meet.
     every = kernel.every * again.every
     stride = max((PIECE if piece is None else piece) // every, 1) * every

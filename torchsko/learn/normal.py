@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,12 +10,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from torchsko.learn.bare import joints_own, lossless, own_positions
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.leading import Leading
 from torchsko.learn.motion import Motion
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters, base_parameters
-from torchsko.verbs.dynamics import inverse_dynamics, passive_force
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
 
 Regressor = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -63,12 +64,12 @@ class Problem:
         leading, whole = Leading.of(bare, base), regressor or partial(torque_regressor, bare)
         return cls(bare, tuple(terms), lambda *at: leading.picked(whole(*at)), base, leading)
 
-    def columns(self, motion: Motion) -> tuple[Tensor, Tensor]:
+    def columns(self, motion: Motion) -> tuple[Tensor, Tensor, Tensor]:
         """What explains forces, and last what is left of them after springs and armature; not yet filtered.
 
         Returns:
-            Entries that lead the inertial ones, `[samples, leading]`; the others
-            `[samples, terms + 1, num_dof]`.
+            Entries that lead the inertial ones, `[samples, leading]`; the others, in the order of `apart`:
+            those linear in the state, `[samples, linear + 1, num_dof]`, and `[samples, bent, num_dof]`.
         """
         q, qd, qdd = motion.q, motion.qd, motion.qdd
         inertial = self.regressor(q, qd, qdd)
@@ -76,9 +77,21 @@ class Problem:
         known = joints_own(self.mech, q, qd, qdd)
         load = rigid + known
         series = Series(own_positions(self.mech, q), qd, qdd, load, motion.rate)
-        parts = [term.column(series) for term in self.terms]
-        rest = motion.tau - known
-        return inertial, torch.stack([*parts, rest], -2)
+        parts = [*(term.column(series) for term in self.terms), motion.tau - known]
+        linear, bent = (
+            torch.stack([parts[k] for k in some], -2)
+            if some
+            else q.new_zeros(len(q), 0, qd.shape[-1])
+            for some in self.apart
+        )
+        return inertial, linear, bent
+
+    @property
+    def apart(self) -> tuple[list[int], list[int]]:
+        """Places of the terms that are linear in the state, and of what they explain, and of the others."""
+        linear = [k for k, term in enumerate(self.terms) if term.linear]
+        bent = [k for k, term in enumerate(self.terms) if not term.linear]
+        return [*linear, len(self.terms)], bent
 
     def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Filtered equations of each motion: times, columns, and which count.
@@ -87,9 +100,11 @@ class Problem:
             `[samples]`, `[samples, num_dof, base + terms + 1]`, `[samples, num_dof]`.
         """
         order = self.leading.order(len(self.terms) + 1)
+        place = torch.tensor([*itertools.chain(*self.apart)], device=order.device).argsort()
+        order = torch.cat([order[:, : len(self.base)], order[:, len(self.base) + place]], -1)
         for motion in motions:
-            kernel = motion.settings.forces
-            taps, every, n = len(kernel.taps), kernel.every, kernel.count(len(motion))
+            once, twice = motion.settings.forces, motion.settings.laws
+            taps, every, n = len(twice.taps), twice.every, twice.count(len(motion))
             size = len(self.leading.entries) + (len(self.terms) + 1) * self.mech.num_dof
             step = max(1, max(AT_ONCE, NUMBERS // size) // every)
             for a in range(0, n, step):
@@ -97,9 +112,12 @@ class Problem:
                 lead = min(a * every, MEMORY)
                 part = slice(a * every - lead, (b - 1) * every + taps)
                 # Filtered apart: put together before, they would be copied at the rate of states.
-                inertial, others = (kernel(x[lead:]) for x in self.columns(picked(motion, part)))
-                good = kernel(motion.good[part][lead:]) > 0.98
-                t = motion.t[part][lead:][kernel.reach :: every][: b - a]
+                inertial, linear, bent = (x[lead:] for x in self.columns(picked(motion, part)))
+                ends = twice.reach - once.reach
+                inertial, linear = (once(x[ends : len(x) - ends]) for x in (inertial, linear))
+                others = torch.cat([linear, twice(bent)], -2)
+                good = twice(motion.good[part][lead:]) > 0.98
+                t = motion.t[part][lead:][twice.reach :: every][: b - a]
                 each = (x.split(EQUATIONS) for x in (t, inertial, others, good))
                 for at, entries, more, fine in zip(*each, strict=True):
                     yield at, self.leading.columns(entries, order, more), fine
@@ -113,32 +131,6 @@ def picked(motion: Motion, rows: slice) -> Motion:
     """Some samples of a motion."""
     names = ("t", "q", "qd", "qdd", "tau", "rate", "good")
     return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
-
-
-def lossless(mech: Mechanism) -> Mechanism:
-    """The mechanism without damping and dry friction."""
-    nothing = torch.zeros_like(mech.damping)
-    return mech.replace(damping=nothing, friction=nothing)
-
-
-def joints_own(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-    """Forces of springs and armature: what `inverse_dynamics` has and `torque_regressor` has not."""
-    if mech.coupling is None:
-        return passive_force(mech, q, qd) + mech.armature * qdd
-    rigid = torque_regressor(mech, q, qd, qdd).flatten(-2) @ inertial_parameters(mech).flatten()
-    return inverse_dynamics(mech, q, qd, qdd) - rigid
-
-
-def own_positions(mech: Mechanism, q: Tensor) -> Tensor:
-    """Positions dof by dof; 0 at joints whose coordinates are no vector."""
-    if mech.num_q == mech.num_dof:
-        return q
-    parts = []
-    for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
-        x = q[..., mech.q_slice(name)]
-        size = mech.dof_slice(name).stop - mech.dof_slice(name).start
-        parts.append(x if mech.joints.kinds[k].vector else x.new_zeros(*x.shape[:-1], size))
-    return torch.cat(parts, -1)
 
 
 @dataclass(frozen=True, eq=False)

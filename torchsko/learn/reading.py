@@ -155,7 +155,7 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
     if quiet:
         raise FitError(
             f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"
-            f"The filter of {settings.cutoff:.3g} Hz needs {2 * settings.states.reach / settings.rate:.3g} s "
+            f"The filter of {settings.cutoff:.3g} Hz needs {settings.reach:.3g} s "
             "without a gap on each side, and forces below their limit.\n"
             "Log more, or pass a higher cutoff."
         )

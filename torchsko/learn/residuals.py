@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from torchsko.learn.bare import own_positions
 from torchsko.learn.lags import lagged_products, times_alike
 from torchsko.learn.motion import Motion
-from torchsko.learn.normal import Problem, own_positions
+from torchsko.learn.normal import Problem
 from torchsko.learn.solving import Solution
 from torchsko.learn.threads import side_by_side
 
@@ -87,7 +88,7 @@ def of_motion(
     t, tau, e, good = (torch.cat(x) for x in zip(*parts, strict=True))
     if more is not None:
         force = more(own_positions(problem.mech, motion.q), motion.qd, motion.qdd)
-        e = e + torch.where(good, motion.settings.forces(force), 0.0)
+        e = e + torch.where(good, motion.settings.laws(force), 0.0)
     return t, tau, e, good
 
 

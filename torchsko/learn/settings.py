@@ -44,6 +44,8 @@ class Settings:
         chosen: whether the data chose the cut-off.
         states: takes samples to states, and their derivatives.
         forces: takes forces at the rate of the states to forces filtered.
+        laws: the same for laws that bend filtered states: what was measured went through the filter of the
+            states besides, and what a law makes of these did not yet.
         ends: where measured forces are cut off, `[2, num_dof]`; None where that was not looked for.
     """
 
@@ -52,6 +54,7 @@ class Settings:
     chosen: bool
     states: Bank
     forces: Kernel
+    laws: Kernel
     ends: Array | None = None
 
     @classmethod
@@ -61,8 +64,9 @@ class Settings:
         """Kernels of a rate and a cut-off."""
         states = Bank.of(cutoff, rate, max(1, int(rate / (FINE * cutoff))))
         fine = rate / states.every
-        forces = low_pass(cutoff, fine, max(1, int(fine / (COARSE * cutoff))))
-        return cls(rate, cutoff, chosen, states, forces, ends)
+        every = max(1, int(fine / (COARSE * cutoff)))
+        forces, laws = (low_pass(cutoff, fine, every, times=n) for n in (1, 2))
+        return cls(rate, cutoff, chosen, states, forces, laws, ends)
 
     @property
     def fine(self) -> float:
@@ -73,6 +77,11 @@ class Settings:
     def gap(self) -> float:
         """Time between two samples that is a gap [s]."""
         return max(GAP / self.cutoff, 2.5 / self.rate)
+
+    @property
+    def reach(self) -> float:
+        """Time on each side of a filtered force that it is of [s]."""
+        return self.states.reach / self.rate + self.laws.reach / self.fine
 
     @property
     def coarse(self) -> float:

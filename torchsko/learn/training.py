@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
+from torchsko.learn.bare import own_positions
 from torchsko.learn.motion import Motion
 from torchsko.learn.network import Shrunk
-from torchsko.learn.normal import Problem, Stretches, own_positions
+from torchsko.learn.normal import Problem, Stretches
 from torchsko.learn.residuals import of_motion
 from torchsko.learn.solving import Solution
 
@@ -163,7 +164,7 @@ def _sheet(problem: Problem, motion: Motion, solution: Solution, folds: Stretche
     out = (folds.of(t) % 2 == (folds.count - 1) % 2)[:, None].expand_as(good)
     states = (own_positions(problem.mech, motion.q), motion.qd, motion.qdd)
     train, test = (good & ~out).to(error), (good & out).to(error)
-    return Sheet(states, motion.settings.forces, -error, train, test)
+    return Sheet(states, motion.settings.laws, -error, train, test)
 
 
 def _squares(module: nn.Module | None, sheet: Sheet, which: str) -> Tensor:

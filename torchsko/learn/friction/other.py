@@ -16,6 +16,8 @@ from torchsko.learn.friction.term import Series, Term
 class Offset(Term):
     """A constant: a sensor's zero, a current that a controller adds."""
 
+    linear: ClassVar[bool] = True
+
     def column(self, motion: Series) -> Tensor:
         """Ones."""
         return torch.ones_like(motion.qd)
@@ -29,6 +31,7 @@ class RotorInertia(Term):
     unit: ClassVar[str] = "kg m^2"
     inertia: ClassVar[float] = 1.0
     continuous: ClassVar[bool] = False
+    linear: ClassVar[bool] = True
 
     def column(self, motion: Series) -> Tensor:
         """The acceleration."""
@@ -62,6 +65,7 @@ class Delay(Term):
 
     unit: ClassVar[str] = "s"
     continuous: ClassVar[bool] = False
+    linear: ClassVar[bool] = True
 
     def column(self, motion: Series) -> Tensor:
         """The rate of the measured force, against its sign."""
@@ -78,6 +82,7 @@ class Gain(Term):
 
     unit: ClassVar[str] = "1"
     continuous: ClassVar[bool] = False
+    linear: ClassVar[bool] = True
 
     def column(self, motion: Series) -> Tensor:
         """The nominal robot's force."""

@@ -15,6 +15,7 @@ class Spring(Term):
     """A torsion spring, cable or hose; with an `Offset`, whatever its zero."""
 
     unit: ClassVar[str] = "N m/rad"
+    linear: ClassVar[bool] = True
 
     def column(self, motion: Series) -> Tensor:
         """The position."""

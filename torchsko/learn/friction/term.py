@@ -48,6 +48,8 @@ class Term:
         shows: by what part positions are shown larger.
         continuous: whether it follows without a jump from the joint's own position and velocity, which is all
             that forward dynamics knows before it has an acceleration.
+        linear: whether it is linear in position, velocity and acceleration, or constant: of filtered states
+            it is filtered then. What bends them is not yet, and is filtered as often as measured forces were.
         positive: names of shapes that are; all are finite numbers.
         not_negative: of those that may be 0 besides.
     """
@@ -58,6 +60,7 @@ class Term:
     inertia: ClassVar[float] = 0.0
     shows: ClassVar[float] = 0.0
     continuous: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
     positive: ClassVar[tuple[str, ...]] = ()
     not_negative: ClassVar[tuple[str, ...]] = ()
 
