@@ -88,6 +88,29 @@ def test_tables_of_others_are_read_as_they_are_meant(tmp_path, style):
     is_whole(loaded(tmp_path, READ[style]))
 
 
+@pytest.mark.parametrize("sec, nano", [("sec", "nanosec"), ("secs", "nsecs"), ("s", "ns")])
+@pytest.mark.parametrize("stem", ["", "header.stamp.", "/joint_states/header/stamp/", "stamp_"])
+def test_seconds_and_nanoseconds_in_two_columns_are_one_time(tmp_path, stem, sec, nano):
+    """Stamps of ROS 2, across the turn of a second."""
+    x, names = rows(), [stem + sec, stem + nano, *NAMES[1:]]
+    nanoseconds = 1_700_000_000_800_000_000 + np.round(1e9 * x[:, 0]).astype(int)
+    halves = np.divmod(nanoseconds, 10**9)
+    lines = [
+        f"{s},{n}," + ",".join(map(str, row))
+        for s, n, row in zip(*halves, x[:, 1:].tolist(), strict=True)
+    ]
+    content = "\n".join([",".join(names), *lines])
+    for columns in (None, {"t": names[:2]}):
+        log = loaded(tmp_path, content, columns=columns)
+        np.testing.assert_allclose(log.t - log.t[0], x[:, 0], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(log.tau, x[:, 5:])
+    for columns in ({"t": [names[0], names[2]]}, {"t": names[:3]}):
+        with pytest.raises(ts.FitError, match=r"the time was named as \d columns"):
+            loaded(tmp_path, content, columns=columns)
+    with pytest.raises(ts.FitError, match="no unit of t beside two"):
+        loaded(tmp_path, content, columns={"t": names[:2]}, units={"t": "ns"})
+
+
 @pytest.mark.parametrize("sep", [";", "\t"])
 def test_decimal_commas_are_read_where_the_first_sample_has_none(tmp_path, sep):
     """A robot that starts at rest at zero; all later cells would be no numbers."""

@@ -31,6 +31,11 @@ AMPERES = ("current", "currents")
 """What motor currents are called: forces where their unit is declared."""
 
 
+STAMPED = re.compile(
+    r"(|.*[^a-z])(?:(s|secs?|seconds)|(ns|nsecs?|nanosecs?|nanoseconds))", re.IGNORECASE
+)
+"""What the halves of a time in two columns are called, as in messages of ROS."""
+
 COMMANDED = tuple("target desired des d cmd command commanded goal ref reference".split())
 """What columns of commands are called."""
 
@@ -56,16 +61,22 @@ def matched(
             continue
         named = columns.get(name)
         if named is not None:
-            x = np.stack([_column(path, table, c) for c in named], -1)
-            out[name] = x[:, 0] if name == "t" else x
+            x = {c: _column(path, table, c) for c in named}
+            out[name] = (
+                _time(path, x, units) if name == "t" else np.stack([x[c] for c in named], -1)
+            )
             continue
         whole = next((c for c in found if c.lower().strip("_%") in called), None)
         if name == "t" and whole is None:  # of a message: /joint_states/header/stamp
             whole = next((c for c in found if re.split(r"[/.]", c.lower())[-1] in called), None)
         if whole is not None and (name == "t" or found[whole].ndim == 2):
             out[name] = found[whole]
-        elif name != "t":
-            picked = _of_joints(path, name, called, found, joints)
+        else:
+            picked = (
+                _in_two(found, units)
+                if name == "t"
+                else _of_joints(path, name, called, found, joints)
+            )
             if picked is not None:
                 out[name] = picked
     for name in wanted:
@@ -78,6 +89,31 @@ def matched(
                 + _to_type(name, called_by(units.get("tau"))[name], found, joints)
             )
     return out
+
+
+def _in_two(found: Mapping[str, Array], units: Units) -> Array | None:
+    """The time whose seconds and nanoseconds are columns of their own, called alike but for this.
+
+    None where there are none, or a unit of times is declared: these have theirs.
+    """
+    halves: dict[str, dict[bool, Array]] = {}
+    for name in found if "t" not in units else ():
+        if word := STAMPED.fullmatch(name):
+            halves.setdefault(word[1].lower(), {}).setdefault(word[2] is None, found[name])
+    whole = (x for x in halves.values() if len(x) == 2)
+    return next((x[False] + 1e-9 * x[True] for x in whole), None)
+
+
+def _time(path: Path, named: Mapping[str, Array], units: Units) -> Array:
+    """The time of the columns that were named for it: one, or seconds and nanoseconds."""
+    time = next(iter(named.values())) if len(named) == 1 else _in_two(named, units)
+    if time is None or len(named) > 2:
+        raise FitError(
+            f"{path}: the time was named as {len(named)} columns, {', '.join(map(repr, named))}.\n"
+            "It is one column, or two whose names end in sec and nanosec, which are their units.\n"
+            "Name one of these, and no unit of t beside two."
+        )
+    return time
 
 
 def _to_type(

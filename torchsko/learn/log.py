@@ -141,9 +141,9 @@ class Log:
         In a table, columns are called "t", and "q", "qd", "tau" with the name of a joint ("q_joint3",
         "joint3.q", "tau joint3", ...), or with a number (in the order of the numbers). Names that people
         use for these are known: "time", "position", "velocity", "effort", "torque", and parts of a path,
-        "/joint_states/joint3/position", "field.position3". A unit in brackets, "q_joint3 [deg]", or in a line
-        below the names, counts. In an NPZ, and lists in a Parquet file, they are arrays of these names,
-        `[samples, joints]`.
+        "/joint_states/joint3/position", "field.position3". Times of ROS are two columns, "header.stamp.sec"
+        and "header.stamp.nanosec". A unit in brackets, "q_joint3 [deg]", or in a line below the names,
+        counts. In an NPZ, and lists in a Parquet file, they are arrays of these names, `[samples, joints]`.
 
         Args:
             path: of the file; the ending says which format. Parquet needs pyarrow.
