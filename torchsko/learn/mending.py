@@ -44,6 +44,7 @@ class Faults:
         outliers: samples replaced, by joint.
         positions: samples of positions and velocities replaced, by joint.
         missing: of these, how many lay in runs so long that nothing counts meanwhile, by joint.
+        repeated: samples of positions and velocities that repeat those of a slower sensor, by joint.
         saturated: samples of forces at their limit, by joint.
         short: pieces between gaps that were too short for the filter.
     """
@@ -54,12 +55,13 @@ class Faults:
     saturated: dict[str, int] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
+    repeated: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Faults) -> None:
         """Count what another piece has as well."""
         self.gaps += other.gaps
         self.short += other.short
-        for name in ("outliers", "saturated", "positions", "missing"):
+        for name in ("outliers", "saturated", "positions", "missing", "repeated"):
             mine, theirs = getattr(self, name), getattr(other, name)
             for joint, n in theirs.items():
                 mine[joint] = mine.get(joint, 0) + n
@@ -81,6 +83,10 @@ class Faults:
                 else ""
             )
             for joint, n in self.positions.items()
+        ]
+        out += [
+            f"{n} positions and velocities of {joint} repeat the one before, of a slower sensor: interpolated"
+            for joint, n in self.repeated.items()
         ]
         out += [
             f"{n} forces of {joint} at their limit: of no weight"
@@ -168,7 +174,7 @@ def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
     bad, filled = np.zeros(x.shape, np.bool_), x
     if not np.isfinite(x.sum()):
         bad = ~np.isfinite(x)
-        filled = np.where(bad, 0.0, x)
+        filled = _filled(t, x, bad)
     size = x.shape[1]
     step, some = np.empty(size + BURST), slice(None, None, max(1, size // ENOUGH))
     for j, row in enumerate(filled):
@@ -197,11 +203,16 @@ def repaired(t: Array, x: Array) -> tuple[Array, NDArray[np.bool_]]:
             bad[j] |= far[BURST:-BURST] > worse / 2
     if not bad.any():
         return x, bad
+    return _filled(t, x, bad), bad
+
+
+def _filled(t: Array, x: Array, bad: NDArray[np.bool_]) -> Array:
+    """Signals whose samples that are bad lie on a line between the others; zero where there are none."""
     out = np.array(x, np.float64)
     for j in np.flatnonzero(bad.any(1)):
         keep = ~bad[j]
         out[j] = np.interp(t, t[keep], x[j, keep]) if keep.any() else 0.0
-    return out, bad
+    return out
 
 
 def _outside(rise: Array, fall: Array) -> Array:

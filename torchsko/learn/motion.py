@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from torchsko.learn.mending import (
     repaired,
     without_flips,
 )
+from torchsko.learn.repeats import repeats, without
 from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -197,11 +198,14 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     held &= np.isfinite(parts[1])  # what is infinite no drive gave: an outlier
     count(faults.saturated, mech, held)
     parts[0] = without_flips(mech, parts[0])
-    mended = [repaired(t, x) for x in parts]
+    old = [repeats(x) for x in parts[::2]]
+    none = np.zeros(parts[1].shape, np.bool_)
+    new = map(without, [old[0], none, *old[1:]], parts)
+    mended = [repaired(t, x) for x in new]
     parts, bad = [x for x, _ in mended], mended[1][1]
     count(faults.outliers, mech, bad)
     held |= bad
-    lost = _lost(mech, settings, faults, mended[0][1], *(bad for _, bad in mended[2:]))
+    lost = _lost(mech, settings, faults, [bad for _, bad in mended[::2]], old)
     q, tau, *qd = (torch.from_numpy(x) for x in even_samples(t, even, parts))
     if qd:
         (at,), (rate, accel) = bank(q, 0), bank(qd[0], 0, 1)
@@ -228,8 +232,9 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
 
 
 def _lost(
-    mech: Mechanism, settings: Settings, faults: Faults, *bad: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+    mech: Mechanism, settings: Settings, faults: Faults, bad: Sequence[NDArray[np.bool_]],
+    old: Sequence[NDArray[np.bool_]],
+) -> NDArray[np.bool_]:  # fmt: skip
     """Samples at which no force counts: a position or velocity is missing too long, `[1, samples]`.
 
     Args:
@@ -238,17 +243,20 @@ def _lost(
         faults: where they are counted.
         bad: positions `[num_q, samples]`, and velocities `[num_dof, samples]` if there are, that were
             replaced.
+        old: of these, that repeated the one before.
     """
     none = np.zeros((1, bad[0].shape[1]), np.bool_)
     if not any(x.any() for x in bad):
         return none
     longest = max(BURST, round(settings.gap * settings.rate))
-    for marks, slices in zip(bad, (mech.q_slice, mech.dof_slice), strict=False):
+    for marks, again, slices in zip(bad, old, (mech.q_slice, mech.dof_slice), strict=False):
         long = in_runs(marks, longest)
         none |= long.any(0)
         for joint in mech.joint_names:
             own = slices(joint)
-            for into, x in ((faults.positions, marks), (faults.missing, long)):
+            for into, x in (
+                (faults.positions, marks & ~again), (faults.missing, long), (faults.repeated, again),
+            ):  # fmt: skip
                 if n := int(x[own].any(0).sum()):
                     into[joint] = into.get(joint, 0) + n
     return none

@@ -12,6 +12,7 @@ from torchsko.errors import FitError
 from torchsko.learn.filtering import Bank, Kernel, bandwidth, low_pass
 from torchsko.learn.log import Log
 from torchsko.learn.mending import cut_off, even_samples, in_rows, repaired
+from torchsko.learn.repeats import repeats, without
 
 Array = NDArray[np.floating[Any]]
 
@@ -141,6 +142,7 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     longest = t[:first] if first > len(t) // 2 else t
     even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
     x = in_rows(log.q[: len(longest)])
+    x = without(repeats(x), x)
     if not np.isfinite(x).all():
         x, _ = repaired(longest, x)  # a spectrum has no holes
     (q,) = even_samples(longest, even, [x])

@@ -13,6 +13,7 @@ from torchsko.learn.log import Log
 from torchsko.learn.mending import repaired
 from torchsko.learn.motion import stretches
 from torchsko.learn.normal import Stretches
+from torchsko.learn.repeats import repeats, without
 from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import mass_matrix
@@ -63,7 +64,8 @@ class Windows:
         t = np.asarray(log.t, np.float64)
         rows = [np.asarray(x, np.float64).T for x in (log.q, log.tau)]
         rows += [] if log.qd is None else [np.asarray(log.qd, np.float64).T]
-        (q, off), (tau, wrong), *rates = (repaired(t, x) for x in rows)
+        new = (x if k == 1 else without(repeats(x), x) for k, x in enumerate(rows))
+        (q, off), (tau, wrong), *rates = (repaired(t, x) for x in new)
         limit = mech.effort_limit.detach().cpu().numpy()[:, None]
         wrong = wrong | (np.abs(tau) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf))
         fold, bad = folds.of(torch.from_numpy(t)).numpy(), np.any(wrong, 0)
