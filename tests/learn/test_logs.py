@@ -319,6 +319,11 @@ def test_logs_of_another_robot_or_at_rest_are_refused():
     refused(lambda: ts.learn.fit(mech, back), "Times ascend")
     refused(lambda: ts.learn.fit(mech, log, cutoff=400.0), "the cut-off is 400 Hz")
     refused(lambda: ts.learn.fit(mech, log.part(0, 0.01)), "no sample of joint|cut-off")
+    fifth = (np.arange(len(log)) % 5 == 0)[:, None]
+    rare = replace(log, tau=np.where(fifth, log.tau, np.nan))
+    refused(lambda: ts.learn.fit(mech, rare), "80 percent of the forces of joint")
+    names = replace(log, t=np.where(np.arange(len(log)) == 7, np.nan, log.t))
+    refused(lambda: ts.learn.fit(mech, names), "1 times are not finite, the first at sample 7")
 
 
 def test_quaternions_that_jump_to_their_negative_are_the_same_orientation():

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,6 +53,10 @@ def with_kernel(problem: Problem, log: Log, settings: Settings) -> Problem:
     except (FusedError, CompilerError):
         return problem
     return replace(problem, regressor=call)
+
+
+MISSING = 0.1
+"""Share of a joint's forces from which on they are the reason that none is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +158,14 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
     total = normal.count.sum(0)
     quiet = [j for j, n in zip(dof_names(mech), total.tolist(), strict=True) if n == 0]
     if quiet:
+        tau = np.asarray(log.tau[:, dof_names(mech).index(quiet[0])])
+        none = float((~np.isfinite(tau)).mean())
+        if none > MISSING:
+            raise FitError(
+                f"{log.name}: {100 * none:.3g} percent of the forces of joint {quiet[0]!r} are missing.\n"
+                "What a filter makes of forces that nobody measured tells nothing.\n"
+                "Keep the samples that have a force: states between them may be missing."
+            )
         raise FitError(
             f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"
             f"The filter of {settings.cutoff:.3g} Hz needs {settings.reach:.3g} s "

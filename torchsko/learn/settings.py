@@ -97,10 +97,12 @@ def first_times(log: Log) -> Array:
         FitError: when times do not grow.
     """
     t = np.asarray(log.t[:SPECTRUM], np.float64)
-    if not np.isfinite(t).all():
+    none = np.flatnonzero(~np.isfinite(t))
+    if len(none):
         raise FitError(
-            f"{log.name}: {int((~np.isfinite(t)).sum())} times are not finite.\n"
-            "Samples are placed by their time.\nLeave those samples out."
+            f"{log.name}: {len(none)} times are not finite, the first at sample {none[0]}.\n"
+            "Samples are placed by their time; a second line of names in a file has none.\n"
+            "Leave those samples out."
         )
     steps = np.diff(t)
     if (steps <= 0).any():
