@@ -264,7 +264,16 @@ def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
     assert told == pytest.approx([float(x[1]) for x in fit.errors.values()], rel=1e-2)
     assert rows["mean"] == rows["j1"] and rows["*"]
     assert "prior" not in str(fit)
+    assert "does not change" not in str(fit)
     write_report(fit, tmp_path / "report.html")
+
+
+def test_a_force_sensor_that_hangs_is_named():
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    hangs = np.concatenate([tau[:, :1], np.full_like(tau[:, 1:], 0.7)], 1)
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, hangs, qd), learn=TERMS, prior=1e-2, method="ols")
+    assert "the force does not change, as of a sensor that hangs: j2" in fit.found.notes
 
 
 @pytest.mark.parametrize(

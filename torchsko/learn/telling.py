@@ -11,6 +11,7 @@ from torchsko.learn.instrumental import assembled
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import means
+from torchsko.learn.residuals import CONSTANT, Residuals
 from torchsko.learn.solving import Choice, Model
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
@@ -47,6 +48,16 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
     spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
     still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
     return tuple(still.nonzero().flatten().tolist())
+
+
+def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
+    """A line that names dofs whose force is the same all along, and not zero as where nothing drives."""
+    most = left.tau.abs().amax(0)
+    same = (left.spread <= CONSTANT * left.spread.max()) & (most > CONSTANT * most.max())
+    names = [name for name, x in zip(dof_names(mech), same.tolist(), strict=True) if x]
+    if not names:
+        return []
+    return [f"the force does not change, as of a sensor that hangs: {', '.join(names)}"]
 
 
 def untold(normal: Normal, model: Model, choice: Choice, labels: Sequence[str]) -> tuple[str, ...]:
