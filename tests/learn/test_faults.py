@@ -268,6 +268,19 @@ def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
     write_report(fit, tmp_path / "report.html")
 
 
+def test_joints_that_moved_beyond_their_limits_are_named():
+    """Not so far that they are surely in another unit."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    lower, upper = -2.5 * torch.ones(2).to(mech.dtype), torch.tensor([2.5, 0.5]).to(mech.dtype)
+    for reach in (upper, -lower, torch.tensor([2.5, torch.inf]).to(mech.dtype)):
+        limited = mech.replace(lower=lower, upper=reach)
+        fit = ts.learn.fit(limited, ts.learn.Log(t, q, tau, qd), learn=TERMS, prior=1e-2)
+        told = [note for note in fit.found.notes if "its limits are" in note]
+        assert len(told) == int(reach is upper)
+        assert all(note.startswith("j2 moves from ") for note in told)
+
+
 def test_a_force_sensor_that_hangs_is_named():
     mech = two()
     t, q, tau, qd = swinging(mech)

@@ -31,7 +31,7 @@ from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
-from torchsko.learn.telling import labels_of, standing, unchanging, untold
+from torchsko.learn.telling import beyond, labels_of, standing, unchanging, untold
 from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
@@ -159,7 +159,7 @@ def _fitted(
     except KeyboardInterrupt:
         whole = False
         notes.append("interrupted: friction and prior are the best so far")
-    notes += known.seen.lines()
+    notes += known.seen.lines() + beyond(nominal, known.seen.motions)
     say("fitting", 0.8)
     data = Data(
         problem, known.normal, known.seen, settings, log,

@@ -8,6 +8,7 @@ import torch
 
 from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
+from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import means
@@ -29,6 +30,9 @@ NAMED = 12
 STILL = 1e-3
 """Standard deviation of positions up to which a joint may be standing still [rad or m]."""
 
+FAR = 0.1
+"""Way beyond a limit, over the range between both, from which on one of them is wrong."""
+
 SLOW = 0.03
 """Its speed over that of the fastest, likewise: encoders and servos are never quite still."""
 
@@ -48,6 +52,23 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
     spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
     still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
     return tuple(still.nonzero().flatten().tolist())
+
+
+def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
+    """Lines that name joints which moved far beyond their limits: the file's are wrong, or the log's unit."""
+    least = torch.stack([motion.q.amin(0) for motion in motions if len(motion)]).amin(0)
+    most = torch.stack([motion.q.amax(0) for motion in motions if len(motion)]).amax(0)
+    lines = []
+    for name in mech.joint_names:
+        at = mech.q_slice(name)
+        for a, b, lo, hi in torch.stack([least, most, mech.lower, mech.upper])[:, at].mT.tolist():
+            slack = FAR * (hi - lo)
+            if hi > lo and (a < lo - slack or b > hi + slack):
+                lines.append(
+                    f"{name} moves from {a:.3g} to {b:.3g}, its limits are {lo:.3g} and {hi:.3g}: "
+                    "these, or the unit of the log, are others"
+                )
+    return lines
 
 
 def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
