@@ -10,6 +10,7 @@ from tests.learn.test_fit import arm
 from torchsko.learn.friction import (
     Balancer,
     Dahl,
+    Loaded,
     LuGre,
     Offset,
     Periodic,
@@ -107,3 +108,21 @@ def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edge
     for terms, numbers in zip(fit.terms, fit.numbers, strict=True):
         true = numbers.new_tensor([law[term] for term in terms])
         assert_close(numbers, true, rtol=0.02, atol=0)
+
+
+def test_friction_by_load_is_told_to_be_the_nominal_robots_and_is_right_from_the_robot_found():
+    truth, nominal = arm()
+    law = {Viscous(): 0.3, SmoothCoulomb(0.05): 0.5, Loaded(0.05): 0.1}
+    motion = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(0))
+    t = torch.arange(4000, dtype=truth.dtype) / 200
+    q, qd, qdd = motion(t)
+    rigid = ts.inverse_dynamics(truth, q, qd, qdd)
+    state = Series(q, qd, qdd, rigid)
+    tau = rigid + sum(x * term.column(state) for term, x in law.items())
+    log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    found = ts.learn.fit(nominal, log, learn=list(law), prior=1e-5)
+    assert any("a part of the nominal robot's force" in note for note in found.found.notes)
+    again = ts.learn.fit(found.mechanism, log, learn=list(law), prior=1e-5)
+    for terms, once, twice in zip(found.terms, found.numbers, again.numbers, strict=True):
+        k = terms.index(Loaded(0.05))
+        assert abs(twice[k] - 0.1) < 0.05 * abs(once[k] - 0.1)

@@ -31,7 +31,7 @@ from torchsko.learn.residuals import residuals
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
-from torchsko.learn.telling import beyond, labels_of, standing, unchanging, untold
+from torchsko.learn.telling import beyond, carried, labels_of, standing, unchanging, untold
 from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
@@ -179,7 +179,7 @@ def _fitted(
             )  # fmt: skip
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
-    notes += unchanging(nominal, left)
+    notes += unchanging(nominal, left) + carried(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
     if asked.method != "shooting":
         labels = labels_of(nominal, base, solution.choice, terms)

@@ -61,6 +61,9 @@ class Asymmetric(Term):
 class Loaded(Term):
     """Dry friction in proportion to the force that the joint carries, as in gears.
 
+    That force is the nominal robot's, which is known before the fit: where it is too large by a part, the
+    number is too small by it. A fit once more, from the robot that was found, has it right.
+
     Args:
         speed: as of `SmoothCoulomb`.
     """
