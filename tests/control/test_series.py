@@ -67,6 +67,26 @@ def test_each_step_is_given_its_own_row(exact):
     assert (g.square().sum((-1, -2)).sqrt() < 1.01e-6).all()
 
 
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+def test_goals_that_are_numbers_count_whatever_the_batch(batch):
+    """A cost that is weighted by g, beside a problem that has the weight written in."""
+    mech = robot(("revolute",))
+    q, qd, u, *_ = task(mech, *batch)
+    g = torch.tensor(3.0, dtype=q.dtype)
+
+    def of(weight, **options):
+        running = lambda mech, q, qd, u, *g: torch.cat([weight(*g) * qd, 0.05 * u], -1)
+        final = lambda mech, q, qd, *g: weight(*g) * (q - 0.2)
+        return ts.control.optimal_control(mech, running, final, DT, **options)
+
+    given = of(lambda g: g[..., None], goals={"g": ()})
+    found = ts.control.ilqr(given, q, qd, u, g.expand(batch))
+    written = ts.control.ilqr(of(lambda: g), q, qd, u)
+    assert found.u.shape == u.shape
+    assert_close(found.u, written.u)
+    assert_close(found.cost, written.cost)
+
+
 def test_tracking_with_a_linear_model_is_the_solution_of_riccatis_equation():
     """The backward sweep of value x* V x / 2 + v* x, with another reference in each of its steps."""
     builder = ts.MechanismBuilder("mass")

@@ -139,7 +139,7 @@ def ilqr(
 
 def _laid(x: Tensor, batch: torch.Size, rank: int, flat: bool) -> Tensor:
     shape = x.shape[x.ndim - rank :]
-    x = x.expand(*batch, *shape)
+    x = x.expand((*batch, *shape))  # of no dimensions, too
     return x.reshape(batch.numel(), *shape) if flat else x
 
 
