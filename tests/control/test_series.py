@@ -75,9 +75,11 @@ def test_goals_that_are_numbers_count_whatever_the_batch(batch):
     g = torch.tensor(3.0, dtype=q.dtype)
 
     def of(weight, **options):
-        running = lambda mech, q, qd, u, *g: torch.cat([weight(*g) * qd, 0.05 * u], -1)
-        final = lambda mech, q, qd, *g: weight(*g) * (q - 0.2)
-        return ts.control.optimal_control(mech, running, final, DT, **options)
+        costs = (
+            lambda mech, q, qd, u, *g: torch.cat([weight(*g) * qd, 0.05 * u], -1),
+            lambda mech, q, qd, *g: weight(*g) * (q - 0.2),
+        )
+        return ts.control.optimal_control(mech, *costs, DT, **options)
 
     given = of(lambda g: g[..., None], goals={"g": ()})
     found = ts.control.ilqr(given, q, qd, u, g.expand(batch))

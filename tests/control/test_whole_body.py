@@ -92,6 +92,15 @@ def test_a_program_that_nothing_meets_is_told_and_spoils_no_other():
     agree(found.x[2], alone.x, 1e-10)
 
 
+def test_a_bound_that_is_no_number_is_told_and_spoils_no_other():
+    given = program(3, 0, 2)
+    h = given.h.clone()
+    h[0, 0], h[1, 0] = torch.nan, torch.inf
+    found = solve_program(given._replace(h=h))
+    assert not found.residual[0] < 1e-2 and (found.residual[1:] < 1e-8).all()
+    agree(found.x[2], solve_program(Program(*(x[2] for x in given))).x, 1e-10)
+
+
 def test_a_program_whose_conditions_lose_their_rank_ends_no_other():
     given = program(3, 2, 2, (2,))
     repeated = given.A.clone()

@@ -86,7 +86,7 @@ def solve_program(
     Reference: Mehrotra 1992; Amos, Kolter 2017.
     """
     loose = float(torch.finfo(computed_in(program.p)).eps ** 0.625) if slack is None else slack
-    bounded = program.h.isfinite()
+    bounded = program.h != torch.inf  # what is no number is not free of bounds
     program = program._replace(  # 0 x <= 1 bounds nothing either
         G=torch.where(bounded[..., None], program.G, 0.0), h=torch.where(bounded, program.h, 1.0)
     )
