@@ -279,6 +279,14 @@ def test_what_is_no_frame_is_refused_by_every_function_of_frames(frames):
             call()
 
 
+def test_a_frame_on_the_go_is_told_by_its_numbers_or_by_their_shape():
+    r = torch.tensor([0.1, 0.0, 0.25]).double()
+    assert repr(ts.Frame("hand")) == "Frame('hand')"
+    assert repr(ts.Frame("hand", position=r)) == "Frame('hand', position=[0.1, 0.0, 0.25])"
+    many = ts.Frame("hand", torch.eye(3).double().expand(4, 3, 3), r)
+    assert repr(many) == "Frame('hand', rotation=[4, 3, 3], position=[0.1, 0.0, 0.25])"
+
+
 def test_a_kernel_takes_no_frame_on_the_go():
     fast = ts.fuse(MECH)
     with pytest.raises(ts.FusedError, match="runs eagerly"):

@@ -269,6 +269,35 @@ def test_batches_are_their_samples(batch):
             torch.testing.assert_close(x[place], y)
 
 
+@pytest.mark.parametrize("law", ["impedance", "whole body"])
+def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):
+    """By torch.compile in one graph, and to a kernel."""
+    rail = mechanism_of_two_slides()
+    q, qd, *_ = state(rail, 8, 3)
+    tool = ts.Frame(rail.frame_names[-1], position=torch.tensor([0.1, 0.0, 0.2], dtype=q.dtype))
+    goal = torch.tensor([0.3, -0.2, 0.1], dtype=q.dtype)
+
+    def forces(mech, q, qd):
+        task = control.Task(tool, (None, goal))
+        if law == "impedance":
+            return control.impedance(mech, q, qd, [task], singular=("damped", 1e-3))
+        asked = [control.frame_objective(mech, q, qd, task)]
+        return control.whole_body_control(mech, q, qd, asked, iterations=2).tau
+
+    expected = forces(rail, q, qd)
+    step = torch.compile(lambda q, qd: forces(rail, q, qd), fullgraph=True, backend="eager")
+    agree(step(q, qd), expected, 1e-12)
+    agree(ts.fuse(forces, rail)(q, qd), expected, 1e-12)
+
+
+def mechanism_of_two_slides() -> ts.Mechanism:
+    builder = ts.MechanismBuilder("rail")
+    for name, parent, axis in (("x", None, (1, 0, 0)), ("y", "x", (0, 1, 0))):
+        builder.link(name, mass=1.0, inertia=torch.eye(3).tolist())
+        builder.joint(f"to {name}", "prismatic", parent=parent, child=name, axis=axis)
+    return builder.build()
+
+
 def test_parameters_that_do_not_fit_are_refused():
     q, qd, *_ = state(ARM, 0)
     with pytest.raises(ts.ShapeError, match="ten numbers each"):

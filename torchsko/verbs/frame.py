@@ -14,6 +14,7 @@ from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
+from torchsko.reading import numbers
 from torchsko.shapes import broadcast_shapes
 
 
@@ -37,6 +38,20 @@ class Frame:
     def __post_init__(self) -> None:
         check_rotation(f"rotation of a frame on {self.body!r}", self.rotation)
         check_position(f"position of a frame on {self.body!r}", self.position)
+
+    def __repr__(self) -> str:
+        # Errors are worded ahead, where a tracer may follow: what prints a tensor is no step of a kernel.
+        given = {"rotation": self.rotation, "position": self.position}
+        placed = [f"{name}={_told(x)}" for name, x in given.items() if x is not None]
+        return f"Frame({', '.join([repr(self.body), *placed])})"
+
+
+def _told(x: Any) -> str:
+    """The numbers of one placement, where they may be looked at; else the shape."""
+    values = numbers(x, 9)
+    if values is None:
+        return f"{list(x.shape)}" if isinstance(x, Tensor) else f"{x!r}"
+    return f"{values.round(6).tolist()}"
 
 
 Frames = str | Frame | Sequence[str | Frame]
