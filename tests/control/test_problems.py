@@ -1,5 +1,7 @@
 """What makes no optimal control problem, or does not fit one, is refused by name, with what to type."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -157,3 +159,39 @@ def test_a_problem_is_made_and_solved_under_vmap():
 def test_no_samples_are_no_motions():
     found = solved(q=Q.expand(0, 1))
     assert found.u.shape == (0, 4, 1) and found.cost.shape == (0,)
+
+
+def weighed(mech, q, qd, u, weight):
+    return torch.cat([weight[..., None] * (q - 1), u], -1)
+
+
+def rooted(mech, q, qd, u, weight):
+    """Has no derivative where nothing moves."""
+    return (u * u).sum(-1) + weight * (qd * qd).sum(-1).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("cost", "weight", "push", "said"),
+    [
+        (weighed, 1.0, 1e300, r"left the finite numbers at step \d, at joint 'hinge'.*dt"),
+        (weighed, torch.nan, 0.0, r"the cost of the motion is nan.*goals"),
+        (rooted, 1.0, 0.0, r"gradient of the cost is not finite.*roots"),
+    ],
+)
+@pytest.mark.parametrize("stop_early", [True, False])
+def test_a_sample_that_leaves_the_finite_numbers_is_named_and_spoils_no_other(
+    cost, weight, push, said, stop_early
+):
+    of = problem(cost, lambda mech, q, qd, weight: q - 1, goals={"weight": ()})
+    options = {"stop_early": stop_early, "max_iterations": 8}
+    weights = torch.tensor([1.0, weight, 2.0]).double()
+    begin, speed = torch.tensor([[0.3], [0.0], [0.3]]).double(), torch.zeros(3, 1).double()
+    speed[::2], u = 0.1, U + torch.zeros(3, 1, 1)
+    u[1] = push
+    with pytest.warns(RuntimeWarning, match=r"sample \[1\] \(1 such in the batch\).*") as told:
+        found = ts.control.ilqr(of, begin, speed, u, weights, **options)
+    assert re.search(said, str(told[0].message), re.DOTALL) and not found.converged[1]
+    for k in (0, 2):
+        alone = ts.control.ilqr(of, begin[k], speed[k], u[k], weights[k], **options)
+        torch.testing.assert_close(found.u[k], alone.u)
+        assert found.converged[k] == alone.converged

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from torchsko.control.descent import Motion, followed, gaps, improved, judged
 from torchsko.control.optimal import OptimalControl
-from torchsko.control.start import check_solver, started
+from torchsko.control.start import check_solver, started, tell_stuck
 
 
 class Optimized(NamedTuple):
@@ -84,8 +84,10 @@ def ilqr(
 ) -> Optimized:
     """Motions of least cost, each from its own start: the nearest way down from the inputs given.
 
-    Results carry no derivatives. What has converged is stationary, no more: a start where the gradient
-    vanishes stays as it is, be it the worst (a pendulum that hangs still, under no forces, in a swing-up).
+    A sample whose motion, cost or gradient is not finite goes no further, and a warning names it; the
+    others know nothing of it. Results carry no derivatives. What has converged is stationary, no
+    more: a start where the gradient vanishes stays as it is, be it the worst (a pendulum that hangs still,
+    under no forces, in a swing-up).
     Begin with inputs that are not so symmetric then, such as small random ones.
 
     Args:
@@ -133,8 +135,10 @@ def ilqr(
     q, qd, u, K = (
         x.movedim(0, len(x.shape) - 1 - r) for x, r in zip(motion[:4], (1, 1, 1, 2), strict=True)
     )
-    numbers = motion.cost, motion.gradient, motion.converged, motion.iterations, gap
-    return Optimized(*(_shaped(x, batch, flat) for x in (q, qd, u, K, *numbers)))
+    marks = motion.cost, motion.gradient, motion.converged, motion.iterations, gap
+    found = Optimized(*(_shaped(x, batch, flat) for x in (q, qd, u, K, *marks)))
+    tell_stuck(problem, found.q, found.qd, found.cost, found.gradient)
+    return found
 
 
 def _laid(x: Tensor, batch: torch.Size, rank: int, flat: bool) -> Tensor:

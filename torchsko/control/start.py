@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from torchsko.control.given import Shapes
 from torchsko.control.optimal import OptimalControl
-from torchsko.errors import NonFiniteError, ShapeError, TorchskoError
+from torchsko.errors import NonFiniteError, ShapeError, TorchskoError, level_of_caller
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit, shared_batch
 from torchsko.reading import numbers
+from torchsko.rollout.finite import first_nonfinite
 from torchsko.rollout.options import as_number, as_whole
 
 
@@ -143,3 +145,42 @@ def _check(
             "No motion could be followed from there.\n"
             f"Look at where {name} comes from; leave such samples out."
         )
+
+
+def tell_stuck(
+    problem: OptimalControl, q: Tensor, qd: Tensor, cost: Tensor, gradient: Tensor
+) -> None:
+    """Say by a warning which samples are not finite, where that is free to read.
+
+    Args:
+        problem: the problem.
+        q: configurations that were found, `[*batch, steps + 1, num_q]`.
+        qd: velocities, `[*batch, steps + 1, num_dof]`.
+        cost: their cost, `[*batch]`.
+        gradient: norm of its gradient, `[*batch]`.
+    """
+    values, norms = numbers(cost), numbers(gradient)
+    if values is None or norms is None:
+        return
+    wrong = np.argwhere(~(np.isfinite(values) & np.isfinite(norms)))
+    if not len(wrong):
+        return
+    sample = wrong[0].tolist()
+    left = first_nonfinite(problem.mech, q[*sample], qd[*sample])
+    if left is not None:
+        what = f"the motion left the finite numbers at step {left.step}, at joint {left.joint!r}"
+        advice = "Begin with smaller inputs, or with states=; or make the problem with a shorter dt"
+    elif not np.isfinite(values[*sample]):
+        what = f"the cost of the motion is {values[*sample]}"
+        advice = "Look at its goals and series, and begin where all costs are numbers"
+    else:
+        what = "the gradient of the cost is not finite"
+        advice = "Look at roots and norms in the costs, which have no derivative at 0"
+    where = f" in sample {sample} ({len(wrong)} such in the batch)" if sample else ""
+    warnings.warn(
+        f"ilqr goes no further{where}: {what}.\n"
+        "Nothing leads down from there: it stays as it is, and has not converged.\n"
+        f"{advice}.",
+        RuntimeWarning,
+        stacklevel=level_of_caller(),
+    )
