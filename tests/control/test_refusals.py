@@ -81,6 +81,23 @@ CALLS = {
         lambda: tracked(stiffness=100 * torch.eye(7).double()),
         r"stiffness has the batch dimensions \[7\], the states \[\].*a matrix of gains is not taken",
     ),
+    "gain that is none": (lambda: tracked(stiffness=float("nan")), "stiffness is nan"),
+    "infinite gain": (
+        lambda: tracked(damping=torch.tensor([1.0, torch.inf, 1, 1, 1, 1, 1]).double()),
+        "damping is inf in a place",
+    ),
+    "gain of a task that is none": (
+        lambda: held(stiffness=(1.0, float("nan"))),
+        r"stiffness of the task for 'flange'\[1\] is nan",
+    ),
+    "gain of an axis that is none": (
+        lambda: centred(gains=(torch.tensor([1.0, 1.0, torch.nan]).double(), 1.0)),
+        r"gains of the centre of mass\[0\] is nan in a place",
+    ),
+    "posture's gain that is infinite": (
+        lambda: alike(gains=(1.0, float("inf"))),
+        r"gains of the posture\[1\] is inf",
+    ),
     "gains by list": (lambda: tracked(stiffness=[1.0] * 7), "stiffness was given as list"),
     "gains of another type": (lambda: tracked(damping=torch.ones(7)), "damping is torch.float32"),
     "too few gains": (lambda: tracked(damping=QD[:3]), r"damping has shape \[3\]"),

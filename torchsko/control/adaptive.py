@@ -88,8 +88,8 @@ def adaptive_control(
         adaptation: Gamma, a number, or one for each parameter, `[*batch, num_bodies, 10]`.
 
     Raises:
-        MechanismError: when a joint's coordinates are no vector, which it names, or adaptation is no number
-            of 0 or more.
+        MechanismError: when a joint's coordinates are no vector, which it names, adaptation is no number of
+            0 or more, or a gain is not finite.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)

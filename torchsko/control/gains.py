@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.given import check_placement
+from torchsko.mechanism.given import check_finite, check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
 from torchsko.reading import numbers
@@ -20,7 +20,7 @@ Batches = dict[str, tuple[int, ...]]
 
 
 def check_pair(what: str, gains: Any, meaning: str, advice: str) -> None:
-    """Refuse what is no pair of numbers or tensors.
+    """Refuse what is no pair of finite numbers or tensors.
 
     Args:
         what: the gains in words.
@@ -35,6 +35,8 @@ def check_pair(what: str, gains: Any, meaning: str, advice: str) -> None:
     pair = listed and not isinstance(gains, str | Mapping) and len(gains) == 2
     if not pair or not all(isinstance(x, Tensor) or as_number(x) is not None for x in gains):
         raise MechanismError(f"{what} is {gains!r}.\n{meaning}\nPass {advice}.")
+    for i, x in enumerate(gains):
+        check_finite(f"{what}[{i}]", x)
 
 
 def axis_gains(mech: Mechanism, what: str, gains: Any) -> Batches:

@@ -65,7 +65,8 @@ class Task:
         acceleration: its rate, `[*batch, 6]`; zero when left out.
 
     Raises:
-        MechanismError: on gains that are no pair, a rotation that is none, or a position that is not finite.
+        MechanismError: on gains that are no pair or not finite, a rotation that is none, or a position that is
+            not finite.
         ShapeError: on a target that is neither a pair nor a tensor.
     """
 

@@ -70,7 +70,7 @@ def com_objective(
     Gains are numbers, or one for each inertial axis, `[*batch, 3]`.
 
     Raises:
-        MechanismError: on gains that are no pair.
+        MechanismError: on gains that are no pair, or not finite.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
@@ -105,7 +105,7 @@ def posture_objective(
     Gains are numbers, or one for each dof, `[*batch, num_dof]`.
 
     Raises:
-        MechanismError: on gains that are no pair.
+        MechanismError: on gains that are no pair, or not finite.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)

@@ -58,6 +58,7 @@ def computed_torque(
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: on a gain that is not finite.
 
     Example:
         >>> import torchsko as ts, torch
@@ -107,6 +108,7 @@ def pd_with_gravity(
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+        MechanismError: on a gain that is not finite.
     """
     robot = as_mechanism(mech)
     batch = checked_batch(robot, q, qd, q_target=q_target)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.placement import MOST_READ
 from torchsko.mechanism.state import dtype_advice, expands, misfit
+from torchsko.reading import numbers
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -90,6 +94,25 @@ def check_placement(
     return tuple(x.shape[: x.ndim - len(shape)])
 
 
+def check_finite(what: str, x: Any) -> None:
+    """Refuse a gain that is nan or infinite: a number, or a tensor where it may be looked at.
+
+    Raises:
+        MechanismError: says which.
+    """
+    values = numbers(x, MOST_READ) if isinstance(x, Tensor) else None
+    if isinstance(x, float) and not abs(x) < math.inf:
+        told = f"{x}"
+    elif values is not None and not np.isfinite(values).all():
+        told = f"{values[~np.isfinite(values)].flat[0]} in a place"
+    else:
+        return
+    raise MechanismError(
+        f"{what} is {told}.\nForces that are asked for by it are no numbers.\n"
+        "Pass finite gains, 0 where nothing shall pull."
+    )
+
+
 def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:
     """Refuse what is neither a number nor `[*batch, num_dof]`.
 
@@ -100,8 +123,10 @@ def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:
 
     Raises:
         ShapeError: says which, and what to type.
+        MechanismError: on one that is not finite.
     """
     for name, x in gains.items():
+        check_finite(name, x)
         if isinstance(x, (int, float)) and not isinstance(x, bool):
             continue
         if not isinstance(x, Tensor):
