@@ -72,6 +72,15 @@ def commanded_of_four(rows=(7, 7), wanted=(7,), **options):
     return control.whole_body_control(ARM, Q4, QD4, [objective], contacts)
 
 
+def two_contacts(*friction):
+    contacts = [control.Contact(HAND, mu) for mu in friction]
+    control.whole_body_control(ARM, Q, QD, [control.posture_objective(ARM, Q, QD, Q)], contacts)
+
+
+def aimed_at(samples):
+    return control.Task(HAND, (None, torch.zeros(samples, 3).double()))
+
+
 def felt(**options):
     ts.operational_space_inertia(ARM, Q, HAND, **options)
 
@@ -285,6 +294,18 @@ CALLS = {
     "no rows": (
         lambda: commanded([control.Objective(None, SHORT)]),
         "rows of objective 0 has type",
+    ),
+    "friction of others at one frame": (
+        lambda: two_contacts(torch.ones(2).double(), torch.ones(3).double()),
+        r"the friction of the contact at 'flange' has the batch.*\[2\], the friction .*, again, has \[3\]",
+    ),
+    "a task of other samples than the first": (
+        lambda: control.impedance(ARM, Q, QD, [aimed_at(2), aimed_at(3)]),
+        r"target of 'flange' has the batch.*\[2\], the position .*, again, has \[3\]",
+    ),
+    "a posture of other samples than the task": (
+        lambda: control.impedance(ARM, Q, QD, [aimed_at(2)], posture=QD.expand(3, 7)),
+        r"posture has the batch dimensions \[3\], the position of the target of 'flange' has \[2\]",
     ),
     "axes of others": (
         lambda: commanded_of_four(axes=torch.eye(3).double().expand(3, 3, 3)),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.control.gains import Batches, check_size, is_size
+from torchsko.control.gains import Batches, beside, check_size, is_size
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
@@ -76,10 +76,12 @@ def batches_of(mech: Mechanism, contacts: Sequence[Contact]) -> Batches:
     found: Batches = {}
     for contact in contacts:
         at = f"of the contact at {contact.frame!r}"
-        found |= {f"the axes {at}": check_placement(mech, f"axes {at}", contact.axes, (3, 3))}
+        axes = check_placement(mech, f"axes {at}", contact.axes, (3, 3))
+        found = beside(found, {f"the axes {at}": axes})
         for name in ("friction", "damping"):
             x, what = getattr(contact, name), f"{name} {at}"
-            found |= {f"the {what}": check_size(mech, what, x, MEANING, "a number")}
+            size = check_size(mech, what, x, MEANING, "a number")
+            found = beside(found, {f"the {what}": size})
     return found
 
 

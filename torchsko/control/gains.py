@@ -50,6 +50,16 @@ def axis_gains(mech: Mechanism, what: str, gains: Any) -> Batches:
     return {name: check_placement(mech, name, x, (3,), meaning) for name, x in tensors.items()}
 
 
+def beside(batches: Batches, others: Batches) -> Batches:
+    """Batch dimensions of all tensors; of some that have one name, as those of two tasks of a frame, too."""
+    found = dict(batches)
+    for name, batch in others.items():
+        while name in found:
+            name += ", again,"
+        found[name] = batch
+    return found
+
+
 def check_size(mech: Mechanism, what: str, x: Any, meaning: str, advice: str) -> tuple[int, ...]:
     """Batch dimensions of a size, a number or `[*batch]`.
 

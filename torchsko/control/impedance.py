@@ -34,7 +34,7 @@ from torchsko.algorithms.operational_space import (
     invert_compliance,
     rounding_of_rank,
 )
-from torchsko.control.gains import Batches, axis_gains, check_pair
+from torchsko.control.gains import Batches, axis_gains, beside, check_pair
 from torchsko.control.goals import pair_of
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_each, check_placement
@@ -65,8 +65,8 @@ class Task:
         acceleration: its rate, `[*batch, 6]`; zero when left out.
 
     Raises:
-        MechanismError: on gains that are no pair or not finite, a rotation that is none, or a position that is
-            not finite.
+        MechanismError: on gains that are no pair or not finite, a rotation that is none, or a position that
+            is not finite.
         ShapeError: on a target that is neither a pair nor a tensor.
     """
 
@@ -125,7 +125,9 @@ def impedance(
             "tasks is empty.\nNo frame is held anywhere.\n"
             f"Pass [Task({robot.frame_names[-1]!r}, target)], or use pd_with_gravity."
         )
-    check_state(robot, q=q, qd=qd, **({} if posture is None else {"posture": posture}))
+    states = {"q": q, "qd": qd} | ({} if posture is None else {"posture": posture})
+    check_state(robot, **states)
+    check_tasks(robot, tasks, **states)
     M = mass_matrix(mech, q)
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
@@ -161,7 +163,6 @@ def task_rows(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """J, dJ/dt qd, the force of spring and damper, and the target's acceleration: columns of its rows."""
     R_target, r_target = pair_of(task.frame, task.target)
-    _check_batches(mech, task, {"q": tuple(q.shape[:-1]), "qd": tuple(qd.shape[:-1])})
     pose = frame_pose(mech, q, task.frame)
     V = frame_velocity(mech, q, qd, task.frame, "mixed")
     off = -V if task.velocity is None else task.velocity - V
@@ -183,15 +184,29 @@ def task_rows(
     return J[..., part, :], bias[..., part, None], pull[..., None], asked[..., part, None]
 
 
-def _check_batches(mech: Mechanism, task: Task, batches: Batches) -> None:
-    """Refuse tensors of a task that do not fit a mechanism, or states of these batch dimensions."""
+def check_tasks(mech: Mechanism, tasks: Sequence[Task], **states: Tensor) -> None:
+    """Refuse tensors of tasks that do not fit a mechanism, or the batch of states and of one another.
+
+    Raises:
+        ShapeError: names what does not fit.
+    """
+    batches = {"the mechanism": tuple(mech.batch_shape)}
+    batches |= {name: tuple(x.shape[:-1]) for name, x in states.items()}
+    for task in tasks:
+        batches = beside(batches, _batches_of(mech, task))
+    shared_batch(batches)
+
+
+def _batches_of(mech: Mechanism, task: Task) -> Batches:
+    """Batch dimensions of what a task holds."""
     R, r = pair_of(task.frame, task.target)
     moving = "It is that of rotation, and then of position, in inertial axes."
     parts = {"rotation": (R, (3, 3)), "position": (r, (3,))}
     parts |= {name: (getattr(task, name), (6,)) for name in ("velocity", "acceleration")}
+    batches: Batches = {}
     for name, (x, shape) in parts.items():
         what, meaning = f"{name} of the target of {task.frame!r}", moving if shape == (6,) else None
         batches |= {f"the {what}": check_placement(mech, what, x, shape, meaning)}
     for name in ("stiffness", "damping"):
         batches |= axis_gains(mech, f"{name} of the task for {task.frame!r}", getattr(task, name))
-    shared_batch({"the mechanism": mech.batch_shape} | batches)
+    return batches

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchsko.control.gains import axis_gains, check_pair
-from torchsko.control.impedance import Task, task_rows
+from torchsko.control.impedance import Task, check_tasks, task_rows
 from torchsko.control.tracking import checked_batch
 from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_gains, check_placement
@@ -50,6 +50,7 @@ def frame_objective(
             f"task was given as {type(task).__name__}.\nIt says which frame shall be where.\n"
             f"Pass Task({robot.frame_names[-1]!r}, target), say."
         )
+    check_tasks(robot, [task], q=q, qd=qd)
     J, bias, pull, asked = task_rows(robot, task, q, qd)
     return Objective(J, (asked + pull - bias)[..., 0], weight)
 
