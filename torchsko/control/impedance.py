@@ -109,7 +109,9 @@ def impedance(
         posture: acceleration asked of what no task uses, `[*batch, num_dof]` [rad/s^2 or m/s^2], say
             ``-10 * qd``; zero when left out.
         singular: what is done where a task has no freedom left in some direction; see
-            `torchsko.operational_space_inertia`. "pinv" leaves that direction alone.
+            `torchsko.operational_space_inertia`. "pinv" leaves that direction alone, but forces grow without
+            bound on the way there, as an arm does that stretches to a target out of its reach;
+            ("damped", d) keeps them bounded, and all tasks are off by a little.
 
     Returns:
         tau, `[*batch, num_dof]` [N m or N].
