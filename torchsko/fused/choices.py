@@ -32,6 +32,8 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
     """Entries of x at an index along a dimension, as `torch.gather`."""
     if not x.ndim:
         return x.expand(index.shape)
+    if not index.ndim:
+        return gather(x, dim, index[None])[0]
     within = _along(x, dim, index)
     found = within.narrow(dim, 0, 1).expand(index.shape)
     for k in range(1, x.shape[dim]):
@@ -58,13 +60,16 @@ def _placed(
 ) -> Tensor:
     if not x.ndim:
         return put(x, torch.zeros_like(x) + source)
+    if not index.ndim:
+        source = source[None] if isinstance(source, Tensor) else source
+        return _placed(x, dim, index[None], source, put)
     if _along(x, dim, index).shape != x.shape:
         raise FusedError(
             f"entries of a tensor {list(x.shape)} are written at an index {list(index.shape)} that values "
             "decide.\nEach place that it may mean is asked in turn, all of them alike.\n"
             "Give an index of the same shape but for the dimension along which it writes."
         )
-    there = source if isinstance(source, Tensor) else torch.full_like(index, source)
+    there = source if isinstance(source, Tensor) else torch.full_like(index, source, dtype=x.dtype)
     rows = []
     for k, row in enumerate(x.split(1, dim)):
         for m, at in enumerate(index.split(1, dim)):

@@ -27,6 +27,8 @@ def listed(ids: Tensor) -> list[Any]:
 
 def constants(graph: Graph, values: Tensor) -> Tensor:
     """Expressions of a concrete tensor's entries, exactly."""
+    if values._is_zerotensor():  # a derivative's, of no memory
+        return torch.zeros(values.shape, dtype=torch.int64)
     flat = listed(values.detach().to(torch.float64))
     return tensor_of([graph.const(v) for v in flat], values.shape)
 
@@ -82,9 +84,10 @@ def mul(graph: Graph, x: Number, y: Number) -> Tensor:
 
 def div(graph: Graph, x: Number, y: Number, rounding_mode: str | None = None) -> Tensor:
     """Expressions x / y, or the whole number next to it below or towards zero."""
-    quotient = by_entry(graph.div, graph, x, y)
     if rounding_mode == "trunc":
-        return by_entry(partial(graph.unary, "trunc"), graph, quotient)
+        exact = by_entry(graph.quotient, graph, x, y)
+        return by_entry(partial(graph.unary, "trunc"), graph, exact)
+    quotient = by_entry(graph.div, graph, x, y)
     return quotient if rounding_mode is None else _floor_of(graph, x, y, quotient)
 
 

@@ -117,7 +117,7 @@ def lu_solve(
     if not order.dtype.is_floating_point:
         order = order_of(order, LU)
     if not left:
-        return lu_solve(LU, order, B.mT, adjoint=not adjoint).mT
+        return lu_solve(LU, order, B.mT, adjoint=not adjoint).mT.contiguous()
     here = order[..., :, None] == torch.arange(LU.shape[-1], dtype=torch.float64)
     if not adjoint:
         B = solve_triangular(LU, _moved(here, B), upper=False, unitriangular=True)
@@ -148,7 +148,9 @@ def solve_triangular(
 ) -> Tensor:
     """X with A X = B, or X A = B without `left`; of A one half is read."""
     if not left:
-        return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
+        return solve_triangular(
+            A.mT, B.mT, upper=not upper, unitriangular=unitriangular
+        ).mT.contiguous()
     n = A.shape[-1]
     found: list[Tensor] = [B] * n
     places = [*range(n)]

@@ -53,6 +53,7 @@ _FOLD = {
     "floor": np.floor,
     "trunc": np.trunc,
     "round": np.round,
+    "div": np.divide,
     "pow": np.power,
     "atan2": np.arctan2,
     "fmod": np.fmod,
@@ -274,6 +275,10 @@ class Graph:
     def div(self, x: int, y: int) -> int:
         """Expression x / y, as x * (1 / y): a shared denominator is inverted once."""
         return self.mul(x, self.recip(y))
+
+    def quotient(self, x: int, y: int) -> int:
+        """Expression x / y, rounded once, for what asks whether it is whole."""
+        return self._function("div", (x, y))
 
     def pow(self, x: int, y: int) -> int:
         """Expression x ** y; small whole and half exponents become products and roots."""

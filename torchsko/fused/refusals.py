@@ -10,7 +10,15 @@ READS_VALUES = frozenset("_local_scalar_dense is_nonzero equal nonzero".split())
 
 def refusal(func: Any, name: str) -> str:
     """Why an ATen operation of a name has no rule, and what to type."""
-    if name in READS_VALUES:
+    if name == "recorded":
+        return (
+            f"{func} is recorded by make_fx, as in torch.func.linearize, within the traced function.\n"
+            "The record would hold values that are not known while tracing as constants.\n"
+            "Take the derivative by torch.func.jvp, jacfwd or vjp."
+        )
+    if name == "out":
+        advice = "It writes its result into out=: use what it returns, as in z = torch.mul(x, y)."
+    elif name in READS_VALUES:
         advice = (
             "It reads a value, which is not known while tracing: replace branches on values by "
             "torch.where and keep .item() out."

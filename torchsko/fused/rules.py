@@ -82,7 +82,7 @@ def cumsum(graph: Graph, x: Tensor, dim: int, **_: Any) -> Tensor:
     rows = x.movedim(dim, -1)
     listed = rows.reshape(rows.shape[:-1].numel(), rows.shape[-1]).tolist()
     flat = [k for row in listed for k in _running(graph.add, row)]
-    return tensor_of(flat, rows.shape).movedim(-1, dim)
+    return tensor_of(flat, rows.shape).movedim(-1, dim).contiguous()
 
 
 # -- products ------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def cross(graph: Graph, x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     x, y = (z.movedim(dim, -1) for z in torch.broadcast_tensors(x, y))
     ahead, behind = [1, 2, 0], [2, 0, 1]
     plus = mul(graph, x[..., ahead], y[..., behind])
-    return sub(graph, plus, mul(graph, x[..., behind], y[..., ahead])).movedim(-1, dim)
+    return sub(graph, plus, mul(graph, x[..., behind], y[..., ahead])).movedim(-1, dim).contiguous()
 
 
 # -- accumulation at indices ---------------------------------------------------------------------
@@ -171,7 +171,6 @@ _UNARY = {"reciprocal": "recip", "sgn": "sign"} | {
 }
 _BINARY = {"pow": "pow", "atan2": "atan2", "fmod": "fmod", "minimum": "min", "maximum": "max"}
 _COMPARE = {op: op for op in "lt le gt ge eq ne".split()}
-
 _LOGIC = {
     f"{kind}_{name}": rule
     for kind in ("logical", "bitwise")
@@ -182,15 +181,6 @@ _LOGIC = {
         "xor": entries.logical_xor,
     }.items()
 }
-
-PREDICATES = frozenset([*_COMPARE, *_LOGIC])
-"""Operations with a truth value as result."""
-
-KEEPING = frozenset(
-    "mul minimum maximum amax amin where masked_fill index_put scatter constant_pad_nd triu tril fill "
-    "full_like ones_like new_full new_ones".split()
-)
-"""Operations whose result is a truth value if what it is made of is."""
 
 RULES: dict[str, Rule] = {
     **{name: entries.unary(op) for name, op in _UNARY.items()},
@@ -249,3 +239,10 @@ RULES: dict[str, Rule] = {
     "index_put": index_put,
 }
 """Rules by the name of the ATen operation, without overload and without trailing underscore."""
+
+ELEMENTWISE = frozenset(
+    [*_UNARY, *_BINARY, *_COMPARE, *_LOGIC]
+    + "neg add sub rsub mul div floor_divide remainder ceil round rsqrt log2 log10 exp2 hypot where "
+    "masked_fill clamp clamp_min clamp_max relu full_like ones_like".split()
+)
+"""Operations entry by entry, whose results lie in memory as their operands do."""

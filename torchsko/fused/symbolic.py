@@ -15,22 +15,33 @@ place: autograd accumulates gradients that way, and dropping it gives zero gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
+from torch._prims_common import compute_elementwise_output_strides
 
 from torchsko.errors import FusedError
 from torchsko.fused.choices import CHOICES, place
 from torchsko.fused.entries import constants
 from torchsko.fused.factors import FACTORS, lu, pivots_of
 from torchsko.fused.graph import Graph
+from torchsko.fused.kinds import (
+    INTO_FIRST,
+    are_truths,
+    checked,
+    leaves,
+    of_kind,
+    refuse_bits,
+    result_kind,
+    widest,
+)
 from torchsko.fused.loops import traced_loop
 from torchsko.fused.refusals import refusal
-from torchsko.fused.rules import KEEPING, PREDICATES, RULES
+from torchsko.fused.rules import ELEMENTWISE, RULES
 from torchsko.implicit.derivatives import Tensors
 from torchsko.implicit.rounds import Rounds
 
@@ -45,6 +56,9 @@ _MOVES = frozenset(
 )
 aten = torch.ops.aten
 _PYTHON_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Python)
+
+# Of make_fx, which does not see what symbolic tensors stand for, and would keep them as constants.
+_RECORDER = torch._C._TorchDispatchModeKey.PROXY
 
 _FACTORY_OPTIONS = frozenset("dtype layout device pin_memory memory_format".split())
 
@@ -114,6 +128,8 @@ class Symbolic(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if torch._C._get_dispatch_mode(_RECORDER) is not None:
+            raise FusedError(refusal(func, "recorded"))
         return _run(func, args, kwargs or {})
 
 
@@ -138,32 +154,29 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if name in CHOICES and isinstance(args[2], Symbolic):
         return CHOICES[name](*args, **kwargs)
     is_in_place = name.endswith("_") and func._schema.is_mutable
+    if "out" in kwargs:
+        raise FusedError(refusal(func, "out"))
     base = _rule_of(func, name.removesuffix("_") if is_in_place else name, args)
     if is_in_place and torch.Tag.inplace_view in func.tags and base in _MOVES:
         return _reshape_in_place(func, getattr(aten, base), args, kwargs)
     if base in RULES or name in _MOVES:
-        first = next(x for x in _leaves((args, kwargs)) if isinstance(x, Symbolic))
+        first = next(x for x in leaves((args, kwargs)) if isinstance(x, Symbolic))
+        refuse_bits(base, args[:2])
         result = _run_on_ids(first.graph, base, func, args, kwargs)
+        kind = result_kind(base, name in _MOVES, args, kwargs)
+        if base in INTO_FIRST:
+            result = of_kind(first.graph, result, widest(args, [*kwargs.values()]), kind)
         if is_in_place:
-            return _write(name, args[0], result)
-        return _wrapped(first.graph, result, _result_dtype(base, args, kwargs))
+            return _write(name, args[0], result, kind)
+        return _wrapped(first.graph, result, kind)
     if is_in_place and isinstance(args[0], Symbolic) and hasattr(aten, base):
-        return _write(name, args[0], lift(args[0].graph, getattr(aten, base)(*args, **kwargs)))
+        found = getattr(aten, base)(*args, **kwargs)
+        return _write(name, args[0], lift(args[0].graph, found), found.dtype)
     decomposition = decomposition_table.get(func, func.decompose)
     result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
     if result is NotImplemented:
         raise FusedError(refusal(func, name))
     return result
-
-
-def _leaves(x: Any) -> Iterator[Any]:
-    if isinstance(x, dict):
-        x = tuple(x.values())
-    if not isinstance(x, (list, tuple)):
-        yield x
-        return
-    for y in x:
-        yield from _leaves(y)
 
 
 def _run_on_ids(
@@ -173,13 +186,25 @@ def _run_on_ids(
     id_args = [_ids(graph, name, x) for name, x in zip(schema, args, strict=False)]
     id_kwargs = {k: _ids(graph, k, x) for k, x in kwargs.items() if k not in _FACTORY_OPTIONS}
     if base in RULES:
-        return RULES[base](graph, *id_args, **id_kwargs)
+        result = RULES[base](graph, *id_args, **id_kwargs)
+        return _laid_out(result, id_args) if base in ELEMENTWISE else result
+    if kwargs.get("memory_format") is not None:
+        id_kwargs["memory_format"] = kwargs["memory_format"]
     if base in ("view", "_unsafe_view"):
         # The numbers may be strided where PyTorch's own copy would be contiguous.
         return id_args[0].reshape(id_args[1])
     if base in ("new_empty", "empty_like"):
         func = aten.new_zeros.default if base == "new_empty" else aten.zeros_like.default
     return func(*id_args, **id_kwargs)
+
+
+def _laid_out(ids: Tensor, operands: Sequence[Any]) -> Tensor:
+    """Expressions in the strides that PyTorch gives its result: views of it are views of these, then."""
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    if all(x.is_contiguous() for x in tensors):
+        return ids
+    strides = compute_elementwise_output_strides(*torch.broadcast_tensors(*tensors))
+    return ids.new_empty_strided(ids.shape, strides).copy_(ids)
 
 
 def _ids(graph: Graph, name: str, x: Any) -> Any:
@@ -207,13 +232,13 @@ def _reshape_in_place(func: Any, functional: Any, args: Any, kwargs: Any) -> Sym
     return target
 
 
-def _write(name: str, target: Any, ids: Tensor) -> Symbolic:
+def _write(name: str, target: Any, ids: Tensor, kind: torch.dtype) -> Symbolic:
     if not isinstance(target, Symbolic):
         raise FusedError(
             f"{name} writes traced values into a constant tensor, which cannot hold them.\n"
             "Build the result with torch.cat or torch.stack, or start from x.new_zeros(...)."
         )
-    target.ids.copy_(ids)
+    target.ids.copy_(of_kind(target.graph, ids, kind, target.dtype))
     return target
 
 
@@ -225,53 +250,14 @@ def _wrapped(graph: Graph, result: Any, dtype: torch.dtype) -> Any:
 
 def _rule_of(func: Any, base: str, args: Sequence[Any]) -> str:
     """The name of the rule of an operation that goes by the rule of another."""
-    return "logical_or" if base == "add" and _are_truths(args[:2]) else base
-
-
-def _result_dtype(base: str, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.dtype:
-    dtype = kwargs.get("dtype")
-    if dtype is not None:
-        return _checked(dtype)
-    if base in PREDICATES:
-        return torch.bool
-    if base in RULES and base not in KEEPING:
-        return torch.float64
-    operands = {"where": args[1:], "mul": args[:2], "minimum": args[:2], "maximum": args[:2]}
-    if _are_truths(operands.get(base, args[:1])):
-        return torch.bool
-    return torch.int64 if base in _MOVES and _are_places(args[:1]) else torch.float64
-
-
-def _are_truths(operands: Any) -> bool:
-    """Whether all tensors and numbers among these are truth values."""
-    kinds = [
-        x.dtype == torch.bool if isinstance(x, Tensor) else type(x) is bool
-        for x in _leaves(operands)
-    ]
-    return all(kinds)
-
-
-def _are_places(operands: Any) -> bool:
-    """Whether all of these are traced places, where the largest of a row is."""
-    return all(isinstance(x, Symbolic) and x.dtype == torch.int64 for x in _leaves(operands))
-
-
-def _checked(dtype: torch.dtype) -> torch.dtype:
-    if dtype == torch.bool:
-        return dtype
-    if not dtype.is_floating_point:
-        raise FusedError(
-            f"traced values were asked for as {dtype}: programs compute real numbers only.\n"
-            "Keep indices and counts as constants outside of the traced values."
-        )
-    return torch.float64
+    return "logical_or" if base == "add" and are_truths(args[:2]) else base
 
 
 def _cast(
     x: Symbolic, dtype: torch.dtype | None = None, device: torch.device | None = None, **_: Any
 ) -> Tensor:
     """The same values; all floating types are one inside a program, whose kernel has one type."""
-    dtype = _checked(dtype or x.dtype)
+    dtype = checked(dtype or x.dtype, x.dtype)
     if device is not None and torch.device(device).type == "meta":
         # Forward mode derives the shape of a sum with a zero tangent from meta tensors.
         return torch.empty(x.shape, dtype=dtype, device="meta")
@@ -296,7 +282,7 @@ def _new_strided(
 ) -> Tensor:
     """Zeros laid out so; the gradient of a tensor that was written to in part goes there."""
     ids = torch.empty_strided(tuple(size), tuple(stride), dtype=torch.int64).zero_()
-    return Symbolic(x.graph, ids, _checked(dtype or x.dtype))
+    return Symbolic(x.graph, ids, checked(dtype or x.dtype, x.dtype))
 
 
 def _is_any_true(x: Symbolic) -> Tensor:
