@@ -454,3 +454,15 @@ def test_a_policy_trains_through_a_rollout_of_an_arm():
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.9 * losses[0]
     assert_same(fast, functools.partial(simulate, arm), states, policy)
+
+
+def test_a_derivative_of_autograd_within_is_refused_by_name_where_gradients_are_asked_for(slider):
+    def slope(mech, q, qd):
+        z = q.detach().requires_grad_()
+        return torch.autograd.grad(z.sin().sum(), z, create_graph=True)[0] * qd
+
+    q, qd = slider.random_state(3)
+    fast = ts.fuse(slope, slider)
+    torch.testing.assert_close(fast(q, qd), q.cos() * qd)
+    with pytest.raises(FusedError, match=r"requires_grad_ was called(.|\n)*torch\.func\.grad"):
+        fast(q, qd.requires_grad_()).sum().backward()

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -51,6 +52,13 @@ class Swap(TorchFunctionMode):
                 "A kernel is a straight line: values are known only when it runs.\n"
                 "Replace branches on values by torch.where, and keep numbers in tensors."
             )
+        if name == "requires_grad_" and _are_functorch_transforms_active():
+            if isinstance(_innermost(args[0]), Symbolic):
+                raise FusedError(
+                    "requires_grad_ was called within the function, for a derivative by torch.autograd.\n"
+                    "The kernels of its gradients are traced through torch.func, which allows none within.\n"
+                    "Take the derivative within by torch.func.grad, vjp or jacrev."
+                )
         if name in DETERMINANTS:
             (matrix,) = (*args, *kwargs.values())[:1]
             if isinstance(_innermost(matrix), Symbolic):
