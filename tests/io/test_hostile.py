@@ -79,6 +79,16 @@ REFUSED = {
     "height field elsewhere": lambda: mjcf('<asset><hfield file="../x.png"/></asset>'),
     "skin elsewhere": lambda: mjcf('<asset><skin file="/x.skn"/></asset>'),
     "model elsewhere": lambda: mjcf('<asset><model name="m" file="../m.xml"/></asset>'),
+    "model of no file": lambda: mjcf('<asset><model name="m"/></asset>'),
+    "10^10 heights": lambda: mjcf(
+        '<asset><hfield name="h" nrow="100000" ncol="100000" size="1 1 1 1"/></asset>'
+    ),
+    "texture of 10^12 pixels": lambda: mjcf(
+        '<asset><texture type="2d" builtin="flat" width="1000000" height="1e6"/></asset>'
+    ),
+    "10^9 keyframes": lambda: mjcf('<size nkey="1000000000"/>'),
+    "10^9 numbers of each body": lambda: mjcf('<size nuser_body="1000000000"/>'),
+    "sensor of 10^9 numbers": lambda: mjcf('<sensor><user dim="1000000000"/></sensor>'),
     "nan, urdf": lambda: moving(xyz="nan 0 0"),
     "infinite, urdf": lambda: moving(mass="inf"),
     "infinite, mjcf": lambda: hinged(m="inf"),

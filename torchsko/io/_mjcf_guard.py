@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from torchsko.errors import RobotFileError
+from torchsko.io._mjcf_sizes import refuse_large
 from torchsko.io._xml import Element, is_xml_text, read_xml
 
 MOST_COPIES = 10_000
@@ -126,10 +127,11 @@ class _Model:
             if element.tag in COPYING:
                 copies *= _count(element)
             self.add(spot, copies, 1)
+            refuse_large(element, str(spot))
             self.note_paths(spot)
             if element.tag == "include":
                 pending += self.include(spot)
-            elif element.tag == "model" and "file" in element.attributes:
+            elif element.tag == "model":
                 self.read_model(spot)
             elif element.tag == "attach":
                 self.attached.append(spot)
@@ -181,7 +183,12 @@ class _Model:
 
     def read_model(self, spot: _Spot) -> None:
         """Look through a model that may be attached."""
-        name = spot.element.attributes["file"]
+        name = spot.element.attributes.get("file", "")
+        if not name:  # MuJoCo fails on it, and the next file that it reads waits for ever
+            raise RobotFileError(
+                f"{spot}: <model> names no file.\nA model that is attached is another file.\n"
+                'Write <model name="..." file="..."/>.'
+            )
         for path in self.candidates(spot, name) or [os.path.join(self.folder, name)]:
             real = os.path.realpath(path)
             if real in self.above or len(self.above) >= MOST_NESTED:

@@ -46,8 +46,8 @@ def read_mjcf(
         ``mujoco.MjModel``.
 
     Raises:
-        RobotFileError: the file is not readable, reaches out of its folder, copies itself without bound, or
-            MuJoCo refuses it; says which.
+        RobotFileError: the file is not readable, reaches out of its folder, copies itself or asks for room
+            without bound, or MuJoCo refuses it; says which.
         MissingExtraError: MuJoCo is not installed.
     """
     text = is_xml_text(source)
@@ -62,7 +62,7 @@ def read_mjcf(
         if binary:
             return mujoco.MjModel.from_binary_path(os.fspath(source))
         return mujoco.MjModel.from_xml_path(os.fspath(source))
-    except (ValueError, OSError, mujoco.FatalError) as error:
+    except (ValueError, OSError, RuntimeError, mujoco.FatalError) as error:
         where = "the text" if text else os.fspath(source)
         raise RobotFileError(
             f"{where}: MuJoCo does not compile it: {error}.\n"
