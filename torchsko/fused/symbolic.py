@@ -173,7 +173,16 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         found = getattr(aten, base)(*args, **kwargs)
         return _write(name, args[0], lift(args[0].graph, found), found.dtype)
     decomposition = decomposition_table.get(func, func.decompose)
-    result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
+    try:
+        result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
+    except FusedError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        RuntimeError,
+    ) as error:  # PyTorch's own, of kinds that it does not write out
+        raise FusedError(refusal(func, name)) from error
     if result is NotImplemented:
         raise FusedError(refusal(func, name))
     return result
