@@ -466,3 +466,20 @@ def test_a_derivative_of_autograd_within_is_refused_by_name_where_gradients_are_
     torch.testing.assert_close(fast(q, qd), q.cos() * qd)
     with pytest.raises(FusedError, match=r"requires_grad_ was called(.|\n)*torch\.func\.grad"):
         fast(q, qd.requires_grad_()).sum().backward()
+
+
+@pytest.mark.parametrize(
+    "widened",
+    [
+        lambda mech, q: (q.double() + 1e8 - 1e8).float(),
+        lambda mech, q: (q.to(torch.float64) + 1e8 - 1e8).float(),
+        lambda mech, q: q * torch.full((mech.num_q,), 1 / 3, dtype=torch.float64),
+    ],
+)
+def test_what_a_function_computes_in_a_wider_type_is_refused(slider, widened):
+    q, _ = slider.random_state(3)
+    torch.testing.assert_close(ts.fuse(widened, slider)(q), widened(slider, q), check_dtype=False)
+    with pytest.raises(
+        FusedError, match=r"float64 of torch.float32 within(.|\n)*mech.to\(torch.float64"
+    ):
+        ts.fuse(widened, slider.float())(q.float())

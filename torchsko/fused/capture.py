@@ -68,7 +68,7 @@ def discover(
     values = [concrete(x).reshape(-1, *x.shape)[0] for x in wrapped]
     stands_for = {id(value): x for value, x in zip(values, wrapped, strict=True)}
     swap = Swap(wrapped, values)
-    watch = Watch(known, swap)
+    watch = Watch(known, swap, dtype=dtype)
     with watch, swap:
         result = run()
     if not watch.met:

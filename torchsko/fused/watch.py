@@ -12,7 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
-from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch._C._functorch import (
+    get_inplace_requires_grad_allowed,
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -52,8 +56,9 @@ class Swap(TorchFunctionMode):
                 "A kernel is a straight line: values are known only when it runs.\n"
                 "Replace branches on values by torch.where, and keep numbers in tensors."
             )
-        if name == "requires_grad_" and _are_functorch_transforms_active():
-            if isinstance(_innermost(args[0]), Symbolic):
+        # torch.func itself calls it, too, and says then that it may.
+        if name == "requires_grad_" and not get_inplace_requires_grad_allowed():
+            if _are_functorch_transforms_active() and isinstance(_innermost(args[0]), Symbolic):
                 raise FusedError(
                     "requires_grad_ was called within the function, for a derivative by torch.autograd.\n"
                     "The kernels of its gradients are traced through torch.func, which allows none within.\n"
@@ -92,15 +97,22 @@ class Watch(TorchDispatchMode):
         known: tensors to pass over, with all that share their memory.
         swap: tells which function runs, for messages; None where nobody does.
         traces: whether a tensor of real numbers that is not known is refused instead of noted.
+        dtype: of the kernel; numbers that an operation widens beyond it are refused.
 
     Attributes:
         met: the tensors.
     """
 
     def __init__(
-        self, known: Iterable[Tensor], swap: Swap | None = None, *, traces: bool = False
+        self,
+        known: Iterable[Tensor],
+        swap: Swap | None = None,
+        *,
+        traces: bool = False,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         super().__init__()
+        self._dtype = dtype
         self._known = {key for x in known if (key := _memory(x)) is not None}
         self._made: dict[int, Tensor] = {}  # held, so that numbers and memory stay theirs
         self._swap, self._traces = swap or Swap(), traces
@@ -126,8 +138,24 @@ class Watch(TorchDispatchMode):
         if func._schema.is_mutable:
             self._refuse_writes(func, args, kwargs)
         result = func(*args, **kwargs)
+        if self._dtype != torch.float64:
+            self._refuse_wider(args, result)
         self._note_made((result,))
         return result
+
+    def _refuse_wider(self, args: Sequence[Any], result: Any) -> None:
+        """Refuse an operation that makes wider numbers than the kernel's of numbers that it holds."""
+
+        def fits(x: Tensor) -> bool:
+            return torch.promote_types(x.dtype, self._dtype) == self._dtype
+
+        wide = [x for x in _tensors((result,)) if x.is_floating_point() and not fits(x)]
+        if wide and any(x.is_floating_point() and fits(x) for x in _tensors(args)):
+            raise FusedError(
+                f"{self._swap.called} makes {wide[0].dtype} of {self._dtype} within the function.\n"
+                "A kernel computes in one type, the mechanism's, and nothing is rounded in silence.\n"
+                f"Keep to {self._dtype} there, or fuse for mech.to({wide[0].dtype})."
+            )
 
     def _is_outside(self, x: Any) -> bool:
         if not isinstance(x, Tensor) or isinstance(x, Symbolic):
