@@ -72,7 +72,8 @@ def fuse(
     Raises:
         FusedError: arguments in another order, an unknown parameter or name in shapes, a parameter that
             requires a gradient but is no input, an argument of unknown shape, random numbers drawn in a
-            function, or a tensor from outside of it that cannot be an input.
+            function, numbers of a wider type than the mechanism's made in it, or a tensor from outside of
+            it that cannot be an input.
 
     Tensors of real numbers that a function reads from elsewhere (a closure, a module's parameters and
     buffers, a global, the object of a bound method) are inputs, read anew at each call, and gradients
@@ -80,7 +81,7 @@ def fuse(
     constants; where one of them is replaced, the next call says so. Python numbers and texts
     (``net.scale``) are constants too, and nobody looks whether they change: keep in tensors what does. Random
     numbers cannot be drawn within: pass them as an argument. One value of what is captured serves the
-    whole batch.
+    whole batch. Numbers of narrower types are computed in the mechanism's.
 
     A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel. It
     may solve: `torch.linalg.solve`, ``inv``, ``det`` and ``lu_factor`` of up to 16 rows, ``cholesky``,
