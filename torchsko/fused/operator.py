@@ -11,7 +11,11 @@ transforms of torch.func or modes of dispatch are active (`_are_functorch_transf
 `peek_interpreter_stack`, `_len_torch_dispatch_stack`), the old vmap of autograd
 (`_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`), forward mode
 (`forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`), the call below autograd
-(`_AutoDispatchBelowAutograd`) and the end of a library (`Library._destroy`).
+(`_AutoDispatchBelowAutograd`) and the end of a library (`Library._destroy`). Tracing asks besides
+whether make_fx records (`_get_dispatch_mode`), whether torch.func itself calls requires_grad_
+(`get_inplace_requires_grad_allowed`), what it wraps (`get_unwrapped`), and for the strides of results
+(`compute_elementwise_output_strides`) and PyTorch's own decompositions (`decomposition_table`). Kernels
+on GPUs are loaded by `torch.cuda._utils._cuda_load_module`.
 """
 
 from __future__ import annotations
