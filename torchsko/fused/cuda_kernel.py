@@ -179,13 +179,11 @@ class CudaScan:
         dtype: torch.dtype,
         inputs: Sequence[Port],
         outputs: Sequence[Port],
-        steps: int,
-        every: int,
-        backward: bool,
+        times: tuple[int, int, bool],
     ) -> None:
         self.inputs, self.outputs, self.dtype = tuple(inputs), tuple(outputs), dtype
         self._launch, self._roles = launch, roles
-        self._head = [steps, every, int(backward)]
+        self._head = list(map(int, times))  # steps, every, backward
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None

@@ -297,16 +297,8 @@ class ScanFunction(FusedFunction):
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
         launch, scan = self.scan.on_gpu(dtype, device), self.scan
-        return CudaScan(
-            launch,
-            scan.roles,
-            dtype,
-            self.inputs,
-            self.outputs,
-            self.steps,
-            self.every,
-            scan.backward,
-        )
+        times = (self.steps, self.every, scan.backward)
+        return CudaScan(launch, scan.roles, dtype, self.inputs, self.outputs, times)
 
 
 def _stacked(rows: Sequence[Sequence[Tensor]], ports: Sequence[Port]) -> Tensors:
