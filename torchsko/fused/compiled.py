@@ -7,7 +7,7 @@ import hashlib
 import os
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from math import prod
 from typing import Any
@@ -21,7 +21,7 @@ from torchsko.fused.build import built_library, cached_library, name_again
 from torchsko.fused.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program import Program
 from torchsko.fused.quick import SOURCE, Quick, quick_call, quick_library
-from torchsko.fused.toolchain import Toolchain
+from torchsko.fused.toolchain import Toolchain, digest_of
 from torchsko.implicit.steps import Roles
 
 BITS = {torch.float32: 32, torch.float64: 64}
@@ -120,12 +120,14 @@ def program_digest(program: Program) -> str:
 
 def _key_of(toolchain: Toolchain, *parts: object) -> str:
     """The name in the cache of what these parts say, as this compiler and this package make it."""
-    total = hashlib.sha256(repr((toolchain.identity, toolchain.flags, parts)).encode())
     steps = (_OF_STEPS,) if any(isinstance(part, Roles) for part in parts) else ()
-    for name in (*_GENERATOR, *steps):
-        source = (files("torchsko.fused") / name).read_bytes()
-        total.update(hashlib.sha256(source).digest())
-    return total.hexdigest()
+    return cache_key((*_GENERATOR, *steps), toolchain.identity, toolchain.flags, *parts)
+
+
+def cache_key(generator: Iterable[str], *parts: object) -> str:
+    """A name in the cache, by parts with a faithful ``repr`` and the files of this folder that generate."""
+    sources = (files("torchsko.fused") / name for name in generator)
+    return digest_of(repr(parts).encode(), *(source.read_bytes() for source in sources))
 
 
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from math import prod
 
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError
 from torchsko.fused.build import cache_directory, read_cached, write_cached
-from torchsko.fused.compiled import BITS, program_digest
+from torchsko.fused.compiled import BITS, cache_key, program_digest
 from torchsko.fused.cpp import ENTRY
 from torchsko.fused.cuda import cuda_plan, emit_cuda
 from torchsko.fused.kernel import common_batch, rows
@@ -58,9 +56,9 @@ def load_cuda(
             module = cubin(program, identity, dtype, f"sm_{major}{minor}", roles)
             # PyTorch's own loader, since the driver's context is PyTorch's.
             kernel = getattr(torch.cuda._utils._cuda_load_module(module), ENTRY)
+    except CompilerError:
+        raise
     except (AttributeError, OSError, RuntimeError) as error:
-        if isinstance(error, CompilerError):
-            raise
         raise CompilerError(
             f"a fused kernel could not be loaded on {device}: {error}\n"
             "Its machine code is for this device, the driver may be older than PyTorch's CUDA.\n"
@@ -102,19 +100,8 @@ def cubin(
         CompilerError: NVRTC is missing or failed.
     """
     compiler = find_nvrtc()
-    total = hashlib.sha256()
-    for part in (
-        identity or program_digest(program()),
-        dtype,
-        architecture,
-        compiler.version,
-        roles,
-    ):
-        total.update(f"{part};".encode())
-    for name in _GENERATOR:
-        source = (files("torchsko.fused") / name).read_bytes()
-        total.update(hashlib.sha256(source).digest())
-    name = total.hexdigest()
+    depends_on = identity or program_digest(program())
+    name = cache_key(_GENERATOR, depends_on, dtype, architecture, compiler.version, roles)
     found = read_cached(f"{name}.cubin")
     if found is not None:
         return found

@@ -177,11 +177,8 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         result = NotImplemented if func._schema.is_mutable else decomposition(*args, **kwargs)
     except FusedError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        RuntimeError,
-    ) as error:  # PyTorch's own, of kinds that it does not write out
+    except (ValueError, TypeError, RuntimeError) as error:
+        # PyTorch's own, of kinds that it does not write out.
         raise FusedError(refusal(func, name)) from error
     if result is NotImplemented:
         raise FusedError(refusal(func, name))
