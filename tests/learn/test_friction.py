@@ -89,6 +89,17 @@ def test_a_balancer_of_no_free_length_is_a_turn_of_sine_and_cosine():
     assert_close(pair @ numbers, wanted, rtol=1e-12, atol=1e-12)
 
 
+def log_with(robot, law, rate):
+    """Twenty seconds of exciting motion without noise, friction as by a law."""
+    motion = ts.learn.exciting_trajectory(robot, generator=torch.Generator().manual_seed(0))
+    t = torch.arange(20 * rate, dtype=robot.dtype) / rate
+    q, qd, qdd = motion(t)
+    rigid = ts.inverse_dynamics(robot, q, qd, qdd)
+    state = Series(q, qd, qdd, rigid)
+    tau = rigid + sum(x * term.column(state) for term, x in law.items())
+    return ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+
+
 @pytest.mark.parametrize(
     "law", [{SmoothCoulomb(0.05): 0.5, Stribeck(0.2, 0.05): 0.4}, {Periodic(24.0, 0.25): 0.3}]
 )
@@ -97,13 +108,7 @@ def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edge
     """The filter of states takes edges of measured forces, none of a law's that is computed of its states."""
     truth, nominal = arm()
     law = {Viscous(): 0.3, Offset(): 0.2, **law}
-    motion = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(0))
-    t = torch.arange(8000, dtype=truth.dtype) / 400
-    q, qd, qdd = motion(t)
-    rigid = ts.inverse_dynamics(truth, q, qd, qdd)
-    state = Series(q, qd, qdd, rigid)
-    tau = rigid + sum(x * term.column(state) for term, x in law.items())
-    log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    log = log_with(truth, law, rate=400)
     fit = ts.learn.fit(nominal, log, learn=list(law), method="ols", cutoff=cutoff, prior=1e-3)
     for terms, numbers in zip(fit.terms, fit.numbers, strict=True):
         true = numbers.new_tensor([law[term] for term in terms])
@@ -113,13 +118,7 @@ def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edge
 def test_friction_by_load_is_told_to_be_the_nominal_robots_and_is_right_from_the_robot_found():
     truth, nominal = arm()
     law = {Viscous(): 0.3, SmoothCoulomb(0.05): 0.5, Loaded(0.05): 0.1}
-    motion = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(0))
-    t = torch.arange(4000, dtype=truth.dtype) / 200
-    q, qd, qdd = motion(t)
-    rigid = ts.inverse_dynamics(truth, q, qd, qdd)
-    state = Series(q, qd, qdd, rigid)
-    tau = rigid + sum(x * term.column(state) for term, x in law.items())
-    log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    log = log_with(truth, law, rate=200)
     found = ts.learn.fit(nominal, log, learn=list(law), prior=1e-5)
     assert any("a part of the nominal robot's force" in note for note in found.found.notes)
     again = ts.learn.fit(found.mechanism, log, learn=list(law), prior=1e-5)
