@@ -29,20 +29,56 @@ STEPS, PENALTIES = 1000, (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 BOUNDS = (1e-2, 1e-4, 1e-6)
 
 
+def robot() -> ts.Mechanism:
+    return ts.load(ts.robots.quadruped, floating_base=True)
+
+
+def states(batch: int) -> tuple[Tensor, Tensor]:
+    """On its feet, at random velocities."""
+    dog, g = robot(), torch.Generator().manual_seed(0)
+    q = torch.cat([dog.neutral()[:7], STANCE]).expand(batch, -1)
+    return q, 0.3 * torch.randn(batch, dog.num_dof, generator=g, dtype=q.dtype)
+
+
+def law(mech: ts.Mechanism, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor]:
+    """Joint forces, and the residual."""
+    asked = [com_objective(mech, q, qd, ts.center_of_mass(mech, q) + 0.02)]
+    asked.append(posture_objective(mech, q, qd, q, weight=1e-4))
+    contacts = [Contact(foot) for foot in FEET]
+    found = whole_body.whole_body_control(mech, q, qd, asked, contacts, iterations=15)
+    return found.tau, found.residual
+
+
 def programs(batch: int) -> Program:
     """What whole-body control hands to its solver."""
-    dog = ts.load(ts.robots.quadruped, floating_base=True)
-    g = torch.Generator().manual_seed(0)
-    q = torch.cat([dog.neutral()[:7], STANCE]).expand(batch, -1)
-    qd = 0.3 * torch.randn(batch, dog.num_dof, generator=g, dtype=q.dtype)
-    asked = [com_objective(dog, q, qd, ts.center_of_mass(dog, q) + 0.02)]
-    asked.append(posture_objective(dog, q, qd, q, weight=1e-4))
     caught: list[Program] = []
     solve = whole_body.solve_program
     whole_body.solve_program = lambda program, **kw: caught.append(program) or solve(program, **kw)
-    whole_body.whole_body_control(dog, q, qd, asked, [Contact(foot) for foot in FEET])
+    law(robot(), *states(batch))
     whole_body.solve_program = solve
     return caught[0]
+
+
+def tell_of_kernel(batch: int) -> None:
+    """Time of the whole law, what its program is made of included, as it is and as a kernel."""
+    dog, start = robot(), time.perf_counter()
+    fast = ts.fuse(law, dog)
+    fast(*states(1))
+    print(
+        f"  the whole law as a kernel, 15 iterations: built in {time.perf_counter() - start:.0f} s"
+    )
+    for count in (batch, 1):
+        at, taken = states(count), {}
+        for name, run in (("as it is", lambda *x: law(dog, *x)), ("kernel", fast)):
+            repeats = 3 if name == "as it is" else 300
+            start = time.process_time()
+            for _ in range(repeats):
+                found = run(*at)
+            taken[name] = 1e6 * (time.process_time() - start) / repeats / count
+            print(
+                f"    {count} at once, {name}: {taken[name]:.3g} us each, residual {found[1].max():.0e}"
+            )
+        print(f"    {taken['as it is'] / taken['kernel']:.0f} times as fast")
 
 
 def residual(p: Program, x: Tensor, y: Tensor, z: Tensor) -> float:
@@ -143,6 +179,7 @@ def main() -> None:
             else f"more than {STEPS} iterations"
         )
         print(f"  ADMM to a residual of {bound:.0e}: {said}")
+    tell_of_kernel(args.batch)
     run = proxsuite_solves(p)
     if run is None:
         print("  proxsuite is not installed (pip install proxsuite): left out")

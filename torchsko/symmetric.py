@@ -9,8 +9,12 @@ rounding.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+from torchsko.precision import computed_in
 
 
 def mirror(x: Tensor, *, scalar: bool) -> Tensor:
@@ -23,24 +27,65 @@ def symmetric_part(x: Tensor, *, scalar: bool) -> Tensor:
     return mirror(x, scalar=True) if scalar else (x + x.mT) / 2
 
 
-def ldl(D: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+class Eliminated(NamedTuple):
+    """A symmetric matrix as L diag(pivots) L*, with a diagonal of ones in L.
+
+    Attributes:
+        pivots: the d pivots, each `[*]`.
+        columns: those of L below the diagonal but the last, `[*, d - 1 - i]`.
+    """
+
+    pivots: list[Tensor]
+    columns: list[Tensor]
+
+    def forward(self, B: Tensor) -> Tensor:
+        """Y with L Y = B, `[*, d, r]`."""
+        rows = [*B.unbind(-2)]
+        for i, column in enumerate(self.columns):
+            for j, entry in enumerate(column.unbind(-1), i + 1):
+                rows[j] = rows[j] - entry[..., None] * rows[i]
+        return _stacked(rows, B)
+
+    def scaled(self, B: Tensor) -> Tensor:
+        """Rows of B `[*, d, r]` divided by the pivots."""
+        rows = zip(B.unbind(-2), self.pivots, strict=True)
+        return _stacked([row / pivot[..., None] for row, pivot in rows], B)
+
+    def backward(self, B: Tensor) -> Tensor:
+        """X with L* X = B, `[*, d, r]`."""
+        rows = [*B.unbind(-2)]
+        for i, column in reversed([*enumerate(self.columns)]):
+            for j, entry in enumerate(column.unbind(-1), i + 1):
+                rows[i] = rows[i] - entry[..., None] * rows[j]
+        return _stacked(rows, B)
+
+
+def _stacked(rows: list[Tensor], like: Tensor) -> Tensor:
+    return torch.stack(torch.broadcast_tensors(*rows), -2) if rows else like
+
+
+def ldl(D: Tensor, lost: float | None = None) -> Eliminated:
     """Elimination of a symmetric positive definite matrix, D = L diag(pivot) L*, unpivoted.
 
     Args:
         D: `[*, d, d]`.
-
-    Returns:
-        The d pivots `[*]`, and the d - 1 columns of L below the diagonal, `[*, d - 1 - i]`.
+        lost: pivots of so many units of rounding of the diagonal's entry, and smaller ones, are lost: each
+            becomes as large as that entry, and moves nothing much. Left out, none is looked at.
     """
     pivots, columns, rest = [], [], D
-    for _ in range(D.shape[-1] - 1):
+    for i in range(D.shape[-1]):
         pivot, row = rest[..., 0, 0], rest[..., 0, 1:]
-        column = row / pivot[..., None]
-        # Each outer product is symmetric: its lower half is read off the upper one.
-        rest = mirror(rest[..., 1:, 1:] - row[..., :, None] * column[..., None, :], scalar=True)
+        if lost is not None:
+            size = D[..., i, i]
+            least = lost * torch.finfo(computed_in(D)).eps * size
+            pivot = torch.where(pivot > least, pivot, size)
         pivots.append(pivot)
-        columns.append(column)
-    return [*pivots, rest[..., 0, 0]], columns
+        if i < D.shape[-1] - 1:
+            column = row / pivot[..., None]
+            # Each outer product is symmetric: its lower half is read off the upper one.
+            rest = mirror(rest[..., 1:, 1:] - row[..., :, None] * column[..., None, :], scalar=True)
+            columns.append(column)
+    return Eliminated(pivots, columns)
 
 
 def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
@@ -62,18 +107,8 @@ def spd_solve(D: Tensor, B: Tensor, *, scalar: bool) -> Tensor:
         # Where B.shape is D.shape[:-1], torch 2.13 takes B for vectors in the forward derivative.
         B = B.expand(*torch.broadcast_shapes(D.shape[:-2], B.shape[:-2]), *B.shape[-2:])
         return torch.cholesky_solve(B, torch.linalg.cholesky_ex(D).L)
-    pivots, columns = ldl(D)
-    d = D.shape[-1]
-    rows = [B[..., i, :] for i in range(d)]
-    for i in range(d - 1):  # L y = B
-        rows[i + 1 :] = [
-            row - columns[i][..., j, None] * rows[i] for j, row in enumerate(rows[i + 1 :])
-        ]
-    rows = [row / pivot[..., None] for row, pivot in zip(rows, pivots, strict=True)]
-    for i in reversed(range(d - 1)):  # L* x = y
-        for j in range(d - 1 - i):
-            rows[i] = rows[i] - columns[i][..., j, None] * rows[i + 1 + j]
-    return torch.stack(torch.broadcast_tensors(*rows), dim=-2)
+    factors = ldl(D)
+    return factors.backward(factors.scaled(factors.forward(B)))
 
 
 def spd_logdet(D: Tensor, *, scalar: bool) -> Tensor:

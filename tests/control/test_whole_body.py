@@ -21,6 +21,8 @@ from torchsko.control.quadratic import Program, solve_program
 from torchsko.errors import MechanismError
 
 sizes = st.tuples(st.integers(1, 6), st.integers(0, 2), st.integers(0, 8))
+BOTH = pytest.mark.parametrize("scalar", [False, True])
+"""By pivots, and as kernels do it."""
 FEET = ["front_right_foot", "front_left_foot", "hind_right_foot", "hind_left_foot"]
 
 
@@ -52,60 +54,68 @@ def meets_the_conditions(given, found, tolerance=1e-7):
     assert (residual < 1e-8).all()
 
 
-@given(sizes, st.sampled_from([(), (3,), (2, 2)]), st.integers(0, 2**31))
-def test_a_solution_is_feasible_stationary_and_complementary(sizes, batch, seed):
+@BOTH
+@given(sizes=sizes, batch=st.sampled_from([(), (3,), (2, 2)]), seed=st.integers(0, 2**31))
+def test_a_solution_is_feasible_stationary_and_complementary(scalar, sizes, batch, seed):
     given = program(*sizes, batch, seed)
-    meets_the_conditions(given, solve_program(given))
+    meets_the_conditions(given, solve_program(given, scalar=scalar))
 
 
-def test_equalities_may_repeat_and_bounds_may_be_none():
+@BOTH
+def test_equalities_may_repeat_and_bounds_may_be_none(scalar):
     given = program(5, 2, 4)
     A, b = torch.cat([given.A, given.A], -2), torch.cat([given.b, given.b], -1)
     h = torch.where(torch.arange(4) == 1, torch.inf, given.h)
-    found = solve_program(given._replace(A=A, b=b, h=h))
+    found = solve_program(given._replace(A=A, b=b, h=h), scalar=scalar)
     without = [0, 2, 3]
-    alone = solve_program(given._replace(G=given.G[:, without], h=given.h[:, without]))
+    alone = solve_program(
+        given._replace(G=given.G[:, without], h=given.h[:, without]), scalar=scalar
+    )
     agree(found.x, alone.x, 1e-7)
     assert not found.of_bounds[:, 1].abs().gt(1e-7).any()
 
 
-def test_a_point_is_projected_onto_a_pyramid_its_apex_and_the_face_where_it_lies_included():
+@BOTH
+def test_a_point_is_projected_onto_a_pyramid_its_apex_and_the_face_where_it_lies_included(scalar):
     """All bounds meet at the apex, more of them than unknowns; the face is met without force."""
     rows = [[1.0, 0.0, -0.5], [-1.0, 0.0, -0.5], [0.0, 1.0, -0.5], [0.0, -1.0, -0.5]]
     points = [[0.1, 0.2, 1.0], [0.5, 0.1, 1.0], [0.3, -0.2, -9.0], [1.0, 0.0, 0.0]]
     nearest = [points[0], points[1], [0.0, 0.0, 0.0], [0.2, 0.0, 0.4]]
     eye, none = torch.eye(3).double(), torch.zeros(0, 3).double()
     p, G = -torch.tensor(points).double(), torch.tensor(rows).double()
-    found = solve_program(Program(eye, p, none, none[:, 0], G, 0 * G[:, 0]))
+    found = solve_program(Program(eye, p, none, none[:, 0], G, 0 * G[:, 0]), scalar=scalar)
     agree(found.x, torch.tensor(nearest).double(), 1e-8)
     off = torch.minimum(found.of_bounds, -(found.x @ G.mT))
     assert off.abs().max() < 1e-8 and (found.residual < 1e-8).all()
 
 
-def test_a_program_that_nothing_meets_is_told_and_spoils_no_other():
+@BOTH
+def test_a_program_that_nothing_meets_is_told_and_spoils_no_other(scalar):
     given = program(3, 0, 2)
     G = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]).double().expand(3, 2, 3)
     h = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0]]).double()
-    found = solve_program(given._replace(G=G, h=h))
+    found = solve_program(given._replace(G=G, h=h), scalar=scalar)
     assert found.residual[1] > 1e-2 and (found.residual[[0, 2]] < 1e-8).all()
     alone = solve_program(Program(*(x[2] for x in given._replace(G=G, h=h))))
     agree(found.x[2], alone.x, 1e-10)
 
 
-def test_a_bound_that_is_no_number_is_told_and_spoils_no_other():
+@BOTH
+def test_a_bound_that_is_no_number_is_told_and_spoils_no_other(scalar):
     given = program(3, 0, 2)
     h = given.h.clone()
     h[0, 0], h[1, 0] = torch.nan, torch.inf
-    found = solve_program(given._replace(h=h))
+    found = solve_program(given._replace(h=h), scalar=scalar)
     assert not found.residual[0] < 1e-2 and (found.residual[1:] < 1e-8).all()
     agree(found.x[2], solve_program(Program(*(x[2] for x in given))).x, 1e-10)
 
 
-def test_a_program_whose_conditions_lose_their_rank_ends_no_other():
+@BOTH
+def test_a_program_whose_conditions_lose_their_rank_ends_no_other(scalar):
     given = program(3, 2, 2, (2,))
     repeated = given.A.clone()
     repeated[0, 1] = repeated[0, 0]  # with other right sides
-    found = solve_program(given._replace(A=repeated), slack=0.0)
+    found = solve_program(given._replace(A=repeated), slack=0.0, scalar=scalar)
     alone = solve_program(Program(*(x[1] for x in given)), slack=0.0)
     assert not found.residual[0] < 1e-2
     agree(found.x[1], alone.x, 1e-10)
@@ -333,6 +343,54 @@ def test_gradients_reach_states_and_parameters():
 
     leaves = [x.detach().clone().requires_grad_() for x in (q, qd, mech.mass)]
     assert gradcheck(tau, leaves, eps=1e-4, atol=1e-3, rtol=1e-3)
+
+
+def test_derivatives_where_forces_are_at_the_edge_of_cones_are_those_of_differences(dog):
+    """What lets rows depend on one another in a step has no part in them."""
+    q, qd = standing(dog, (8,))
+    way, by = torch.randn(2, *qd.shape, generator=torch.Generator().manual_seed(1)).to(qd)
+    slope = jvp(lambda x: (commanded(dog, q, x, 0.5).tau * by).sum(-1), (qd,), (way,))[1]
+    ends = [(commanded(dog, q, qd + s * way, 0.5).tau * by).sum(-1) for s in (1e-4, -1e-4)]
+    torch.testing.assert_close(slope, (ends[0] - ends[1]) / 2e-4, rtol=1e-6, atol=1e-6)
+
+
+def kernel_is_the_law(law, mech, q, qd, tolerance):
+    """Values and gradients of a law with contacts, whose program no kernel could factorise by pivots."""
+    found, expected = ts.fuse(law, mech)(q, qd), law(mech, q, qd)
+    assert (expected[2] < 1e-6).all() and (found[2] < 1e-6).all()
+    g = torch.Generator().manual_seed(2)
+    by = [torch.randn(x.shape, generator=g, dtype=x.dtype) for x in expected[:2]]
+    slopes = [torch.autograd.grad(x[:2], (q, qd), by) for x in (found, expected)]
+    for one, other in zip((*found[:2], *slopes[0]), (*expected[:2], *slopes[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance * float(other.detach().abs().max()))
+
+
+@pytest.mark.parametrize("batch", [(), (2, 9)])
+def test_a_law_with_contacts_is_one_kernel(batch):
+    mech = random_mechanism(["free", "revolute", "revolute"], [-1, 0, 0], seed=2, passive=False)
+    feet = [Contact(ts.Frame(mech.body_names[1]))]
+
+    def law(mech, q, qd):
+        asked = [posture_objective(mech, q, qd, mech.middle())]
+        out = whole_body_control(mech, q, qd, asked, feet)
+        return out.tau, out.forces, out.residual
+
+    q, qd = (x.requires_grad_() for x in standing(mech, batch, 3))
+    kernel_is_the_law(law, mech, q, qd, 1e-7)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ahead", [0.0, 0.5])
+def test_the_law_of_a_quadruped_is_one_kernel(dog, ahead):
+    target = ts.center_of_mass(dog, dog.middle()) + torch.tensor([ahead, 0.0, 0.0]).double()
+
+    def law(mech, q, qd):
+        asked = [com_objective(mech, q, qd, target), posture_objective(mech, q, qd, dog.middle())]
+        out = whole_body_control(mech, q, qd, asked, [Contact(foot) for foot in FEET])
+        return out.tau, out.forces, out.residual
+
+    q, qd = (x.requires_grad_() for x in standing(dog, (12,)))
+    kernel_is_the_law(law, dog, q, qd, 1e-6)
 
 
 def test_nothing_asked_for_and_what_is_no_sequence_are_refused(dog):

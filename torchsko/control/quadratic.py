@@ -19,12 +19,15 @@ networks*, ICML 2017.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchsko.implicit.loop import loop
 from torchsko.precision import computed_in
+from torchsko.symmetric import ldl
 
 BACK_OFF = 0.99
 """Share of the way to the boundary that a step goes."""
@@ -68,7 +71,12 @@ class Optimum(NamedTuple):
 
 
 def solve_program(
-    program: Program, *, iterations: int = 30, tolerance: float = 1e-9, slack: float | None = None
+    program: Program,
+    *,
+    iterations: int = 30,
+    tolerance: float = 1e-9,
+    slack: float | None = None,
+    scalar: bool = False,
 ) -> Optimum:
     """Solve quadratic programs.
 
@@ -79,6 +87,8 @@ def solve_program(
         slack: of equalities and bounds per unit of a step's multipliers. It lets rows depend on one another:
             those of equalities, and of bounds that meet in one point, as at a foot without force. It is
             gone where steps end. Left out, what rounding can tell: 2e-10 in float64, 5e-5 in float32.
+        scalar: whether steps are eliminations without exchanges of rows, for code that is traced to
+            scalars; see `torchsko.symmetric`.
 
     Returns:
         The solution, differentiable once in every tensor of the program, in both modes.
@@ -86,25 +96,39 @@ def solve_program(
     Reference: Mehrotra 1992; Amos, Kolter 2017.
     """
     loose = float(torch.finfo(computed_in(program.p)).eps ** 0.625) if slack is None else slack
+    solver = eliminated if scalar else by_pivots
     bounded = program.h != torch.inf  # what is no number is not free of bounds
-    program = program._replace(  # 0 x <= 1 bounds nothing either
-        G=torch.where(bounded[..., None], program.G, 0.0), h=torch.where(bounded, program.h, 1.0)
+    program = _augmented(
+        program._replace(  # 0 x <= 1 bounds nothing either
+            G=torch.where(bounded[..., None], program.G, 0.0),
+            h=torch.where(bounded, program.h, 1.0),
+        )
     )
     held = Program(*(x.detach() for x in program))
-    here = _start(held)
-    point, least = here, _violation(held, here)
-    for _ in range(iterations):
-        here = _step(held, here, loose)
+
+    def improved(*tensors: Tensor) -> Point:
+        here, least, point = tensors[:4], tensors[4], tensors[5:9]
+        held = Program(*tensors[9:])
+        here = _step(held, here, loose, solver)
         left = _violation(held, here)
         # Past what rounding allows residuals grow again: the best point seen is kept.
-        better = (left < least) & (least > tolerance)
-        least = torch.where(better, left, least)
-        point = tuple(
-            torch.where(better[..., None], new, old) for new, old in zip(here, point, strict=True)
-        )
+        better = left < least
+        chosen = [torch.where(better[..., None], *x) for x in zip(here, point, strict=True)]
+        return *here, torch.where(better, left, least), *chosen
+
+    here = _start(held)
+    start = (*here, _violation(held, here), *here)
+    met = lambda *tensors: tensors[4] <= tolerance  # noqa: E731
+    found = loop(improved, start, iterations, held, until=met)
+    least, point = found[4], found[5:]
     # What derivatives pass through: the conditions at the solution, by the program as it was given.
     off = _residuals(program, point)
-    change = _newton(_factor(held, point, loose), held, point, off, loose)
+    solve = solver(_conditions(held, point, loose))
+    change = _newton(solve, held, point, off, loose)
+    # What the slack has left of them, which in derivatives may be a part in ten thousand.
+    rest = [x + dx for x, dx in zip(off, _moved(held, point, change), strict=True)]
+    more = _newton(solve, held, point, tuple(rest), loose)
+    change = tuple(x + dx for x, dx in zip(change, more, strict=True))
     there = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
     left = _violation(held, there)
     # A last step that helps is taken; of one that does not there are the derivatives only.
@@ -114,6 +138,23 @@ def solve_program(
         for x, dx in zip(point[:3], change[:3], strict=True)
     )
     return Optimum(x, y, z, torch.where(better[..., 0], left, least))
+
+
+def _augmented(program: Program) -> Program:
+    """A program with the same solution and multipliers, whose P is definite where its equalities are not met.
+
+    To the objective the square of A x - b is added, in units of A: where P is small, what is known of x by
+    the equalities alone is then in P, too, and an elimination may begin there.
+
+    Reference: G. Golub, C. Greif, *On solving block-structured indefinite linear systems*, SIAM Journal on
+    Scientific Computing 24(6), 2003.
+    """
+    P, p, A, b, _, _ = program
+    if not A.shape[-2]:
+        return program
+    square = (A * A).detach().sum(-2).amax(-1)[..., None, None]
+    scaled = A.mT / torch.where(square > 0, square, 1.0)
+    return program._replace(P=P + scaled @ A, p=p - _times(scaled, b))
 
 
 Point = tuple[Tensor, ...]
@@ -141,6 +182,15 @@ def _residuals(program: Program, point: Point) -> Point:
     return stationary, _times(A, x) - b, s * z, _times(G, x) + s - h
 
 
+def _moved(program: Program, point: Point, step: Point) -> Point:
+    """How residuals change by a step, to first order."""
+    _, _, z, s = point
+    dx, dy, dz, ds = step
+    P, _, A, _, G, _ = program
+    stationary = _times(P, dx) + _times(A.mT, dy) + _times(G.mT, dz)
+    return stationary, _times(A, dx), s * dz + z * ds, _times(G, dx) + ds
+
+
 def _violation(program: Program, point: Point) -> Tensor:
     """The largest violation of a condition of optimality, `[*batch]`.
 
@@ -153,46 +203,106 @@ def _violation(program: Program, point: Point) -> Tensor:
     return torch.cat([x.expand(*batch, x.shape[-1]) for x in parts], -1).abs().amax(-1)
 
 
-def _factor(program: Program, point: Point, slack: float) -> tuple[Tensor, Tensor]:
-    """LU factors of the conditions, less the bounds' multipliers and slacks."""
-    _, y, z, s = point
-    P, A, G = program.P, program.A, program.G
-    K = P + G.mT @ ((z / (s + slack * z))[..., None] * G)
-    e = y.shape[-1]
-    corner = -slack * torch.eye(e, dtype=P.dtype, device=P.device)
-    batch = K.shape[:-2]
-    A = A.expand(*batch, *A.shape[-2:])
+class Conditions(NamedTuple):
+    """What a step solves, less the bounds' multipliers and slacks: [[K, A*], [A, -slack]].
+
+    Attributes:
+        K: `[*batch, n, n]`, symmetric, positive definite.
+        A: `[*batch, e, n]`.
+        slack: of the equalities.
+    """
+
+    K: Tensor
+    A: Tensor
+    slack: float
+
+
+Solver = Callable[[Conditions], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
+"""Factorises conditions; what it gives solves them for right-hand sides `[*batch, n]` and `[*batch, e]`."""
+
+
+def by_pivots(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Conditions by LU, few large operations."""
+    K, A, slack = conditions
+    n, e, batch = K.shape[-1], A.shape[-2], K.shape[:-2]
+    corner = -slack * torch.eye(e, dtype=K.dtype, device=K.device)
+    A = A.expand(*batch, e, n)
     lower = torch.cat([A, corner.expand(*batch, e, e)], -1)
     # Where a program has no solution the matrix may lose its rank: no error, which would end all samples.
     LU, pivots, _ = torch.linalg.lu_factor_ex(torch.cat([torch.cat([K, A.mT], -1), lower], -2))
     # Factors come column by column. Of those, vmap's views with a batch of one make lu_solve read past a
     # sample (torch 2.13): row by row they are read as they are.
-    return LU.clone(memory_format=torch.contiguous_format), pivots
+    LU = LU.clone(memory_format=torch.contiguous_format)
+
+    def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        lead = torch.broadcast_shapes(f.shape[:-1], g.shape[:-1])
+        rhs = torch.cat([x.expand(*lead, x.shape[-1]) for x in (f, g)], -1)
+        dx, dy = torch.linalg.lu_solve(LU, pivots, rhs[..., None])[..., 0].tensor_split([n], -1)
+        return dx, dy
+
+    return solve
+
+
+def eliminated(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Conditions by elimination of x, then of y, in the order in which they stand, without square roots.
+
+    In exact numbers no pivot of these vanishes. One that is lost in rounding, as where equalities depend on
+    one another, becomes as large as it was at first: what it would move stays.
+
+    Reference: R. Vanderbei, *Symmetric quasidefinite matrices*, SIAM Journal on Optimization 5(1), 1995.
+    """
+    K, A, slack = conditions
+    first = ldl(K, LOST[0])
+    B = first.forward(A.mT)
+    S = B.mT @ first.scaled(B)
+    corner = slack * torch.eye(A.shape[-2], dtype=K.dtype, device=K.device)
+    second = ldl(S + corner, LOST[1])
+
+    def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        u = first.forward(f[..., None])
+        v = second.forward(B.mT @ first.scaled(u) - g[..., None])
+        dy = second.backward(second.scaled(v))
+        dx = first.backward(first.scaled(u - B @ dy))
+        return dx[..., 0], dy[..., 0]
+
+    return solve
+
+
+LOST = (0.5, 64.0)
+"""Pivots of x and of y that are lost in rounding; see `torchsko.symmetric.ldl`."""
+
+
+def _conditions(program: Program, point: Point, slack: float) -> Conditions:
+    """What a step from a point solves."""
+    _, _, z, s = point
+    G = program.G
+    K = program.P + G.mT @ ((z / (s + slack * z))[..., None] * G)
+    return Conditions(K, program.A, slack)
 
 
 def _newton(
-    factor: tuple[Tensor, Tensor], program: Program, point: Point, off: Point, slack: float
+    solve: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    program: Program,
+    point: Point,
+    off: Point,
+    slack: float,
 ) -> Point:
     """The step that takes residuals away, to first order and but for the slack."""
     _, _, z, s = point
     G = program.G
     stationary, equal, complementary, bound = off
     inner = (z * bound - complementary) / (s + slack * z)
-    n = stationary.shape[-1]
-    batch = torch.broadcast_shapes(stationary.shape[:-1], equal.shape[:-1])
-    rhs = [-stationary - _times(G.mT, inner), -equal]
-    rhs = torch.cat([x.expand(*batch, x.shape[-1]) for x in rhs], -1)
-    dx, dy = torch.linalg.lu_solve(*factor, rhs[..., None])[..., 0].tensor_split([n], -1)
+    dx, dy = solve(-stationary - _times(G.mT, inner), -equal)
     forward = _times(G, dx)
     dz = inner + z / (s + slack * z) * forward
     return dx, dy, dz, slack * dz - bound - forward
 
 
-def _step(program: Program, point: Point, slack: float) -> Point:
+def _step(program: Program, point: Point, slack: float, solver: Solver) -> Point:
     """Mehrotra's predictor, then his corrector."""
-    factor = _factor(program, point, slack)
+    solve = solver(_conditions(program, point, slack))
     stationary, equal, complementary, bound = off = _residuals(program, point)
-    step = _newton(factor, program, point, off, slack)
+    step = _newton(solve, program, point, off, slack)
     z, s, dz, ds = *point[2:], *step[2:]
     if not z.shape[-1]:
         return tuple(x + dx for x, dx in zip(point, step, strict=True))
@@ -201,7 +311,7 @@ def _step(program: Program, point: Point, slack: float) -> Point:
     after = ((z + reach * dz) * (s + reach * ds)).mean(-1, keepdim=True)
     centring = (after / mean) ** 3 * mean
     corrected = complementary + dz * ds - centring
-    step = _newton(factor, program, point, (stationary, equal, corrected, bound), slack)
+    step = _newton(solve, program, point, (stationary, equal, corrected, bound), slack)
     reach = _reach(z, s, step[2], step[3])
     return tuple(x + reach * dx for x, dx in zip(point, step, strict=True))
 

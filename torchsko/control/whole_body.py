@@ -77,8 +77,8 @@ def whole_body_control(
 ) -> Commanded:
     """Joint forces that come closest to the accelerations asked for, within limits and friction.
 
-    A law that `torchsko.fuse` makes a kernel of has 16 unknowns and equations at most, as an arm has; those
-    of legged robots run as they are.
+    `torchsko.fuse` makes one kernel of a law that calls this, all iterations included; it leaves them when
+    all samples of a vector have a solution.
 
     Args:
         mech: the mechanism; its `effort_limit` bounds the joint forces. A limit of 0, which files write where
@@ -122,7 +122,7 @@ def whole_body_control(
     batch = torch.broadcast_shapes(M.shape[:-2], bias.shape[:-1], pushed.shape[:-2])
     dynamics = torch.cat([M.expand(*batch, n, n), -pushed.expand(*batch, *pushed.shape[-2:])], -1)
     program = _program(robot, objectives, contacts, (dynamics, bias, J, still), undriven)
-    found: Optimum = solve_program(program, iterations=iterations)
+    found: Optimum = solve_program(program, iterations=iterations, scalar=robot.scalar)
     tau = (dynamics @ found.x[..., None])[..., 0] + bias
     qdd, forces = found.x[..., :n], scale * found.x[..., n:]
     return Commanded(tau, qdd, in_inertial_axes(contacts, forces), found.residual)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchsko.fused.graph import Graph
+from torchsko.fused.program import Port
 
 Rule = Callable[..., Tensor]
 Number = Tensor | float
@@ -36,6 +37,15 @@ def constants(graph: Graph, values: Tensor) -> Tensor:
 def tensor_of(flat: list[int], shape: Sequence[int]) -> Tensor:
     """A tensor of expressions from a flat list."""
     return torch.tensor(flat, dtype=torch.int64).reshape(tuple(shape))
+
+
+def inputs_of(graph: Graph, ports: Sequence[Port]) -> list[Tensor]:
+    """Expressions of ports, input after input."""
+    numbers = iter(range(sum(port.size for port in ports)))
+    return [
+        tensor_of([graph.input(next(numbers)) for _ in range(port.size)], port.shape)
+        for port in ports
+    ]
 
 
 def ids_of(graph: Graph, x: Number) -> Tensor:

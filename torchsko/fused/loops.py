@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchsko.fused.entries import listed, tensor_of
+from torchsko.fused.entries import inputs_of, listed, tensor_of
 from torchsko.fused.graph import Graph
 from torchsko.fused.program import Loop, Port, Program
 from torchsko.implicit.rounds import Rounds
@@ -22,15 +21,15 @@ from torchsko.implicit.steps import parted
 
 
 def traced_loop(
-    trace: Callable[[Callable[..., Any], Sequence[Port], torch.dtype], Program],
-    graph: Graph,
-    rounds: Rounds,
-    tensors: Sequence[Tensor],
+    trace: Callable[..., Program], graph: Graph, rounds: Rounds, tensors: Sequence[Tensor]
 ) -> list[Tensor]:
     """Expressions of what `Rounds.run` gives, from those of what it takes.
 
+    Of what stays, constants are constants of the loop's program, and equal entries are one input: zeros
+    of matrices cost nothing there, and what is symmetric is known to be.
+
     Args:
-        trace: makes a program of the step.
+        trace: makes a program of the step; `torchsko.fused.trace.trace`.
         graph: numbers the expressions.
         rounds: the loop.
         tensors: expressions.
@@ -39,16 +38,29 @@ def traced_loop(
         Tensors of expressions.
     """
     roles, n = rounds.roles, rounds.count
-    state, streams, stay = parted([x.shape for x in tensors], (roles.carry, roles.stream))
-    shapes = (*state, *(shape[1:] for shape in streams), *stay)
-    ports = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
-    program = trace(rounds.step, ports, graph.dtype)
+    own, anew, stay = parted(list(tensors), (roles.carry, roles.stream))
+    shapes = (*(x.shape for x in own), *(x.shape[1:] for x in anew))
+    moving = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
+    kept = dict.fromkeys(abs(x) for x in _flat(stay) if graph.value(x) is None)
+    ports = [*moving, Port("stay", (len(kept),))]
+
+    def arguments(body: Graph) -> list[Tensor]:
+        *found, inputs = inputs_of(body, ports)
+        inside = dict(zip(kept, listed(inputs), strict=True))
+
+        def entry(x: int) -> int:
+            if (value := graph.value(x)) is not None:
+                return body.const(value)
+            return inside[x] if x > 0 else -inside[-x]
+
+        return [*found, *(tensor_of([*map(entry, listed(x))], tuple(x.shape)) for x in stay)]
+
+    program = trace(rounds.step, ports, graph.dtype, arguments)
     loop = Loop.of(program, roles, n, rounds.backward, rounds.halts)
-    own, anew, rest = parted(list(tensors), (roles.carry, roles.stream))
     args = _flat(own)
     for k in range(n):
         args += _flat([x[k] for x in anew])
-    node = graph.loop(loop, [*args, *_flat(rest)])
+    node = graph.loop(loop, [*args, *kept])
     return _results(graph, node, loop, _flat(own), [port.shape for port in program.outputs])
 
 

@@ -18,15 +18,21 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.entries import listed
+from torchsko.fused.entries import inputs_of, listed
 from torchsko.fused.graph import Graph
 from torchsko.fused.lower import lower
 from torchsko.fused.program import Port, Program
 from torchsko.fused.symbolic import Symbolic, lift
 
+Arguments = Callable[[Graph], Sequence[Tensor]]
+"""Expressions of a function's arguments, numbered by the graph of its program."""
+
 
 def trace(
-    fn: Callable[..., Any], inputs: Sequence[Port], dtype: torch.dtype = torch.float64
+    fn: Callable[..., Any],
+    inputs: Sequence[Port],
+    dtype: torch.dtype = torch.float64,
+    arguments: Arguments | None = None,
 ) -> Program:
     """The simplified scalar program of a function of tensors, for one sample.
 
@@ -36,6 +42,7 @@ def trace(
         inputs: the input ports, in the order of the arguments.
         dtype: in which the kernel will compute, for functions that ask what it rounds
             (`torchsko.precision.computed_in`).
+        arguments: of inputs of the graph and constants, where an argument for each port is not all.
 
     Returns:
         A program with these inputs, and one output port for every tensor returned.
@@ -53,14 +60,10 @@ def trace(
         ['const', 'input', 'mul', 'input', 'mul']
     """
     graph = Graph(dtype)
-    arguments, start = [], 0
-    for port in inputs:
-        ids = [graph.input(start + k) for k in range(port.size)]
-        arguments.append(Symbolic(graph, torch.tensor(ids, dtype=torch.int64).reshape(port.shape)))
-        start += port.size
+    given = inputs_of(graph, inputs) if arguments is None else arguments(graph)
     outputs: list[int] = []
     ports: list[Port] = []
-    for name, result in _named_tensors("out", fn(*arguments)):
+    for name, result in _named_tensors("out", fn(*(Symbolic(graph, ids) for ids in given))):
         ports.append(Port(name, tuple(result.shape)))
         outputs.extend(listed(lift(graph, result)))
     return lower(graph, outputs, inputs, ports)
