@@ -202,7 +202,8 @@ def _refuse_large(rows: int) -> None:
             f"a matrix of {rows} rows is to be factorised in a traced function.\n"
             f"Written out with its rows exchanged, one of more than {MOST} fills a kernel.\n"
             "Where it is positive definite take torch.linalg.cholesky and torch.cholesky_solve; for the "
-            "mass matrix there are ts.innovations(ts.assemble(mech, q)).solve(x) and its kin."
+            "mass matrix there are ts.innovations(ts.assemble(mech, q)).solve(x) and its kin. Or run the "
+            "function as it is: do not fuse it, or leave fused=True out."
         )
 
 
