@@ -42,18 +42,35 @@ class Choosing:
         prior: float | None,
         say: Callable[[str, float], None],
         able: Callable[[Term], bool] | None = None,
+        besides: Mapping[int, Sequence[Term]] | None = None,
     ) -> None:
+        """Begin with what is usual.
+
+        Args:
+            problem: what explains forces.
+            folds: of cross-validation.
+            base: combinations of inertial numbers that forces depend on.
+            divergence: the nominal robot.
+            named: places of terms that were asked for, of each dof.
+            prior: its weight; chosen if None.
+            say: called with what is being done.
+            able: which terms may be chosen; all if None.
+            besides: terms of single dofs to choose from, beside those of the library.
+        """
         self.folds, self.divergence, self.named = folds, divergence, named
         self.prior, self.say, self.terms = prior, say, problem.terms
         self.dofs, self.at = problem.mech.num_dof, 0
         self.names = dof_names(problem.mech)
         self.fits: list[Solution] | None = None
         usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
-        self.library = tuple(
-            k
-            for k, term in enumerate(self.terms)
-            if term in LIBRARY and (able is None or able(term))
-        )
+        self.allowed = [
+            tuple(
+                k
+                for k, term in enumerate(self.terms)
+                if term in (*LIBRARY, *(besides or {}).get(j, ())) and (able is None or able(term))
+            )
+            for j in range(self.dofs)
+        ]
         choice = tuple(named.get(j, usual) for j in range(self.dofs))
         plain = plain_model(self.terms, self.dofs)
         first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
@@ -93,8 +110,8 @@ class Choosing:
                     )
                     if dof not in self.named:
                         self.model, self.fits = with_terms_chosen(
-                            self.folds, self.model, self.divergence, self.terms, self.library,
-                            self.fits, dof,
+                            self.folds, self.model, self.divergence, self.terms,
+                            self.allowed[dof], self.fits, dof,
                         )  # fmt: skip
                     self.at += 1
                     keep()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from torchsko.learn.physical import nearest_physical
 from torchsko.learn.plausible import refuse_other_forces, refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
 from torchsko.learn.residuals import residuals
+from torchsko.learn.ripple import waves_in, waves_left, waves_told
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
@@ -74,8 +76,8 @@ def fit(
         mech: the nominal robot, no batch.
         log: what was measured. Of motor currents (`Log.current`) the torque constants are found first, by the
             weights of the nominal robot; they are `fit.found.constants`, beside their deviations.
-        learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY` for
-            joints that are not named. An empty list is a joint without friction, and a free joint has none
+        learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY`,
+            and the waves of gears' teeth (`torchsko.learn.ripple`), for joints that are not named. An empty list is a joint without friction, and a free joint has none
             unless it is named. A dof that stood still has an offset alone: what it moved is noise.
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
             "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`); or "shooting", through the forward
@@ -128,6 +130,10 @@ def _fitted(
     say("reading the log", 0.0)
     log, settings, constants = made_ready(nominal, log, asked.cutoff)
     problem = Problem.of(nominal, terms, asked.regressor)
+    waves = waves_in(problem, log, settings, [j for j in range(nominal.num_dof) if j not in named])
+    besides = {j: [term for x in some for term in x.terms] for j, some in waves.items()}
+    terms = tuple(dict.fromkeys([*terms, *(term for some in besides.values() for term in some)]))
+    problem = replace(problem, terms=terms)
     if asked.regressor is None:
         problem = with_kernel(problem, log, settings)
     kept = Checkpoint.of(
@@ -143,7 +149,7 @@ def _fitted(
     parts = Folds.of(known.normal)
     still = [j for j in standing(known.normal.all, problem.terms) if j not in named]
     given = {j: (problem.terms.index(Offset()),) for j in still} | named
-    chosen = Choosing(problem, parts, base, divergence, given, asked.prior, say, able)
+    chosen = Choosing(problem, parts, base, divergence, given, asked.prior, say, able, besides)
     notes = [
         f"unphysical nominal inertia of {name}: the nearest physical one is used"
         for name in changed
@@ -169,6 +175,8 @@ def _fitted(
     estimate = ESTIMATORS[asked.method](data, chosen.model, base, divergence)
     solution = estimate.solve(estimate.normal.all)
     notes += vanished(problem, chosen.model, solution, named)
+    spoilt = waves_left(problem, known.seen.motions, solution.choice, sorted(named))
+    notes += [waves_told(dof_names(nominal)[j], some) for j, some in spoilt.items()]
     errors = errors_of(asked.method, data, chosen, estimate, divergence, base)
     more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), asked.folds)
     if asked.residual is not None:
