@@ -119,3 +119,36 @@ def test_weight_that_springs_bear_is_no_mistake():
     assert found.found.equations > 0
     with pytest.raises(ts.FitError, match="Balancer"):
         fitted(nominal, *log)
+
+
+def test_velocities_of_another_joint_or_of_none_are_refused_by_name():
+    nominal, _, t, q, tau = panda()
+    qd = np.gradient(q, t, axis=0)
+    other = ts.learn.Log(t, q, tau, swapped(qd, 4, 6))
+    with pytest.raises(
+        ts.FitError, match=r"'joint5' are not those .* in the column of joint 'joint7'"
+    ):
+        ts.learn.fit(nominal, other, learn=TERMS, method="wls", prior=1e-3)
+    dead = np.where(np.arange(7) == 2, 0.01, qd)
+    with pytest.raises(ts.FitError, match=r"'joint3' are not those of its positions\.\n"):
+        ts.learn.fit(nominal, ts.learn.Log(t, q, tau, dead), learn=TERMS, method="wls", prior=1e-3)
+
+
+def test_velocities_of_a_joint_that_stands_in_the_noise_of_its_encoder_are_none_of_another():
+    nominal, truth, t, q, _ = panda()
+    rng = np.random.default_rng(0)
+    q[:, 3] = -1.5
+    qd = np.gradient(q, t, axis=0)
+    qdd = np.gradient(qd, t, axis=0)
+    tau = ts.inverse_dynamics(truth, *map(torch.from_numpy, (q, qd, qdd))).numpy() + 0.2
+    noisy = q + 1e-4 * rng.normal(size=q.shape)
+    log = ts.learn.Log(t, noisy, tau, qd + 1e-3 * rng.normal(size=qd.shape))
+    ts.learn.fit(nominal, log, learn=TERMS, method="wls", prior=1e-3)
+
+
+def test_a_last_joint_whose_friction_would_drive_it_counts_the_other_way():
+    """Its rigid force is so small that only friction has a sign."""
+    nominal, _, t, q, tau = panda()
+    for other in ((q, turned(tau, 6)), (turned(q, 6), tau)):
+        with pytest.raises(ts.FitError, match="friction of joint 'joint7' would drive it"):
+            fitted(nominal, t, *other)

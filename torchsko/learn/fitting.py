@@ -26,7 +26,7 @@ from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
 from torchsko.learn.physical import nearest_physical
-from torchsko.learn.plausible import refuse_other_forces, refuse_other_units
+from torchsko.learn.plausible import refuse_driving, refuse_other_forces, refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
 from torchsko.learn.residuals import residuals
 from torchsko.learn.ripple import waves_in, waves_left, waves_told
@@ -77,8 +77,9 @@ def fit(
         log: what was measured. Of motor currents (`Log.current`) the torque constants are found first, by the
             weights of the nominal robot; they are `fit.found.constants`, beside their deviations.
         learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY`,
-            and the waves of gears' teeth (`torchsko.learn.ripple`), for joints that are not named. An empty list is a joint without friction, and a free joint has none
-            unless it is named. A dof that stood still has an offset alone: what it moved is noise.
+            and the waves of gears' teeth (`torchsko.learn.ripple`), for joints that are not named. An empty
+            list is a joint without friction, and a free joint has none unless it is named. A dof that stood
+            still has an offset alone: what it moved is noise.
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
             "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`); or "shooting", through the forward
             dynamics, for positions sampled too seldom, or too noisy, for accelerations.
@@ -144,6 +145,7 @@ def _fitted(
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
     refuse_other_forces(problem, log, known.normal)
     refuse_mistaken(problem, log, known.seen.motions, named)
+    refuse_driving(problem, log, known.normal)
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
     able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)

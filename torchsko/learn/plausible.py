@@ -9,10 +9,14 @@ import numpy as np
 from torchsko.errors import FitError
 from torchsko.learn.angles import SLIDING, refuse_degrees, refuse_kinds
 from torchsko.learn.choosing import plain_model
+from torchsko.learn.friction import Offset, Viscous
+from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Array, Log
 from torchsko.learn.motion import forget
+from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated, means
+from torchsko.learn.residuals import CONSTANT
 from torchsko.learn.units import OF, SCALE
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import inertial_parameters
@@ -44,6 +48,9 @@ FOLLOWS = 0.5
 
 MANY = 30.0
 """Ratio of the two that no error of a nominal robot makes."""
+
+DRIVES = 0.25
+"""Of a joint's mean square force, that is friction of the wrong sign."""
 
 LARGE = 5.0
 """Median of a joint's forces over its limit from which on they are in another unit."""
@@ -88,6 +95,8 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
         _refuse_far(mech, log, name, q[..., at])
         if qd is not None:
             _refuse_multiples(log, name, t[whole], q[whole][..., at], qd[whole][..., dof])
+    if qd is not None:
+        _refuse_others(mech, log, t[whole], q[whole], qd[whole])
     refuse_degrees(mech, log, q[:, 0], tau[:, 0])
 
 
@@ -126,6 +135,43 @@ def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
             f"{log.name}: forces are {ratio:.3g} times those that the nominal robot needs to move so.\n"
             "Both are in N m or N, and drive the joint.\n" + advice
         )
+
+
+def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
+    """Refuse forces of which friction, as the nominal robot and as least squares have it, would drive.
+
+    Args:
+        problem: what explains forces.
+        log: what was measured.
+        normal: what it says.
+
+    Raises:
+        FitError: names the joint.
+    """
+    nominal = problem.base.of(inertial_parameters(problem.mech).flatten())
+    plain, every = plain_model(problem.terms, problem.mech.num_dof), normal.all
+    free, most = base_fit(every, plain, problem.base).beta, means(every)[:, -1, -1].max()
+    for name, g, choice in zip(dof_names(problem.mech), means(every), plain.choice, strict=True):
+        if not g[-1, -1] > CONSTANT**2 * most:  # as of a robot in flight, which nothing pushes
+            continue
+        rubs = [k for k in choice if not isinstance(problem.terms[k], Offset)]
+        at = [normal.base + k for k in rubs]
+        speed = normal.base + problem.terms.index(Viscous())
+        drives = []
+        for beta in (nominal, free):
+            numbers = eliminated(g, len(beta), choice).numbers(beta)
+            size = numbers[[choice.index(k) for k in rubs]]
+            drives.append(
+                float(g[speed, at] @ size) < 0
+                and float(size @ g[at][:, at] @ size) > DRIVES * float(g[-1, -1])
+            )
+        if all(drives):
+            raise FitError(
+                f"{log.name}: friction of joint {name!r} would drive it.\n"
+                "A part of its force goes with its velocity and has the sign of no friction: "
+                "a motor may count against its joint, or a velocity against its position.\n"
+                "Turn the sign of its tau, or that of its q and qd."
+            )
 
 
 def _refuse_rate(log: Log, rate: float) -> None:
@@ -189,14 +235,53 @@ def _refuse_far(mech: Mechanism, log: Log, name: str, q: Array) -> None:
             )
 
 
+def _alike(a: Array, b: Array) -> float:
+    """The cosine between two series, where both are numbers; 0 where one is nothing."""
+    fine = np.isfinite(a) & np.isfinite(b)
+    both = math.sqrt(float(a[fine] @ a[fine]) * float(b[fine] @ b[fine]))
+    return float(a[fine] @ b[fine]) / both if both > 0 else 0.0
+
+
+def _moved_by(t: Array, qd: Array) -> Array:
+    """How far velocities go in each block, `[blocks, dofs]`."""
+    return (np.diff(t, axis=1)[..., None] * (qd[:, 1:] + qd[:, :-1]) / 2).sum(1)
+
+
+def _refuse_others(mech: Mechanism, log: Log, t: Array, q: Array, qd: Array) -> None:
+    """Refuse velocities that are those of another joint, or of none."""
+    named = zip(mech.joint_names, mech.independent_joints, strict=True)
+    names = [name for name, k in named if mech.joints.kinds[k].vector]
+    told, middle = _moved_by(t, qd), q.shape[1] // 2
+    for name in names:
+        for at, dof in zip(
+            *(range(x.start, x.stop) for x in (mech.q_slice(name), mech.dof_slice(name))),
+            strict=True,
+        ):
+            early, late = q[:, middle, at] - q[:, 0, at], q[:, -1, at] - q[:, middle, at]
+            # What moves goes on as it began; noise turns back.
+            if _alike(early, late) < SURE or abs(_alike(early + late, told[:, dof])) > FOLLOWS:
+                continue
+            whose = [
+                other
+                for other in names
+                for j in range(mech.num_dof)[mech.dof_slice(other)]
+                if j != dof and _alike(early + late, told[:, j]) > SURE
+            ]
+            raise FitError(
+                f"{log.name}: velocities of joint {name!r} are not those of its positions"
+                + (f", but stand in the column of joint {whose[0]!r}.\n" if whose else ".\n")
+                + "Both are of one joint: what it moves is its velocity times the time.\n"
+                'Name the right columns, columns={"qd": [...]} or --column qd=..., or leave qd out.'
+            )
+
+
 def _refuse_multiples(log: Log, name: str, t: Array, q: Array, qd: Array) -> None:
     moved = q[:, -1] - q[:, 0]
-    told = (np.diff(t, axis=1)[..., None] * (qd[:, 1:] + qd[:, :-1]) / 2).sum(1)
+    told = _moved_by(t, qd)
     for a, b in zip(moved.T, told.T, strict=True):
         fine = np.isfinite(a) & np.isfinite(b)
         a, b = a[fine], b[fine]
-        both = math.sqrt(float(a @ a) * float(b @ b))
-        alike = float(a @ b) / both if both > 0 else 0.0
+        both, alike = math.sqrt(float(a @ a) * float(b @ b)), _alike(a, b)
         ratio = math.copysign(math.sqrt(float(b @ b) / float(a @ a)), alike) if both > 0 else 1.0
         if abs(alike) > SURE and not 1 / TWICE < ratio < TWICE:
             raise FitError(
