@@ -16,7 +16,7 @@ from tests.strategies import random_mechanism
 from torchsko.learn.filtering import Bank, derivative, low_pass
 from torchsko.learn.friction import Coulomb, Viscous
 from torchsko.learn.leading import Leading
-from torchsko.learn.mending import Faults, cut_off
+from torchsko.learn.mending import Faults, cut_off, levels
 from torchsko.learn.motion import motions
 from torchsko.learn.settings import Settings, settings_of
 
@@ -276,13 +276,39 @@ def test_forces_cut_off_by_a_drive_below_the_robots_limits_do_not_count():
         assert ((fit.inverse_dynamics(*state) - tau).std(0) < 0.02 * tau.std(0)).all()
 
 
+def test_forces_cut_off_by_a_drive_that_switches_between_two_limits_do_not_count():
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech, n=12000)
+    top = np.where((log.t % 2 < 1)[:, None], 0.7, 0.5) * np.abs(log.tau).max(0)
+    cut = np.abs(log.tau) > top
+    tau = np.clip(log.tau, -top, top)
+    settings = settings_of(replace(log, tau=tau), 10.0)
+    faults = Faults()
+    list(motions(mech, replace(log, tau=tau), settings, faults))
+    for joint, n in zip(mech.joint_names, cut.sum(0), strict=True):
+        assert abs(faults.saturated.get(joint, 0) - n) <= 0.1 * n
+    state = motion(torch.linspace(1.234, 8.0, 400, dtype=mech.dtype))
+    exact = ts.inverse_dynamics(mech, *state)
+    options = {"learn": [Viscous(), Coulomb()], "method": "wls", "cutoff": 10.0}
+    fit = ts.learn.fit(mech, replace(log, tau=tau), **options)
+    error = (fit.inverse_dynamics(*state) - exact).std(0) / exact.std(0)
+    assert (error < 0.03).all()
+
+
+def test_a_force_that_is_zero_again_and_again_is_measured():
+    """As of a foot that lifts off, or of a base that flies: no drive's limit is there."""
+    x = np.maximum(np.sin(np.linspace(0, 60, 6000))[:, None], 0.0)
+    assert np.isinf(cut_off(x)).all() and not levels(x)[0].size
+    assert np.isfinite(cut_off(x + 1.0)[0]).all()  # elsewhere it would be
+
+
 def test_peaks_of_quantised_forces_and_a_robot_at_rest_are_not_cut_off():
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech, n=12000)
     for parts in (30, 300, 3000):
         step = np.ptp(log.tau, axis=0) / parts
         tau = step * np.round(log.tau / step)
-        assert np.isinf(cut_off(tau)).all()
+        assert np.isinf(cut_off(tau)).all() and not any(x.size for x in levels(tau))
         rest = np.repeat(tau.max(0, keepdims=True), 500, 0)
         assert np.isinf(cut_off(np.concatenate([rest, tau]))).all()
 

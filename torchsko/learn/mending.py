@@ -34,6 +34,12 @@ FLAT = 3
 STEEP = 8
 """Samples at the end over those at the next value: peaks of quantised signals have few times as many."""
 
+SHARP = 0.3
+"""Step with which a signal comes to a plateau where it is cut off, over its usual: to rest it slows down."""
+
+TWICE = 2
+"""Plateaus of one value within the range, at least."""
+
 
 @dataclass
 class Faults:
@@ -140,12 +146,52 @@ def cut_off(x: Array) -> Array:
             at = np.flatnonzero(finite == top)
             # Most signals are at their very end once: they have no plateaus.
             runs = np.diff(np.append(np.flatnonzero(np.diff(at, prepend=-2) > 1), len(at)))
-            if (runs >= FLAT).sum() >= FLAT and len(at) < len(finite):
+            # What is zero is no drive's limit: a robot that flies, and a brush that lifts off, feel nothing.
+            if top and (runs >= FLAT).sum() >= FLAT and len(at) < len(finite):
                 below = np.delete(finite, at)
                 # The longest may be a robot at rest.
                 often = runs.sum() - runs.max() >= STEEP * (below == most(below)).sum()
                 ends[end, j] = top if often else ends[end, j]
     return ends
+
+
+def levels(x: Array) -> list[Array]:
+    """Values within their range at which signals are cut off, as by a drive that lowers its limit at times.
+
+    A signal comes to such a value without slowing down, as it would to rest, and stays there exactly.
+
+    Args:
+        x: `[samples, signals]`.
+
+    Returns:
+        Of each signal.
+    """
+    out = []
+    for row in x.T:
+        finite = row[np.isfinite(row)]
+        step = np.diff(finite)
+        start = np.flatnonzero(np.append(True, step != 0))
+        runs = np.diff(np.append(start, len(finite)))
+        flat = (runs >= FLAT) & (start > 0) & (start + runs < len(finite))
+        start, runs = start[flat], runs[flat]
+        found: list[float] = []
+        if len(start) >= TWICE:
+            values, which = np.unique(finite[start], return_inverse=True)
+            every, often = np.unique(finite, return_counts=True)
+            usual = SHARP * np.median(np.abs(step[step != 0]))
+            edge = np.minimum(*(np.abs(step[at]) for at in (start - 1, start + runs - 1)))
+            for k in np.flatnonzero(np.bincount(which) >= TWICE):
+                own, at = which == k, int(np.searchsorted(every, values[k]))
+                beside = max(often[max(at - 1, 0) : at].sum(), often[at + 1 : at + 2].sum())
+                # The longest may be a robot at rest.
+                if (
+                    values[k]
+                    and runs[own].sum() - runs[own].max() >= STEEP * beside
+                    and np.median(edge[own]) >= usual
+                ):
+                    found.append(float(values[k]))
+        out.append(np.array(found))
+    return out
 
 
 def without_flips(mech: Mechanism, q: Array) -> Array:

@@ -195,6 +195,8 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     if settings.ends is not None:
         least, most = settings.ends[..., None]
         held |= (parts[1] <= least) | (parts[1] >= most)
+    for marks, force, values in zip(held, parts[1], settings.levels, strict=False):
+        marks |= np.isin(force, values)
     held &= np.isfinite(parts[1])  # what is infinite no drive gave: an outlier
     count(faults.saturated, mech, held)
     parts[0] = without_flips(mech, parts[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torchsko.errors import FitError
 from torchsko.learn.filtering import Bank, Kernel, bandwidth, low_pass
 from torchsko.learn.log import Log
-from torchsko.learn.mending import cut_off, even_samples, in_rows, repaired
+from torchsko.learn.mending import cut_off, even_samples, in_rows, levels, repaired
 from torchsko.learn.repeats import repeats, without
 
 Array = NDArray[np.floating[Any]]
@@ -48,6 +49,7 @@ class Settings:
         laws: the same for laws that bend filtered states: what was measured went through the filter of the
             states besides, and what a law makes of these did not yet.
         ends: where measured forces are cut off, `[2, num_dof]`; None where that was not looked for.
+        levels: where they are besides for a while, of each dof.
     """
 
     rate: float
@@ -57,17 +59,19 @@ class Settings:
     forces: Kernel
     laws: Kernel
     ends: Array | None = None
+    levels: tuple[Array, ...] = ()
 
     @classmethod
     def of(
-        cls, rate: float, cutoff: float, chosen: bool = False, ends: Array | None = None
-    ) -> Settings:
+        cls, rate: float, cutoff: float, chosen: bool = False, ends: Array | None = None,
+        levels: Sequence[Array] = (),
+    ) -> Settings:  # fmt: skip
         """Kernels of a rate and a cut-off."""
         states = Bank.of(cutoff, rate, max(1, int(rate / (FINE * cutoff))))
         fine = rate / states.every
         every = max(1, int(fine / (COARSE * cutoff)))
         forces, laws = (low_pass(cutoff, fine, every, times=n) for n in (1, 2))
-        return cls(rate, cutoff, chosen, states, forces, laws, ends)
+        return cls(rate, cutoff, chosen, states, forces, laws, ends, tuple(levels))
 
     @property
     def fine(self) -> float:
@@ -137,9 +141,10 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     """
     t = first_times(log)
     steps, rate = np.diff(t), _usual_rate(t)
-    ends = cut_off(in_rows(log.tau[:SPECTRUM]).T)
+    tau = in_rows(log.tau[:SPECTRUM]).T
+    ends, within = cut_off(tau), levels(tau)
     if cutoff is not None:
-        return Settings.of(rate, cutoff, ends=ends)
+        return Settings.of(rate, cutoff, ends=ends, levels=within)
     first = int(np.flatnonzero(np.append(steps > LONG / rate, True))[0]) + 1
     longest = t[:first] if first > len(t) // 2 else t
     even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
@@ -156,4 +161,4 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     chosen = ROOM * bandwidth(q.T, rate)
     # Not so low that the filter is longer than a twentieth of the log.
     least = 20 / (even[-1] - even[0])
-    return Settings.of(rate, float(np.clip(chosen, least, rate / 8)), chosen=True, ends=ends)
+    return Settings.of(rate, float(np.clip(chosen, least, rate / 8)), True, ends, within)
