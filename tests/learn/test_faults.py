@@ -323,3 +323,23 @@ def test_what_is_no_list_of_terms_and_no_log_is_refused_by_name():
     ):  # fmt: skip
         with pytest.raises(ts.FitError, match=match):
             call()
+
+
+def test_forces_from_outside_that_are_known_are_those_of_joints():
+    """A log with what contacts are at the joints finds the robot that moved without them."""
+    mech = ts.load(ts.robots.panda)
+    mech = mech.replace(damping=0 * mech.damping, friction=0 * mech.friction)
+    truth = mech.replace(mass=1.2 * mech.mass)
+    g = torch.Generator().manual_seed(0)
+    t = torch.arange(4000, dtype=mech.dtype) / 400
+    q, qd, qdd = ts.learn.exciting_trajectory(mech, generator=g)(t)
+    push = torch.randn(mech.num_bodies, 6, generator=g, dtype=t.dtype)
+    f_ext = 3 * push * (2 * t).sin().clamp_min(0)[:, None, None]
+    drives = ts.inverse_dynamics(truth, q, qd, qdd, f_ext)
+    at = q, 0 * qd, 0 * qd
+    pushed = ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)
+    tau = drives + pushed + 0.01 * torch.randn(qd.shape, generator=g, dtype=t.dtype)
+    log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    fit = ts.learn.fit(mech, log, learn=[], prior=1e-4, cutoff=10.0)
+    beta = fit.base.of(ts.inertial_parameters(truth).flatten())
+    assert (fit.value - beta).norm() < 0.01 * beta.norm()

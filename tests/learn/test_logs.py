@@ -234,6 +234,15 @@ def test_filtered_states_are_those_of_the_motion_and_the_cut_off_leaves_it_whole
         assert (mine - true).abs().max() < 2e-3 * true.abs().max()
 
 
+def test_long_gaps_between_stretches_do_not_change_what_frequencies_a_motion_has():
+    """The filter of stretches of 3 s is longer than that of the whole allows, and no more."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech, n=12000)
+    whole, keep = settings_of(log).cutoff, log.t % 5 < 3
+    parts = replace(log, t=log.t[keep], q=log.q[keep], tau=log.tau[keep], qd=None)
+    assert whole <= settings_of(parts).cutoff <= max(1.4 * whole, 20 / 3)
+
+
 def test_uneven_times_gaps_outliers_and_saturation_are_handled_and_counted():
     mech = ts.load(ts.robots.panda)
     log, motion = arm_log(mech, n=12000)

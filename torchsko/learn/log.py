@@ -32,7 +32,9 @@ class Log:
     Attributes:
         t: time, ascending, `[samples]` [s].
         q: positions, `[samples, num_q]` [rad or m].
-        tau: joint forces, `[samples, num_dof]` [N m or N].
+        tau: joint forces, `[samples, num_dof]` [N m or N]: all that move the robot besides its weight. What
+            is known to push from outside, `f_ext`, is added as joints feel it, at = (q, 0 * qd, 0 * qd):
+            ``ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)``.
         qd: velocities, `[samples, num_dof]` [rad/s or m/s], or None where none were measured.
         joints: names of the columns, or () where they come in the robot's order.
         name: what messages call it.

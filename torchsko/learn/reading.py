@@ -175,6 +175,8 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
     if int((normal.count > 0).all(1).sum()) < 2:
         raise FitError(
             f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.\n"
-            "Cross-validation leaves out one stretch and needs another.\n"
-            "Log more, or pass another number of folds."
+            "Cross-validation leaves out one stretch and needs another, and the filter of "
+            f"{settings.cutoff:.3g} Hz needs {settings.reach:.3g} s without a gap on each side.\n"
+            "Log more, or pass a higher cutoff: below half of the rate, "
+            f"{settings.rate:.4g} Hz, is possible."
         )

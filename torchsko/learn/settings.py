@@ -32,6 +32,9 @@ FINE = 16.0
 COARSE = 5.0
 """Rate of filtered forces over the cut-off."""
 
+ALONE = 1.0
+"""Length of a stretch between two of these from which on its spectrum is the log's [s]."""
+
 SPECTRUM = 800_000
 """First samples of a log, of which the spectrum is taken."""
 
@@ -145,10 +148,14 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     ends, within = cut_off(tau), levels(tau)
     if cutoff is not None:
         return Settings.of(rate, cutoff, ends=ends, levels=within)
-    first = int(np.flatnonzero(np.append(steps > LONG / rate, True))[0]) + 1
-    longest = t[:first] if first > len(t) // 2 else t
+    edges = np.concatenate([[0], np.flatnonzero(steps > LONG / rate) + 1, [len(t)]])
+    most = int(np.diff(edges).argmax())
+    some = slice(int(edges[most]), int(edges[most + 1]))
+    if some.stop - some.start < ALONE * rate:  # pieces too short to tell: across gaps
+        some = slice(0, len(t))
+    longest = t[some]
     even = longest[0] + np.arange(int((longest[-1] - longest[0]) * rate)) / rate
-    x = in_rows(log.q[: len(longest)])
+    x = in_rows(log.q[some])
     x = without(repeats(x), x)
     if not np.isfinite(x).all():
         x, _ = repaired(longest, x)  # a spectrum has no holes
