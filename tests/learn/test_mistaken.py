@@ -152,3 +152,10 @@ def test_a_last_joint_whose_friction_would_drive_it_counts_the_other_way():
     for other in ((q, turned(tau, 6)), (turned(q, 6), tau)):
         with pytest.raises(ts.FitError, match="friction of joint 'joint7' would drive it"):
             fitted(nominal, t, *other)
+
+
+@pytest.mark.parametrize("first", [0, 800, 1600])
+def test_a_short_log_in_which_joints_hardly_turn_round_is_no_mistake(first):
+    nominal, _, t, q, tau = panda()
+    some = slice(first, first + 1000)
+    fitted(nominal, t[some], q[some], tau[some])

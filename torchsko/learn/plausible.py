@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.angles import SLIDING, refuse_degrees, refuse_kinds
@@ -151,21 +153,29 @@ def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
     nominal = problem.base.of(inertial_parameters(problem.mech).flatten())
     plain, every = plain_model(problem.terms, problem.mech.num_dof), normal.all
     free, most = base_fit(every, plain, problem.base).beta, means(every)[:, -1, -1].max()
-    for name, g, choice in zip(dof_names(problem.mech), means(every), plain.choice, strict=True):
+    speed = normal.base + problem.terms.index(Viscous())
+    rest = normal.base + problem.terms.index(Offset())
+    parts = [means(normal.only([k])) for k in range(len(normal.count))]
+    for j, (name, choice) in enumerate(zip(dof_names(problem.mech), plain.choice, strict=True)):
+        rubs = [k for k in choice if not isinstance(problem.terms[k], Offset)]
+        at, own = [normal.base + k for k in rubs], [choice.index(k) for k in rubs]
+
+        def driven(g: Tensor, beta: Tensor, choice=choice, at=at, own=own) -> tuple[float, float]:
+            """Mean power times speed that friction takes out, and its part of the force's variation."""
+            size = eliminated(g, len(beta), choice).numbers(beta)[own]
+            varies = g - torch.outer(g[:, rest], g[rest]) / g[rest, rest].clamp_min(1e-300)
+            part = size @ varies[at][:, at] @ size / varies[-1, -1].clamp_min(1e-300)
+            return float(g[speed, at] @ size), float(part)
+
+        g = means(every)[j]
         if not g[-1, -1] > CONSTANT**2 * most:  # as of a robot in flight, which nothing pushes
             continue
-        rubs = [k for k in choice if not isinstance(problem.terms[k], Offset)]
-        at = [normal.base + k for k in rubs]
-        speed = normal.base + problem.terms.index(Viscous())
-        drives = []
-        for beta in (nominal, free):
-            numbers = eliminated(g, len(beta), choice).numbers(beta)
-            size = numbers[[choice.index(k) for k in rubs]]
-            drives.append(
-                float(g[speed, at] @ size) < 0
-                and float(size @ g[at][:, at] @ size) > DRIVES * float(g[-1, -1])
-            )
-        if all(drives):
+        # Where a joint hardly turns round, an offset is as good, and chance says which sign friction has.
+        steady = all(driven(x[j], nominal)[0] < 0 for x in parts if x[j, rest, rest] > 0)
+        if steady and all(
+            power < 0 and part > DRIVES
+            for power, part in (driven(g, beta) for beta in (nominal, free))
+        ):
             raise FitError(
                 f"{log.name}: friction of joint {name!r} would drive it.\n"
                 "A part of its force goes with its velocity and has the sign of no friction: "
