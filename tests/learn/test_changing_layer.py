@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pytest
@@ -12,7 +13,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko import auto
-from torchsko.learn import InertiaLogCholesky, Positive, module
+from torchsko.learn import Bounded, InertiaLogCholesky, Positive, module
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -290,3 +291,22 @@ def test_pickles_of_a_trained_layer_hold_parameters_only(arm):
             p.add_(0.1)
     twin = pickle.loads(pickle.dumps(layer))
     assert_close(twin.mechanism().inertia, layer.mechanism().inertia, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("far", [50.0, -900.0])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_are_made_of_values_that_rounding_has_put_on_the_edge_of_their_domain(
+    arm, far, copied
+):
+    learn = {"joint0.damping": Bounded(0.0, 2.0, 1.0), "joint1.damping": Positive(1.0)}
+    layer = ts.Dynamics(arm, learn)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.fill_(far)
+    assert layer.mechanism().damping[0] == (2.0 if far > 0 else 0.0)
+    twin = copied(layer)
+    assert torch.equal(twin.mechanism().damping, layer.mechanism().damping)
+    assert {n: p.item() for n, p in twin.named_parameters()} == dict.fromkeys(
+        dict(layer.named_parameters()), far
+    )
+    assert repr(twin) == repr(layer)

@@ -267,12 +267,32 @@ class Learned(nn.Module):
         return _restore, (parametrization, kept, self.training)
 
 
+class _Restored(nn.Module):
+    """A parametrization whose numbers are kept: at the edge of its domain its inverse finds none."""
+
+    def __init__(self, parametrization: nn.Module, kept: Any) -> None:
+        super().__init__()
+        self.parametrization, self.kept = parametrization, kept
+
+    def forward(self, *own: Tensor) -> Tensor:
+        """Its value."""
+        return self.parametrization(*own)
+
+    def right_inverse(self, _: Tensor) -> Any:
+        """What was kept, a tensor or several, whatever the value."""
+        return self.kept
+
+
 def _restore(
     parametrization: nn.Module, kept: Mapping[str, nn.Parameter], training: bool
 ) -> Learned:
     # The value is computed here: another process takes over shared memory of what still exists.
     own = [p.detach() for name, p in kept.items() if name.startswith(f"{_VALUE}.original")]
-    learned = Learned(parametrization(*own).detach(), parametrization)
+    one = f"{_VALUE}.original" in kept
+    learned = Learned(
+        parametrization(*own).detach(), _Restored(parametrization, own[0] if one else own)
+    )
+    cast(nn.ModuleList, learned.get_submodule(_VALUE))[0] = parametrization
     for name, parameter in kept.items():
         path, _, leaf = name.rpartition(".")
         learned.get_submodule(path).register_parameter(leaf, parameter)
