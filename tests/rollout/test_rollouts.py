@@ -1,5 +1,7 @@
 """Rollouts: the same in any batch, for any kind of control, with gradients to everything."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,25 @@ def test_robots_states_and_controls_broadcast():
     for k in range(2):
         alone = mech.replace(mass=scale[k] * mech.mass)
         assert_close(qs[1, k], ts.rollout(alone, q, qd, taus[1, 0], steps=2)[0])
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (1,), (2, 3), (2, 1)])
+def test_a_fleet_follows_a_series_whatever_its_number_of_steps(batch):
+    mech = robot(("revolute", "prismatic"))
+    q, qd, _ = state(mech)
+    scale = torch.tensor([[1.0], [2.0], [3.0]], dtype=q.dtype)
+    fleet = mech.replace(mass=scale * mech.mass)
+    g = torch.Generator().manual_seed(0)
+    taus = torch.randn(*batch, 4, mech.num_dof, dtype=q.dtype, generator=g)
+    both = ts.rollout(fleet, q, qd, taus, steps=4)
+    shape = torch.broadcast_shapes(batch, (3,))
+    series = taus.expand(*shape, 4, mech.num_dof)
+    assert both[0].shape == (*shape, 5, mech.num_q)
+    for place in itertools.product(*map(range, shape)):
+        alone = mech.replace(mass=scale[place[-1]] * mech.mass)
+        single = ts.rollout(alone, q, qd, series[place], steps=4)
+        for mine, theirs in zip(both, single, strict=True):
+            assert_close(mine[place], theirs)
 
 
 @pytest.mark.some(1)

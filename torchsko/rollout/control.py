@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import broadcasts, check_state, expands
+from torchsko.mechanism.state import broadcasts, check_coordinates, check_state, expands
 from torchsko.rollout.options import takes
 from torchsko.rollout.series import Series
 from torchsko.shapes import broadcast_shapes
@@ -190,7 +190,7 @@ def _source(
         if not takes(control, 3):
             raise TorchskoError(_NO_LAW.format(name=getattr(control, "__name__", control)))
         return control
-    check_state(mech, control=control)
+    check_coordinates(mech, control=control)  # a series has time where robots have their number
     shape = tuple(control.shape[:-1])
     constant = shape in ((), tuple(batch))
     series = bool(shape) and shape[-1] in (1, steps) and broadcasts(shape[:-1], tuple(batch))
