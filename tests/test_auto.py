@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import torchsko as ts
 from torchsko import auto
@@ -169,6 +170,57 @@ def test_parameters_that_learn_stay_in_the_graph(arm):
     few = ts.rollout(arm.replace(mass=mass), q[:3], qd[:3], None, steps=40, dt=1e-4, fused=False)
     (expected,) = torch.autograd.grad(few[0][:, 40].sum(), mass)
     torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_short_rollouts_of_a_layer_add_up_and_are_told_of_once(arm, caplog, monkeypatch):
+    monkeypatch.setattr(module, "PAYS", 3 * auto.cost(4, 2))
+    layer, slow = layer_of(arm), layer_of(arm, fused=False)
+    q, qd = arm.random_state(2)
+    expected = ts.rollout(slow, q, qd, None, steps=4)
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        for call in range(1, 6):
+            found = ts.rollout(layer, q, qd, None, steps=4)
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+            assert isinstance(layer._fast, FusedLayer) == (call >= 3)
+    assert len(caplog.records) == 1
+
+
+def test_rollouts_of_a_layer_asked_for_kernels_have_them_at_once(arm):
+    layer = layer_of(arm, fused=True)
+    q, qd = arm.random_state(2)
+    ts.rollout(layer, q, qd, None, steps=4)
+    assert isinstance(layer._fast, FusedLayer)
+
+
+@pytest.mark.parametrize("before", ["asked for", "forward pass", "made again", "between"])
+def test_a_layer_within_a_checkpoint_saves_what_it_saves_again(arm, monkeypatch, before):
+    """Kernels that come in the midst of it save something else: torch refused the backward pass."""
+    q, qd = arm.random_state(2)
+    calls = {"asked for": 0, "forward pass": 1, "made again": 2, "between": 3}[before]
+    monkeypatch.setattr(module, "PAYS", calls * auto.cost(1, 2))
+    layer, slow = layer_of(arm, fused=True if before == "asked for" else None), layer_of(arm)
+    monkeypatch.setattr(slow, "fused", False)
+    found = []
+    for dynamics, run in ((layer, checkpoint), (slow, lambda f, *x, use_reentrant: f(*x))):
+        v = qd
+        for _ in range(2):
+            v = run(lambda v, f=dynamics: v + 1e-3 * f(q, v, qd), v, use_reentrant=False)
+        dynamics(q, qd, qd)  # makes no kernels between a pass and its repetition either
+        found.append(torch.autograd.grad(v.square().sum(), dynamics.parameters()))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+
+
+def test_a_captured_law_is_traced_within_a_checkpoint(arm):
+    fast, (q, qd) = ts.fuse(arm), arm.random_state(2)
+    gain = torch.tensor(2.0, dtype=q.dtype, requires_grad=True)
+
+    def end(fused):
+        law = lambda t, q, qd: -gain * qd  # noqa: E731
+        return ts.rollout(fast, q, qd, law, steps=4, fused=fused)[0][..., -1, :]
+
+    found = [checkpoint(end, True, use_reentrant=False), end(False)]
+    mine, expected = (torch.autograd.grad(x.square().sum(), gain) for x in found)
+    torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_transforms_and_compilers_are_left_alone(arm, caplog, monkeypatch):

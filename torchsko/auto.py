@@ -50,9 +50,11 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
         tell: whether the logger says that they take over.
     """
     from torchsko.fused.api import fuse
+    from torchsko.fused.clean import unfollowed
     from torchsko.fused.toolchain import find_toolchain
 
-    robot = as_mechanism(given)
+    with unfollowed():
+        robot = as_mechanism(given)
     if robot.device.type != "cpu":
         return "it is on a GPU, where kernels are to be asked for: ts.fuse(mech)."
     try:
@@ -79,7 +81,8 @@ def _with_kernels(
             bound = signature.bind(mech, *args, **kwargs)
             bound.apply_defaults()
             if _pays(mech, bound.arguments):
-                fast = kernels_for(mech)
+                # A layer keeps its own, and tells of them once.
+                fast = mech.taken() if hasattr(mech, "taken") else kernels_for(mech)
                 mech = mech if isinstance(fast, str) else fast
         return fn(mech, *args, **kwargs)
 
@@ -89,7 +92,7 @@ def _with_kernels(
 def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     """Whether a rollout has kernels, of all steps or of each, and takes longer than their build.
 
-    A function is called as ever: what it does besides computing stays.
+    A function is called as ever: what it does besides computing stays. A layer counts all that it did.
     """
     q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
     plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS
@@ -100,11 +103,15 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
     if isinstance(control, Tensor):
         batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
-    if batch == 0 or cost(steps, batch) < PAYS:
+    samples, takes = cost(steps, batch), getattr(mech, "takes", None)
+    if batch == 0 or (samples < PAYS and takes is None):
         return False
     robot = as_mechanism(mech)
     read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
-    return not any(is_mapped(x) for x in read if isinstance(x, Tensor))
+    if any(is_mapped(x) for x in read if isinstance(x, Tensor)):
+        return False
+    # What a layer did eagerly adds up.
+    return samples >= PAYS or (takes is not None and takes(samples))
 
 
 rollout = _with_kernels(rollouts.rollout)

@@ -310,3 +310,10 @@ def test_copies_are_made_of_values_that_rounding_has_put_on_the_edge_of_their_do
         dict(layer.named_parameters()), far
     )
     assert repr(twin) == repr(layer)
+
+
+def test_assigned_values_of_another_type_make_a_layer_of_that_type(arm):
+    layer, args = ts.Dynamics(arm, layer_learn()), [x.float() for x in args_of(arm, 2)]
+    single = ts.Dynamics(arm.to(torch.float32), layer_learn())
+    layer.load_state_dict(single.state_dict(), assign=True)
+    assert torch.equal(layer(*args), single(*args))

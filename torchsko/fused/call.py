@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.capture import Capture, Captured, discover
-from torchsko.fused.clean import in_clean_thread
+from torchsko.fused.clean import in_clean_thread, unfollowed
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.sources import Reachable
 from torchsko.fused.watch import Swap, Watch, constants_of
@@ -205,7 +205,9 @@ class FusedCall:
         if recipe is None and _are_functorch_transforms_active():
             wrapped = Reachable(self._fn).wrapped()
             recipe = in_clean_thread(lambda: self._evaluate(key, shapes, wrapped))
-        recipe = recipe or self._evaluate(key, shapes)
+        if recipe is None:
+            with unfollowed():
+                recipe = self._evaluate(key, shapes)
         captured = Captured(self._fn, recipe.captures)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument

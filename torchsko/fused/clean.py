@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,21 @@ def in_clean_thread(work: Callable[[], T]) -> T:
     """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(work).result()
+
+
+def is_followed() -> bool:
+    """Whether somebody follows what autograd saves, as `torch.utils.checkpoint` does, which counts it."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+@contextmanager
+def unfollowed() -> Iterator[None]:
+    """Work once done, of which a call that is made again saves nothing: who follows must not see it."""
+    if not is_followed():
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.detach(), lambda x: x):
+        yield
 
 
 def is_wrapped(x: Tensor) -> bool:

@@ -18,6 +18,7 @@ from torchsko.fused.clean import (
     is_differentiated,
     is_wrapped,
     refuse_when_run,
+    unfollowed,
 )
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.workshop import Workshop, unwrapped
@@ -142,7 +143,8 @@ def workshop_of(layer: Layer, inputs: Sequence[str], order: int) -> Workshop:
         inputs: further parameters that are.
         order: of derivatives; see `torchsko.fuse`.
     """
-    robot = layer.mechanism()
+    with unfollowed():
+        robot = layer.mechanism()
     derived = [name for name in PARAMETERS if is_differentiated(getattr(robot, name))]
     return in_clean_thread(
         lambda: Workshop(unwrapped(robot), (*layer.learns, *inputs, *derived), order)

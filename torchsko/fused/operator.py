@@ -14,8 +14,9 @@ transforms of torch.func or modes of dispatch are active (`_are_functorch_transf
 (`_AutoDispatchBelowAutograd`) and the end of a library (`Library._destroy`). Tracing asks besides
 whether make_fx records (`_get_dispatch_mode`), whether torch.func itself calls requires_grad_
 (`get_inplace_requires_grad_allowed`), what it wraps (`get_unwrapped`), and for the strides of results
-(`compute_elementwise_output_strides`) and PyTorch's own decompositions (`decomposition_table`). Kernels
-on GPUs are loaded by `torch.cuda._utils._cuda_load_module`.
+(`compute_elementwise_output_strides`) and PyTorch's own decompositions (`decomposition_table`).
+Layers and traces ask whether hooks take what is saved (`_top_saved_tensors_default_hooks`). Kernels on
+GPUs are loaded by `torch.cuda._utils._cuda_load_module`.
 """
 
 from __future__ import annotations

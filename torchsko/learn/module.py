@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 from torchsko.auto import PAYS, cost, kernels_for, rollout
 from torchsko.bridge.hinges import checked
 from torchsko.errors import FusedError, MechanismError
-from torchsko.fused.clean import is_differentiated
+from torchsko.fused.clean import is_differentiated, is_followed
 from torchsko.learn.targets import Target, find_target, fitting, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
@@ -40,9 +40,10 @@ class Dynamics(nn.Module, Verbs):
             ("joint4.damping", ".friction", ".armature", ".stiffness", ".position", ".rotation"),
             and "gravity". Parametrizations are those of `torchsko.learn`, or any module with
             ``forward`` and ``right_inverse`` as `torch.nn.utils.parametrize` wants them.
-        fused: whether kernels compute the methods. None: on a CPU, from the call on where all calls
-            together have cost about as much as the build (see `torchsko.auto`). True: from the first.
-            False: never. What has no kernel runs eagerly.
+        fused: whether kernels compute the methods, rollouts too. None: on a CPU, from the call on where all
+            calls together have cost about as much as the build (see `torchsko.auto`); a layer that is called
+            within `torch.utils.checkpoint` before that stays as it is, rollouts apart that pay alone. True:
+            from the first. False: never. What has no kernel runs eagerly.
 
     Raises:
         MechanismError: on what is no `Mechanism`, targets without a parametrization, an unknown target, a
@@ -165,16 +166,36 @@ class Dynamics(nn.Module, Verbs):
         """The kernels, made where they pay by now; None where calls are eager."""
         if torch.compiler.is_compiling():
             return None
+        batch = max([0, *(x.shape[:-1].numel() for x in given if isinstance(x, Tensor))])
+        fast = self.taken() if self.takes(cost(1, batch)) else ""
+        return None if isinstance(fast, str) else fast
+
+    def takes(self, samples: int) -> bool:
+        """Whether kernels take a call over; if not, it is eager work that counts from then on.
+
+        Args:
+            samples: what it costs eagerly, in samples; see `torchsko.auto`.
+        """
+        if self.fused:
+            return True
+        if self._fast is None and is_followed():
+            self._fast = _FOLLOWED
         if self._fast is None:
-            batch = max([0, *(x.shape[:-1].numel() for x in given if isinstance(x, Tensor))])
-            self._eager_cost += cost(1, batch)
-            if not self.fused and self._eager_cost < PAYS:
-                return None
-            self._fast = kernels_for(self, tell=not (self.fused or self._told))
-            if self.fused and isinstance(self._fast, str):
-                raise FusedError(self._fast)
-            self._told = self._told or not isinstance(self._fast, str)
-        return None if isinstance(self._fast, str) else self._fast
+            self._eager_cost += samples
+            return self._eager_cost >= PAYS
+        return not isinstance(self._fast, str)
+
+    def taken(self) -> FusedMechanism | str:
+        """The kernels, made and told of once; or why there are none."""
+        fast = self._fast
+        if fast is None or fast is _FOLLOWED:
+            fast = kernels_for(self, tell=not (self.fused or self._told))
+            self._told = self._told or not isinstance(fast, str)
+        if self._fast is None:
+            self._fast = fast
+        if self.fused and isinstance(fast, str):
+            raise FusedError(fast)
+        return fast
 
     def __getstate__(self) -> dict[str, Any]:
         # Kernels are made again, from the disk cache.
@@ -197,6 +218,13 @@ class Dynamics(nn.Module, Verbs):
         return self
 
 
+_FOLLOWED = (
+    "it was called within torch.utils.checkpoint, or other hooks of what autograd saves.\n"
+    "What a call saves is counted there, and has to be the same when it is made again.\n"
+    "Pass fused=True: kernels run from the first call on."
+)
+"""Why a layer does not take kernels in the midst of its calls."""
+
 _FLAGS = {
     "has_armature": ("armature",),
     "has_losses": ("damping", "friction", "higher_damping"),
@@ -207,9 +235,11 @@ _FLAGS = {
 
 
 def _loaded(layer: nn.Module, _: Any) -> None:
-    """Make the verdict on the hinges anew, of the values that were loaded."""
+    """Make the verdict on the hinges anew, of the values loaded; those assigned have types of their own."""
     own = cast(Dynamics, layer)
-    if not own.held["mass"].is_meta:
+    like = own.held["mass"]
+    if not like.is_meta:
+        own._structure = own._structure.to(like.dtype).to(like.device)
         own._check_hinges()
 
 
