@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -82,7 +82,7 @@ def _with_kernels(
             bound.apply_defaults()
             if _pays(mech, bound.arguments):
                 # A layer keeps its own, and tells of them once.
-                fast = mech.taken() if hasattr(mech, "taken") else kernels_for(mech)
+                fast = cast(Any, mech).taken() if hasattr(mech, "taken") else kernels_for(mech)
                 mech = mech if isinstance(fast, str) else fast
         return fn(mech, *args, **kwargs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ def in_clean_thread(work: Callable[[], T]) -> T:
 
 def is_followed() -> bool:
     """Whether somebody follows what autograd saves, as `torch.utils.checkpoint` does, which counts it."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+    asked = cast(Any, torch._C)._autograd._top_saved_tensors_default_hooks
+    return asked(False) is not None
 
 
 @contextmanager
