@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import torchsko as ts
+from tests.strategies import random_mechanism
 from torchsko.errors import FusedError
 from torchsko.rollout.limits import LimitSprings
 from torchsko.rollout.motor import PID, Motor, MotorControl
@@ -137,3 +138,15 @@ def test_kernels_of_the_last_eight_controls_are_kept():
     del laws, law
     gc.collect()
     assert first() is None and last() is not None
+
+
+@pytest.mark.parametrize("inputs", [(), ("damping",)])
+def test_a_law_moves_a_fleet_of_no_robots(inputs):
+    mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=1)
+    none = mech.replace(mass=mech.mass.expand(0, 2))
+    mass = none.mass.clone().requires_grad_()
+    q, qd = mech.random_state()
+    fast = ts.fuse(none, inputs=inputs).replace(mass=mass)
+    qs, _ = ts.rollout(fast, q, qd, lambda t, q, qd: -qd, steps=2, fused=True)
+    assert qs.shape == (0, 3, 2)
+    assert torch.autograd.grad(qs.sum(), mass)[0].shape == (0, 2)

@@ -268,7 +268,7 @@ class FusedCall:
         mech = self._workshop.mechanism
         states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
         one = [
-            getattr(mech, name).reshape(-1, *cast(tuple, self._workshop.shape(name)))[0]
+            _first(getattr(mech, name), cast(tuple, self._workshop.shape(name)))
             for name in self._workshop.parameters
         ]
         own, *tensors = self._workshop.split((*states, *one), scalar=False)
@@ -284,6 +284,12 @@ class FusedCall:
         form = pytree.tree_unflatten(range(len(found)), spec)
         kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != mech.dtype)
         return Recipe(form, len(found), captures, kinds)
+
+
+def _first(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Of a parameter that of the first robot; where there is none, some numbers, since none is read."""
+    rows = x.reshape(-1, *shape)
+    return rows[0] if len(rows) else rows.new_ones(shape)
 
 
 def _no_constant(options: tuple[tuple[str, Any], ...]) -> str:
