@@ -2,8 +2,9 @@
 
 A build takes seconds. So does eager work of some size: a call takes as long as `FIXED` samples more, and
 after `PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as
-measured. From there on kernels run, wherever a compiler is. A line of the logger ``torchsko`` says so when
-it happens; ``fused=False`` declines.
+measured. From there on kernels run, wherever a compiler is. A layer adds up all that it does, rollouts too;
+a mechanism remembers nothing, so each of its rollouts pays alone. A line of the logger ``torchsko`` says so
+when it happens; ``fused=False`` declines.
 """
 
 from __future__ import annotations

@@ -101,7 +101,8 @@ def rollout(
             and what it does besides computing is lost. Kernels of the controls of the last eight such
             calls are kept with the fused mechanism, so make a function once and pass it again. False: the
             eager functions run. For a mechanism or a layer on a CPU, None has kernels made where the rollout
-            takes longer than their build, limits and methods of your own apart (see `torchsko.auto`). Whole
+            takes longer than their build, or all that the layer did so far, limits and methods of your own
+            apart (see `torchsko.auto`). Whole
             kernels keep no tape, but the states that ``every`` or a ``checkpoint`` that divides it says, and
             compute those in between again; they are for CPUs, elsewhere their steps are kernels.
 
