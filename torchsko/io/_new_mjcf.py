@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import warnings
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, RobotFileWarning, listed
 from torchsko.io._edits import words
 from torchsko.io._fit import check_one
 from torchsko.io._moments import physical
 from torchsko.io._new_geometry import mjcf_excludes, mjcf_geoms, tell_left_out
 from torchsko.io._new_urdf import followed
 from torchsko.io._quaternion import quaternion_from_matrix
+from torchsko.io.mujoco_numbers import FARTHEST
 from torchsko.mechanism.mechanism import Mechanism
 
 ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
@@ -30,14 +32,17 @@ def new_mjcf(mech: Mechanism) -> str:
 
     Shapes that are primitives are geoms, of which no inertia is inferred.
 
-    A joint of several dofs is a stack of hinges and slides, each named after the joint and its rate.
+    A joint of several dofs is a stack of hinges and slides, each of the name that it had where it came from
+    such a stack, else named after the joint and its rate.
 
     Raises:
         MechanismError: on a batch, or what MJCF cannot say: a free joint elsewhere than at the world's own
-            frame, a helical one, a joint that follows several others.
+            frame, a helical one, a joint that follows several others, a body of the world's name, a ball
+            joint's spring that is relaxed elsewhere than at the identity.
     """
     check_one(mech)
     tell_left_out(mech, "MJCF")
+    _tell_limits_left_out(mech)
     gravity = words(mech.gravity.tolist())
     lines = [
         f"<mujoco model={quoteattr(mech.name)}>",
@@ -67,6 +72,11 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
             f"joint {mech.tree_joint_names[k]!r} is free, and not from the world's own frame.\n"
             "In MJCF only bodies of the world float, and their coordinates are those of the world.\n"
             "Place that joint at the origin, unturned."
+        )
+    if mech.body_names[k] == "world":
+        raise MechanismError(
+            "a body that moves is named 'world'.\nIn MJCF that is the name of what does not move.\n"
+            "Save to URDF (.urdf), or give the link another name in the robot's own file."
         )
     place = "" if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
     _check_resists(mech, k)
@@ -111,10 +121,12 @@ def _gravcomp(mech: Mechanism, k: int) -> str:
 def _joints(mech: Mechanism, k: int) -> list[str]:
     name, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
     dofs, q = mech.tree_dof_slice(name), mech.tree_q_slice(name)
-    stack = _stack(mech, k)
-    lines = []
+    stack, lines = _stack(mech, k), []
+    labels = name.split("+") if len(stack) > 1 else [name]
+    if len(labels) != len(stack):
+        labels = [f"{name}_{rate}" for rate in kind.rates]
     for i, (type_, axis, point) in enumerate(stack):
-        label = name if len(stack) == 1 else f"{name}_{kind.rates[i]}"
+        label = labels[i]
         dof = dofs.start + i
         values = {"type": type_, "pos": words(point)}
         if type_ in ("hinge", "slide"):
@@ -133,6 +145,8 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
         higher = mech.higher_damping[dof]
         if bool(higher.any()):
             values["damping"] = _words(torch.cat([mech.damping[dof, None], higher]))
+        if type_ == "ball":
+            _check_relaxed(mech, name)
         if kind.vector and bool(mech.spring_reference[q.start + i]):
             values["springref"] = _words(mech.spring_reference[q.start + i, None])
         text = " ".join(f'{key}="{value}"' for key, value in values.items())
@@ -140,20 +154,53 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
     return lines
 
 
+def _check_relaxed(mech: Mechanism, name: str) -> None:
+    """Refuse the spring of a ball joint that is relaxed elsewhere than at the identity."""
+    turn = mech.spring_reference[mech.tree_q_slice(name)][1:]
+    if bool(turn.any()) and bool(mech.stiffness[mech.tree_dof_slice(name)].any()):
+        raise MechanismError(
+            f"the spring of joint {name!r} is relaxed at a rotation of its own.\n"
+            "In MJCF springs of ball joints are relaxed where the file has the body.\n"
+            "Turn the joint's frame instead, or save without: mech.replace(stiffness=...)."
+        )
+
+
+def _limits(mech: Mechanism, k: int, i: int) -> tuple[float, float, float]:
+    """Lower, upper and effort limit of one dof of an independent joint."""
+    name = mech.tree_joint_names[k]
+    q, dof = mech.q_slice(name).start + i, mech.dof_slice(name).start + i
+    return float(mech.lower[q]), float(mech.upper[q]), float(mech.effort_limit[dof])
+
+
 def _bounds(mech: Mechanism, k: int, i: int) -> dict[str, str]:
     """Limits of position and force of one dof of an independent joint."""
-    name = mech.tree_joint_names[k]
     if k not in mech.independent_joints:
         return {}
-    q, dof = mech.q_slice(name).start + i, mech.dof_slice(name).start + i
+    low, high, effort = _limits(mech, k, i)
     found = {}
-    low, high = float(mech.lower[q]), float(mech.upper[q])
-    if math.isfinite(low) and math.isfinite(high):
-        found["range"] = words([low, high])
-    effort = float(mech.effort_limit[dof])
+    if low < high and (math.isfinite(low) or math.isfinite(high)):  # MuJoCo has both ends, or none
+        found["range"] = words([max(low, -FARTHEST), min(high, FARTHEST)])
     if math.isfinite(effort) and effort > 0:
         found["actuatorfrcrange"] = words([-effort, effort])
     return found
+
+
+def _tell_limits_left_out(mech: Mechanism) -> None:
+    """Warn of limits that leave no room, which MuJoCo takes for none."""
+    lost = []
+    for k in mech.independent_joints:
+        if (kind := mech.joints.kinds[k]).vector:
+            rows = [_limits(mech, k, i) for i in range(kind.num_dof)]
+            if any(low == high or effort == 0 for low, high, effort in rows):
+                lost.append(mech.tree_joint_names[k])
+    if lost:
+        warnings.warn(
+            f"limits of {listed(lost)} are left out of a new file in MJCF: they leave no room.\n"
+            "Of a joint that cannot move, or has no force, MuJoCo takes the limit for none.\n"
+            "Lock joints that stand still, mech.lock({name: q}), or save to URDF (.urdf).",
+            RobotFileWarning,
+            stacklevel=5,
+        )
 
 
 def _stack(mech: Mechanism, k: int) -> list[Stacked]:

@@ -19,6 +19,13 @@ from torchsko.mechanism.mechanism import Mechanism
 UNLIMITED = 1e308
 """Stands for no limit where other readers need a number; ours reads it as none."""
 
+WEIGHTLESS = (
+    '    <inertial><mass value="0.0"/><inertia '
+    + " ".join(f'{key}="0.0"' for key in ENTRIES)
+    + "/></inertial>"
+)
+"""Of links whose mass their body has: MuJoCo makes up one from the shapes of links that say none."""
+
 TYPES = {"revolute": "revolute", "prismatic": "prismatic", "planar": "planar",
          "spherical": "spherical", "free": "floating"}  # fmt: skip
 
@@ -38,7 +45,7 @@ def new_urdf(mech: Mechanism) -> str:
     lines = ['<?xml version="1.0"?>', f"<robot name={quoteattr(mech.name)}>"]
     ground = urdf_shapes(mech, None, _at_root(mech, root))
     if root not in mech.frame_names:
-        lines += _element(root, ground)
+        lines += _element(root, [WEIGHTLESS, *ground] if ground else [])
     for name in mech.frame_names:
         lines += _link(mech, name, ground if name == root else [])
     for k, joint in enumerate(mech.tree_joint_names):
@@ -144,7 +151,7 @@ def _element(name: str, inside: list[str]) -> list[str]:
 def _link(mech: Mechanism, name: str, more: list[str]) -> list[str]:
     shapes = [*more, *urdf_shapes(mech, name)]
     if name not in mech.body_names:
-        return _element(name, shapes)
+        return _element(name, [WEIGHTLESS, *shapes] if shapes else [])
     k = mech.body_index(name)
     mass, com, I = (getattr(mech, f)[k].detach().cpu().tolist() for f in ("mass", "com", "inertia"))
     upper = (I[0][0], I[0][1], I[0][2], I[1][1], I[1][2], I[2][2])

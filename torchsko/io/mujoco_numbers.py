@@ -12,6 +12,9 @@ from torchsko.io._mujoco_flags import switched_off
 FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
 """MuJoCo's types of joints (mjtJoint)."""
 
+FARTHEST = 1e10
+"""Positions that MuJoCo takes for a fault (mjMAXVAL): a limit there, or beyond, is none."""
+
 HIGHER = ("squared_damping", "cubed_damping")
 """Coefficients of damping beyond the linear one."""
 
@@ -47,7 +50,9 @@ def q_numbers(model: Any) -> dict[str, list[float]]:
     lower, upper = np.full(model.nq, -math.inf), np.full(model.nq, math.inf)
     for j in range(0 if "limit" in switched_off(model) else model.njnt):
         if model.jnt_limited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE):
-            lower[model.jnt_qposadr[j]], upper[model.jnt_qposadr[j]] = model.jnt_range[j]
+            low, high = map(float, model.jnt_range[j])
+            lower[model.jnt_qposadr[j]] = low if low > -FARTHEST else -math.inf
+            upper[model.jnt_qposadr[j]] = high if high < FARTHEST else math.inf
     return {
         "lower": _list(lower),
         "upper": _list(upper),

@@ -1,0 +1,103 @@
+"""What new files say to MuJoCo: masses, names of joints and limits."""
+
+import warnings
+
+import pytest
+import torch
+
+import torchsko as ts
+
+mujoco = pytest.importorskip("mujoco")
+
+# A hip whose foot is welded to it: shapes to touch and to see, and no mass said of their own.
+WELDED = """<robot name="leg">
+  <link name="hip"><inertial><origin xyz="0 0 -0.1"/><mass value="1.5"/>
+    <inertia ixx="0.02" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.01"/></inertial></link>
+  <link name="foot"><inertial><mass value="0.1"/>
+    <inertia ixx="1e-4" ixy="0" ixz="0" iyy="1e-4" iyz="0" izz="1e-4"/></inertial>
+    <collision><geometry><sphere radius="0.05"/></geometry></collision></link>
+  <link name="base"><inertial><mass value="2"/>
+    <inertia ixx="0.2" ixy="0" ixz="0" iyy="0.2" iyz="0" izz="0.3"/></inertial>
+    <collision><geometry><box size="1 1 0.1"/></geometry></collision></link>
+  <joint name="swing" type="continuous"><parent link="base"/><child link="hip"/><axis xyz="0 1 0"/></joint>
+  <joint name="weld" type="fixed"><parent link="hip"/><child link="foot"/><origin xyz="0 0 -0.4"/></joint>
+</robot>"""
+
+STACK = """<mujoco model="stack"><compiler angle="radian"/><worldbody><body name="a">
+  <joint name="heave" type="slide" axis="0 0 1"/><joint name="roll" axis="1 0 0" range="-1 1"/>
+  <geom type="box" size=".1 .2 .3"/><body name="b" pos="0 0 1"><joint name="knee" axis="0 1 0"/>
+  <geom type="box" size=".1 .1 .3"/></body></body></worldbody></mujoco>"""
+
+BALL = """<mujoco><worldbody><body name="a"><joint name="ball" type="ball" stiffness="2"/>
+  <geom type="box" size=".1 .2 .3" pos="0.1 0 0"/></body></worldbody></mujoco>"""
+
+
+@pytest.mark.parametrize("floating", [False, True])
+def test_mujocos_import_of_a_new_urdf_has_the_robots_mass_and_no_more(floating, tmp_path):
+    """MuJoCo gives links that say no mass one of their shapes."""
+    mech = ts.load(WELDED, floating_base=floating)
+    ts.save(mech, tmp_path / "leg.urdf")
+    model = mujoco.MjModel.from_xml_path(str(tmp_path / "leg.urdf"))
+    assert model.body_mass[-1] == pytest.approx(float(mech.mass[-1]), rel=1e-14)
+    q = mech.random_state()[0]
+    there = ts.conventions("mujoco", mech)
+    data = mujoco.MjData(model)
+    data.qpos[:] = there.q_to(q).numpy()
+    mujoco.mj_forward(model, data)
+    M = torch.zeros(model.nv, model.nv, dtype=mech.dtype).numpy()
+    mujoco.mj_fullM(model, data, M)
+    want = there.mass_matrix_to(q, ts.mass_matrix(mech, q))
+    assert torch.allclose(torch.from_numpy(M), want, rtol=0.0, atol=1e-12)
+
+
+def test_joints_of_a_stack_keep_their_names_in_a_new_mjcf_file(tmp_path):
+    mech = ts.load(STACK)
+    ts.save(mech, tmp_path / "stack.xml")
+    model = mujoco.MjModel.from_xml_path(str(tmp_path / "stack.xml"))
+    names = [model.joint(i).name for i in range(model.njnt)]
+    assert names == ["heave", "roll", "knee"]
+    assert ts.load(tmp_path / "stack.xml").joint_names == mech.joint_names
+    q = mech.random_state()[0]
+    assert torch.equal(ts.conventions("mujoco", mech, names).q_to(q), q)
+
+
+@pytest.mark.parametrize("side", ["lower", "upper"])
+@pytest.mark.parametrize("suffix", [".xml", ".urdf"])
+def test_a_limit_on_one_side_stays_one(side, suffix, tmp_path):
+    mech = ts.load(ts.robots.panda)
+    open_ = getattr(mech, side).clone()
+    open_[2] = torch.inf if side == "upper" else -torch.inf
+    mech = mech.replace(**{side: open_})
+    ts.save(mech, tmp_path / f"arm{suffix}")
+    other = ts.load(tmp_path / f"arm{suffix}")
+    assert torch.equal(other.lower, mech.lower) and torch.equal(other.upper, mech.upper)
+
+
+def test_limits_that_leave_no_room_are_told_where_mujoco_takes_them_for_none(tmp_path):
+    mech = ts.load(ts.robots.panda)
+    still, weak = mech.lower.clone(), mech.effort_limit.clone()
+    still[1], weak[4] = mech.upper[1], 0.0
+    with pytest.warns(ts.RobotFileWarning, match="limits of joint2, joint5 are left out"):
+        ts.save(mech.replace(lower=still, effort_limit=weak), tmp_path / "arm.xml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ts.RobotFileWarning)
+        ts.save(mech.replace(lower=still, effort_limit=weak), tmp_path / "arm.urdf")
+
+
+def test_a_ball_joints_spring_that_mjcf_cannot_say_is_refused(tmp_path):
+    mech = ts.load(BALL)
+    turned = mech.replace(spring_reference=torch.tensor([0.6, 0.8, 0.0, 0.0], dtype=mech.dtype))
+    with pytest.raises(ts.MechanismError, match="'ball' is relaxed at a rotation of its own"):
+        ts.save(turned, tmp_path / "ball.xml")
+    ts.save(mech.replace(spring_reference=-mech.spring_reference), tmp_path / "ball.xml")
+    q, qd = mech.random_state()
+    tau = ts.inverse_dynamics(ts.load(tmp_path / "ball.xml"), q, qd, qd)
+    assert torch.allclose(tau, ts.inverse_dynamics(mech, q, qd, qd), rtol=0.0, atol=1e-14)
+
+
+def test_a_moving_body_of_the_worlds_name_is_refused_in_mjcf_by_name(tmp_path):
+    """Root links of ROS are called so; with a floating base they move."""
+    mech = ts.load(WELDED.replace('"base"', '"world"'), floating_base=True)
+    with pytest.raises(ts.MechanismError, match=r"a body that moves is named 'world'(.|\n)*urdf"):
+        ts.save(mech, tmp_path / "leg.xml")
+    ts.save(mech, tmp_path / "leg.urdf")
