@@ -68,6 +68,7 @@ def save(
     boxes, balls, cylinders, capsules, and meshes by the path that the robot's own file gave them; MJCF
     primitives. Other shapes are left out, with a `RobotFileWarning` that counts them. MJCF has no limits of
     velocity, and none that leave no room, as an effort of 0 does; another warning names joints of these.
+    Bodies and joints are read from a file depth first: after `Mechanism.append`, in another order than here.
 
     Whatever is written is read again before it takes its name, and refused where it is not this robot. The
     name appears at once, with all of the file.

@@ -164,10 +164,22 @@ def one_of(values: Tensor, field: str, joint: str) -> float:
 
 
 def agrees(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> str | None:
-    """The first parameter that a file just written gives otherwise, by more than rounding; None for none."""
+    """The first parameter that a file just written gives otherwise, by more than rounding; None for none.
+
+    Bodies are taken by name: a file gives them depth first, in which order those of robots that were
+    appended need not be. On what each of them hangs is compared too.
+    """
     close = 1e-12 if mech.dtype == torch.float64 else 1e-5
+    if _carriers(mech) != _carriers(written):
+        return "parents"
+    bodies = [written.body_names.index(name) for name in mech.body_names]
+    slices = [written.tree_dof_slice(written.tree_joint_names[k]) for k in bodies]
+    dofs = [i for own in slices for i in range(own.start, own.stop)]
+    rows = {"num_bodies": bodies, "num_tree_dof": dofs}
     for field in fields:
         mine, theirs = getattr(mech, field).detach().cpu(), getattr(written.to(mech.dtype), field)
+        if (own := rows.get(PARAMETERS[field][0])) is not None:
+            theirs = theirs[own]
         if mine.shape != theirs.shape:
             return field
         usual = torch.where(mine.isfinite(), mine, 0.0)
@@ -176,6 +188,13 @@ def agrees(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> str | 
         if not bool(same.all()):
             return field
     return None
+
+
+def _carriers(mech: Mechanism) -> dict[str, str | None]:
+    """By body the one that it hangs on; None: the inertial frame."""
+    names = mech.body_names
+    parents = zip(names, mech.parents, strict=True)
+    return {name: names[p] if p >= 0 else None for name, p in parents}
 
 
 def _numbers(x: Tensor) -> np.ndarray:

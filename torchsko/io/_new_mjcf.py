@@ -53,7 +53,7 @@ def new_mjcf(mech: Mechanism) -> str:
         *(f"    {line}" for line in mjcf_geoms(mech, -1)),
     ]
     open_: list[int] = []
-    for k in range(mech.num_bodies):
+    for k in _depth_first(mech):
         while open_ and open_[-1] != mech.parents[k]:
             lines.append("  " * (len(open_) + 1) + "</body>")
             open_.pop()
@@ -62,6 +62,18 @@ def new_mjcf(mech: Mechanism) -> str:
     lines += ["  " * (depth + 1) + "</body>" for depth in range(len(open_), 0, -1)]
     after = [*_equalities(mech), *mjcf_excludes(mech)]
     return "\n".join([*lines, "  </worldbody>", *after, "</mujoco>", ""])
+
+
+def _depth_first(mech: Mechanism) -> list[int]:
+    """The bodies, each followed by those that hang on it: what was appended stands behind all others."""
+    children: dict[int, list[int]] = {}
+    for k, parent in enumerate(mech.parents):
+        children.setdefault(parent, []).append(k)
+    order, ahead = [], children.get(-1, [])[::-1]
+    while ahead:
+        order.append(k := ahead.pop())
+        ahead += children.get(k, [])[::-1]
+    return order
 
 
 def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
