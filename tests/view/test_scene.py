@@ -97,6 +97,25 @@ def test_a_body_without_shapes_is_the_ellipsoid_of_its_inertia():
         assert np.allclose(found, true, rtol=0.08, atol=0.03 * true.max())
 
 
+def test_a_dummys_inertia_hides_no_other_body():
+    """Inertias of 1 kg m^2 for want of better, as files have them: of a ball of 10 kg, a metre across."""
+    I = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    builder = ts.MechanismBuilder("wheeled")
+    builder.link("suspension", mass=10.0, inertia=I).link("wheel", mass=1.0, inertia=I)
+    builder.joint("rocker", "revolute", child="suspension", axis=(0, 1, 0))
+    builder.joint("axle", "revolute", parent="suspension", child="wheel", axis=(0, 1, 0))
+    bare = builder.build()
+    mech = bare.replace(geometry=Geometry((Shape(forms.Cylinder(0.1, 0.05), "wheel"),)))
+
+    def size(mech, kind):
+        (ball,) = (n for n in scene_of(mech, kind).nodes if n.name == "suspension: inertia")
+        return ball.triangles.vertices
+
+    assert np.ptp(size(mech, "visual"), axis=0) == pytest.approx(0.267, rel=0.02)  # 10 l of water
+    for whole in (size(mech, "inertia"), size(bare, "visual")):
+        assert np.ptp(whole, axis=0) == pytest.approx(1.0, rel=0.02)
+
+
 def test_a_missing_mesh_is_named_and_the_collision_shape_stands_in():
     mech = arm([Shape(forms.Mesh("nowhere.stl"), "link3"),
                 Shape(forms.Sphere(0.1), "link3", visual=False, collision=True),

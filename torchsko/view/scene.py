@@ -2,7 +2,8 @@
 
 Shapes come from the robot file. A body of which none can be drawn, since it has none or its mesh is missing,
 is drawn as an ellipsoid: the solid one of its mass with its principal moments of inertia,
-a^2 = 5 (I_2 + I_3 - I_1) / (2 m), and rods to the joints that it carries.
+a^2 = 5 (I_2 + I_3 - I_1) / (2 m), and rods to the joints that it carries. Beside bodies with shapes, one that
+would be lighter than foam has numbers that are nobody's, and would hide them: it is drawn as heavy as water.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ LUMP: Colour = (0.96, 0.62, 0.36, 0.8)
 
 BONE: Colour = (0.35, 0.38, 0.44, 1.0)
 """Of the rods between joints that are drawn with them."""
+
+
+FOAM, WATER = 30.0, 1000.0
+"""Densities [kg/m^3]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +183,8 @@ def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
                 advice.append(last)
         drawn |= found
     bare = [k for k in range(mech.num_bodies) if k not in drawn]
-    nodes += [node for k in bare for node in _lump(mech, k)] + _bones(mech, bare)
+    beside = kind != "inertia" and len(bare) < mech.num_bodies
+    nodes += [node for k in bare for node in _lump(mech, k, beside)] + _bones(mech, bare)
     return Scene(mech, tuple(nodes), tuple(missing), tuple(dict.fromkeys(advice)))
 
 
@@ -242,8 +248,8 @@ def _nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) -> lis
     ]
 
 
-def _lump(mech: Mechanism, k: int) -> list[Node]:
-    """The ellipsoid of a body; none of one without mass."""
+def _lump(mech: Mechanism, k: int, beside: bool) -> list[Node]:
+    """The ellipsoid of a body, beside shapes of others or not; none of one without mass."""
     name = mech.body_names[k]
     mass = float(mech.mass[k].detach())
     if mass <= 0 or name not in mech.frame_names:
@@ -252,6 +258,9 @@ def _lump(mech: Mechanism, k: int) -> list[Node]:
     squares = np.maximum(2.5 / mass * (moments.sum() - 2 * moments), 0.0)
     # What has no thickness is still seen.
     radii = np.maximum(np.sqrt(squares), 0.05 * np.sqrt(squares.max()) + 1e-4)
+    density = mass / (4 / 3 * np.pi * radii.prod())
+    if beside and density < FOAM:
+        radii = radii * np.cbrt(density / WATER)
     ball = triangles_of(Ellipsoid(tuple(radii.tolist())))
     turn = axes * np.sign(np.linalg.det(axes))
     com = mech.com[k].detach().cpu().double().numpy()
