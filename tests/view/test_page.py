@@ -153,6 +153,25 @@ def test_robots_stand_on_one_ground_and_apart():
         assert not served.figures[0]._base.position[2]  # it stands on its own base
 
 
+def test_what_swings_below_its_base_has_the_ground_below_all_of_its_motion():
+    """A ground through an arm hides what of it is seen through."""
+    mech = arm()
+    dive = swing(mech, 60)
+    dive.q[:, 1] = torch.linspace(0.0, 1.76, 60, dtype=mech.dtype)
+    with page([mech], [dive], port=9100) as served:
+        (figure,) = served.figures
+        lowest = min(figure.scene.lowest(q) for q in dive.q)
+        assert lowest < -0.1
+        assert lowest + figure._base.position[2] == pytest.approx(0.0, abs=1e-12)
+    # One that floats sinks into the ground on which it starts.
+    dog = ts.load(ts.robots.quadruped, floating_base=True)
+    q = dog.neutral().expand(30, -1).clone()
+    q[:, 2] = torch.linspace(1.0, 0.1, 30, dtype=q.dtype)
+    with page([dog], [motion_of(dog, q)], port=9100) as served:
+        assert served.figures[0].scene.lowest(q[-1]) < 0.0
+        assert served.figures[0]._base.position[2] == 0.0
+
+
 @pytest.mark.parametrize("length", [2e-3, 1.0, 1e3])
 def test_a_robot_of_any_size_is_between_the_planes_of_the_camera(length):
     builder = ts.MechanismBuilder("fly or crane")

@@ -40,14 +40,14 @@ class Figure:
         q: where it is, `[num_q]`.
     """
 
-    def __init__(self, server: Any, root: str, mech: Mechanism, q: Tensor | None = None) -> None:
+    def __init__(self, server: Any, root: str, mech: Mechanism, ways: Tensor | None = None) -> None:
         """Draw a robot on the ground of a page, which is its z = 0.
 
         Args:
             server: of viser.
             root: name of its node.
             mech: the robot.
-            q: where it starts, `[num_q]`; as `start_of` says when left out.
+            ways: where it starts, and where it goes, `[steps, num_q]`; as `start_of` says when left out.
         """
         self.mech, self._server, self._root = mech, server, root
         self._kind = "visual"
@@ -56,8 +56,8 @@ class Figure:
         self._axes: Any = None
         self._com: Any = None
         self.scene: Scene = scene_of(mech)
-        self.q = start_of(self.scene) if q is None else q
-        self._ground = self.scene.ground(self.q)
+        ways = start_of(self.scene)[None] if ways is None else ways
+        self.q, self._ground = ways[0], self.scene.ground(ways)
         self._offset = np.array([0.0, 0.0, -self._ground])
         corners = self.scene.corners(self.q)
         self.size = float(np.linalg.norm(np.ptp(corners, axis=0)))

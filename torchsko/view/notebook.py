@@ -97,7 +97,7 @@ def show(
             rows = None if qs is None else torch.as_tensor(qs)
             rows = rows[None] if rows is not None and rows.ndim == 1 else rows
             motion = None if rows is None else motion_of(mech, rows, dt)
-            figure = Figure(server, "/robot", mech, None if motion is None else motion.q[0])
+            figure = Figure(server, "/robot", mech, None if motion is None else motion.q)
             figure.draw(kind)
             motion = motion or motion_of(mech, figure.q[None], dt)
             look(server, figure.corners(motion.q))

@@ -117,8 +117,8 @@ class Page:
     def _place(self, mechs: Sequence[Mechanism]) -> None:
         """The robots in a row along y, all on one ground."""
         for k, (mech, motion) in enumerate(zip(mechs, self._motions, strict=True)):
-            start = None if motion is None else motion.q[0]
-            figure = Figure(self.server, f"/robot{k}", mech, start)
+            ways = None if motion is None else motion.q
+            figure = Figure(self.server, f"/robot{k}", mech, ways)
             if self.figures:
                 figure.stand_beside(self.figures[-1])
             self.figures.append(figure)

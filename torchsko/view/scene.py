@@ -40,6 +40,9 @@ BONE: Colour = (0.35, 0.38, 0.44, 1.0)
 """Of the rods between joints that are drawn with them."""
 
 
+LOOKED_AT = 100
+"""Configurations of a motion, at most, below which the ground is."""
+
 FOAM, WATER = 30.0, 1000.0
 """Densities [kg/m^3]."""
 
@@ -121,14 +124,23 @@ class Scene:
         ]
         return float(min(heights, default=0.0))
 
-    def ground(self, q: Tensor) -> float:
+    def ground(self, ways: Tensor) -> float:
         """Height of the ground: of a floor, or the inertial frame's, or below the robot [m].
 
+        Below all that it does, if it hangs on the inertial frame. One that floats may sink into the ground
+        on which it starts.
+
         Args:
-            q: `[num_q]`.
+            ways: where it starts, and where it goes, `[steps, num_q]`.
         """
         floors = [node.triangles.vertices[:, 2].max() for node in self.nodes if node.floor]
-        return float(max(floors)) if floors else min(0.0, self.lowest(q))
+        if floors:
+            return float(max(floors))
+        roots = (k for k, parent in enumerate(self.mech.parents) if parent < 0)
+        if any(self.mech.joints.kinds[k].name == "free" for k in roots):
+            return min(0.0, self.lowest(ways[0]))
+        some = ways[:: -(-len(ways) // LOOKED_AT)]
+        return min(0.0, *(self.lowest(q) for q in some))
 
     def corners(self, q: Tensor) -> np.ndarray:
         """Corners of boxes about all that is drawn but floors, `[n, 3]` [m].
