@@ -139,6 +139,27 @@ def test_a_lower_task_and_the_posture_move_no_higher_one():
         agree(J @ change[..., None], 0 * J[..., :1], 1e-8)
 
 
+@pytest.mark.parametrize("damping", [1e-4, 1e-6])
+def test_damping_lets_a_lower_task_move_a_higher_one_by_its_own_share_alone(damping):
+    """Even one that pulls the same frame the other way."""
+    q, qd, *_, posture = state(ARM, 5)
+    r, along = ts.frame_pose(ARM, q, HAND).position, torch.tensor([0.1, 0.0, 0.0]).to(q)
+    there, back = (control.Task(HAND, (None, r + way)) for way in (along, -along))
+    J = ts.frame_jacobian(ARM, q, HAND, "mixed")[3:]
+
+    def moves(tasks, **posture):
+        tau = control.impedance(ARM, q, qd, tasks, singular=("damped", damping), **posture)
+        return J @ ts.forward_dynamics(ARM, q, qd, tau)
+
+    alone = moves([there])
+    felt = torch.linalg.eigvalsh(J @ torch.linalg.solve(ts.mass_matrix(ARM, q), J.mT))[0]
+    share = 10 * (damping / felt).item()  # a pull on either side, and what the posture adds
+    assert share < 0.02
+    for lower in ([there, back], [there, back, back]):
+        for free in ({}, {"posture": posture}):
+            assert (moves(lower, **free) - alone).norm() < share * alone.norm()
+
+
 def test_two_tasks_that_fit_are_both_done():
     """A position, and a rotation that only brakes: each accelerates as its spring or damper asks."""
     q, qd, *_ = state(ARM, 6)

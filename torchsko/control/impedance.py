@@ -5,12 +5,14 @@ is felt there, Lambda; each task moves only what those before it leave free. Wit
 and J_N = J N,
 
 .. math::
-    \Lambda = (J_N M^{-1} J_N^*)^{-1}, \quad \bar J = M^{-1} J_N^* \Lambda, \quad
+    \Lambda = (J_N M^{-1} J_N^*)^{-1}, \quad \bar J = N M^{-1} J_N^* \Lambda, \quad
     a = \ddot x_{target} + \Lambda^{-1} (K e + D \dot e), \\
     \ddot q \leftarrow \ddot q + \bar J (a - \dot J \dot q - J \ddot q), \qquad
-    N \leftarrow N (1 - \bar J J_N),
+    N \leftarrow N - \bar J J_N,
 
-from N = 1, and zero. At last what is free takes the acceleration of the posture. Under
+from N = 1, and zero. (As a projector N is M-symmetric, and the first factor of J-bar changes nothing; damped
+inverses leave it none, and without that factor a task in conflict with one before it would override it.) At
+last what is free takes the acceleration of the posture. Under
 :math:`\tau = ID(q, \dot q, \ddot q)` the first task then obeys
 
 .. math:: \Lambda (\ddot x - \ddot x_{target}) = K e + D \dot e + F_{ext}.
@@ -139,11 +141,12 @@ def impedance(
         back = spd_solve(M, J_free.mT, scalar=robot.scalar)
         compliance = J_free @ back
         rank = _rank_tolerance(J, J_free)
-        inverse = back @ invert_compliance(compliance, singular, rank, scalar=robot.scalar)
+        felt = invert_compliance(compliance, singular, rank, scalar=robot.scalar)
+        inverse = free @ back @ felt
         # Where nothing moves the task any more, its compliance vanishes, and its pull with it.
         wanted = asked + compliance @ pull - bias - J @ qdd[..., None]
         qdd = qdd + (inverse @ wanted)[..., 0]
-        free = free - free @ inverse @ J_free
+        free = free - inverse @ J_free
     if posture is not None:
         qdd = qdd + (free @ (posture - qdd)[..., None])[..., 0]
     return inverse_dynamics(mech, q, qd, qdd)
