@@ -13,6 +13,7 @@ import torch
 
 from torchsko.bridge.hinges import checked, undefined
 from torchsko.errors import MechanismError, RobotFileWarning
+from torchsko.io._packages import own_folders
 from torchsko.io._source import check_folders, check_model, check_source, format_of, naming
 from torchsko.io._xacro import expanded
 from torchsko.io.mjcf import read_mjcf
@@ -103,7 +104,7 @@ def load(
         check_folders(mesh_path)
     file, unnamed = source, nullcontext()
     if xacro is not None:
-        mesh_path = (*(mesh_path or ()), os.path.dirname(os.path.abspath(source)))
+        mesh_path = (*(mesh_path or ()), *own_folders(os.path.dirname(os.path.abspath(source))))
         # What macros become is text: readers cannot name it, and its lines are not those of the file.
         file = f"{os.fspath(source)}, its macros expanded"
         source, unnamed = expanded(source, xacro), naming(file)

@@ -4,6 +4,7 @@ import pytest
 
 import torchsko as ts
 from torchsko.__main__ import main
+from torchsko.view.scene import scene_of
 
 pytest.importorskip("xacro", reason='pip install ".[xacro]"')
 
@@ -88,3 +89,28 @@ def test_an_argument_of_another_form_is_refused_by_what_it_is(path, capsys, word
     assert main(["info", str(path), "--xacro-arg", word]) == 2
     error = capsys.readouterr().err
     assert f"--xacro-arg {word}" in error and "NAME:=VALUE" in error
+
+
+def test_an_argument_that_the_file_does_not_ask_for_is_refused_with_those_it_does(path):
+    """A word written wrong would leave the robot as it is without one."""
+    with pytest.raises(ts.RobotFileError, match=r"no argument 'wieght' of xacro(.|\n)*'weight'"):
+        ts.load(path, xacro={"wieght": "7"})
+    # One that is used without being declared is asked for, too.
+    path.write_text(MACROS.replace('<xacro:arg name="weight" default="2"/>', ""))
+    assert ts.load(path, xacro={"weight": "7"}).mass.tolist() == [7.0]
+
+
+def test_meshes_of_its_package_are_found_by_a_file_of_macros(tmp_path):
+    """As by the URDF that it becomes: the package is the nearest folder above with a package.xml."""
+    package = tmp_path / "checkout_of_swing"
+    for folder in ("urdf", "meshes"):
+        (package / folder).mkdir(parents=True)
+    (package / "package.xml").write_text("<package><name>swing</name></package>")
+    (package / "meshes" / "bob.obj").write_text(
+        "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 2 3\nf 1 2 4\n"
+    )
+    mesh = '<visual><geometry><mesh filename="package://swing/meshes/bob.obj"/></geometry></visual></link>'
+    (package / "urdf" / "rest.xacro").write_text(REST)
+    file = package / "urdf" / "swing.urdf.xacro"
+    file.write_text(MACROS.replace("</link>", mesh))
+    assert not scene_of(ts.load(file, xacro={})).missing

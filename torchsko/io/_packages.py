@@ -39,6 +39,13 @@ def installed(name: str) -> Iterator[Path]:
                 )
 
 
+def own_folders(home: str | os.PathLike[str]) -> list[Path]:
+    """What a robot file reaches by itself, without links: its folder, and the package that this is in."""
+    folder = Path(home).resolve()
+    package = (x for x in (folder, *folder.parents) if (x / "package.xml").is_file())
+    return [folder, *(x.resolve() for x in list(package)[:1])]
+
+
 def package_name(folder: Path) -> str | None:
     """The name that a folder's ``package.xml`` gives; None without one, or where that is no XML."""
     file = folder / "package.xml"

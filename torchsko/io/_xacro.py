@@ -65,7 +65,8 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
         arguments: of its <xacro:arg>, by name.
 
     Raises:
-        RobotFileError: what was given is text, or xacro refuses the file.
+        RobotFileError: what was given is text, xacro refuses the file, or the file asks for no argument of a
+            name given, which xacro by itself would pass over.
         MissingExtraError: xacro is not installed.
     """
     if is_xml_text(path):
@@ -75,15 +76,40 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
             "Write the text to a file, and pass its path."
         )
     xacro = require("xacro", "xacro")
+    mappings = _Asked({name: str(value) for name, value in arguments.items()})
     try:
-        mappings = {name: str(value) for name, value in arguments.items()}
-        return xacro.process_file(os.fspath(path), mappings=mappings).toxml()
+        text = xacro.process_file(os.fspath(path), mappings=mappings).toxml()
     except Exception as error:  # it has no error of its own for most of what can go wrong
         raise RobotFileError(
             f"{os.fspath(path)}: xacro does not expand it: {type(error).__name__}: {error}.\n"
             "Packages that $(find ...) names must be installed, arguments be given.\n"
             "Try it by itself: python -m xacro FILE name:=value"
         ) from error
+    for name in arguments:
+        if name not in mappings.asked:
+            known = ", ".join(map(repr, sorted(mappings.asked))) or "none"
+            raise RobotFileError(
+                f"{os.fspath(path)} asks for no argument {name!r} of xacro.\n"
+                f"It would change nothing. Arguments there: {known}.\n"
+                "Use one of these names exactly, or leave it out."
+            )
+    return text
+
+
+class _Asked(dict[str, str]):
+    """Arguments that keep which of them were asked for: declared by <xacro:arg>, or used by $(arg)."""
+
+    def __init__(self, arguments: Mapping[str, str]) -> None:
+        super().__init__(arguments)
+        self.asked: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return super().__getitem__(name)
 
 
 def _unexpanded(element: Element, text: str) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 
 from torchsko.errors import RobotFileError
 from torchsko.extras import require
-from torchsko.io._packages import installed, package_name
+from torchsko.io._packages import installed, own_folders, package_name
 from torchsko.mechanism.geometry import Colour, Mesh, Triangles
 
 KINDS = (".stl", ".obj", ".dae", ".ply", ".off")
@@ -78,9 +78,7 @@ def _roots(mesh: Mesh) -> list[Path]:
     """The allowed folders, without links, those of the user first."""
     roots = [Path(folder) for folder in mesh.search]
     if mesh.home is not None:
-        home = Path(mesh.home).resolve()
-        package = next((x for x in (home, *home.parents) if (x / "package.xml").is_file()), None)
-        roots += [home] if package is None else [home, package]
+        roots += own_folders(mesh.home)
     return [root.resolve() for root in roots]
 
 
