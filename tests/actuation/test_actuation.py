@@ -274,3 +274,17 @@ def test_a_rollout_through_actuators_is_one_kernel():
     fused = ts.rollout(ts.fuse(mech), q, qd, steps=20, dt=1e-2, control=control, fused=True)
     for a, b in zip(eager, fused, strict=True):
         agree(b, a, 1e-13)
+
+
+@pytest.mark.parametrize("changed", ["locked", "appended"])
+def test_actuators_of_a_robot_before_it_was_changed_are_refused(changed):
+    arm = ts.load(ts.robots.panda)
+    drive = ts.Actuators.of(arm, [ts.Actuator.motor(name, name) for name in arm.joint_names])
+    if changed == "locked":
+        mech = arm.lock({"joint2": 0.3})
+    else:
+        mech = arm.append(ts.load(ts.robots.panda, floating_base=True), "link7", prefix="upper_")
+    q, qd = mech.random_state()
+    ctrl = torch.ones(7, dtype=q.dtype)
+    with pytest.raises(ts.MechanismError, match=r"with 7 dofs of all joints, 'panda' has (6|14)"):
+        ts.actuate(mech, drive, q, qd, ctrl=ctrl)

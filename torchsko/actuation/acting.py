@@ -59,7 +59,8 @@ def actuate(
 
     Raises:
         ShapeError: when a shape does not fit.
-        MechanismError: when `dt` is needed and was left out.
+        MechanismError: when `dt` is needed and was left out, or the actuators are those of a mechanism with
+            other joints, as before `Mechanism.lock`.
 
     Reference: MuJoCo documentation, "Computation", Actuation model.
     """
@@ -82,6 +83,21 @@ def actuate_with_slopes(
     acting = _Acting.at(mech, actuators, q, qd, activation, ctrl, dt)
     joint_force = saturated(acting.joint_force, actuators.joint_range)
     return own_forces(mech, joint_force), acting.rate, acting.slopes()
+
+
+def _check_width(mech: Mechanism, actuators: Actuators) -> None:
+    """Refuse actuators that push another number of dofs than the mechanism has.
+
+    Raises:
+        MechanismError: names both numbers.
+    """
+    pushed = actuators.transmission.shape[-1]
+    if pushed != mech.num_tree_dof:
+        raise MechanismError(
+            f"the actuators are of a mechanism with {pushed} dofs of all joints, {mech.name!r} has "
+            f"{mech.num_tree_dof}.\nWith lock and append joints change, and with them what each "
+            "actuator pushes.\nMake them of this one: ts.Actuators.of(mech, [...])."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +123,7 @@ class _Acting:
         dt: float | Tensor | None,
     ) -> _Acting:
         check_state(mech, q=q, qd=qd)
+        _check_width(mech, actuators)
         activation = ctrl[..., :0] if activation is None else activation
         _check("ctrl", ctrl, len(actuators.names))
         _check("activation", activation, len(actuators.activation_names))
