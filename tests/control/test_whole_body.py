@@ -362,7 +362,9 @@ def kernel_is_the_law(law, mech, q, qd, tolerance):
     by = [torch.randn(x.shape, generator=g, dtype=x.dtype) for x in expected[:2]]
     slopes = [torch.autograd.grad(x[:2], (q, qd), by) for x in (found, expected)]
     for one, other in zip((*found[:2], *slopes[0]), (*expected[:2], *slopes[1]), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=tolerance * float(other.detach().abs().max()))
+        torch.testing.assert_close(
+            one, other, rtol=0, atol=tolerance * float(other.detach().abs().max())
+        )
 
 
 @pytest.mark.parametrize("batch", [(), (2, 9)])
