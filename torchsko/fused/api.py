@@ -86,7 +86,8 @@ def fuse(
     A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel. It
     may solve: `torch.linalg.solve`, ``inv``, ``det`` and ``lu_factor`` of up to 16 rows, ``cholesky``,
     ``solve_triangular`` and `torch.cholesky_solve` are written out; a matrix that is singular gives numbers
-    that are not finite.
+    that are not finite. A function that takes long, as whole-body control does, has a kernel of its own for
+    one or two samples, built when they first come: it takes half of the other's time for them.
 
     Example:
         >>> import torch, torchsko as ts

@@ -35,6 +35,7 @@ def build_kernel(
     dtype: torch.dtype,
     toolchain: Toolchain | None = None,
     identity: str | None = None,
+    vector_bytes: int | None = None,
 ) -> Kernel:
     """Compile a program, or load it from the disk cache.
 
@@ -44,12 +45,15 @@ def build_kernel(
         toolchain: the compiler; by default `find_toolchain()`.
         identity: a hexadecimal digest of all that the program depends on; given, `load_kernel` finds
             the kernel without the program.
+        vector_bytes: width of its vectors; by default the widest of the toolchain.
 
     Raises:
         CompilerError: no compiler, or it failed.
         FusedError: another dtype, or an instruction without a rule.
     """
-    compiled = build_library(program, dtype, toolchain or find_toolchain(), identity)
+    compiled = build_library(
+        program, dtype, toolchain or find_toolchain(), identity, vector_bytes=vector_bytes
+    )
     return Kernel(program.inputs, program.outputs, dtype, compiled)
 
 

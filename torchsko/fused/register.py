@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,12 +21,14 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
 from torchsko.fused.clean import in_clean_thread
+from torchsko.fused.cpp import cost
 from torchsko.fused.cuda_kernel import CudaKernel, load_cuda
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
 from torchsko.fused.operator import define_operator, empty_outputs, is_transformed, node_of
 from torchsko.fused.program import Port, Program, refuse_size
 from torchsko.fused.quick import Quick
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
+from torchsko.fused.scan_kernel import FEW_BYTES
 from torchsko.fused.trace import trace
 from torchsko.implicit.derivatives import (
     Flags,
@@ -38,6 +41,9 @@ from torchsko.implicit.derivatives import (
 from torchsko.precision import in_own_type
 
 Around = Callable[[], AbstractContextManager]
+
+LONG = 100_000
+"""Time of a vector of samples, in additions, from which on few samples have a narrower kernel: some 30 us."""
 
 
 class FusedFunction:
@@ -266,8 +272,20 @@ class FusedFunction:
         )
 
     def _where(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Dtype and device of the kernel that serves these inputs, and what else tells it from others."""
-        return inputs[0].dtype, inputs[0].device
+        """Dtype and device of the kernel that serves these inputs; of some, whether it is for few samples."""
+        where = inputs[0].dtype, inputs[0].device
+        if not self._narrows:
+            return where
+        most = max(self.batch_of(k, x).numel() for k, x in enumerate(inputs))
+        return *where, most * inputs[0].element_size() <= FEW_BYTES
+
+    @cached_property
+    def _narrows(self) -> bool:
+        """Whether few samples have a kernel of their own, with narrower vectors: what takes long gains by it.
+
+        A function with an identity is found on disk without its program, and takes no such time.
+        """
+        return self.order >= 0 and self.identity is None and cost(self.program) > LONG
 
     def _kernel(self, *where: Any) -> Callable[..., Tensors]:
         with self._lock:
@@ -295,10 +313,13 @@ class FusedFunction:
             warnings.warn(message, stacklevel=level_of_caller())
             return lambda inputs, summed=None: self.eager(*inputs)
 
-    def _cpu_kernel(self, dtype: torch.dtype) -> Callable[..., Tensors]:
+    def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
         known = self.identity and load_kernel(self.identity, self.inputs, self.outputs, dtype)
-        kernel = known or build_kernel(self.program, dtype, identity=self.identity)
-        if isinstance(kernel, Kernel):
+        width = FEW_BYTES if few else None
+        kernel = known or build_kernel(
+            self.program, dtype, identity=self.identity, vector_bytes=width
+        )
+        if isinstance(kernel, Kernel) and not self._narrows:
             self._quick = kernel.quick(one_lead=self.like is not None)
         return kernel
 

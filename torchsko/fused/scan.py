@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from math import prod
-from typing import Any
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from torchsko.fused.cuda_kernel import CudaScan, Launch, load_cuda
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan_derivatives import pulled_step, pushed_step
-from torchsko.fused.scan_kernel import FEW_BYTES, ScanKernel, scan_kernels
+from torchsko.fused.scan_kernel import ScanKernel, scan_kernels
 from torchsko.implicit.derivatives import Flags, Tensors
 from torchsko.implicit.steps import Roles, parted
 
@@ -286,10 +285,9 @@ class ScanFunction(FusedFunction):
         states, _, more = parted(found, (count, count))
         return *states, *more
 
-    def _where(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
-        batches = [prod(self.batch_of(k, x)) for k, x in enumerate(inputs)]
-        few = max(batches) * inputs[0].element_size() <= FEW_BYTES
-        return *super()._where(inputs), few
+    @cached_property
+    def _narrows(self) -> bool:
+        return True
 
     def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
         made = self.scan.kernel(dtype, few)
