@@ -8,8 +8,9 @@ number of iterations, of which those after convergence change nothing. Derivativ
 function that the conditions of optimality define: one more Newton step whose matrix is held.
 
 Why this and not a solver of others: weights of whole-body control span six decades and more, over which
-iterations of first order (ADMM: OSQP) crawl; proxsuite is quicker for a few programs, but takes NumPy arrays,
-one program at a time, where a GPU, vmap and forward mode end; qpth is this method, in reverse mode only.
+iterations of first order (ADMM: OSQP) crawl; proxsuite is quicker than the functions here, though not than a
+kernel of them, but takes NumPy arrays, one program at a time, where a GPU, vmap and forward mode end; qpth is
+this method, in reverse mode only.
 ``benchmarks/quadratic.py`` prints how they fare on the same programs.
 
 References: S. Mehrotra, *On the implementation of a primal-dual interior point method*, SIAM Journal on
