@@ -38,7 +38,7 @@ def interpreted(monkeypatch):
     """Programs run by their interpreter: what is traced is under test, not the compiler."""
     ran = []
 
-    def build(program, dtype, identity=None):
+    def build(program, dtype, identity=None, vector_bytes=None):
         def run(inputs, summed=None):
             ran.append(program)
             outputs = evaluate(program, inputs)
