@@ -5,7 +5,7 @@ See `torchsko.fused.rules`, which has the table, for what a rule is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import log
 from typing import Any
@@ -46,6 +46,30 @@ def inputs_of(graph: Graph, ports: Sequence[Port]) -> list[Tensor]:
         tensor_of([graph.input(next(numbers)) for _ in range(port.size)], port.shape)
         for port in ports
     ]
+
+
+def staying(graph: Graph, tensors: Sequence[Tensor]) -> list[int]:
+    """What a loop reads of tensors that stay the same in each round: entries that are no constants, once."""
+    entries = (abs(x) for tensor in tensors for x in listed(tensor))
+    return list(dict.fromkeys(x for x in entries if graph.value(x) is None))
+
+
+def within(graph: Graph, body: Graph, inputs: Mapping[int, int], tensor: Tensor) -> Tensor:
+    """Expressions of a loop's body for a tensor that stays: zeros and signs are known in there.
+
+    Args:
+        graph: the one around.
+        body: the loop's.
+        inputs: of the body, by the entries that are `staying`.
+        tensor: of expressions of the graph around.
+    """
+
+    def entry(x: int) -> int:
+        if (value := graph.value(x)) is not None:
+            return body.const(value)
+        return inputs[x] if x > 0 else -inputs[-x]
+
+    return tensor_of([*map(entry, listed(tensor))], tensor.shape)
 
 
 def ids_of(graph: Graph, x: Number) -> Tensor:

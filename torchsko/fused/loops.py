@@ -13,7 +13,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from torchsko.fused.entries import inputs_of, listed, tensor_of
+from torchsko.fused.entries import inputs_of, listed, staying, tensor_of, within
 from torchsko.fused.graph import Graph
 from torchsko.fused.program import Loop, Port, Program
 from torchsko.implicit.rounds import Rounds
@@ -41,19 +41,13 @@ def traced_loop(
     own, anew, stay = parted(list(tensors), (roles.carry, roles.stream))
     shapes = (*(x.shape for x in own), *(x.shape[1:] for x in anew))
     moving = [Port(f"x{k}", tuple(shape)) for k, shape in enumerate(shapes)]
-    kept = dict.fromkeys(abs(x) for x in _flat(stay) if graph.value(x) is None)
+    kept = staying(graph, stay)
     ports = [*moving, Port("stay", (len(kept),))]
 
     def arguments(body: Graph) -> list[Tensor]:
         *found, inputs = inputs_of(body, ports)
         inside = dict(zip(kept, listed(inputs), strict=True))
-
-        def entry(x: int) -> int:
-            if (value := graph.value(x)) is not None:
-                return body.const(value)
-            return inside[x] if x > 0 else -inside[-x]
-
-        return [*found, *(tensor_of([*map(entry, listed(x))], tuple(x.shape)) for x in stay)]
+        return [*found, *(within(graph, body, inside, x) for x in stay)]
 
     program = trace(rounds.step, ports, graph.dtype, arguments)
     loop = Loop.of(program, roles, n, rounds.backward, rounds.halts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.fused.entries import listed, tensor_of
+from torchsko.fused.entries import listed, staying, tensor_of, within
 from torchsko.fused.graph import Graph
 from torchsko.fused.lower import lower
 from torchsko.fused.program import MOST_OPERATIONS, Loop, Port, refuse_size
@@ -133,18 +133,11 @@ def _rounds(graph: Graph, factors: list[Tensor], y: Tensor) -> Tensor:
     width = _width(y.shape[1])
     body, num_anew = Graph(), y.shape[0] * width
     columns = tensor_of([body.input(k) for k in range(num_anew)], (width, y.shape[0]))
-    kept: dict[int, int] = {}  # entries of factors, and the inputs of the body that they are
-
-    def inside(entry: int) -> int:
-        value = graph.value(entry)
-        if value is not None:
-            return body.const(value)
-        number = body.input(num_anew + kept.setdefault(abs(entry), len(kept)))
-        return -number if entry < 0 else number
-
+    kept = staying(graph, factors)
+    inside = {x: body.input(num_anew + k) for k, x in enumerate(kept)}
     for x in reversed(factors):
-        matrix = [[inside(entry) for entry in row] for row in x.tolist()]
-        columns = _written(body, matrix, columns.tolist()).mT
+        matrix = within(graph, body, inside, x)
+        columns = _written(body, matrix.tolist(), columns.tolist()).mT
     ports = [Port("columns", (width, y.shape[0])), Port("matrix", (len(kept),))]
     program = lower(body, listed(columns), ports, [Port("products", tuple(columns.shape))])
     loop = Loop.of(program, Roles(0, 1, 1, 0), y.shape[1] // width, False, False)
