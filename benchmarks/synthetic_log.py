@@ -3,11 +3,10 @@
 Usage: python benchmarks/synthetic_log.py [--robot quadruped] [--repetitions 50] [--noise-q 1e-4] [--chosen]
 A Panda (or a quadruped that hangs on a six-axis sensor, which swings it) with secret inertias, friction
 and offsets follows random exciting trajectories. Encoders are quantised, torque sensors have white noise,
-a ripple with the position and a delay of one sample. Terms of the fit are those of the
-truth but the ripple, which is noise to it; with --chosen it finds them itself, and the ripple. Printed are
-the torque error on a motion that no fit has seen, over the noise there (with the ripple), and how many base
-parameters lie within three reported standard deviations of the truth, over repetitions with other noise and
-motion.
+a ripple with the position and a delay of one sample. Terms of the fit are those of the truth but the ripple,
+which is noise to it; with --chosen it finds them itself, and the ripple. Printed are the torque error on a
+motion that no fit has seen, over the noise there (with the ripple), and how many base parameters lie within
+three reported standard deviations of the truth, over repetitions with other noise and motion.
 """
 
 from __future__ import annotations

@@ -109,9 +109,9 @@ def solve_program(
 
     def improved(*tensors: Tensor) -> Point:
         here, least, point = tensors[:4], tensors[4], tensors[5:9]
-        held = Program(*tensors[9:])
-        here = _step(held, here, loose, solver)
-        left = _violation(held, here)
+        given = Program(*tensors[9:])
+        here = _step(given, here, loose, solver)
+        left = _violation(given, here)
         # Past what rounding allows residuals grow again: the best point seen is kept.
         better = left < least
         chosen = [torch.where(better[..., None], *x) for x in zip(here, point, strict=True)]
@@ -119,8 +119,7 @@ def solve_program(
 
     here = _start(held)
     start = (*here, _violation(held, here), *here)
-    met = lambda *tensors: tensors[4] <= tolerance  # noqa: E731
-    found = loop(improved, start, iterations, held, until=met)
+    found = loop(improved, start, iterations, held, until=lambda *state: state[4] <= tolerance)
     least, point = found[4], found[5:]
     # What derivatives pass through: the conditions at the solution, by the program as it was given.
     off = _residuals(program, point)

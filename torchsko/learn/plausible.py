@@ -151,8 +151,8 @@ def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
         FitError: names the joint.
     """
     nominal = problem.base.of(inertial_parameters(problem.mech).flatten())
-    plain, every = plain_model(problem.terms, problem.mech.num_dof), normal.all
-    free, most = base_fit(every, plain, problem.base).beta, means(every)[:, -1, -1].max()
+    plain, whole = plain_model(problem.terms, problem.mech.num_dof), means(normal.all)
+    free, most = base_fit(normal.all, plain, problem.base).beta, whole[:, -1, -1].max()
     speed = normal.base + problem.terms.index(Viscous())
     rest = normal.base + problem.terms.index(Offset())
     parts = [means(normal.only([k])) for k in range(len(normal.count))]
@@ -167,7 +167,7 @@ def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
             part = size @ varies[at][:, at] @ size / varies[-1, -1].clamp_min(1e-300)
             return float(g[speed, at] @ size), float(part)
 
-        g = means(every)[j]
+        g = whole[j]
         if not g[-1, -1] > CONSTANT**2 * most:  # as of a robot in flight, which nothing pushes
             continue
         # Where a joint hardly turns round, an offset is as good, and chance says which sign friction has.

@@ -102,9 +102,9 @@ def rollout(
             calls are kept with the fused mechanism, so make a function once and pass it again. False: the
             eager functions run. For a mechanism or a layer on a CPU, None has kernels made where the rollout
             takes longer than their build, or all that the layer did so far, limits and methods of your own
-            apart (see `torchsko.auto`). Whole
-            kernels keep no tape, but the states that ``every`` or a ``checkpoint`` that divides it says, and
-            compute those in between again; they are for CPUs, elsewhere their steps are kernels.
+            apart (see `torchsko.auto`). Whole kernels keep no tape, but the states that ``every`` or a
+            ``checkpoint`` that divides it says, and compute those in between again; they are for CPUs,
+            elsewhere their steps are kernels.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
