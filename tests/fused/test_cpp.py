@@ -306,12 +306,16 @@ def test_columns_of_zeros_are_written_for_every_sample(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_larger_than_the_caches_are_those_of_any_batch(target, dtype):
-    """Rows of every length modulo a vector, zeros in between, a batch that fills no last vector."""
-    lengths = range(32, 48)
+    """Rows of every length modulo a vector, few and many zeros, a batch that fills no last vector."""
+    lengths = (*range(32, 48), *range(200, 216))
 
     def fn(x):
-        zeros = torch.zeros(17, dtype=torch.float64)
-        return tuple(torch.cat([x, zeros, x.sum()[None], zeros, 2 * x])[:n] for n in lengths)
+        few, many = (torch.zeros(n, dtype=torch.float64) for n in (17, 170))
+        total = x.sum()[None]
+        ends = torch.cat([x, few, total, few, 2 * x])
+        within = torch.cat([x[:3], many, total, x, few, x, x, x])
+        first = torch.cat([many, few, x, many])
+        return tuple((ends if n < 48 else within if n < 208 else first)[:n] for n in lengths)
 
     toolchain = toolchain_for(target)
     kernel = build_kernel(trace(fn, [Port("x", (6,))]), dtype, toolchain)

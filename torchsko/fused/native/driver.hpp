@@ -39,9 +39,14 @@ INLINE void prefetch_rows(CallPort port, long long sample, int size, bool to_wri
   }
 }
 
-// Results of so many bytes are stored past the caches. Who reads smaller ones next finds them there, which is
-// worth more than what is gained while they are written.
-static const long long LARGER = 7 << 21;
+// Results of more bytes are stored past the caches. Who reads smaller ones next finds them there, and so does
+// who writes to their memory again, on Zen (known by an instruction of its own) a quarter faster: its third
+// level takes what the second one gives up.
+#ifdef __CLZERO__
+static const long long MOST_CACHED = 3 << 23;
+#else
+static const long long MOST_CACHED = 7 << 21;
+#endif
 
 // What the next tile reads and this one writes arrives while this one is computed: the hardware does
 // not foresee a few rows of several arrays every thousand operations.
@@ -66,7 +71,7 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
   // More than a second-level cache holds.
   const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
-  const bool past = call->batch * (long long)(NUM_OUT * sizeof(T)) > LARGER;
+  const bool past = call->batch * (long long)(NUM_OUT * sizeof(T)) > MOST_CACHED;
   bool sum = false;
   for (int p = 0; p < NUM_OUT_PORTS; ++p) sum |= outputs[p].stride == 0;
   V* to = in;

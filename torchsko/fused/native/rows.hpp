@@ -136,32 +136,43 @@ INLINE bool goes_past(const T* data, int size) {
 // Rows as by `store_rows`, W of them, which `data` aligned to vectors makes a whole number of vectors. Row
 // `lane` begins -lane * size mod W scalars before a vector of memory; what is in front of it belongs to the
 // vector that the row before began. Columns are turned into rows some blocks before they are written from
-// there, so that the one does not wait for the other.
+// there, so that the one does not wait for the other. Vectors within zeros are written as they are.
 template <class Vectors>
 static void store_rows_past(T* data, int size, Vectors from, const int* zero) {
   enum { RING = 8, LAG = 3 };
   V ring[W][RING + 1], heads[W];  // blocks of each row, the first of them again behind the last
   int head[W];
+  int zeros = 0;  // blocks of them up to here, RING at most: then the ring has nothing else
+  T* start[W];
   LANES head[lane] = (W - lane * size % W) % W;
+  LANES start[lane] = data + lane * size + head[lane];
   const int blocks = (size + W - 1) / W, whole = size / W, safe = (size - W + 1) / W;
   for (int k = 0; k < blocks + LAG; ++k) {
-    if (k < blocks) {
-      V block[W];
-      if (k < whole && zero && zero[k]) {
-        LANES block[lane] = V{};
-      } else {
-        const int last = k < whole ? W - 1 : size - 1 - k * W;
-        for (int j = 0; j < W; ++j) block[j] = from[k * W + (j < last ? j : last)];
-        transpose(block);
+    V block[W];
+    if (k < whole && zero && zero[k]) {
+      if (zeros < RING) {
+        LANES ring[lane][k % RING] = V{};
+        if (k % RING == 0) LANES ring[lane][RING] = V{};
+        if (k == 0) LANES heads[lane] = V{};
+        ++zeros;
       }
+    } else if (k < blocks) {
+      zeros = 0;
+      const int last = k < whole ? W - 1 : size - 1 - k * W;
+      for (int j = 0; j < W; ++j) block[j] = from[k * W + (j < last ? j : last)];
+      transpose(block);
       LANES ring[lane][k % RING] = block[lane];
       if (k % RING == 0) LANES ring[lane][RING] = block[lane];
       if (k == 0) LANES heads[lane] = block[lane];
     }
     const int done = k - LAG;
-    if (done >= 0 && done < safe)
-      LANES STORE_PAST((V*)(data + lane * size + head[lane] + done * W),
-                       (V) * (const Row*)((const T*)&ring[lane][done % RING] + head[lane]));
+    if (done >= 0 && done < safe) {
+      if (zero && done + 1 < whole && zero[done] && zero[done + 1])
+        LANES STORE_PAST((V*)(start[lane] + done * W), V{});
+      else
+        LANES STORE_PAST((V*)(start[lane] + done * W),
+                         (V) * (const Row*)((const T*)&ring[lane][done % RING] + head[lane]));
+    }
   }
   for (int lane = 0; lane < W; ++lane) {
     int k = safe, column = head[lane] + k * W;
