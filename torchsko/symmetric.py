@@ -38,6 +38,24 @@ class Eliminated(NamedTuple):
     pivots: list[Tensor]
     columns: list[Tensor]
 
+    @staticmethod
+    def of(pivots: Tensor, entries: Tensor) -> Eliminated:
+        """From what `packed` gives."""
+        sizes = range(pivots.shape[-1] - 1, 0, -1)
+        return Eliminated([*pivots.unbind(-1)], [*entries.split([*sizes], -1)] if sizes else [])
+
+    def packed(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Pivots `[*, d]`, and what is below the diagonal, column by column, `[*, d (d - 1) / 2]`.
+
+        Args:
+            like: `[*, ...]`, of the type and device of a matrix without rows.
+        """
+        none = like[..., 0, :0]
+        return (
+            torch.stack(self.pivots, -1) if self.pivots else none,
+            torch.cat(self.columns, -1) if self.columns else none,
+        )
+
     def forward(self, B: Tensor) -> Tensor:
         """Y with L Y = B, `[*, d, r]`."""
         rows = [*B.unbind(-2)]

@@ -1,5 +1,7 @@
 """Whole-body control obeys physics and friction, and its programs the conditions of optimality."""
 
+from pathlib import Path
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -15,6 +17,7 @@ from torchsko.control import (
     com_objective,
     frame_objective,
     posture_objective,
+    quadratic,
     whole_body_control,
 )
 from torchsko.control.quadratic import Program, solve_program
@@ -367,8 +370,10 @@ def kernel_is_the_law(law, mech, q, qd, tolerance):
         )
 
 
-@pytest.mark.parametrize("batch", [(), (2, 9)])
-def test_a_law_with_contacts_is_one_kernel(batch):
+@pytest.mark.parametrize(("batch", "once"), [((), quadratic.ONCE), ((2, 9), 0)])
+def test_a_law_with_contacts_is_one_kernel(batch, once, monkeypatch):
+    """Whether its factorisation is written out, or there once."""
+    monkeypatch.setattr(quadratic, "ONCE", once)
     mech = random_mechanism(["free", "revolute", "revolute"], [-1, 0, 0], seed=2, passive=False)
     feet = [Contact(ts.Frame(mech.body_names[1]))]
 
@@ -393,6 +398,36 @@ def test_the_law_of_a_quadruped_is_one_kernel(dog, ahead):
 
     q, qd = (x.requires_grad_() for x in standing(dog, (12,)))
     kernel_is_the_law(law, dog, q, qd, 1e-6)
+
+
+@pytest.mark.nightly
+def test_the_law_of_a_humanoid_on_the_corners_of_its_feet_is_one_kernel():
+    pin = pytest.importorskip("pinocchio")  # example-robot-data installs beside it
+    robots = Path(pin.__file__).parents[4] / "share" / "example-robot-data" / "robots"
+    path = robots / "talos_data" / "robots" / "talos_reduced.urdf"
+    mech = ts.load(path, floating_base=True)
+    mech = mech.replace(damping=0 * mech.damping, friction=0 * mech.friction)
+    corners = torch.tensor([[x, y, 0.0] for x in (-0.1, 0.1) for y in (-0.05, 0.05)]).double()
+    soles = ["leg_left_6_link", "leg_right_6_link"]
+    contacts = [
+        Contact(ts.Frame(sole, torch.eye(3).double(), r)) for sole in soles for r in corners
+    ]
+
+    def law(mech, q, qd):
+        asked = [
+            com_objective(mech, q, qd, ts.center_of_mass(mech, q) + 0.02),
+            posture_objective(mech, q, qd, mech.neutral()),
+        ]
+        out = whole_body_control(mech, q, qd, asked, contacts)
+        return out.tau, out.forces, out.residual
+
+    g = torch.Generator().manual_seed(0)
+    q = ts.integrate(mech, mech.neutral(), 0.1 * torch.randn(9, 38, generator=g).double())
+    qd = 0.05 * torch.randn(9, 38, generator=g).double()
+    found, expected = ts.fuse(law, mech)(q, qd), law(mech, q, qd)
+    assert (expected[2] < 1e-6).all() and (found[2] < 1e-6).all()
+    for one, other in zip(found[:2], expected[:2], strict=True):
+        agree(one, other, 1e-6)
 
 
 def test_nothing_asked_for_and_what_is_no_sequence_are_refused(dog):

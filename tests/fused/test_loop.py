@@ -7,13 +7,14 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import torchsko as ts
+from torchsko.fused.cpp import emit_cpp, plan
 from torchsko.fused.cuda import emit_cuda
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.schedule import schedule
 from torchsko.fused.trace import trace
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import loop, subprogram
 
 D = torch.float64
 
@@ -147,6 +148,56 @@ def test_derivatives_are_loops_and_right(case):
     assert gradcheck(mine, few)
     assert gradgradcheck(mine, few)
     assert gradcheck(mine, few, check_forward_ad=True, check_backward_ad=False)
+
+
+def called(call):
+    """A function called three times, twice with arguments alike, once of them in a loop."""
+
+    def part(a, b):
+        return a * b.sin() + a.flip(0).cos(), (a @ b)[None].tanh()
+
+    def fn(x, y):
+        u, v = call(part, (x, y), 2)
+
+        def body(u, y):
+            u, v = call(part, (u, y), 2)
+            return u * 0.5 + v
+
+        u = loop(body, u + v, 3, (y,))
+        zero = torch.zeros_like(x[:1])
+        return u + call(part, (torch.cat([zero, x[:2]]), y), 2)[0]
+
+    return fn, [Port("x", (3,)), Port("y", (3,))]
+
+
+def test_a_subprogram_is_there_once_and_what_is_known_of_arguments_is_known_within():
+    fn, ports = called(subprogram)
+    plain, _ = called(lambda fn, args, _: fn(*args))
+    program, longer = trace(fn, ports), trace(plain, ports)
+    _, first, body, other = program.distinct()  # the loop's body calls the first again
+    assert body.loops[0].program == first != other
+    assert other.num_flops < first.num_flops  # a zero is known
+    assert program.num_flops < longer.num_flops
+    given = [x.detach() for x in inputs(ports, (4,))]
+    expected = torch.vmap(plain)(*given)
+    torch.testing.assert_close(evaluate(program, given)[0], expected, rtol=1e-13, atol=1e-13)
+    (text,) = emit_cpp(plan(program), bits=64, vector_bytes=16)
+    assert text.count("= vcos(") == 3 + 2  # of the second one is known
+
+
+def test_kernels_with_subprograms_and_their_derivatives_are_those_written_out():
+    both = [
+        FusedFunction(called(call)[0], called(call)[1], order=2)
+        for call in (subprogram, lambda fn, args, _: fn(*args))
+    ]
+    given = inputs(both[0].inputs, (5,))
+    losses = [f(*given)[0].square().sum() for f in both]
+    torch.testing.assert_close(*losses, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(x, given, create_graph=True) for x in losses]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+    again = [torch.autograd.grad(sum(g.sin().sum() for g in x), given) for x in gradients]
+    torch.testing.assert_close(*again, rtol=1e-9, atol=1e-9)
+    assert gradcheck(both[0], given, check_forward_ad=True, check_backward_ad=False)
 
 
 def test_a_programs_derivative_does_not_grow_with_the_rounds():

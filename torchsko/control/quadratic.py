@@ -26,9 +26,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.implicit.loop import loop
+from torchsko.implicit.loop import loop, subprogram
 from torchsko.precision import computed_in
-from torchsko.symmetric import ldl
+from torchsko.symmetric import Eliminated, ldl
 
 BACK_OFF = 0.99
 """Share of the way to the boundary that a step goes."""
@@ -204,17 +204,26 @@ def _violation(program: Program, point: Point) -> Tensor:
 
 
 class Conditions(NamedTuple):
-    """What a step solves, less the bounds' multipliers and slacks: [[K, A*], [A, -slack]].
+    """What a step solves, less the bounds' multipliers and slacks: [[K, A*], [A, -slack]], K = P + G* w G.
 
     Attributes:
-        K: `[*batch, n, n]`, symmetric, positive definite.
+        P: `[*batch, n, n]`.
+        G: `[*batch, m, n]`.
+        weights: of the bounds, `[*batch, m]`.
         A: `[*batch, e, n]`.
         slack: of the equalities.
     """
 
-    K: Tensor
+    P: Tensor
+    G: Tensor
+    weights: Tensor
     A: Tensor
     slack: float
+
+    @property
+    def K(self) -> Tensor:
+        """`[*batch, n, n]`, symmetric, positive definite."""
+        return self.P + self.G.mT @ (self.weights[..., None] * self.G)
 
 
 Solver = Callable[[Conditions], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
@@ -223,7 +232,7 @@ Solver = Callable[[Conditions], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]
 
 def by_pivots(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Conditions by LU, few large operations."""
-    K, A, slack = conditions
+    K, A, slack = conditions.K, conditions.A, conditions.slack
     n, e, batch = K.shape[-1], A.shape[-2], K.shape[:-2]
     corner = -slack * torch.eye(e, dtype=K.dtype, device=K.device)
     A = A.expand(*batch, e, n)
@@ -247,16 +256,25 @@ def eliminated(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tenso
     """Conditions by elimination of x, then of y, in the order in which they stand, without square roots.
 
     In exact numbers no pivot of these vanishes. One that is lost in rounding, as where equalities depend on
-    one another, becomes as large as it was at first: what it would move stays.
+    one another, becomes as large as it was at first: what it would move stays. Of a large factorisation a
+    kernel has one, for the iterations and for the last step.
 
     Reference: R. Vanderbei, *Symmetric quasidefinite matrices*, SIAM Journal on Optimization 5(1), 1995.
     """
-    K, A, slack = conditions
-    first = ldl(K, LOST[0])
-    B = first.forward(A.mT)
-    S = B.mT @ first.scaled(B)
-    corner = slack * torch.eye(A.shape[-2], dtype=K.dtype, device=K.device)
-    second = ldl(S + corner, LOST[1])
+    *given, slack = conditions
+
+    def factors(*tensors: Tensor) -> tuple[Tensor, ...]:
+        here = Conditions(*tensors, slack)
+        first = ldl(here.K, LOST[0])
+        B = first.forward(here.A.mT)
+        corner = slack * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device)
+        second = ldl(B.mT @ first.scaled(B) + corner, LOST[1])
+        return (*first.packed(B), B, *second.packed(B))
+
+    n, e = given[0].shape[-1], given[-1].shape[-2]
+    is_large = n**3 / 3 + n * n * e + n * e * e > ONCE
+    found = subprogram(factors, given, 5) if is_large else factors(*given)
+    first, B, second = Eliminated.of(*found[:2]), found[2], Eliminated.of(*found[3:])
 
     def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         u = first.forward(f[..., None])
@@ -272,12 +290,15 @@ LOST = (0.5, 64.0)
 """Pivots of x and of y that are lost in rounding; see `torchsko.symmetric.ldl`."""
 
 
+ONCE = 100_000
+"""Products of a factorisation from which on a kernel has it once. To hand matrices over takes a tenth to a
+fifth of a quadruped's time; a humanoid's kernel on the corners of its feet would be too large otherwise."""
+
+
 def _conditions(program: Program, point: Point, slack: float) -> Conditions:
     """What a step from a point solves."""
     _, _, z, s = point
-    G = program.G
-    K = program.P + G.mT @ ((z / (s + slack * z))[..., None] * G)
-    return Conditions(K, program.A, slack)
+    return Conditions(program.P, program.G, z / (s + slack * z), program.A, slack)
 
 
 def _newton(

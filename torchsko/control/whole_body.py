@@ -78,8 +78,8 @@ def whole_body_control(
     """Joint forces that come closest to the accelerations asked for, within limits and friction.
 
     `torchsko.fuse` makes one kernel of a law that calls this, all iterations included; it leaves them when
-    all samples of a vector have a solution. A quadruped on its feet has one, and a humanoid on two points; on
-    the eight corners of its feet a humanoid's would have too many operations, and is refused.
+    all samples of a vector have a solution. A quadruped on its feet has one, and a humanoid on the eight
+    corners of its feet, which takes minutes to build, once.
 
     Args:
         mech: the mechanism; its `effort_limit` bounds the joint forces. A limit of 0, which files write where

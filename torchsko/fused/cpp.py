@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.loop_source import PARAMETERS, function_name, loop_functions
@@ -107,24 +108,23 @@ def emit_cpp(
     refuse_unknown(program)
     width = vector_bytes * 8 // bits
     prelude = _prelude(bits, vector_bytes)
-    num_units = max(1, min(max_units, len(cuts.order) // _UNIT_OPS))
     places = Places.of(cuts) if roles is None else Places.in_order(program)
-    chunks = [places.of_chunk(chunk) for chunk in cuts.chunks]
-    groups = _in_equal_parts(chunks, num_units)
+    functions = [*loop_functions(cuts, bits, "", chunk_lines)]
+    for k, chunk in enumerate(map(places.of_chunk, cuts.chunks)):
+        statements = chunk_lines(cuts, chunk, bits, constants=False)
+        functions.append((f"void c{k}({PARAMETERS})", [*statements]))
+    length = sum(len(statements) for _, statements in functions)
+    groups = _in_equal_parts(functions, max(1, min(max_units, length // _UNIT_OPS)))
+    linkage, declared = "static ", []
+    if len(groups) > 1:
+        linkage, declared = "", [f"{head};" for head, _ in functions]
     units = []
-    for start, chunks in groups:
-        lines = [prelude]
-        linkage = "static " if num_units == 1 else ""
-        if start == 0:
-            lines.extend(loop_functions(cuts, bits, linkage, "", chunk_lines))
-        else:
-            lines.extend(f"void {function_name('', value)}(V* r);" for value in cuts.regions)
-        for k, chunk in enumerate(chunks, start):
-            lines.append(f"{linkage}void c{k}({PARAMETERS}) {{")
-            lines.extend(chunk_lines(cuts, chunk, bits, constants=False))
-            lines.append("}")
+    for group in groups:
+        lines = [prelude, *declared]
+        for head, statements in group:
+            lines += [f"{linkage}{head} {{", *statements, "}"]
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(cuts, width, bits, len(groups[0][1]), places, roles)
+    units[0] += _driver(cuts, width, bits, places, roles)
     return units
 
 
@@ -155,16 +155,22 @@ def _given_constants(cuts: Schedule) -> dict[int, float]:
     return found
 
 
-def _in_equal_parts(chunks: Sequence[Chunk], num_parts: int) -> list[tuple[int, Sequence[Chunk]]]:
-    cuts = [len(chunks) * k // num_parts for k in range(num_parts + 1)]
-    return [(a, chunks[a:b]) for a, b in pairwise(cuts)]
+Texts = tuple[str, list[str]]
+"""Head and statements of a function."""
+
+
+def _in_equal_parts(functions: Sequence[Texts], num_parts: int) -> list[list[Texts]]:
+    """Parts of about as many statements each, none of them empty."""
+    ends = [*accumulate(len(statements) for _, statements in functions)]
+    cuts = [bisect_left(ends, ends[-1] * k / num_parts) for k in range(1, num_parts)]
+    parts = pairwise([0, *cuts, len(functions)])
+    return [[*functions[start:stop]] for start, stop in parts if start < stop]
 
 
 def _driver(
     cuts: Schedule,
     width: int,
     bits: int,
-    already: int,
     places: Places,
     roles: Roles | None,
 ) -> str:
@@ -203,7 +209,6 @@ def _driver(
     # A trailing 0: C++ has no empty array.
     for name, entries in tables.items():
         lines.append(f"static const int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
-    lines.extend(f"void {name}({PARAMETERS});" for name in names[already:])
     lines.append(f"INLINE void run_tile({PARAMETERS}) {{")
     lines.extend(f"  {name}(in, out, s);" for name in names)
     lines.append("}")

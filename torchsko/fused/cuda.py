@@ -52,7 +52,8 @@ def emit_cuda(plan: Schedule, *, bits: int, roles: Roles | None = None) -> str:
     lines.append(native("lane.cuh"))
     lines.extend(_accessor("In", "const T*", "T", [p.size for p in program.inputs]))
     lines.extend(_accessor("Out", "T*", "T&", [p.size for p in program.outputs]))
-    lines.extend(loop_functions(plan, bits, "static __device__ __noinline__", "", chunk_lines))
+    for head, statements in loop_functions(plan, bits, "", chunk_lines):
+        lines += [f"static __device__ __noinline__ {head} {{", *statements, "}"]
     for k, chunk in enumerate(plan.chunks):
         lines.append(f"static __device__ {inline} void c{k}({_PARAMETERS}) {{")
         lines.extend(chunk_lines(plan, chunk, bits))

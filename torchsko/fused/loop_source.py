@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import partial
 
 from torchsko.fused.program import Loop
@@ -14,26 +15,37 @@ Lines = Callable[[Schedule, Chunk, int, str, Callable[[int], str]], Iterator[str
 
 
 def loop_functions(
-    cuts: Schedule, bits: int, linkage: str, name: str, lines: Lines
-) -> Iterator[str]:
-    """The functions of all loops of a program, those inside of others first.
+    cuts: Schedule,
+    bits: int,
+    name: str,
+    lines: Lines,
+    known: dict[tuple[object, ...], str] | None = None,
+) -> Iterator[tuple[str, list[str]]]:
+    """The functions of all loops of a program, those inside of others first: of each its head and statements.
 
     Args:
         cuts: the program.
         bits: of its numbers.
-        linkage: what stands before a function.
         name: of the program; those of its loops begin with it.
         lines: the statements of a chunk of a program of that name, from where its inputs stand.
+        known: functions that were given before, by what they repeat; an equal one calls the other.
     """
+    known = {} if known is None else known
     for value, (_, inner) in cuts.regions.items():
         own = function_name(name, value)
         loop = cuts.program.loops[cuts.program.code[value].args[0]]
-        yield from loop_functions(inner, bits, linkage, own, lines)
+        head = f"void {own}(V* r)"
+        # Of equal programs there is one schedule.
+        what = (id(inner), *(getattr(loop, field.name) for field in fields(loop)[1:]))
+        if what in known:
+            yield head, [f"  {known[what]}(r);"]
+            continue
+        known[what] = own
+        yield from loop_functions(inner, bits, own, lines, known)
         for k, chunk in enumerate(inner.chunks):
-            yield f"{linkage} void {own}c{k}({PARAMETERS}) {{"
-            yield from lines(inner, chunk, bits, own, partial(_input, loop))
-            yield "}"
-        yield from _function(loop, linkage, own, len(inner.chunks))
+            statements = lines(inner, chunk, bits, own, partial(_input, loop))
+            yield f"void {own}c{k}({PARAMETERS})", [*statements]
+        yield head, _statements(loop, own, len(inner.chunks))
 
 
 def function_name(program: str, value: int) -> str:
@@ -52,7 +64,7 @@ def _input(loop: Loop, k: int) -> str:
     return f"s[{k - before}]"
 
 
-def _function(loop: Loop, linkage: str, name: str, num_chunks: int) -> list[str]:
+def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
     """The rounds. Their region has what the loop reads and gives, state and results of a round, scratch."""
     at_stack = (loop.count + 1) * loop.carry
     at_sums = at_stack + loop.count * loop.stacked
@@ -61,7 +73,6 @@ def _function(loop: Loop, linkage: str, name: str, num_chunks: int) -> list[str]
     after = "k" if loop.backward else "k + 1"
     at_place = loop.num_out == 0
     body = [
-        f"{linkage} void {name}(V* r) {{",
         f"  V *parts = r + {loop.num_args}, *state = parts + {loop.num_parts};",
         f"  V *out = state + {loop.carry}, *s = out + {loop.num_out};",
         f"  for (int i = 0; i < {loop.carry}; ++i) state[i] = parts[{start} + i] = r[i];",
@@ -90,4 +101,4 @@ def _function(loop: Loop, linkage: str, name: str, num_chunks: int) -> list[str]
             "      return;",
             "    }",
         ]
-    return [*body, "  }", "}"]
+    return [*body, "  }"]

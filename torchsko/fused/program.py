@@ -110,9 +110,19 @@ class Program:
 
     @property
     def num_flops(self) -> int:
-        """Arithmetic instructions: everything but ``const`` and ``input``; those of loops count once."""
-        own = sum(instr.op not in ("const", "input", "loop", "part") for instr in self.code)
-        return own + sum(loop.program.num_flops for loop in self.loops)
+        """Arithmetic instructions, all but ``const`` and ``input``; those of equal loops count once."""
+        return sum(
+            instr.op not in ("const", "input", "loop", "part")
+            for program in self.distinct()
+            for instr in program.code
+        )
+
+    def distinct(self) -> tuple[Program, ...]:
+        """This one and those of its loops, each once."""
+        found = dict.fromkeys([self])
+        for loop in self.loops:
+            found.update(dict.fromkeys(loop.program.distinct()))
+        return tuple(found)
 
 
 @dataclass(frozen=True)

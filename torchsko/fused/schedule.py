@@ -110,18 +110,26 @@ def schedule(program: Program, max_ops: int) -> Schedule:
         other = _split(program, inward, max_ops)
         if other.num_moved < _LESS * split.num_moved:
             order, split = inward, other
-    return _scheduled(program, order, split, max_ops)
+    return _scheduled(program, order, split, max_ops, {})
 
 
-def _of_round(program: Program, max_ops: int) -> Schedule:
+def _of_round(program: Program, max_ops: int, known: dict[Program, Schedule]) -> Schedule:
     """The schedule of a loop's program: depth first or as written, whichever needs values less long.
 
     A product of matrices is written so that an entry is read once for all columns of a round. Depth first
     it would be column by column, and all entries would wait in memory for the next one.
+
+    Args:
+        program: the program.
+        max_ops: as for `schedule`.
+        known: schedules by their programs; of equal ones there is one.
     """
+    if program in known:
+        return known[program]
     written = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
     order = min(depth_first(program), written, key=lambda order: _time_kept(program, order))
-    return _scheduled(program, order, _split(program, order, max_ops), max_ops)
+    known[program] = _scheduled(program, order, _split(program, order, max_ops), max_ops, known)
+    return known[program]
 
 
 def _time_kept(program: Program, order: Sequence[int]) -> int:
@@ -135,14 +143,20 @@ def _time_kept(program: Program, order: Sequence[int]) -> int:
     return sum(last.values()) - sum(first.values())
 
 
-def _scheduled(program: Program, order: list[int], split: _Split, max_ops: int) -> Schedule:
+def _scheduled(
+    program: Program,
+    order: list[int],
+    split: _Split,
+    max_ops: int,
+    known: dict[Program, Schedule],
+) -> Schedule:
     num_slots = split.num_slots
     regions: dict[int, tuple[int, Schedule]] = {}
     given: dict[int, list[int]] = {}
     for value in order:
         if program.code[value].op == "loop":
             loop = program.loops[program.code[value].args[0]]
-            inner = _of_round(loop.program, max_ops)
+            inner = _of_round(loop.program, max_ops, known)
             regions[value] = num_slots, inner
             for place, x in enumerate(program.code[value].args[1:], num_slots):
                 if program.code[x].op not in _FREE:

@@ -90,23 +90,56 @@ def loop(
     if until is not None:
         state, step = _halting(step, until, state, tuple(args))
     given = (*state, *args)
-    if n > 1 and not torch.compiler.is_compiling() and any(map(_is_traced, given)):
-        symbolic: Any = torch.func.debug_unwrap(next(filter(_is_traced, given)), recurse=True)
-        step, more = symbolic.closed(step)
-        given = (*given, *more)
-        truths = [x.dtype == torch.bool for x in given]
-        step = _of_numbers(step, truths) if any(truths) else step
-        rounds = Rounds(step, Roles(len(state), 0, 0, 0), n, False, until is not None)
-        # By functions of torch, so that a captured tensor takes part as the input that it is.
-        given = [
-            torch.where(x, 1.0, 0.0) if t else x.clone() for x, t in zip(given, truths, strict=True)
-        ]
-        found = [x[-1] for x in Repeated.apply(rounds, *given)]
-        state = tuple(x != 0 if t else x for x, t in zip(found, truths, strict=False))
+    if n > 1 and _in_a_trace(given):
+        found = _traced(step, given, Roles(len(state), 0, 0, 0), n, until is not None)
+        state = tuple(x[-1] for x in found)
     else:
         for _ in range(n):
             state = step(*state, *args)
     return state[0] if single else state[:count]
+
+
+def subprogram(fn: Callable[..., Tensors], args: Sequence[Tensor], num_outputs: int) -> Tensors:
+    """A function that a kernel has once, wherever it is called with arguments of the same structure.
+
+    Else a traced function is written out at each call. Structure are zeros, constants and which entries are
+    equal: what is known of the arguments is known within.
+
+    Args:
+        fn: of the tensors alone; what it closes over is constant.
+        args: its arguments.
+        num_outputs: how many tensors it gives.
+
+    Returns:
+        What it gives, as in eager mode, where it is called and no more.
+    """
+    if not _in_a_trace(args):
+        return tuple(fn(*args))
+    return tuple(x[0] for x in _traced(fn, args, Roles(0, 0, num_outputs, 0), 1, False))
+
+
+def _in_a_trace(given: Sequence[Tensor]) -> bool:
+    """Whether tensors are of a program that is being traced."""
+    return not torch.compiler.is_compiling() and any(map(_is_traced, given))
+
+
+def _traced(
+    step: Callable[..., Tensors], given: Sequence[Tensor], roles: Roles, n: int, halts: bool
+) -> list[Tensor]:
+    """All rounds of a step as one instruction of the program: see `Rounds.run`."""
+    symbolic: Any = torch.func.debug_unwrap(next(filter(_is_traced, given)), recurse=True)
+    step, more = symbolic.closed(step)
+    given = (*given, *more)
+    truths = [x.dtype == torch.bool for x in given]
+    step = _of_numbers(step, truths) if any(truths) else step
+    rounds = Rounds(step, roles, n, False, halts)
+    # By functions of torch, so that a captured tensor takes part as the input that it is.
+    given = [
+        torch.where(x, 1.0, 0.0) if t else x.clone() for x, t in zip(given, truths, strict=True)
+    ]
+    found = Repeated.apply(rounds, *given)
+    are_truths = [k < roles.carry and truths[k] for k in range(len(found))]
+    return [x != 0 if t else x for x, t in zip(found, are_truths, strict=True)]
 
 
 def _check_given(carry: Any, n: Any, args: Any) -> None:

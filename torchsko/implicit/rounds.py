@@ -101,10 +101,10 @@ class Repeated(torch.autograd.Function):
         """Gradients, by a loop in the other direction."""
         rounds, roles = ctx.rounds, ctx.rounds.roles
         saved = [x.view_as(x) for x in ctx.saved_tensors]
-        tensors, states = saved[: -roles.carry], saved[-roles.carry :]
+        tensors, states = parted(saved, (len(saved) - roles.carry,))
         _, streams, stay = parted(tensors, (roles.carry, roles.stream))
         cotangents = [
-            states[0].new_zeros(shape) if y is None else y
+            saved[0].new_zeros(shape) if y is None else y
             for y, shape in zip(grad_outputs, ctx.shapes, strict=True)
         ]
         marks, stacked, summed = parted(cotangents, (roles.carry, roles.stacked))
