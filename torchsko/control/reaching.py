@@ -138,7 +138,7 @@ class Reaching:
 
 
 def _pseudo_inverse(H: Tensor) -> Tensor:
-    """Of symmetric matrices; nan for one that is not finite, which would end the whole batch with an error."""
+    """Of symmetric matrices; nan for one that is not finite, which would end the whole batch."""
     usable = H.sum((-2, -1)).isfinite()[..., None, None]
     identity = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
     rank = torch.finfo(H.dtype).eps ** 0.6
