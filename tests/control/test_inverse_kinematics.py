@@ -264,7 +264,7 @@ def test_a_compiler_is_told_that_it_would_lose_the_derivatives():
 def test_within_a_fused_function_it_says_how_it_is_a_kernel():
     law = ts.fuse(lambda mech, q: ts.inverse_kinematics(mech, {HAND: GOAL}, q).q, ARM)
     with pytest.raises(
-        ts.TorchskoError, match=r"within a function of torchsko\.fuse(.|\n)*which is one kernel"
+        ts.TorchskoError, match=r"within a function of torchsko\.fuse(.|\n)*is one kernel"
     ):
         law(ARM.middle())
 

@@ -111,7 +111,7 @@ def inverse_kinematics(
         raise MechanismError(
             "inverse_kinematics was called within a function of torchsko.fuse.\n"
             "Its derivatives are those of the solution; a kernel of its steps would have theirs.\n"
-            "Call torchsko.inverse_kinematics(fast, ...) with fast = torchsko.fuse(mech), which is one kernel, and "
+            "Call it outside, where torchsko.inverse_kinematics(torchsko.fuse(mech), ...) is one kernel, and "
             "pass what it finds to the function."
         )
     check_state(robot, q0=q0)
