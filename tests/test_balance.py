@@ -122,3 +122,43 @@ def test_it_is_the_root_of_the_determinant(reference):
     )
     with pytest.raises(ts.MechanismError, match="no part of a Jacobian is named 'linear'"):
         ts.manipulability(arm, q, "flange", part="linear")
+
+
+@pytest.mark.parametrize("part", ["whole", "rotation", "position"])
+def test_its_second_derivatives_are_differences_of_the_first_where_singular_values_are_equal(part):
+    """Of a free body all are one, wherever it is."""
+    mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
+    q, *_ = states(mech, 7)
+    along = torch.linspace(-1.0, 1.0, mech.num_q, dtype=q.dtype)
+
+    def measure(q):
+        # Alone it would not change, and nor would its derivatives.
+        return (1 + q[3:7].square().sum()) * ts.manipulability(mech, q, "body0", part=part) ** 2
+
+    gradient = torch.func.grad(measure)
+    found = torch.func.jvp(gradient, (q,), (along,))[1]
+    ahead, behind = (gradient(q + h * along) for h in (1e-5, -1e-5))
+    torch.testing.assert_close(found, (ahead - behind) / 2e-5, rtol=1e-7, atol=1e-8)
+
+
+def test_at_a_singular_configuration_it_has_a_gradient_and_the_others_have_theirs():
+    arm = ts.load(ts.robots.panda)
+    q, *_ = states(arm, 8, 3)
+    q = q.index_fill(0, torch.tensor([1]), 0.0).requires_grad_()  # stretched upwards
+    found = ts.manipulability(arm, q, "flange", part="position")
+    (gradient,) = torch.autograd.grad(found.sum(), q)
+    assert gradient.isfinite().all()
+
+    def measure(q):
+        return ts.manipulability(arm, q, "flange", part="position")
+
+    alone = torch.stack([torch.func.grad(measure)(x) for x in q.detach()])
+    torch.testing.assert_close(gradient, alone, rtol=1e-9, atol=1e-12)
+
+
+def test_a_sample_that_is_no_number_ends_no_other():
+    arm = ts.load(ts.robots.panda)
+    q, *_ = states(arm, 9, 3)
+    found = ts.manipulability(arm, q * torch.tensor([[1.0], [torch.nan], [1.0]]), "flange")
+    assert found.isnan().tolist() == [False, True, False]
+    torch.testing.assert_close(found[::2], ts.manipulability(arm, q[::2], "flange"))

@@ -44,6 +44,21 @@ def test_it_names_what_the_mechanism_holds(tmp_path, capsys):
     assert row == ["hinge", "revolute", "-", "arm", "3", *(f"{x:.4g}" for x in numbers(mech))]
 
 
+def test_what_acts_at_joints_by_themselves_is_told_once_for_all_alike(tmp_path, capsys):
+    joint = "<joint name='{}' axis='0 1 0' armature='{}' damping='0.5'/>"
+    arms = [joint.format(f"j{k}", a) for k, a in enumerate((0.25, 0.25, 3, 0.25))]
+    arms[1] += "<joint name='lift' type='slide' stiffness='7'/>"
+    bodies = "".join(f"<body>{text}<geom size='1'/></body>" for text in arms)
+    file = tmp_path / "arms.xml"
+    file.write_text(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    pytest.importorskip("mujoco")
+    assert main(["info", str(file)]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "j0, j3: damping 0.5, armature 0.25" in lines
+    assert "j1+lift: damping 0.5 0, armature 0.25 0, stiffness 0 7" in lines
+    assert "j2: damping 0.5, armature 3" in lines
+
+
 def numbers(mech):
     """Limits of the hinge, which count what the finger allows."""
     fields = ("lower", "upper", "velocity_limit", "effort_limit")

@@ -199,6 +199,12 @@ def test_roll_and_yaw_have_no_rates_where_pitch_is_a_quarter_turn():
 # Errors.
 
 
+def test_an_iterator_of_frames_is_read_once():
+    names = ["body1", ts.Frame("body0")]
+    found = ts.analytic_jacobian(MECH, MECH.neutral(), iter(names))
+    torch.testing.assert_close(found, ts.analytic_jacobian(MECH, MECH.neutral(), names))
+
+
 @pytest.mark.parametrize(
     ("frame", "said"),
     [

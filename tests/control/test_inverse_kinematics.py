@@ -227,6 +227,22 @@ def test_a_joint_that_a_limit_stops_moves_with_the_limit():
     assert gradcheck(solution, leaves(at, upper), atol=1e-5)
 
 
+@pytest.mark.parametrize("limits", [False, True])
+def test_a_start_that_is_no_number_spoils_no_other_samples_derivatives(limits):
+    q, start = near(ARM, 8)
+    goal = ts.frame_pose(ARM, q, HAND)
+
+    def slope(start: Tensor) -> Tensor:
+        place = goal.position.expand(len(start), 3).clone().requires_grad_()
+        there = {HAND: (goal.rotation.expand(len(start), 3, 3), place)}
+        found = ts.inverse_kinematics(ARM, there, start, limits=limits)
+        return torch.autograd.grad(found.q.sum(), place)[0]
+
+    both = slope(torch.stack([start, start * torch.nan]))
+    assert both[1].isnan().all()
+    torch.testing.assert_close(both[:1], slope(start[None]))
+
+
 def test_where_to_start_has_no_gradient():
     q, start = near(ARM, 8)
     start = start.requires_grad_()
@@ -243,6 +259,14 @@ def test_a_compiler_is_told_that_it_would_lose_the_derivatives():
     with pytest.raises(Exception, match="inverse_kinematics was met by"):
         whole(target([0.4, 0.3, 0.5]))
     torch.compiler.reset()
+
+
+def test_within_a_fused_function_it_says_how_it_is_a_kernel():
+    law = ts.fuse(lambda mech, q: ts.inverse_kinematics(mech, {HAND: GOAL}, q).q, ARM)
+    with pytest.raises(
+        ts.TorchskoError, match=r"within a function of torchsko\.fuse(.|\n)*is one kernel"
+    ):
+        law(ARM.middle())
 
 
 def test_a_fused_mechanism_runs_its_kernels():
@@ -281,7 +305,7 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
 @pytest.mark.parametrize(
     ("targets", "options", "said"),
     [
-        ({}, {}, "names no frames"),
+        ({}, {}, "targets={} names no frames"),
         ({"paw": GOAL}, {}, "no frame is named 'paw'"),
         ({HAND: (None, None)}, {}, "It is a pose"),
         (
@@ -291,6 +315,7 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
         ),
         ({HAND: GOAL.position.float()}, {}, "torch.float32"),
         ({HAND: GOAL}, {"weights": {"link1": (1.0, 1.0)}}, "no target is named 'link1'"),
+        ({HAND: GOAL}, {"weights": {HAND: (1.0, torch.inf)}}, "weights of 'flange' are"),
         ({HAND: GOAL}, {"restarts": -1}, "restarts=-1"),
         ({HAND: GOAL}, {"max_iterations": 0}, "max_iterations=0"),
     ],

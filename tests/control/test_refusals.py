@@ -196,7 +196,7 @@ CALLS = {
     "nothing counts": (lambda: reached(weights={HAND: (0, 0)}), "No error of any frame counts"),
     "no rotation": (
         lambda: reached({HAND: (torch.ones(3, 3).double(), None)}),
-        "rotation of the target of 'flange' is none",
+        "rotation of the target of 'flange' is no rotation",
     ),
     "nowhere": (
         lambda: reached({HAND: torch.full((3,), float("nan")).double()}),
@@ -223,11 +223,11 @@ CALLS = {
     ),
     "turned by no rotation": (
         lambda: control.Task(HAND, (2 * POSE.rotation, None)),
-        "rotation of the target of 'flange' is none",
+        "rotation of the target of 'flange' is no rotation",
     ),
     "axes that are no rotation": (
         lambda: control.Contact(HAND, axes=2 * POSE.rotation),
-        "axes of the contact at 'flange' is none",
+        "axes of the contact at 'flange' is no rotation",
     ),
     "positions of others": (
         lambda: held_of_four((None, of_three(3))),

@@ -435,3 +435,17 @@ def test_limits_that_no_equation_of_motion_holds_are_reported():
     builder = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -1))
     builder.joint("pin", "revolute", child="rod", axis=(0, 1, 0), upper=1.0)
     assert [x.element for x in builder.build().unused] == ["limits of position of joint 'pin'"]
+
+
+def test_limits_that_allow_nothing_are_reported_with_what_to_type():
+    builder = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -1))
+    builder.joint(
+        "pin", "revolute", child="rod", axis=(0, 1, 0), lower=0, upper=0, velocity=0, effort=0
+    )
+    mech = builder.build()
+    told = {entry.element: entry.reason for entry in mech.unused}
+    assert "mech.replace(lower=" in told["limits of position that meet of joint 'pin'"]
+    assert "mech.replace(velocity_limit=" in told["limit of velocity 0 of joint 'pin'"]
+    assert "mech.replace(effort_limit=" in told["limit of effort 0 of joint 'pin'"]
+    q, qd = mech.random_state(5)
+    assert not q.any() and not qd.any()

@@ -136,6 +136,21 @@ def test_names_find_their_numbers():
     assert mech.dof_slice("joint2") == slice(7, 8) and mech.q_slice("joint3") == slice(9, 13)
 
 
+def test_a_motion_of_a_compound_joint_is_found_by_its_own_name():
+    builder = ts.MechanismBuilder()
+    builder.link("hips", mass=1.0).link("thigh", mass=1.0, inertia=torch.eye(3).tolist())
+    builder.joint("root", "free", child="hips")
+    motions = [ts.Turn((1.0, 0.0, 0.0)), ts.Slide((0.0, 0.0, 1.0)), ts.Turn((0.0, 1.0, 0.0))]
+    builder.joint("hip_x+leg+hip_y", "compound", parent="hips", child="thigh", motions=motions)
+    mech = builder.build()
+    assert mech.q_slice("leg") == mech.tree_q_slice("leg") == slice(8, 9)
+    assert mech.dof_slice("hip_y") == mech.tree_dof_slice("hip_y") == slice(8, 9)
+    assert mech.joint_place("hip_x") == (1, 0)
+    assert mech.q_slice("hip_x+leg+hip_y") == slice(7, 10)
+    with pytest.raises(ts.MechanismError, match="no moving joint is named 'knee'"):
+        mech.dof_slice("knee")
+
+
 def test_repr_says_what_it_is_on_one_line():
     assert repr(tree()) == (
         "Mechanism('random': 4 bodies, 11 dofs, 1 free, 1 revolute, 1 prismatic, 1 spherical; "

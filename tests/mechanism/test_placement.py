@@ -35,9 +35,9 @@ def tool():
 @pytest.mark.parametrize("name", NONE)
 def test_a_rotation_that_is_none_is_refused(name, arm, tool):
     R = NONE[name].requires_grad_(name == "scaled")
-    with pytest.raises(ts.MechanismError, match=r"rotation of a frame on 'link7' is none\."):
+    with pytest.raises(ts.MechanismError, match=r"rotation of a frame on 'link7' is no rotation\."):
         ts.Frame("link7", R)
-    with pytest.raises(ts.MechanismError, match=r"rotation of the one appended is none\."):
+    with pytest.raises(ts.MechanismError, match=r"rotation of the one appended is no rotation\."):
         arm.append(tool, "link7", R, prefix="b_")
 
 

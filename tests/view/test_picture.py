@@ -14,8 +14,9 @@ import torchsko as ts
 from torchsko.__main__ import main
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
+from torchsko.view.asked import configurations
 from torchsko.view.notebook import Shown
-from torchsko.view.picture import _configurations, _eye
+from torchsko.view.picture import _eye
 from torchsko.view.raster import draw
 from torchsko.view.scene import scene_of
 
@@ -40,7 +41,7 @@ def test_a_ball_is_a_disc_where_the_eye_projects_its_middle():
     image = np.asarray(ts.view.picture(mech, q, size=(400, 300)))
     rows, columns = np.nonzero(is_tint(image, 0))
     scene = scene_of(mech)
-    eye = _eye(scene, _configurations(scene, q), (400, 300), (40.0, 20.0))
+    eye = _eye(scene, configurations(scene.mech, q), (400, 300), (40.0, 20.0))
     middle = eye.project(ts.frame_pose(mech, q, "link7").position.numpy())[:2] / 2
     assert np.allclose([columns.mean() + 0.5, rows.mean() + 0.5], middle, atol=1.0)
     width, height = np.ptp(columns) + 1, np.ptp(rows) + 1
@@ -189,6 +190,44 @@ def test_a_log_that_does_not_fit_is_named_and_says_what_would_do(tmp_path, capsy
     assert main([*robot, str(tmp_path / "log.npz")]) == 2
     said = capsys.readouterr().err
     assert "log.npz: q has shape [3, 6]" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"q": torch.full((7,), torch.nan).double()}, "q holds what is not finite"),
+        ({"size": (640, 0)}, "size is"),
+        ({"size": (640.5, 480)}, "size is"),
+        ({"view": (0.0, torch.nan)}, "view is"),
+        ({"path": "arm.picture"}, "ends in '.picture'"),
+        ({"path": "arm"}, "ends in nothing"),
+    ],
+)
+def test_what_makes_no_picture_is_refused_by_name(asked, said):
+    given = {"q": torch.zeros(7).double()} | asked
+    with pytest.raises(ts.TorchskoError, match=said) as error:
+        ts.view.picture(arm(), **given)
+    assert len(str(error.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"qs": torch.tensor([[0.0] * 7, [torch.inf] * 7]).double()}, "q holds what is not finite"),
+        ({"dt": 0.0}, "dt is 0.0"),
+        ({"path": "arm.mp4"}, "A motion is written as a GIF"),
+    ],
+)
+def test_what_makes_no_gif_is_refused_by_name(asked, said, tmp_path):
+    given = {"qs": torch.zeros(2, 7).double(), "path": tmp_path / "arm.gif"} | asked
+    with pytest.raises(ts.TorchskoError, match=said):
+        ts.view.animate(arm(), **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_configurations_may_be_arrays():
+    q = torch.linspace(-0.5, 0.5, 7).double()
+    assert ts.view.picture(arm(), q.numpy()).tobytes() == ts.view.picture(arm(), q).tobytes()
 
 
 def test_shapes_that_do_not_fit_are_refused():

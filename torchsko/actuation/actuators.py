@@ -11,7 +11,6 @@ from torch import Tensor
 
 from torchsko.actuation.description import ANY, Actuator, Range
 from torchsko.errors import MechanismError, ShapeError, listed
-from torchsko.io._convention_order import joint_place
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.kept import Keyframe
 from torchsko.mechanism.mechanism import Mechanism
@@ -255,7 +254,7 @@ def saturated(x: Tensor, limits: Tensor) -> Tensor:
 
 def dof_of(mech: Mechanism, joint: str, of: str) -> int:
     """The dof of a joint, or of a motion of a compound joint, whose coordinate is a number."""
-    k, part = joint_place(mech, joint)
+    k, part = mech.joint_place(joint)
     kind, dofs = mech.joints.kinds[k], mech.tree_dof_slice(mech.tree_joint_names[k])
     if not kind.vector or (part is None and kind.num_dof > 1):
         raise MechanismError(

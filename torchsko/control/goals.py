@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.control.gains import Batches
+from torchsko.control.gains import Batches, is_size
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
@@ -110,6 +110,12 @@ def _check_mappings(targets: Any, weights: Any) -> None:
             "It says by frame where that shall be.\n"
             "Pass {frame: pose}, with pose = (rotation, position), or a position."
         )
+    if not targets:
+        raise MechanismError(
+            "targets={} names no frames.\n"
+            "Nothing says what shall be where.\n"
+            "Pass {frame: pose}, with pose = (rotation, position), or a position."
+        )
     if weights is not None and not isinstance(weights, Mapping):
         raise MechanismError(
             f"weights was given as {type(weights).__name__}.\n"
@@ -118,10 +124,10 @@ def _check_mappings(targets: Any, weights: Any) -> None:
         )
     for name, pair in (weights or {}).items():
         numbers = isinstance(pair, Sequence) and len(pair) == 2
-        if not numbers or not all(isinstance(x, (int, float)) and x >= 0 for x in pair):
+        if not numbers or not all(isinstance(x, (int, float)) and is_size(x) for x in pair):
             raise MechanismError(
                 f"the weights of {name!r} are {pair!r}.\n"
-                "Errors in rotation and in position have a factor each, not negative.\n"
+                "Errors in rotation and in position have a factor each, finite and not negative.\n"
                 f"Pass {{{name!r}: (1.0, 1.0)}}, say."
             )
 

@@ -85,7 +85,8 @@ def inverse_kinematics(
 
     Raises:
         MechanismError: on an unknown frame, no targets, weights of a frame without a target or that are all
-            0, a rotation that is none, an option of another kind, or inside of torch.compile.
+            0, a rotation that is none, an option of another kind, or inside of torch.compile or of a function
+            of `torchsko.fuse`.
         ShapeError: when q0 or a target does not fit.
 
     Example:
@@ -106,6 +107,13 @@ def inverse_kinematics(
             "Call it outside of the compiled function, or mark that part torch.compiler.disable."
         )
     robot = as_mechanism(mech)
+    if robot.scalar:
+        raise MechanismError(
+            "inverse_kinematics was called within a function of torchsko.fuse.\n"
+            "Its derivatives are those of the solution; a kernel of its steps would have theirs.\n"
+            "Call it outside, where torchsko.inverse_kinematics(torchsko.fuse(mech), ...) is one kernel, and "
+            "pass what it finds to the function."
+        )
     check_state(robot, q0=q0)
     given, (robot, goals, tensors, batches) = robot, goals_of(robot, targets, weights)
     restarts, max_iterations, tolerance = _check_options(

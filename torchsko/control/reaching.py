@@ -125,17 +125,25 @@ class Reaching:
         transposed: bool,
     ) -> Tensor:
         """The tangent step, or its adjoint, with stopped dofs where their limits are."""
-        rank = torch.finfo(x.dtype).eps ** 0.6
         if not self.limits:
-            return _times(torch.linalg.pinv(H, rtol=rank, hermitian=True), rhs)
+            return _times(_pseudo_inverse(H), rhs)
         stopped = stopped_dofs(mech, x, -self._gradient(mech, targets, x))
         free = torch.where(stopped[..., None] | stopped[..., None, :], 0.0, H)
-        inverse = torch.linalg.pinv(free, rtol=rank, hermitian=True)
+        inverse = _pseudo_inverse(free)
         held = torch.where(stopped, rhs, 0.0)
         if transposed:
             step = _times(inverse, rhs - held)
             return step + torch.where(stopped, rhs - _times(H.mT, step), 0.0)
         return held + _times(inverse, rhs - held - torch.where(stopped, 0.0, _times(H, held)))
+
+
+def _pseudo_inverse(H: Tensor) -> Tensor:
+    """Of symmetric matrices; nan for one that is not finite, which would end the whole batch."""
+    usable = H.sum((-2, -1)).isfinite()[..., None, None]
+    identity = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
+    rank = torch.finfo(H.dtype).eps ** 0.6
+    found = torch.linalg.pinv(torch.where(usable, H, identity), rtol=rank, hermitian=True)
+    return torch.where(usable, found, torch.nan)
 
 
 def _times(A: Tensor, x: Tensor) -> Tensor:

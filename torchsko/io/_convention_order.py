@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.errors import MechanismError, unknown_name
+from torchsko.errors import MechanismError
 from torchsko.io._conventions import Library, Rates
 from torchsko.mechanism.mechanism import Mechanism
-
-Place = tuple[int, int | None]
-"""A joint of the tree, and which of its coordinates; None for all."""
+from torchsko.mechanism.numbering import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,21 +126,6 @@ def _reordered(kind: str, places: list[int], library: Library) -> list[int]:
     if library.scalar_last:
         quaternion = quaternion[1:] + quaternion[:1]
     return quaternion + position if library.quaternion_first else position + quaternion
-
-
-def joint_place(mech: Mechanism, name: str) -> Place:
-    """The joint of a name, or the coordinate of a compound joint whose parts have names.
-
-    Raises:
-        MechanismError: when there is none.
-    """
-    if name in mech.tree_joint_names:
-        return mech.tree_joint_names.index(name), None
-    for k, joint in enumerate(mech.tree_joint_names):
-        parts = joint.split("+")
-        if name in parts and len(parts) == mech.joints.kinds[k].num_dof:
-            return k, parts.index(name)
-    raise MechanismError(unknown_name("moving joint", name, mech.tree_joint_names))
 
 
 def check_kinds(mech: Mechanism, library: str, known: Sequence[str], joints: set[int]) -> None:

@@ -26,7 +26,6 @@ from torchsko.io._convention_order import (
     check_kinds,
     dof_order,
     is_special,
-    joint_place,
     q_order,
 )
 from torchsko.io._conventions import LIBRARIES, FreeRates, Library, PlanarRates, Rates
@@ -231,7 +230,7 @@ def conventions(
         raise MechanismError(unknown_name("library", library, tuple(LIBRARIES)))
     theirs = LIBRARIES[library]
     names = _named(mech, joint_names)
-    places = [joint_place(mech, name) for name in names]
+    places = [mech.joint_place(name) for name in names]
     check_kinds(mech, library, theirs.kinds, {k for k, _ in places})
     check_all_there(mech, names, places)
     q = q_order(mech, theirs, places, tuple(cos_sin))

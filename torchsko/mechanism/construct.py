@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.kept import Kept
+from torchsko.mechanism.limit_notes import limit_notes
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.skeleton import skeleton
 
@@ -283,7 +283,7 @@ def _tensors(
         has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
         has_gravcomp=any(links[n].gravcomp for j in hinges for n in welded[j.child]),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
-        unused=robot.unused + _still(robot, frames) + _not_enforced(hinges) + allowed.unused,
+        unused=robot.unused + _still(robot, frames) + limit_notes(hinges) + allowed.unused,
         report=robot.report,
         kept=Kept(closures=robot.closures),
         geometry=robot.geometry or Geometry(),
@@ -297,32 +297,6 @@ def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, .
         for link in robot.links
         if frames[link.name].carrier is None and (link.mass or np.any(link.inertia))
     )
-
-
-def _not_enforced(hinges: list[JointDescription]) -> tuple[Unused, ...]:
-    """Limits are kept as numbers; no equation of motion holds them."""
-    kept = (
-        ("position", ("lower", "upper"), "rollout(limits=LimitSprings()) holds joints there"),
-        ("velocity", ("velocity",), "nothing enforces them"),
-        ("effort", ("effort",), 'rollout(effort="clamp") saturates forces there'),
-    )
-    entries = []
-    for what, fields, who in kept:
-        limited = [j for j in hinges if any(math.isfinite(getattr(j, field)) for field in fields)]
-        if limited:
-            what = f"limits of {what} of {_counted(limited)}"
-            entries.append(Unused(what, f"not in the dynamics; {who}"))
-    none = [j for j in hinges if j.effort == 0]
-    if none:
-        why = "no force is allowed where it holds; where none is known: mech.replace(effort_limit=...)"
-        entries.append(Unused(f"limit of effort 0 of {_counted(none)}", why))
-    return tuple(entries)
-
-
-def _counted(joints: list[JointDescription]) -> str:
-    """The first of some joints, and how many more there are."""
-    more = f" and {len(joints) - 1} more" if len(joints) > 1 else ""
-    return f"joint {joints[0].name!r}{more}"
 
 
 def _unit_axis(joint: JointDescription, kind: JointType) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from torchsko.algebra.topology.layout import Layout
@@ -9,6 +11,9 @@ from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.joints.groups import JointSet
+
+Place = tuple[int, int | None]
+"""A joint of the tree, and which of its coordinates; None for all."""
 
 
 class Numbering:
@@ -124,8 +129,24 @@ class Numbering:
         """
         return _index("frame", name, self.frame_names)
 
+    def joint_place(self, name: str) -> Place:
+        """The joint with this name; or the one that has a motion of this name, and which motion.
+
+        A compound joint "hip_x+hip_z", as MJCF files stack them, has the motions "hip_x" and "hip_z".
+
+        Raises:
+            MechanismError: when there is none.
+        """
+        if name in self.tree_joint_names:
+            return self.tree_joint_names.index(name), None
+        for k, joint in enumerate(self.tree_joint_names):
+            parts, kind = joint.split("+"), self.joints.kinds[k]
+            if name in parts and kind.vector and len(parts) == kind.num_dof:
+                return k, parts.index(name)
+        return self.joint_index(name), None
+
     def dof_slice(self, joint: str) -> slice:
-        """Where the dofs of a joint lie in qd and tau.
+        """Where the dofs of a joint, or of a motion of a compound one, lie in qd and tau.
 
         Raises:
             MechanismError: when no moving joint has this name, or it follows others.
@@ -133,7 +154,7 @@ class Numbering:
         return self._own_slice(self.layout.dofs, joint)
 
     def q_slice(self, joint: str) -> slice:
-        """Where the coordinates of a joint lie in q.
+        """Where the coordinates of a joint, or of a motion of a compound one, lie in q.
 
         Raises:
             MechanismError: when no moving joint has this name, or it follows others.
@@ -142,22 +163,26 @@ class Numbering:
 
     def tree_dof_slice(self, joint: str) -> slice:
         """Where a joint lies in what each dof of the tree has: damping, friction, armature, stiffness."""
-        return _slice(self.layout.dofs, self.joint_index(joint))
+        return self._slice(self.layout.dofs, joint, range(self.num_bodies))
 
     def tree_q_slice(self, joint: str) -> slice:
         """Where the coordinates of a joint lie in `torchsko.expand`, and in `spring_reference`."""
-        return _slice(self.coordinates, self.joint_index(joint))
+        return self._slice(self.coordinates, joint, range(self.num_bodies))
 
     def _own_slice(self, packing: Packing, joint: str) -> slice:
-        k, own = self.joint_index(joint), self.independent_joints
-        if k not in own:
+        if self.joint_place(joint)[0] not in self.independent_joints:
             raise MechanismError(
                 f"joint {joint!r} of {self.name!r} follows others and has no coordinates of its own.\n"
                 f"Its place is among those of all joints: torchsko.expand(mech, q).\n"
                 f"Type mech.tree_q_slice({joint!r}) or mech.tree_dof_slice({joint!r})."
             )
-        start = sum(packing.sizes[j] for j in own[: own.index(k)])
-        return slice(start, start + packing.sizes[k])
+        return self._slice(packing, joint, self.independent_joints)
+
+    def _slice(self, packing: Packing, joint: str, joints: Sequence[int]) -> slice:
+        """Where a joint, or one motion of it, lies in the coordinates of some joints."""
+        k, part = self.joint_place(joint)
+        start = sum(packing.sizes[j] for j in joints[: joints.index(k)]) + (part or 0)
+        return slice(start, start + (packing.sizes[k] if part is None else 1))
 
     def parameter_slice(self, joint: str, name: str) -> slice:
         """Where a parameter of a joint, such as its pitch, lies in `joint_parameters`.
@@ -176,8 +201,3 @@ def _index(kind: str, name: str, names: tuple[str, ...]) -> int:
     if name in names:
         return names.index(name)
     raise MechanismError(unknown_name(kind, name, names))
-
-
-def _slice(packing: Packing, k: int) -> slice:
-    start = sum(packing.sizes[:k])
-    return slice(start, start + packing.sizes[k])

@@ -33,7 +33,7 @@ def check_rotation(what: str, R: Any, most: int = MOST_READ) -> None:
     if rows is None or rows.shape[-2:] != (3, 3) or are_rotations(rows):
         return
     raise MechanismError(
-        f"the {what} is none.\n"
+        f"the {what} is no rotation.\n"
         "The columns of a rotation are orthonormal and right-handed.\n"
         "Correct the matrix, or leave it out."
     )

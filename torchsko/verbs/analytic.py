@@ -31,7 +31,7 @@ from torchsko.spatial.rotation import (
     quaternion_multiply,
     translation_jacobian_inverse,
 )
-from torchsko.verbs.frame import Frames
+from torchsko.verbs.frame import Frame, Frames, listed
 from torchsko.verbs.frames import frame_jacobian, frame_pose
 
 
@@ -93,6 +93,8 @@ def analytic_jacobian(
         MechanismError: on an unknown frame, or none, or an unknown name of coordinates.
         ShapeError: when q does not fit the mechanism.
     """
+    if not isinstance(frames, str | Frame):
+        frames = listed(frames)  # an iterator gives its frames once
     x = _of(rotation)(frame_pose(mech, q, frames).rotation)
     J = frame_jacobian(mech, q, frames, "mixed")
     return torch.cat([RATES[rotation](x) @ J[..., :3, :], J[..., 3:, :]], -2)

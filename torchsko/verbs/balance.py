@@ -135,7 +135,8 @@ def zero_moment_point(
         height: of the ground above the inertial frame's origin, against gravity [m].
 
     Returns:
-        In the inertial frame, `[*batch, 3]` [m]; not finite where the robot falls freely.
+        In the inertial frame, `[*batch, 3]` [m]. Where the robot falls freely there is none: the ground's
+        force is rounding's, and so is the point, finite or not.
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism, or the height is no number.

@@ -21,6 +21,7 @@ from torchsko.algorithms.operational_space import (
     Singular,
     invert_compliance,
     reflected_compliance,
+    rounding_of_rank,
 )
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import MechanismError, ShapeError, unknown_name
@@ -143,7 +144,8 @@ def manipulability(
     """Yoshikawa's measure of how freely frames move: the product of the singular values of J.
 
     Where J has no more rows than columns it is the root of det(J J*), and vanishes where the frames cannot
-    move in some direction. It mixes metres and radians, unless a part is chosen.
+    move in some direction. It has a kink there, as |x| has: the gradient is one that leads away from it, or
+    zero, and there is no second derivative. It mixes metres and radians, unless a part is chosen.
 
     Args:
         mech: the mechanism.
@@ -166,7 +168,28 @@ def manipulability(
     if part not in tuple(rows):  # a list has no place in a dict
         raise MechanismError(unknown_name("part of a Jacobian", part, tuple(rows)))
     J = frame_jacobian(mech, q, listed(frames), reference)[..., rows[part], :].flatten(-3, -2)
-    return torch.linalg.svdvals(J).prod(-1)
+    return _volume(J)
+
+
+def _volume(J: Tensor) -> Tensor:
+    """The product of the singular values of matrices `[*batch, m, n]`, `[*batch]`.
+
+    It is that of the diagonal of R in a QR factorisation, which has all derivatives at full rank; those of
+    singular values have none where two are equal (torch gives nan there, or any number). Below full rank R
+    has no derivatives, and singular values the first.
+    """
+    tall = J if J.shape[-2] >= J.shape[-1] else J.mT
+    m, r = tall.shape[-2:]
+    length = torch.linalg.qr(tall.detach()).R.diagonal(dim1=-2, dim2=-1).abs()
+    rounding = rounding_of_rank(r, J.dtype)
+    # What is no number passes through R, where singular values would end the whole batch with an error.
+    singular = length.amin(-1) <= rounding * length.amax(-1)
+    singular = singular[..., None, None]
+    full = torch.eye(m, r, dtype=J.dtype, device=J.device)
+    R = torch.linalg.qr(torch.where(singular, full, tall)).R
+    volume = R.diagonal(dim1=-2, dim2=-1).abs().prod(-1)
+    edge = torch.linalg.svdvals(torch.where(singular, tall, full)).prod(-1)
+    return torch.where(singular[..., 0, 0], edge, volume)
 
 
 def _jacobian(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from torchsko.errors import RobotFileWarning, ShapeError, level_of_caller
+from torchsko.errors import RobotFileWarning, level_of_caller
 from torchsko.extras import require
 from torchsko.mechanism.verb import MechanismLike
+from torchsko.view.asked import check_file, check_sight, check_spacing, configurations
 from torchsko.view.raster import blend, draw, mask
 from torchsko.view.scene import Kind, Scene, scene_of
 from torchsko.view.told import told
-from torchsko.view.written import check_folder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -115,16 +115,18 @@ def picture(
 
     Raises:
         MissingExtraError: when Pillow is not installed.
-        RobotFileError: when the folder of the file is not there.
-        ShapeError: when q does not fit.
+        RobotFileError: when the folder of the file is not there, or its ending is of no picture.
+        ShapeError: when q does not fit or is not finite, or size or view is none.
 
     A `RobotFileWarning` names shapes that cannot be drawn, such as meshes that are not there.
     """
-    if path is not None:
-        check_folder(path)
     image = require("PIL.Image", "plot")
+    if path is not None:
+        known = image.registered_extensions()
+        check_file(path, known, "The ending says how a picture is written.", ".png")
+    check_sight(size, view)
     scene = _visible(mech, kind)
-    qs = _configurations(scene, q)
+    qs = configurations(scene.mech, q)
     drawn = image.fromarray(_frame(scene, qs, _eye(scene, qs, size, view)))
     if path is not None:
         drawn.save(os.fspath(path))
@@ -146,7 +148,7 @@ def animate(
     Args:
         mech: the robot.
         qs: configurations, `[steps, num_q]`.
-        path: of the file.
+        path: of the file, a .gif.
         dt: time from each to the next [s]; a GIF counts in hundredths.
         size: width and height in pixels.
         view: as in `picture`.
@@ -154,13 +156,15 @@ def animate(
 
     Raises:
         MissingExtraError: when Pillow is not installed.
-        RobotFileError: when the folder of the file is not there.
-        ShapeError: when qs does not fit.
+        RobotFileError: when the folder of the file is not there, or the file no .gif.
+        ShapeError: when qs does not fit or is not finite, or size, view or dt is none.
     """
-    check_folder(path)
     image = require("PIL.Image", "plot")
+    check_file(path, (".gif",), "A motion is written as a GIF.", ".gif")
+    check_sight(size, view)
+    check_spacing(dt)
     scene = _visible(mech, kind)
-    qs = _configurations(scene, qs)
+    qs = configurations(scene.mech, qs)
     eye = _eye(scene, qs, size, view)
     frames = [image.fromarray(_frame(scene, q[None], eye)) for q in qs]
     # One palette for all: colours that flicker look like motion.
@@ -180,18 +184,6 @@ def _visible(mech: MechanismLike, kind: Kind) -> Scene:
             f"{scene.mech.name!r}:\n{lines}", RobotFileWarning, stacklevel=level_of_caller()
         )
     return replace(scene, nodes=tuple(node for node in scene.nodes if node.colour[3] > 0))
-
-
-def _configurations(scene: Scene, q: Tensor) -> Tensor:
-    """Configurations as rows."""
-    mech = scene.mech
-    if q.ndim not in (1, 2) or q.shape[-1] != mech.num_q or 0 in q.shape:
-        raise ShapeError(
-            f"q has shape {list(q.shape)}.\n"
-            f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.\n"
-            f"Pass a tensor of shape [{mech.num_q}] or [steps, {mech.num_q}]."
-        )
-    return (q if q.ndim == 2 else q[None]).detach().to(mech.dtype)
 
 
 def _eye(scene: Scene, qs: Tensor, size: tuple[int, int], view: tuple[float, float]) -> Eye:
