@@ -193,7 +193,6 @@ def method(
     return call
 
 
-_SINGULAR_VALUES = "It takes singular values, which no fixed sequence of operations gives."
 _SCAN = (
     "The scan does more operations so that fewer wait for one another; a kernel has none that wait."
 )
@@ -275,6 +274,7 @@ class Verbs:
     operational_space_compliance = method(operational_space.operational_space_compliance)
     operational_space_inertia = method(operational_space.operational_space_inertia, **_INVERTS)
     consistent_jacobian_inverse = method(operational_space.consistent_jacobian_inverse, **_INVERTS)
+    manipulability = method(operational_space.manipulability)
     integrate = method(configuration.integrate)
     difference = method(configuration.difference)
     expand = method(coordinates.expand)
@@ -285,7 +285,6 @@ class Verbs:
     first_nonfinite = method(
         finite.first_nonfinite, refuses={"": "It reads values, and gives a report, no tensor."}
     )
-    manipulability = method(operational_space.manipulability, refuses={"": _SINGULAR_VALUES})
     # As they are: without a state is nothing to trace, what takes steps runs the kernels of these, and what
     # actuators are is no tensor.
     inertial_parameters = regressors.inertial_parameters

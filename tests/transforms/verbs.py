@@ -143,6 +143,7 @@ PARAMETERS = {
     "frame_acceleration_derivatives": (*KINEMATIC, *FRAMES),
     "frame_coordinates": (*KINEMATIC, *FRAMES),
     "analytic_jacobian": (*KINEMATIC, *FRAMES),
+    "manipulability": (*KINEMATIC, *FRAMES),
     "relative_pose": (*KINEMATIC, *FRAMES),
     "relative_velocity": (*KINEMATIC, *FRAMES),
     "relative_acceleration": (*KINEMATIC, *FRAMES),

@@ -21,7 +21,6 @@ from torchsko.algorithms.operational_space import (
     Singular,
     invert_compliance,
     reflected_compliance,
-    rounding_of_rank,
 )
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import MechanismError, ShapeError, unknown_name
@@ -174,22 +173,21 @@ def manipulability(
 def _volume(J: Tensor) -> Tensor:
     """The product of the singular values of matrices `[*batch, m, n]`, `[*batch]`.
 
-    It is that of the diagonal of R in a QR factorisation, which has all derivatives at full rank; those of
-    singular values have none where two are equal (torch gives nan there, or any number). Below full rank R
-    has no derivatives, and singular values the first.
+    It is that of the lengths that columns have beside those before them, by the modified method of Gram and
+    Schmidt, whose operations are the same for every matrix. At full rank it has all derivatives; those of
+    singular values have none where two are equal (torch gives nan there, or any number).
     """
-    tall = J if J.shape[-2] >= J.shape[-1] else J.mT
-    m, r = tall.shape[-2:]
-    length = torch.linalg.qr(tall.detach()).R.diagonal(dim1=-2, dim2=-1).abs()
-    rounding = rounding_of_rank(r, J.dtype)
-    # What is no number passes through R, where singular values would end the whole batch with an error.
-    singular = length.amin(-1) <= rounding * length.amax(-1)
-    singular = singular[..., None, None]
-    full = torch.eye(m, r, dtype=J.dtype, device=J.device)
-    R = torch.linalg.qr(torch.where(singular, full, tall)).R
-    volume = R.diagonal(dim1=-2, dim2=-1).abs().prod(-1)
-    edge = torch.linalg.svdvals(torch.where(singular, tall, full)).prod(-1)
-    return torch.where(singular[..., 0, 0], edge, volume)
+    rest = J if J.shape[-2] >= J.shape[-1] else J.mT
+    volume = rest.new_ones(rest.shape[:-2])
+    for _ in range(rest.shape[-1]):
+        column, rest = rest[..., 0], rest[..., 1:]
+        square = column.square().sum(-1)
+        none = square == 0
+        length = torch.where(none, 1.0, square).sqrt()
+        unit = column / length[..., None]
+        volume = volume * torch.where(none, 0.0, length)
+        rest = rest - unit[..., None] * (unit[..., None, :] @ rest)
+    return volume
 
 
 def _jacobian(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:
