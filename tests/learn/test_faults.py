@@ -98,6 +98,18 @@ def test_one_position_missing_of_each_joint_changes_no_cut_off(rows):
     assert abs(holes.cutoff - whole.cutoff) < 0.02 * whole.cutoff
 
 
+def test_a_robot_whose_file_says_0_of_its_limits_is_fitted_as_one_without():
+    """As exporters of CAD programs write; held there, a joint seems to need fewer numbers."""
+    mech = two()
+    t, q, tau, qd = swinging(mech.replace(mass=1.2 * mech.mass))
+    zero = torch.zeros_like(mech.lower)
+    held = mech.replace(lower=zero, upper=zero, velocity_limit=zero)
+    log, some = ts.learn.Log(t, q, tau, qd), [Viscous()]
+    one, other = (ts.learn.fit(x, log, learn=some, prior=1e-6) for x in (mech, held))
+    assert other.base.names == one.base.names
+    assert_close(other.value, one.value, rtol=1e-6, atol=1e-8)
+
+
 def test_terms_asked_for_that_come_out_zero_are_told():
     """Viscous friction that would drive is none."""
     mech = two()
