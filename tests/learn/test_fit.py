@@ -260,7 +260,7 @@ def test_base_parameters_lie_within_what_is_reported_over_repetitions():
 
 
 def test_a_light_joint_on_a_heavy_one_is_fitted_to_its_own_noise():
-    """A sensor's tilt on a lift: half a million times less force, and as much noise. Its friction was lost."""
+    """A sensor's tilt on a lift: a million times less force, and as much noise. Its friction was lost."""
     builder = ts.MechanismBuilder("lift")
     builder.link("mast", mass=300.0)
     builder.joint("lift", "prismatic", child="mast", axis=(0, 0, 1))

@@ -77,10 +77,10 @@ def base_parameters(
 ) -> BaseParameters:
     """The combinations of `inertial_parameters` that joint forces depend on.
 
-    Columns of the torque regressor at random states, whatever the limits, are gone through from base to tip, of a body moments of
-    inertia first and the mass last: one that depends on those before is taken into these. So what a body
-    shares with the one that carries it is counted there, as in the books. Ranks are told in float64, whatever
-    the mechanism's type.
+    Columns of the torque regressor at random states, whatever the limits, are gone through from base to tip,
+    of a body moments of inertia first and the mass last: one that depends on those before is taken into
+    these. So what a body shares with the one that carries it is counted there, as in the books. Ranks are
+    told in float64, whatever the mechanism's type.
 
     With armatures, which stand behind all inertial numbers, those that forces cannot tell from moments of
     inertia are counted there: that of a first joint about an upright z axis adds to Izz of its link.
