@@ -179,7 +179,7 @@ class Log:
 
 
 def _refuse_no_numbers(log: str, name: str, x: Any) -> None:
-    """Refuse arrays of what is no real number, and tensors that a gradient is asked of."""
+    """Refuse arrays of what is no real number, or masked, and tensors that a gradient is asked of."""
     kind = getattr(x.dtype, "kind", "c" if "complex" in str(x.dtype) else "f")
     if kind in "mM":
         advice = f"Pass ({name} - {name}[0]) / numpy.timedelta64(1, 's')."
@@ -190,6 +190,12 @@ def _refuse_no_numbers(log: str, name: str, x: Any) -> None:
             f"{log}: {name} requires a gradient.\n"
             "A fit reads a log, and gives no gradient to it.\n"
             f"Pass {name}.detach()."
+        )
+    elif np.ma.is_masked(x):
+        raise FitError(
+            f"{log}: {name} is masked in {int(np.ma.count_masked(x))} places.\n"
+            "What stands below a mask would count as measured.\n"
+            f"Pass {name}.filled(numpy.nan): what is missing is found."
         )
     else:
         return
