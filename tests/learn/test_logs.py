@@ -343,6 +343,19 @@ def test_numbers_in_other_units_than_the_robots_are_refused_and_the_unit_is_name
     refused(lambda: ts.learn.fit(mech, log, learn=[], method="ols"), match)
 
 
+@pytest.mark.parametrize(("factor", "unit"), [(1e-3, "kNm or kN"), (1e3, "mNm"), (0.5, None)])
+def test_a_joint_whose_forces_alone_are_in_another_unit_is_named(factor, unit):
+    """A fit took it for a robot whose link weighs next to nothing."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    log = replace(log, tau=log.tau * np.where(np.arange(7) == 3, factor, 1.0))
+    far = torch.full_like(mech.effort_limit, torch.inf)
+    fit = ts.learn.fit(mech.replace(effort_limit=far), log, learn=[], method="ols")
+    told = [note for note in fit.found.notes if "the nominal robot needs" in note]
+    assert len(told) == (unit is not None)
+    assert not told or (f"forces of joint4 are {factor:.3g} times" in told[0] and unit in told[0])
+
+
 def test_logs_of_another_robot_or_at_rest_are_refused():
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech)
