@@ -27,6 +27,7 @@ from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
 from torchsko.learn.physical import nearest_physical
+from torchsko.learn.piling import piled
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
 from torchsko.learn.residuals import residuals
@@ -191,6 +192,7 @@ def _fitted(
             )  # fmt: skip
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
+    notes += piled(nominal, log, left, known.faults)
     notes += unchanging(nominal, left) + carried(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
     if asked.method != "shooting":
