@@ -118,7 +118,8 @@ def fit(
         raise FitError(
             f"the log was given as {type(log).__name__}.\n"
             "A log is times, positions and forces, of one robot.\n"
-            "Pass ts.learn.Log(t, q, tau), or of a file ts.learn.Log.load(path, mech.joint_names)."
+            "Pass ts.learn.Log(t, q, tau), or of a file ts.learn.Log.load(path, mech.joint_names); "
+            "of several logs ts.learn.Log.joined(logs)."
         )
     with threads(for_unknowns(10 * mech.num_bodies)):
         return _fitted(mech, log, asked, tell or (lambda text, part: None), done)
