@@ -350,7 +350,8 @@ def test_a_joint_whose_forces_alone_are_in_another_unit_is_named(factor, unit):
     log, _ = arm_log(mech)
     log = replace(log, tau=log.tau * np.where(np.arange(7) == 3, factor, 1.0))
     far = torch.full_like(mech.effort_limit, torch.inf)
-    fit = ts.learn.fit(mech.replace(effort_limit=far), log, learn=[], method="ols")
+    robot, options = mech.replace(effort_limit=far), {"method": "ols", "prior": 1e-3}
+    fit = ts.learn.fit(robot, log, learn=[], **options)
     told = [note for note in fit.found.notes if "the nominal robot needs" in note]
     assert len(told) == (unit is not None)
     assert not told or (f"forces of joint4 are {factor:.3g} times" in told[0] and unit in told[0])
