@@ -39,6 +39,14 @@ def test_they_are_all_that_torques_depend_on():
     assert "m of link1" in check(PANDA).unseen
 
 
+def test_limits_that_leave_no_room_hide_none():
+    """Files say 0 of limits that nobody knew; a joint that is held there tells less."""
+    zero, free = torch.zeros_like(PANDA.lower), ts.base_parameters(PANDA)
+    held = ts.base_parameters(PANDA.replace(lower=zero, upper=zero, velocity_limit=zero))
+    assert held.names == free.names
+    assert_close(held.matrix, free.matrix, rtol=1e-9, atol=1e-9)
+
+
 @given(mechanisms(max_bodies=4))
 def test_on_any_joints(mech):
     check(mech)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 
 from torchsko.errors import RobotFileError, RobotFileWarning
+from torchsko.io._xacro import expanded
 from torchsko.loading import load
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -60,6 +61,20 @@ def load_robot(file: str, given: argparse.Namespace, *, strict: bool = False) ->
             mesh_path=given.mesh_path,
             xacro=arguments if given.xacro or arguments else None,
         )
+
+
+def source_of(file: str, given: argparse.Namespace) -> str:
+    """What to write a robot like that was loaded by the options given: its file, or what macros become.
+
+    Args:
+        file: path of it.
+        given: as for `load_robot`.
+
+    Raises:
+        TorchskoError: as of `load_robot`, when macros cannot be expanded.
+    """
+    arguments = _arguments(given.xacro_arg)
+    return expanded(file, arguments) if given.xacro or arguments else file
 
 
 def _arguments(words: Sequence[str]) -> dict[str, str]:

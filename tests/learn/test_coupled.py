@@ -69,6 +69,17 @@ def test_friction_of_joints_that_others_follow_is_the_robots(tmp_path):
     )
 
 
+def test_a_robot_whose_mimic_joints_are_free_is_saved_and_read_again(tmp_path):
+    mech = ts.load(GRIPPER, mimic="independent")
+    log = log_of(mech, lambda qd, qdd: 0.0 * qd)
+    fit = ts.learn.fit(mech, log, learn=[Viscous()], prior=1e-4, cutoff=8.0)
+    fit.save(tmp_path, like=GRIPPER)
+    again = ts.learn.Fit.load(tmp_path)
+    assert again.mechanism.joint_names == ("j1", "g1", "g2")
+    at = mech.random_state(10)
+    assert torch.equal(again.inverse_dynamics(*at, at[1]), fit.inverse_dynamics(*at, at[1]))
+
+
 def test_a_report_says_what_of_the_file_is_not_in_the_model():
     mech = ts.load(TENDON)
     fit = ts.learn.fit(mech, log_of(mech, lambda qd, qdd: 0.2 * qd), learn=[Viscous()], prior=1e-4)

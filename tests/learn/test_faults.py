@@ -98,6 +98,43 @@ def test_one_position_missing_of_each_joint_changes_no_cut_off(rows):
     assert abs(holes.cutoff - whole.cutoff) < 0.02 * whole.cutoff
 
 
+def test_a_robot_whose_file_says_0_of_its_limits_is_fitted_as_one_without():
+    """As exporters of CAD programs write; held there, a joint seems to need fewer numbers."""
+    mech = two()
+    t, q, tau, qd = swinging(mech.replace(mass=1.2 * mech.mass))
+    zero = torch.zeros_like(mech.lower)
+    held = mech.replace(lower=zero, upper=zero, velocity_limit=zero)
+    log, some = ts.learn.Log(t, q, tau, qd), [Viscous()]
+    one, other = (ts.learn.fit(x, log, learn=some, prior=1e-6) for x in (mech, held))
+    assert other.base.names == one.base.names
+    assert_close(other.value, one.value, rtol=1e-6, atol=1e-8)
+
+
+def test_a_drive_at_its_limit_is_told_where_its_forces_are_measured_with_noise():
+    """Without a word its joint was fitted a twelfth of its force off."""
+    mech = two()
+    t, q, tau, qd = swinging(mech, noise=0.0)
+    noise = 0.02 * np.random.default_rng(0).normal(size=tau.shape)
+    cut = np.clip(tau, -np.inf, [8.0, np.inf]) + noise
+    nominal, some = mech.replace(mass=1.2 * mech.mass), [Viscous()]
+
+    def fitted(robot, tau):
+        fit = ts.learn.fit(robot, ts.learn.Log(t, q, tau, qd), learn=some, prior=1e-6)
+        return fit, [note for note in fit.found.notes if "a drive at its limit" in note]
+
+    fit, (told,) = fitted(nominal, cut)
+    assert told.startswith("12 percent of the forces of j1 are 7.99")
+    limit = float(told.split("effort limit of ")[1].split(",")[0])
+    limits = torch.tensor([limit, torch.inf], dtype=mech.dtype)
+    better, again = fitted(nominal.replace(effort_limit=limits), cut)
+    at = [torch.from_numpy(x) for x in (q, qd, np.gradient(qd, t, axis=0))]
+    off, less = (np.std((x.inverse_dynamics(*at).numpy() - tau)[5:-5, 0]) for x in (fit, better))
+    assert off > 0.05 * tau[:, 0].std() > 10 * less and not again
+    # Friction without much else piles up at both ends, too, and is no limit.
+    assert not fitted(nominal, tau + 20 * np.tanh(qd / 0.01) + noise)[1]
+    assert not fitted(nominal, tau + noise)[1]
+
+
 def test_terms_asked_for_that_come_out_zero_are_told():
     """Viscous friction that would drive is none."""
     mech = two()

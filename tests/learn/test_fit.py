@@ -257,3 +257,24 @@ def test_base_parameters_lie_within_what_is_reported_over_repetitions():
     assert (z.abs() < 3).double().mean() >= 0.99
     # Nor are they larger than they have to be.
     assert 0.6 < z.square().mean().sqrt() < 1.3
+
+
+def test_a_light_joint_on_a_heavy_one_is_fitted_to_its_own_noise():
+    """A sensor's tilt on a lift: a million times less force, and as much noise. Its friction was lost."""
+    builder = ts.MechanismBuilder("lift")
+    builder.link("mast", mass=300.0)
+    builder.joint("lift", "prismatic", child="mast", axis=(0, 0, 1))
+    builder.link(
+        "scanner", mass=0.05, com=(0.02, 0, 0), inertia=np.diag([3e-5, 4e-5, 4e-5]).tolist()
+    )
+    builder.joint("tilt", "revolute", parent="mast", child="scanner", axis=(0, 1, 0))
+    truth = builder.build()
+    force = torch.tensor([3000.0, 0.003]).to(truth.mass)
+    log, (q, qd, qdd, _) = log_of(truth, lambda q, qd: 0.3 * force * (qd / 0.05).tanh())
+    size = np.array([100.0, 1e-4])
+    tau = log.tau + size * np.random.default_rng(0).normal(size=log.tau.shape)
+    fit = ts.learn.fit(
+        truth.replace(mass=1.1 * truth.mass), ts.learn.Log(log.t, log.q, tau, log.qd)
+    )
+    off = fit.inverse_dynamics(q, qd, qdd) - torch.from_numpy(log.tau)
+    assert (off.square().mean(0).sqrt() < 0.08 * torch.from_numpy(size)).all()

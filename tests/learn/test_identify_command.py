@@ -11,6 +11,7 @@ import torch
 
 import torchsko as ts
 from tests.io.test_saving import commented
+from tests.learn.test_coupled import GRIPPER
 from tests.learn.test_fit import arm, friction, log_of
 from torchsko.__main__ import main
 from torchsko.learn import choosing, command, fitting, selection
@@ -257,3 +258,29 @@ def test_a_robot_whose_parts_lie_in_folders_that_are_trusted_is_fitted_and_read_
     assert torch.equal(ts.load(out / "robot.xml", mesh_path=[tmp_path]).mass, fit.mechanism.mass)
     with pytest.raises(ts.RobotFileError, match="leaves the folder"):
         ts.learn.Fit.load(out)
+
+
+def test_a_robot_of_macros_with_mimic_joints_set_free_is_fitted(tmp_path):
+    """Options of `info` and `view` are those of `identify`: no argument of xacro was known to it."""
+    pytest.importorskip("xacro", reason='pip install ".[xacro]"')
+    robot, out = tmp_path / "gripper.urdf.xacro", tmp_path / "out"
+    macros = 'xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:arg name="kg" default="1"/>'
+    text = GRIPPER.replace('"gripper">', f'"gripper" {macros}').replace('"3"', '"$(arg kg)"')
+    robot.write_text(text)
+    mech = ts.load(robot, xacro={"kg": "3"}, mimic="independent")
+    log, _ = log_of(mech, friction)
+    np.savez(tmp_path / "log.npz", t=log.t, q=log.q, qd=log.qd, tau=log.tau)
+    words = [
+        "identify",
+        str(robot),
+        str(tmp_path / "log.npz"),
+        "--out",
+        str(out),
+        "--method",
+        "ols",
+    ]
+    options = ["--cutoff", "8", "--xacro-arg", "kg:=3", "--independent"]
+    assert main([*words, *options]) == 0
+    assert ts.learn.Fit.load(out).mechanism.joint_names == mech.joint_names
+    assert "xacro:arg" not in (out / "robot.urdf").read_text()
+    assert ts.load(out / "robot.urdf").mass.tolist() == [3.0, 2.0, 1.0]  # "ols" leaves masses alone

@@ -1,12 +1,14 @@
 """Files of logs as others write them: read as they are meant, or refused by line, column and type."""
 
 import decimal
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import torchsko as ts
 from torchsko.__main__ import main
+from torchsko.learn import texts
 from torchsko.learn.command import _columns, _units
 from torchsko.view.motion import read_log
 
@@ -195,6 +197,30 @@ def test_what_no_one_can_know_is_refused_by_line_or_column(tmp_path, what):
     assert str(error.value).count("\n") == 2, str(error.value)
 
 
+def test_rows_are_read_block_by_block_whatever_stands_in_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "BLOCK", 7)
+    lines = text().splitlines(keepends=True)
+    lines[20] = lines[20].replace(lines[20].split(",")[5], "none")
+    lines[12:12] = ["\n", "# paused\n", *(["\n"] * 9)]
+    x = rows()
+    x[19, 5] = np.nan
+    is_whole(loaded(tmp_path, "".join(lines)), x)
+    with pytest.raises(ts.FitError, match="line 37 has 4 columns, the others have 7"):
+        loaded(tmp_path, without(37, 4))  # the first of a block
+
+
+def test_a_table_takes_little_more_memory_than_its_numbers(tmp_path):
+    """A log of a quarter of an hour at 1 kHz is 150 MB of numbers, and took 3 GB."""
+    x = np.random.default_rng(0).normal(size=(30_000, 7))
+    np.savetxt(tmp_path / "a.csv", x, "%.6f", ",", header=",".join(NAMES), comments="")
+    tracemalloc.start()
+    columns, _ = texts.read_text(tmp_path / "a.csv")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(columns["tau_slide"], np.round(x[:, 6], 6))
+    assert most < 4 * x.nbytes
+
+
 def parquet(tmp_path, columns):
     pyarrow = pytest.importorskip("pyarrow", reason="comes with the extra parquet")
     file = pytest.importorskip("pyarrow.parquet")
@@ -214,6 +240,35 @@ def test_lists_durations_and_decimals_of_parquet_are_numbers(tmp_path):
     columns = dict(zip(NAMES, x.T, strict=True))
     columns["tau_turn"] = [decimal.Decimal(f"{v:.6f}") for v in x[:, 5]]
     is_whole(parquet(tmp_path, columns)())
+
+
+@pytest.mark.parametrize("words", ["string", "large_string", "dictionary"])
+def test_lists_of_parquet_have_the_order_that_their_rows_name(tmp_path, words):
+    """Polars writes large strings, of which the robot's own order was taken for the file's."""
+    pyarrow = pytest.importorskip("pyarrow", reason="comes with the extra parquet")
+    kinds = {
+        "string": pyarrow.string(),
+        "large_string": pyarrow.large_string(),
+        "dictionary": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+    }
+    x = rows()
+    parts = {"position": x[:, 1:3], "velocity": x[:, 3:5], "effort": x[:, 5:]}
+    turned = {name: list(part[:, ::-1]) for name, part in parts.items()}
+    names = [list(JOINTS[::-1])] * len(x)
+    kind = pyarrow.list_(kinds[words])
+    is_whole(parquet(tmp_path, {"t": x[:, 0], "name": pyarrow.array(names, kind), **turned})())
+    mixed = pyarrow.array([list(JOINTS), *names[1:]], kind)
+    with pytest.raises(ts.FitError, match="names its joints turn, slide, another slide, turn"):
+        parquet(tmp_path, {"t": x[:, 0], "name": mixed, **turned})()
+
+
+def test_moments_of_parquet_count_from_the_first_that_is_there(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="comes with the extra parquet")
+    x = rows()
+    moments = (1e9 * x[:, 0]).round().astype("M8[ns]")
+    time = pyarrow.array(moments, mask=np.arange(len(x)) < 2)
+    log = parquet(tmp_path, dict(zip(NAMES, [time, *x.T[1:]], strict=True)))()
+    np.testing.assert_allclose(log.t[2:], x[2:, 0] - x[2, 0], atol=1e-9)
 
 
 def test_columns_of_parquet_that_are_no_numbers_are_named_with_their_type(tmp_path):

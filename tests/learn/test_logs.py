@@ -343,6 +343,20 @@ def test_numbers_in_other_units_than_the_robots_are_refused_and_the_unit_is_name
     refused(lambda: ts.learn.fit(mech, log, learn=[], method="ols"), match)
 
 
+@pytest.mark.parametrize(("factor", "unit"), [(1e-3, "kNm or kN"), (1e3, "mNm"), (0.5, None)])
+def test_a_joint_whose_forces_alone_are_in_another_unit_is_named(factor, unit):
+    """A fit took it for a robot whose link weighs next to nothing."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    log = replace(log, tau=log.tau * np.where(np.arange(7) == 3, factor, 1.0))
+    far = torch.full_like(mech.effort_limit, torch.inf)
+    robot, options = mech.replace(effort_limit=far), {"method": "ols", "prior": 1e-3}
+    fit = ts.learn.fit(robot, log, learn=[], **options)
+    told = [note for note in fit.found.notes if "the nominal robot needs" in note]
+    assert len(told) == (unit is not None)
+    assert not told or (f"forces of joint4 are {factor:.3g} times" in told[0] and unit in told[0])
+
+
 def test_logs_of_another_robot_or_at_rest_are_refused():
     mech = ts.load(ts.robots.panda)
     log, _ = arm_log(mech)
@@ -359,6 +373,38 @@ def test_logs_of_another_robot_or_at_rest_are_refused():
     refused(lambda: ts.learn.fit(mech, rare), "80 percent of the forces of joint")
     names = replace(log, t=np.where(np.arange(len(log)) == 7, np.nan, log.t))
     refused(lambda: ts.learn.fit(mech, names), "1 times are not finite, the first at sample 7")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (
+            lambda t: np.where(np.arange(len(t)) < 900, t, t - 1.0),
+            "sample 900 is 8 s, after 8.99 s",
+        ),
+        (lambda t: np.where(np.arange(len(t)) == 900, np.nan, t), "first at sample 900"),
+        (lambda t: (1e6 + t).astype(np.float32), "float32 they are 0.062 s apart there at least"),
+    ],
+)
+def test_all_times_are_looked_at_and_those_too_coarse_for_their_type_named(
+    monkeypatch, spoil, match
+):
+    """Behind the first 800000 samples a clock that jumped back left stretches out, without a word."""
+    monkeypatch.setattr("torchsko.learn.settings.SPECTRUM", 450)
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    wrong = replace(log, t=spoil(0.01 * np.arange(len(log))))
+    refused(lambda: ts.learn.fit(mech, wrong, learn=[], method="ols"), match)
+
+
+def test_masked_samples_are_refused_with_what_to_pass():
+    """What stood below a mask counted as measured."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    mask = np.zeros(log.q.shape, bool)
+    assert len(replace(log, q=np.ma.array(log.q, mask=mask))) == len(log)
+    mask[3, 2] = True
+    refused(lambda: replace(log, q=np.ma.array(log.q, mask=mask)), "q is masked in 1 places")
 
 
 def test_quaternions_that_jump_to_their_negative_are_the_same_orientation():

@@ -1,5 +1,7 @@
 """A long log may be thinned: estimates stay where they are, and say how much is known."""
 
+from dataclasses import replace
+
 import pytest
 
 import torchsko as ts
@@ -26,6 +28,23 @@ def test_every_fourth_sample_gives_the_same_robot_less_surely(long_log):
     assert ((few.value - whole.value).abs() < 3 * few.deviation).all()
     # Noise of each sample is its own: a quarter of them, twice the deviation.
     assert 1.5 < (few.deviation / whole.deviation).median() < 2.7
+
+
+def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
+    truth, nominal = arm()
+    logs = [log_of(truth, friction, seed=k, noise=0.2, seconds=8.0 + k)[0] for k in range(3)]
+    logs = [replace(log, t=log.t + 100.0 - 40 * k) for k, log in enumerate(logs)]
+    each, whole = [fit(nominal, log) for log in logs], fit(nominal, ts.learn.Log.joined(logs))
+    assert whole.found.notes[-1] == "2 gaps: filtered apart"
+    assert whole.found.equations == sum(x.found.equations for x in each)
+    true = whole.base.of(ts.inertial_parameters(truth).flatten())
+    assert ((whole.value - true).abs() < 3 * whole.deviation).all()
+    assert all((whole.deviation < x.deviation).all() for x in each)
+    for wrong, what in (([], "there is none"), ([logs[0], replace(logs[1], qd=None)], "3, None")):
+        with pytest.raises(ts.FitError, match=what):
+            ts.learn.Log.joined(wrong)
+    with pytest.raises(ts.FitError, match=r"Log\.joined"):
+        ts.learn.fit(nominal, logs)
 
 
 def test_how_many_filtered_forces_are_kept_matters_to_nothing(long_log, monkeypatch):

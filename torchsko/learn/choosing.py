@@ -29,7 +29,7 @@ class Choosing:
         squares: its errors in what was left out, `[folds, num_dof]`.
         fits: of each fold, to begin at.
         at: how many choices were made: rounds, and dofs of a round.
-        forces: mean squares of them, `[num_dof]`.
+        sizes: mean squares of what forces are sums of, `[num_dof]`.
     """
 
     def __init__(
@@ -74,9 +74,8 @@ class Choosing:
         choice = tuple(named.get(j, usual) for j in range(self.dofs))
         plain = plain_model(self.terms, self.dofs)
         first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
-        # Of what is measured, less springs and armature.
-        self.forces = folds.test[..., -1, -1].mean(0)
-        scale = weights(first.mean(0), self.forces)
+        self.sizes = sizes(folds, divergence)
+        scale = weights(first.mean(0), self.sizes)
         self.model = Model(choice, scale, 1.0 if prior is None else prior)
         self.squares = first
 
@@ -99,7 +98,7 @@ class Choosing:
         while self.at < TURNS * self.dofs:
             before = self.model.choice
             if self.at % self.dofs == 0:
-                self.model = replace(self.model, scale=weights(self.squares.mean(0), self.forces))
+                self.model = replace(self.model, scale=weights(self.squares.mean(0), self.sizes))
             turn = self.at // self.dofs
             if len(self.named) < self.dofs:
                 while self.at < (turn + 1) * self.dofs:
@@ -118,7 +117,7 @@ class Choosing:
             self._judge()
             if self.model.choice == before:
                 break
-        self.model = replace(self.model, scale=weights(self.squares.mean(0), self.forces))
+        self.model = replace(self.model, scale=weights(self.squares.mean(0), self.sizes))
 
     def _judge(self) -> None:
         """Choose the prior's weight, and see how good the model is."""
@@ -139,19 +138,33 @@ TURNS = 3
 
 
 ROUNDING = 1e-12
-"""Mean square error, of a mean square force, that counts as no less: sums of squares are rounded to 1e-16,
-and with a larger weight this rounding would outweigh the smallest prior, and bend the objective."""
+"""Mean square error, of the mean square of what it is a difference of, that counts as no less: sums of
+squares are rounded to 1e-16, and with a larger weight this rounding would outweigh the smallest prior, and
+bend the objective."""
 
 
-def weights(squares: Tensor, forces: Tensor) -> Tensor:
-    """One over each dof's mean square error; bounded, where a joint has none, or a log no noise.
+def sizes(folds: Folds, divergence: Prior) -> Tensor:
+    """Mean squares of what each dof's error is a difference of, `[num_dof]`: what rounding is a part of.
+
+    These are the force that was measured, less springs and armature, and those of base parameters, as the
+    nominal robot has them: where nothing drives a joint, they cancel.
+    """
+    squares = folds.test.diagonal(dim1=-2, dim2=-1).mean(0)
+    beta = divergence.told @ divergence.nominal.flatten()
+    return squares[:, -1] + squares[:, : len(beta)] @ beta.square()
+
+
+def weights(squares: Tensor, size: Tensor) -> Tensor:
+    """One over each dof's mean square error; bounded, where a log has no noise, or a joint no force.
+
+    Dofs may differ in their forces as a lift and a finger do: no bound is of another dof's.
 
     Args:
         squares: mean square errors, `[num_dof]`.
-        forces: mean square forces, `[num_dof]`.
+        size: of what they are differences of, `[num_dof]`.
     """
-    least = (ROUNDING * forces).maximum(1e-8 * squares.max().clamp_min(1e-300))
-    return 1 / squares.maximum(least)
+    least = torch.where(size > 0, ROUNDING * size, squares.max())
+    return 1 / squares.maximum(least.clamp_min(1e-300))
 
 
 def plain_model(terms: Sequence[Term], dofs: int) -> Model:

@@ -6,14 +6,14 @@ import argparse
 import os
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from torchsko.errors import FitError, MissingExtraError, RobotFileWarning
+from torchsko.errors import FitError, MissingExtraError
 from torchsko.extras import require
+from torchsko.robot_options import add_robot_options, load_robot, source_of
 from torchsko.unfinished import clear_unfinished, prefix
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ def add_identify(commands: Any) -> None:
     parser.add_argument(
         "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
     )
-    parser.add_argument("--floating-base", action="store_true", help="a free joint under the root")
-    parser.add_argument(
-        "--mesh-path", action="append", help="folder that is trusted, besides the robot's own"
-    )
+    add_robot_options(parser)
 
 
 def run_identify(given: argparse.Namespace) -> None:
@@ -80,26 +77,22 @@ def run_identify(given: argparse.Namespace) -> None:
     """
     from torchsko.learn.fitting import fit
     from torchsko.learn.log import Log
-    from torchsko.loading import load
 
     start = time.perf_counter()
     units, columns = _units(given.unit), _columns(given.column)
     part = _part(given.use)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RobotFileWarning
-        )  # the report says what the model leaves out
-        mech = load(given.file, floating_base=given.floating_base, mesh_path=given.mesh_path)
+    mech = load_robot(given.file, given)  # the report says what the model leaves out
+    robot = source_of(given.file, given)
     log = Log.load(given.log, mech.joint_names, units=units, columns=columns, held=given.held)
     log = log.part(*part)
-    _try_to_write(mech, given.out, given.file, given.mesh_path)
+    _try_to_write(mech, given.out, robot, given.mesh_path)
     checkpoint, bar = given.out / CHECKPOINT, Bar()
     written: list[str] = []
     try:
         found = fit(
             mech, log, method=given.method, cutoff=given.cutoff, prior=given.prior, window=given.window,
             checkpoint=checkpoint, tell=bar,
-            done=lambda x: written.extend(write(x, given.out, given.file, given.mesh_path)),
+            done=lambda x: written.extend(write(x, given.out, robot, given.mesh_path)),
         )  # fmt: skip
     except KeyboardInterrupt:
         kept = (
@@ -126,7 +119,7 @@ def write(
     Args:
         found: the fit.
         folder: that is there.
-        robot: file of the nominal robot.
+        robot: file of the nominal robot, or its text.
         mesh_path: folders that it may reach besides its own.
     """
     from torchsko.learn.kept import robot_file

@@ -16,6 +16,7 @@ from torchsko.learn.currents import Constants, constants_told, torque_constants,
 from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
+from torchsko.learn.forces import in_other_units, refuse_driving, refuse_other_forces
 from torchsko.learn.friction import Offset
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
@@ -26,7 +27,8 @@ from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
 from torchsko.learn.physical import nearest_physical
-from torchsko.learn.plausible import refuse_driving, refuse_other_forces, refuse_other_units
+from torchsko.learn.piling import piled
+from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
 from torchsko.learn.residuals import residuals
 from torchsko.learn.ripple import waves_in, waves_left, waves_told
@@ -116,7 +118,8 @@ def fit(
         raise FitError(
             f"the log was given as {type(log).__name__}.\n"
             "A log is times, positions and forces, of one robot.\n"
-            "Pass ts.learn.Log(t, q, tau), or of a file ts.learn.Log.load(path, mech.joint_names)."
+            "Pass ts.learn.Log(t, q, tau), or of a file ts.learn.Log.load(path, mech.joint_names); "
+            "of several logs ts.learn.Log.joined(logs)."
         )
     with threads(for_unknowns(10 * mech.num_bodies)):
         return _fitted(mech, log, asked, tell or (lambda text, part: None), done)
@@ -161,6 +164,7 @@ def _fitted(
         notes.append(f"stood still, so that no friction is chosen there: {names}")
     if constants is not None:
         notes.append(constants_told(nominal, constants))
+    notes += in_other_units(problem, log, known.normal)
     whole = True
     try:
         chosen.run(state, lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at))
@@ -189,6 +193,7 @@ def _fitted(
             )  # fmt: skip
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
+    notes += piled(nominal, log, left, known.faults)
     notes += unchanging(nominal, left) + carried(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
     if asked.method != "shooting":

@@ -213,7 +213,11 @@ def unpacked(
             "The format has changed.\nFit again, or read it with the torchsko that wrote it."
         )
     try:
-        mech = load(robot, floating_base=_floats(robot, data["joints"]), mesh_path=mesh_path)
+        coupled = data["nominal"]["coupling_ratio"].numel() > 0
+        mech = load(
+            robot, floating_base=_floats(robot, data["joints"]),
+            mimic="couple" if coupled else "independent", mesh_path=mesh_path,
+        )  # fmt: skip
         fit = _fit(mech, data, residual)
         wrong = at_odds(fit, data["joints"])
     except (FitError, RobotFileError):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.base_parameters import BaseParameters
+from torchsko.verbs.base_parameters import BaseParameters, anywhere
 from torchsko.verbs.regressors import torque_regressor
 
 
@@ -36,10 +36,7 @@ class Leading:
     @classmethod
     def of(cls, mech: Mechanism, base: BaseParameters) -> Leading:
         """That of a mechanism: what is zero at random states is zero always."""
-        g = torch.Generator(device=mech.device).manual_seed(1)
-        q, qd = mech.random_state(4, generator=g)
-        qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype, device=qd.device)
-        Y = torque_regressor(mech, q, qd, qdd).flatten(-2)
+        Y = torque_regressor(mech, *anywhere(mech, 4, seed=1)).flatten(-2)
         acts = (Y[..., base.independent] != 0).any(0)
         dof, number = acts.nonzero().unbind(-1)
         inertial, size = Y.shape[-1], len(base)

@@ -19,6 +19,9 @@ from torchsko.learn.units import CURRENTS, Units, labelled, scaled
 
 Array = NDArray[np.floating[Any]]
 
+APART = 1.0
+"""Time between logs that are joined, at least [s]: more than any filter bridges."""
+
 FEW = 16
 """Samples below which a log says nothing."""
 
@@ -118,6 +121,45 @@ class Log:
         qd = None if self.qd is None else self.qd[rows]
         return replace(self, t=self.t[rows], q=self.q[rows], tau=self.tau[rows], qd=qd)
 
+    @classmethod
+    def joined(cls, logs: Sequence[Log]) -> Log:
+        """Several logs of one robot as one, for one fit: each is filtered by itself.
+
+        Times go on from log to log, with gaps between them across which nothing is filtered.
+
+        Args:
+            logs: of the same joints, all with velocities or none; at about one rate.
+
+        Raises:
+            FitError: where there is none, or they differ in what they hold; names it.
+        """
+        for name in ("joints", "held", "current", "qd", "q", "tau"):
+            kinds = {log._kind(name) for log in logs}
+            if len(kinds) != 1:
+                raise FitError(
+                    f"{len(logs)} logs were to be joined, which differ in {name}: "
+                    f"{', '.join(sorted(map(str, kinds))) or 'there is none'}.\n"
+                    "Logs of one fit are of one robot, and hold the same of it.\n"
+                    "Fit the others by themselves; dataclasses.replace(log, qd=None) leaves velocities out."
+                )
+        gap = max(APART, max(log.duration for log in logs) / 20)
+        starts = np.cumsum([0.0, *(log.duration + gap for log in logs[:-1])])
+        t = [
+            np.asarray(log.t, np.float64) - float(log.t[0]) + x
+            for log, x in zip(logs, starts, strict=True)
+        ]
+        q, tau = (np.concatenate([getattr(log, name) for log in logs]) for name in ("q", "tau"))
+        rates = [log.qd for log in logs if log.qd is not None]
+        return replace(
+            logs[0], t=np.concatenate(t), q=q, tau=tau, qd=np.concatenate(rates) if rates else None,
+            name=", ".join(dict.fromkeys(log.name for log in logs)),
+        )  # fmt: skip
+
+    def _kind(self, name: str) -> Any:
+        """What logs that are joined have in common: of arrays their columns."""
+        x = getattr(self, name)
+        return x.shape[1] if hasattr(x, "ndim") else x
+
     def smoothed(self, noise: float | Array, jerk: float | Array | None = None) -> Log:
         """The log with positions and velocities of Kalman's smoother, where the noise of q is known.
 
@@ -179,7 +221,7 @@ class Log:
 
 
 def _refuse_no_numbers(log: str, name: str, x: Any) -> None:
-    """Refuse arrays of what is no real number, and tensors that a gradient is asked of."""
+    """Refuse arrays of what is no real number, or masked, and tensors that a gradient is asked of."""
     kind = getattr(x.dtype, "kind", "c" if "complex" in str(x.dtype) else "f")
     if kind in "mM":
         advice = f"Pass ({name} - {name}[0]) / numpy.timedelta64(1, 's')."
@@ -190,6 +232,12 @@ def _refuse_no_numbers(log: str, name: str, x: Any) -> None:
             f"{log}: {name} requires a gradient.\n"
             "A fit reads a log, and gives no gradient to it.\n"
             f"Pass {name}.detach()."
+        )
+    elif np.ma.is_masked(x):
+        raise FitError(
+            f"{log}: {name} is masked in {int(np.ma.count_masked(x))} places.\n"
+            "What stands below a mask would count as measured.\n"
+            f"Pass {name}.filled(numpy.nan): what is missing is found."
         )
     else:
         return

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from torchsko.auto import PAYS, cost, kernels_for, rollout
 from torchsko.bridge.hinges import checked
 from torchsko.errors import FusedError, MechanismError
 from torchsko.fused.clean import is_differentiated, is_followed
-from torchsko.learn.targets import Target, find_target, fitting, refuse_overlap
+from torchsko.learn.learned import Learned, learned, merged, plan_of
+from torchsko.learn.targets import find_target, fitting, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.precision import in_own_type
 from torchsko.reading import numbers
@@ -82,9 +82,9 @@ class Dynamics(nn.Module, Verbs):
         for name in PARAMETERS:
             self.start.register_buffer(name, getattr(mech, name).detach().clone())
         self.learned = nn.ModuleDict(
-            {t.key: _learned(mech, t, learn[name]) for name, t in self._targets.items()}
+            {t.key: learned(mech, t, learn[name]) for name, t in self._targets.items()}
         )
-        self._plan = _plan(self._targets, mech)
+        self._plan = plan_of(self._targets, mech)
         # Names, topology and index tensors; the tensors of PARAMETERS in it are never read.
         still = {name: getattr(mech, name).detach() for name in PARAMETERS}
         flags = (field.name for field in fields(mech) if field.name.startswith("has_"))
@@ -102,7 +102,7 @@ class Dynamics(nn.Module, Verbs):
             for name, target in self._targets.items()
         }
         for field, runs in self._plan.items():
-            fields[field] = _merge(field, fields[field], runs, parts)
+            fields[field] = merged(field, fields[field], runs, parts)
         start, learned = self._structure, self._plan.keys()
         if fields["mass"].is_meta:
             start = start.to("meta")
@@ -267,106 +267,3 @@ def _by_target(mech: Mechanism, learn: Any) -> dict[str, nn.Module]:
         "Each target has a parametrization, which keeps its numbers physical.\n"
         f'Type learn={{"{name}": ts.learn.{fitting(mech, name)}()}}, say.'
     )
-
-
-_VALUE = "parametrizations.value"  # where torch keeps what a learned value is computed from
-
-
-class Learned(nn.Module):
-    """One learned value, with a parametrization registered on it by `torch.nn.utils.parametrize`.
-
-    Args:
-        value: to start from.
-        parametrization: module with ``forward`` and ``right_inverse``.
-
-    Attributes:
-        value: the physical value, computed from the parameter.
-    """
-
-    value: Tensor
-
-    def __init__(self, value: Tensor, parametrization: nn.Module) -> None:
-        super().__init__()
-        self.register_parameter("value", nn.Parameter(value))
-        parametrize.register_parametrization(self, "value", parametrization)
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        # Registering a parametrization makes a class at run time, which pickle refuses.
-        kept = dict(self.named_parameters())
-        parametrization = self.get_submodule(f"{_VALUE}.0")
-        return _restore, (parametrization, kept, self.training)
-
-
-class _Restored(nn.Module):
-    """A parametrization whose numbers are kept: at the edge of its domain its inverse finds none."""
-
-    def __init__(self, parametrization: nn.Module, kept: Any) -> None:
-        super().__init__()
-        self.parametrization, self.kept = parametrization, kept
-
-    def forward(self, *own: Tensor) -> Tensor:
-        """Its value."""
-        return self.parametrization(*own)
-
-    def right_inverse(self, _: Tensor) -> Any:
-        """What was kept, a tensor or several, whatever the value."""
-        return self.kept
-
-
-def _restore(
-    parametrization: nn.Module, kept: Mapping[str, nn.Parameter], training: bool
-) -> Learned:
-    # The value is computed here: another process takes over shared memory of what still exists.
-    own = [p.detach() for name, p in kept.items() if name.startswith(f"{_VALUE}.original")]
-    one = f"{_VALUE}.original" in kept
-    learned = Learned(
-        parametrization(*own).detach(), _Restored(parametrization, own[0] if one else own)
-    )
-    cast(nn.ModuleList, learned.get_submodule(_VALUE))[0] = parametrization
-    for name, parameter in kept.items():
-        path, _, leaf = name.rpartition(".")
-        learned.get_submodule(path).register_parameter(leaf, parameter)
-    return learned.train(training)
-
-
-def _learned(mech: Mechanism, target: Target, parametrization: nn.Module) -> Learned:
-    """The learned value of a target, at its start."""
-    value = target.read(mech).detach().clone()
-    start = getattr(parametrization, "start", None)
-    try:
-        return Learned(value if start is None else start(value), parametrization)
-    except MechanismError as fault:
-        raise MechanismError(f"{target.name!r} cannot be learned: {fault}") from None
-
-
-def _plan(
-    targets: Mapping[str, Target], mech: Mechanism
-) -> dict[str, tuple[tuple[int, str | None], ...]]:
-    """For each learned field its entries in order, as runs: a length, and the target or None."""
-    plan: dict[str, tuple[tuple[int, str | None], ...]] = {}
-    for field in dict.fromkeys(field for target in targets.values() for field in target.fields):
-        mine = sorted((t.start, t.size, name) for name, t in targets.items() if field in t.fields)
-        runs, at = [], 0
-        for start, size, name in mine:
-            runs += [(start - at, None), (size, name)]
-            at = start + size
-        total = getattr(mech, field).shape[-len(PARAMETERS[field])]
-        plan[field] = tuple(run for run in [*runs, (total - at, None)] if run[0])
-    return plan
-
-
-def _merge(
-    field: str,
-    start: Tensor,
-    runs: tuple[tuple[int, str | None], ...],
-    parts: Mapping[str, dict[str, Tensor]],
-) -> Tensor:
-    """A field of the mechanism, its learned runs in place of the start's."""
-    dim = -len(PARAMETERS[field])
-    kept = start.split([size for size, _ in runs], dim)
-    pieces = [
-        piece if name is None else parts[name][field]
-        for piece, (_, name) in zip(kept, runs, strict=True)
-    ]
-    batch = torch.broadcast_shapes(*(piece.shape[:dim] for piece in pieces))
-    return torch.cat([piece.expand(*batch, *piece.shape[dim:]) for piece in pieces], dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def read_parquet(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str
     types = require("pyarrow.types", "parquet")
     columns, units, other = {}, {}, {}
     lists = {n: table[n] for n in table.column_names if _is_list(types, table[n].type)}
-    order = _order(types, lists.get("name"))
+    order = _order(path, types, lists)
     for name in table.column_names:
         column, kind = table[name], table[name].type
         if name in lists and _is_number_type(types, kind.value_type):
@@ -32,7 +33,8 @@ def read_parquet(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str
         elif types.is_timestamp(kind) or types.is_duration(kind):
             # Moments of a calendar become seconds from the first.
             x = column.to_numpy()
-            start = x[0] if types.is_timestamp(kind) else np.timedelta64(0, "s")
+            there = x[~np.isnat(x)][:1]
+            start = there if types.is_timestamp(kind) else np.timedelta64(0, "s")
             columns[name], units[name] = (x - start) / np.timedelta64(1, "s"), "s"
         elif _is_number_type(types, kind):
             columns[name] = column.cast("float64").to_numpy()
@@ -49,12 +51,20 @@ def _is_list(types: Any, kind: Any) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
-def _order(types: Any, names: Any) -> tuple[str, ...]:
+def _order(path: Path, types: Any, lists: Mapping[str, Any]) -> tuple[str, ...]:
     """Joints in the order of lists, where each row names them alike, as ROS does."""
-    if names is None or not types.is_string(names.type.value_type):
+    names = lists.get("name")
+    if names is None or _is_number_type(types, names.type.value_type):
         return ()
-    rows = {tuple(row or ()) for row in names.to_pylist()}
-    return rows.pop() if len(rows) == 1 else ()
+    # Whatever kind of words they are: pandas, polars and ROS write others.
+    rows = list(dict.fromkeys(tuple(row or ()) for row in names.to_pylist()))
+    if len(rows) > 1 and any(_is_number_type(types, x.type.value_type) for x in lists.values()):
+        raise FitError(
+            f"{path}: a row names its joints {', '.join(rows[0])}, another {', '.join(rows[1])}.\n"
+            "Numbers of lists belong to the joints that their row names, and a log has one order.\n"
+            "Leave out rows of other names, or sort the numbers of each row by its names."
+        )
+    return rows[0] if len(rows) == 1 else ()
 
 
 def _of_lists(path: Path, name: str, column: Any) -> NDArray[np.float64]:

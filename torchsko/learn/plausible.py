@@ -5,23 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.angles import SLIDING, refuse_degrees, refuse_kinds
-from torchsko.learn.choosing import plain_model
-from torchsko.learn.friction import Offset, Viscous
-from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Array, Log
 from torchsko.learn.motion import forget
-from torchsko.learn.names import dof_names
-from torchsko.learn.normal import Normal, Problem
-from torchsko.learn.reduced import eliminated, means
-from torchsko.learn.residuals import CONSTANT
 from torchsko.learn.units import OF, SCALE
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.verbs.regressors import inertial_parameters
 
 FAR = 4.0
 """Range of a joint's positions over that of its limits from which on they are in another unit."""
@@ -47,12 +37,6 @@ USUAL = 500.0
 
 FOLLOWS = 0.5
 """Correlation of forces with the nominal robot's, friction set aside, from which on their size tells."""
-
-MANY = 30.0
-"""Ratio of the two that no error of a nominal robot makes."""
-
-DRIVES = 0.25
-"""Of a joint's mean square force, that is friction of the wrong sign."""
 
 LARGE = 5.0
 """Median of a joint's forces over its limit from which on they are in another unit."""
@@ -100,88 +84,6 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
     if qd is not None:
         _refuse_others(mech, log, t[whole], q[whole], qd[whole])
     refuse_degrees(mech, log, q[:, 0], tau[:, 0])
-
-
-def refuse_other_forces(problem: Problem, log: Log, normal: Normal) -> None:
-    """Refuse forces that are another multiple of what the nominal robot needs, friction set aside.
-
-    Args:
-        problem: what explains forces.
-        log: what was measured.
-        normal: what it says.
-
-    Raises:
-        FitError: where they follow the nominal robot's, and are of the other sign, or `MANY` times as
-            large or small.
-    """
-    beta = problem.base.of(inertial_parameters(problem.mech).flatten())
-    usual = plain_model(problem.terms, problem.mech.num_dof).choice
-    explained, both = [], []
-    for g, choice in zip(means(normal.all), usual, strict=True):
-        part = eliminated(g, len(beta), choice)
-        S = [len(beta) + k for k in choice]
-        size = float(g[-1, -1] - g[S, -1] @ part.start)
-        if size > 0:
-            explained.append(float(beta @ part.A @ beta) / size)
-            both.append(float(beta @ part.c) / size)
-    if not sum(explained) > 0:
-        return
-    ratio = sum(both) / sum(explained)
-    alike = sum(both) / math.sqrt(sum(explained) * len(explained))
-    if abs(alike) > FOLLOWS and not 1 / MANY < ratio < MANY:
-        unit = "kNm" if abs(ratio) < 1 else "mNm"
-        advice = f'Declare the unit, units={{"tau": "{unit}"}} or --unit tau={unit}, say; A is known, too.'
-        if 1 / MANY < -ratio < MANY:
-            advice = "Turn the sign of tau: a motor may count against its joint."
-        raise FitError(
-            f"{log.name}: forces are {ratio:.3g} times those that the nominal robot needs to move so.\n"
-            "Both are in N m or N, and drive the joint.\n" + advice
-        )
-
-
-def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
-    """Refuse forces of which friction, as the nominal robot and as least squares have it, would drive.
-
-    Args:
-        problem: what explains forces.
-        log: what was measured.
-        normal: what it says.
-
-    Raises:
-        FitError: names the joint.
-    """
-    nominal = problem.base.of(inertial_parameters(problem.mech).flatten())
-    plain, whole = plain_model(problem.terms, problem.mech.num_dof), means(normal.all)
-    free, most = base_fit(normal.all, plain, problem.base).beta, whole[:, -1, -1].max()
-    speed = normal.base + problem.terms.index(Viscous())
-    rest = normal.base + problem.terms.index(Offset())
-    parts = [means(normal.only([k])) for k in range(len(normal.count))]
-    for j, (name, choice) in enumerate(zip(dof_names(problem.mech), plain.choice, strict=True)):
-        rubs = [k for k in choice if not isinstance(problem.terms[k], Offset)]
-        at, own = [normal.base + k for k in rubs], [choice.index(k) for k in rubs]
-
-        def driven(g: Tensor, beta: Tensor, choice=choice, at=at, own=own) -> tuple[float, float]:
-            """Mean power times speed that friction takes out, and its part of the force's variation."""
-            size = eliminated(g, len(beta), choice).numbers(beta)[own]
-            varies = g - torch.outer(g[:, rest], g[rest]) / g[rest, rest].clamp_min(1e-300)
-            part = size @ varies[at][:, at] @ size / varies[-1, -1].clamp_min(1e-300)
-            return float(g[speed, at] @ size), float(part)
-
-        g = whole[j]
-        if not g[-1, -1] > CONSTANT**2 * most:  # as of a robot in flight, which nothing pushes
-            continue
-        # Where a joint hardly turns round, an offset is as good, and chance says which sign friction has.
-        steady = all(driven(x[j], nominal)[0] < 0 for x in parts if x[j, rest, rest] > 0)
-        if steady and all(
-            power < 0 and part > DRIVES
-            for power, part in (driven(g, beta) for beta in (nominal, free))
-        ):
-            raise FitError(
-                f"{log.name}: friction of joint {name!r} would drive it.\n"
-                "A part of its force goes with its velocity and has the sign of no friction: "
-                "a motor may count against its joint, or a velocity against its position.\n"
-                "Turn the sign of its tau, or that of its q and qd."
-            )
 
 
 def _refuse_rate(log: Log, rate: float) -> None:

@@ -98,27 +98,41 @@ class Settings:
 
 
 def first_times(log: Log) -> Array:
-    """Times of the first samples of a log [s].
+    """Times of the first samples of a log [s]; all are looked at.
 
     Raises:
         FitError: when times do not grow.
     """
-    t = np.asarray(log.t[:SPECTRUM], np.float64)
+    for at in range(0, len(log), SPECTRUM):
+        # One sample more: from a part to the next, too.
+        _refuse_times(log, at, np.asarray(log.t[at : at + SPECTRUM + 1], np.float64))
+    return np.asarray(log.t[:SPECTRUM], np.float64)
+
+
+def _refuse_times(log: Log, at: int, t: Array) -> None:
+    """Refuse times, from sample `at` on, that are none or do not grow."""
     none = np.flatnonzero(~np.isfinite(t))
     if len(none):
         raise FitError(
-            f"{log.name}: {len(none)} times are not finite, the first at sample {none[0]}.\n"
+            f"{log.name}: {len(none)} times are not finite, the first at sample {at + none[0]}.\n"
             "Samples are placed by their time; a second line of names in a file has none.\n"
             "Leave those samples out."
         )
-    steps = np.diff(t)
-    if (steps <= 0).any():
-        k = int(np.flatnonzero(steps <= 0)[0])
-        raise FitError(
-            f"{log.name}: the time at sample {k + 1} is {t[k + 1]:.6g} s, after {t[k]:.6g} s.\n"
-            "Times ascend.\nSort the samples and leave out those that come twice."
+    back = np.flatnonzero(np.diff(t) <= 0)
+    if not len(back):
+        return
+    k = int(back[0])
+    advice = "Sort the samples and leave out those that come twice."
+    given = np.asarray(log.t[at + k : at + k + 1])
+    if t[k] == t[k + 1] and given.dtype.kind == "f" and given.dtype.itemsize < 8:
+        advice = (
+            f"In {given.dtype} they are {np.spacing(np.abs(given))[0]:.2g} s apart there at least: pass t "
+            "in float64, as it was measured."
         )
-    return t
+    raise FitError(
+        f"{log.name}: the time at sample {at + k + 1} is {t[k + 1]:.15g} s, after {t[k]:.15g} s.\n"
+        f"Times ascend.\n{advice}"
+    )
 
 
 def rate_of(log: Log) -> float:

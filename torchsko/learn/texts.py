@@ -21,6 +21,9 @@ Array = NDArray[np.floating[Any]]
 HEAD = 65536
 """Bytes of a text by which its encoding is told."""
 
+BLOCK = 10_000
+"""Lines that are read at once."""
+
 SHORT = re.compile(r"Line #(\d+) \(got (\d+) columns")
 """What NumPy says of a row of another length."""
 
@@ -141,18 +144,50 @@ def _row_of_units(path: Path, at: int, names: list[str], cells: list[str]) -> di
 def _rows(
     path: Path, at: int, lines: Iterator[str], sep: str | None, cells: list[str]
 ) -> NDArray[np.float64]:
-    """Samples, the first in line `at`."""
+    """Samples, the first in line `at`, read block by block."""
     if sep != ",":  # then commas are of decimals, of which the first samples may have none
         lines = (x.replace(",", ".") for x in lines)
     lines = (QUOTED.sub(_unquoted, x) if '"' in x else x for x in lines)
+    blocks, first = [], ""
+    while block := list(itertools.islice(lines, BLOCK)):
+        first = first or block[0]
+        blocks.append(_numbers(block, sep, len(cells)))
+        if blocks[-1] is None:
+            blocks[-1] = _whatever(path, at, [first, *block], sep, cells)
+        at += len(block)
+    return np.concatenate(blocks)
+
+
+def _numbers(lines: list[str], sep: str | None, width: int) -> NDArray[np.float64] | None:
+    """Samples of lines of which every cell is a number; None where one is not.
+
+    NumPy reads these by a program of C, a tenth of the time and of the memory that others take.
+    """
+    if not any(x.split("#")[0].strip() for x in lines):
+        return np.empty((0, width))
     try:
-        return np.genfromtxt(lines, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
+        out = np.loadtxt(lines, delimiter=sep, ndmin=2)
+    except ValueError:
+        return None
+    return out if out.shape[1] == width else None
+
+
+def _whatever(
+    path: Path, at: int, lines: list[str], sep: str | None, cells: list[str]
+) -> NDArray[np.float64]:
+    """Samples of lines some of whose cells are words, or empty, which are nan; but for the first line.
+
+    It says how many columns there are, and the second is the line `at` of the file.
+    """
+    try:
+        rows = np.genfromtxt(lines, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
+        return rows[1:]
     except ValueError as error:
         odd = SHORT.findall(str(error))
         if not odd:
             raise
-        line, found = int(odd[0][0]) + at - 1, int(odd[0][1])
-        more = f", the first of {len(odd)} such lines" if len(odd) > 1 else ""
+        line, found = int(odd[0][0]) + at - 2, int(odd[0][1])
+        more = ", the first of several such lines" if len(odd) > 1 else ""
         raise FitError(
             f"{path}: line {line} has {found} columns, the others have {len(cells)}{more}.\n"
             "A row that was cut off, or has a separator too many, tells no sample.\n"

@@ -77,10 +77,10 @@ def base_parameters(
 ) -> BaseParameters:
     """The combinations of `inertial_parameters` that joint forces depend on.
 
-    Columns of the torque regressor at random states are gone through from base to tip, of a body moments of
-    inertia first and the mass last: one that depends on those before is taken into these. So what a body
-    shares with the one that carries it is counted there, as in the books. Ranks are told in float64, whatever
-    the mechanism's type.
+    Columns of the torque regressor at random states, whatever the limits, are gone through from base to tip,
+    of a body moments of inertia first and the mass last: one that depends on those before is taken into
+    these. So what a body shares with the one that carries it is counted there, as in the books. Ranks are
+    told in float64, whatever the mechanism's type.
 
     With armatures, which stand behind all inertial numbers, those that forces cannot tell from moments of
     inertia are counted there: that of a first joint about an upright z axis adds to Izz of its link.
@@ -116,9 +116,7 @@ def base_parameters(
     robot = as_mechanism(mech)
     _check(robot, tolerance)
     double = robot.double()
-    g = torch.Generator(device=robot.device).manual_seed(0)
-    q, qd = double.random_state(STATES, generator=g)
-    qdd = torch.randn(qd.shape, generator=g, dtype=qd.dtype, device=qd.device)
+    q, qd, qdd = anywhere(double, STATES, seed=0)
     W = torque_regressor(double, q, qd, qdd).flatten(-2)
     label = [f"{n} of {body}" for body in robot.body_names for n in NAMES]
     order = [10 * body + k for body in range(robot.num_bodies) for k in FIRST]
@@ -135,6 +133,28 @@ def base_parameters(
     alone = [name for name, column in zip(label, K.mT, strict=True) if not bool(column.any())]
     index = torch.tensor(chosen, device=robot.device)
     return BaseParameters(names, K.to(robot.dtype), index, tuple(alone))
+
+
+def anywhere(mech: Mechanism, count: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Random states and accelerations, whatever the limits.
+
+    Files say 0 of limits that nobody knew: at rest in one place a joint hides what its forces depend on.
+
+    Args:
+        mech: one robot.
+        count: of states.
+        seed: of these.
+
+    Returns:
+        q `[count, num_q]`, qd and qdd `[count, num_dof]`.
+    """
+    far = torch.full_like(mech.lower, torch.inf)
+    free = mech.replace(
+        lower=-far, upper=far, velocity_limit=torch.full_like(mech.velocity_limit, torch.inf)
+    )
+    g = torch.Generator(device=mech.device).manual_seed(seed)
+    q, qd = free.random_state(count, generator=g)
+    return q, qd, torch.randn(qd.shape, generator=g, dtype=qd.dtype, device=qd.device)
 
 
 def _armatures(mech: Mechanism) -> list[str]:

@@ -1,0 +1,94 @@
+"""Forces that pile up where they end, as of a drive at its limit that is measured with noise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchsko.learn.log import Array, Log
+from torchsko.learn.mending import Faults
+from torchsko.learn.residuals import Residuals
+from torchsko.mechanism.mechanism import Mechanism
+
+SAMPLES = 200_000
+"""First samples of a log that are looked at."""
+
+WIDE = 3.0
+"""Deviations of noise on each side of a limit."""
+
+STEEP = 3.0
+"""Samples there over those in as wide a band next to it: a signal that turns has twice as many."""
+
+SHARE = 0.01
+"""Of all samples, at least."""
+
+OFTEN = 3
+"""Times that a force comes there, at least."""
+
+ASKED = 0.15
+"""What a fit asks for beyond it in the mean, over what it is usually off: dry friction piles up, too."""
+
+
+def piled(mech: Mechanism, log: Log, left: Residuals, faults: Faults) -> list[str]:
+    """Lines that name joints whose forces pile up at an end, where the robot that was fitted asks for more.
+
+    Without noise such forces are found before, and do not count (`torchsko.learn.mending.cut_off`).
+
+    Args:
+        mech: the robot.
+        log: what was measured.
+        left: what the fit leaves over.
+        faults: of joints with forces that do not count already nothing is told.
+    """
+    t = np.asarray(log.t[:SAMPLES], np.float64)
+    at = left.t.numpy()
+    if len(at) < 2:
+        return []
+    # Errors are known of some stretches only.
+    near = np.clip(np.searchsorted(at, t), 1, len(at) - 1)
+    known = (at[near] - at[near - 1] <= 3 * np.median(np.diff(at))) & (t >= at[0]) & (t <= at[-1])
+    lines = []
+    for name in mech.joint_names:
+        if name in faults.saturated:
+            continue
+        for j in range(mech.num_dof)[mech.dof_slice(name)]:
+            force = np.asarray(log.tau[:SAMPLES, j], np.float64)
+            error = np.where(known, np.interp(t, at, left.error[:, j].numpy()), np.nan)
+            for sign in (1.0, -1.0):
+                limit, noise, there = _end(sign * force)
+                asked = sign * error[there & known]
+                usual = float(left.error[:, j].square().mean().sqrt())
+                if len(asked) and asked.mean() > ASKED * usual:
+                    lines.append(
+                        f"{100 * there.mean():.0f} percent of the forces of {name} are {sign * limit:.4g} "
+                        "but for noise, where the robot needs more: a drive at its limit. They count: "
+                        f"give the joint an effort limit of {limit - WIDE * noise:.4g}, and they do not"
+                    )
+    return lines
+
+
+def _end(force: Array) -> tuple[float, float, NDArray[np.bool_]]:
+    """The upper end at which a signal piles up, its noise, and which samples are there; none where not."""
+    none = math.nan, 0.0, np.zeros(len(force), np.bool_)
+    finite = force[np.isfinite(force)]
+    if len(finite) < 3:
+        return none
+    bend = finite[1:-1] - (finite[:-2] + finite[2:]) / 2
+    noise = 1.4826 * float(np.median(np.abs(bend))) / math.sqrt(1.5)
+    if not noise > 0:
+        return none
+    top = float(np.quantile(finite, 1 - SHARE / 10))
+    tried = np.arange(top - 4 * noise, top + 1.5 * noise, noise / 2)
+    wide = WIDE * noise
+    limit = float(max(tried, key=lambda x: np.count_nonzero(np.abs(finite - x) <= wide)))
+    there = np.abs(force - limit) <= wide
+    beside = np.count_nonzero((finite < limit - wide) & (finite >= limit - 3 * wide))
+    far = finite < limit - 3 * wide
+    side = np.where(np.abs(finite - limit) <= wide, 1, np.where(far, -1, 0))
+    visits = np.count_nonzero(np.diff(side[side != 0]) > 0)
+    count = np.count_nonzero(there)
+    if count < SHARE * len(force) or count < STEEP * beside or visits < OFTEN:
+        return none
+    return limit, noise, there
