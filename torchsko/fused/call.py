@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._C import _are_functorch_transforms_active
 from torch.utils import _pytree as pytree
 
-from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.errors import FusedError, ShapeError, TorchskoError, unknown_name
 from torchsko.fused.capture import Capture, Captured, discover
 from torchsko.fused.clean import in_clean_thread, unfollowed
 from torchsko.fused.register import FusedFunction
@@ -273,9 +273,18 @@ class FusedCall:
         ]
         own, *tensors = self._workshop.split((*states, *one), scalar=False)
         known = [*constants_of(own), *tensors]
-        (found, spec), captures = discover(
-            self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype, wrapped
-        )
+        try:
+            (found, spec), captures = discover(
+                self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype, wrapped
+            )
+        except TorchskoError:
+            raise
+        except Exception as error:  # of the function's own: its batch may be all that it misses
+            seen = ", ".join(
+                f"{name} {list(shape)}" for name, shape in shapes.items() if 0 not in shape
+            )
+            error.add_note(_OF_ONE_SAMPLE.format(seen=seen))
+            raise
         if not found or not all(isinstance(x, Tensor) for x in found):
             raise FusedError(
                 "the function returned something that is no tensor.\n"
@@ -284,6 +293,12 @@ class FusedCall:
         form = pytree.tree_unflatten(range(len(found)), spec)
         kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != mech.dtype)
         return Recipe(form, len(found), captures, kinds)
+
+
+_OF_ONE_SAMPLE = (
+    "For a kernel the function was called with one sample, without batch dimensions: {seen}.\n"
+    "Count dimensions from the last: torch.cat([q, qd], -1), q[..., :3]."
+)
 
 
 def _first(x: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -55,7 +55,9 @@ class FusedLayer(FusedMechanism):
     def _take(self, workshop: Workshop) -> None:
         super().__init__(workshop, workshop.mechanism)
         self._constants = tuple(n for n in PARAMETERS if n not in workshop.parameters)
-        self._seen: Snapshot | None = None  # of the layer's constants, when these kernels were theirs
+        self._seen: Snapshot | None = (
+            None  # of the layer's constants, when these kernels were theirs
+        )
 
     def mechanism(self) -> Mechanism:
         """The layer's mechanism, with its current values."""

@@ -12,9 +12,9 @@ from torch import Tensor
 class Snapshot:
     """What some tensors hold, and what makes them the same ones later.
 
-    On a CPU contents are compared: PyTorch counts no change that collectives, ``.data`` or NumPy make. On other
-    devices its count has to do, since reading would wait for them; there, where collectives may write, nothing
-    is known to be the same.
+    On a CPU contents are compared: PyTorch counts no change that collectives, ``.data`` or NumPy make. On
+    other devices its count has to do, since reading would wait for them; where collectives may write there,
+    nothing is known to be the same.
 
     Args:
         tensors: plain ones, not wrapped by transforms of torch.func.
