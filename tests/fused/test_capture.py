@@ -361,6 +361,40 @@ def test_another_mechanisms_numbers_are_constants_unless_they_learn(slider, stat
     torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("read", ["the tensor", "a robot of it", "its neighbour in memory"])
+def test_what_the_mechanism_is_given_may_be_read_besides(slider, states, read):
+    """As an input of the kernels it is no constant of the function, nor is what lies beside it."""
+
+    def gradient(call):
+        x = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
+        mass, gain = x[:2], x[2]
+        own = slider.replace(mass=mass)
+
+        def fn(mech, q, qd):
+            of_robot = read == "a robot of it"
+            by = ts.bias_force(own, q, qd) if of_robot else mass if "tensor" in read else gain
+            return ts.forward_dynamics(mech, q, qd, -by * qd)
+
+        return torch.autograd.grad(call(fn, own).sin().sum(), x)[0]
+
+    mine = gradient(lambda fn, mech: ts.fuse(fn, mech, inputs=("mass",))(*states))
+    theirs = gradient(lambda fn, mech: fn(mech, *states))
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_the_neighbour_of_a_constant_in_memory_is_read_anew(slider, states):
+    x = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
+    mech, gain = slider.replace(mass=x[:2]), x[2]
+
+    def fn(mech, q, qd):
+        return ts.forward_dynamics(mech, q, qd, -gain * qd)
+
+    fast = ts.fuse(fn, mech)
+    for _ in range(2):
+        torch.testing.assert_close(fast(*states), fn(mech, *states), rtol=1e-12, atol=1e-12)
+        gain.mul_(3)
+
+
 def test_writes_into_tensors_from_outside_are_refused(slider):
     count = torch.zeros((), dtype=torch.float64)
 

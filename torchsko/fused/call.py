@@ -222,9 +222,7 @@ class FusedCall:
                 return found
 
         def watched() -> AbstractContextManager:
-            return Watch(
-                (*constants_of(self._workshop.mechanism), *captured.constants), traces=True
-            )
+            return Watch((*self._workshop.constants, *captured.constants), traces=True)
 
         function = self._workshop.make(
             key, flat, shapes, recipe.num_outputs, broadcasts=False, around=watched
@@ -267,8 +265,9 @@ class FusedCall:
         """One evaluation, for a single sample; see `discover` for what is wrapped."""
         mech = self._workshop.mechanism
         states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
+        # Copies: the function may read the same tensors by ways of its own, and is to be seen doing so.
         one = [
-            _first(getattr(mech, name), cast(tuple, self._workshop.shape(name)))
+            _first(getattr(mech, name), cast(tuple, self._workshop.shape(name))).detach().clone()
             for name in self._workshop.parameters
         ]
         own, *tensors = self._workshop.split((*states, *one), scalar=False)
