@@ -276,9 +276,10 @@ class FusedCall:
             (found, spec), captures = discover(
                 self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype, wrapped
             )
-        except TorchskoError:
-            raise
-        except Exception as error:  # of the function's own: its batch may be all that it misses
+        except (IndexError, RuntimeError, ValueError) as error:
+            if isinstance(error, TorchskoError):
+                raise
+            # Of the function's own: its batch may be all that it misses.
             seen = ", ".join(
                 f"{name} {list(shape)}" for name, shape in shapes.items() if 0 not in shape
             )

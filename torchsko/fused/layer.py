@@ -20,6 +20,7 @@ from torchsko.fused.clean import (
 )
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.snapshot import Snapshot
+from torchsko.fused.watch import is_within
 from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.verb import MechanismLike
@@ -84,6 +85,9 @@ class FusedLayer(FusedMechanism):
         return tuple(getattr(robot, name) for name in names)
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if not torch.compiler.is_compiling() and is_within((*args, *kwargs.values())):
+            # Another function's kernel is to read all that the layer holds anew.
+            return row.function(self.mechanism(), *args, **kwargs)
         self._follow()
         return super()._verb(row, args, kwargs)
 

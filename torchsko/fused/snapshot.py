@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import is_
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -19,6 +20,8 @@ class Snapshot:
     Args:
         tensors: plain ones, not wrapped by transforms of torch.func.
     """
+
+    leads_to = ()  # see `torchsko.fused.sources.Reachable`
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tuple(tensors)
@@ -42,7 +45,8 @@ class Snapshot:
 
 def _marks(tensors: Sequence[Tensor]) -> list[int]:
     """Where tensors are, and which require gradients."""
-    return [x.data_ptr() for x in tensors] + [x.requires_grad for x in tensors]
+    with torch._C.DisableTorchFunction():  # no call of a function that is traced
+        return [x.data_ptr() for x in tensors] + [x.requires_grad for x in tensors]
 
 
 def _counts(tensors: Sequence[Tensor]) -> list[int] | None:

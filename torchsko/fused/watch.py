@@ -18,7 +18,10 @@ from torch._C._functorch import (
     is_functorch_wrapped_tensor,
 )
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+)
 
 from torchsko.errors import FusedError
 from torchsko.fused.factors import DETERMINANTS
@@ -200,6 +203,14 @@ class Watch(TorchDispatchMode):
                     "of the function.\nA kernel returns results and changes nothing.\n"
                     "Return the new value, and assign it after the call."
                 )
+
+
+def is_within(inputs: Iterable[Any]) -> bool:
+    """Whether a call with these arguments is part of a function that is traced, or watched for that."""
+    modes = _get_current_dispatch_mode_stack()
+    return any(isinstance(x, Watch) for x in modes) or any(
+        isinstance(_innermost(x), Symbolic) for x in inputs
+    )
 
 
 def _tensors(arguments: Sequence[Any]) -> list[Tensor]:

@@ -36,6 +36,8 @@ class Workshop:
         choices: the parameters and the order of derivatives, to make another by.
     """
 
+    leads_to = ("mechanism",)  # see `Reachable`
+
     def __init__(self, mech: Mechanism, inputs: Sequence[str], order: int) -> None:
         for name in inputs:
             if name not in PARAMETERS:
