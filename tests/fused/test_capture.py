@@ -11,7 +11,7 @@ import torchsko as ts
 from tests.fused import carts
 from tests.fused.carts import driven, four_states
 from torchsko.errors import CompilerError, FusedError
-from torchsko.fused import kernel
+from torchsko.fused import kernel, workshop
 
 DEFAULT = torch.tensor(3.0)
 GLOBAL_GAIN = torch.tensor(1.5, dtype=torch.float64)
@@ -359,6 +359,81 @@ def test_another_mechanisms_numbers_are_constants_unless_they_learn(slider, stat
     mine = torch.autograd.grad(fast(*states).sin().sum(), mass)
     theirs = torch.autograd.grad(fn(slider, *states).sin().sum(), mass)
     torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("read", ["the tensor", "a robot of it", "its neighbour in memory"])
+def test_what_the_mechanism_is_given_may_be_read_besides(slider, states, read):
+    """As an input of the kernels it is no constant of the function, nor is what lies beside it."""
+
+    def gradient(call):
+        x = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64, requires_grad=True)
+        mass, gain = x[:2], x[2]
+        own = slider.replace(mass=mass)
+
+        def fn(mech, q, qd):
+            of_robot = read == "a robot of it"
+            by = ts.bias_force(own, q, qd) if of_robot else mass if "tensor" in read else gain
+            return ts.forward_dynamics(mech, q, qd, -by * qd)
+
+        return torch.autograd.grad(call(fn, own).sin().sum(), x)[0]
+
+    mine = gradient(lambda fn, mech: ts.fuse(fn, mech, inputs=("mass",))(*states))
+    theirs = gradient(lambda fn, mech: fn(mech, *states))
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_the_neighbour_of_a_constant_in_memory_is_read_anew(slider, states):
+    x = torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64)
+    mech, gain = slider.replace(mass=x[:2]), x[2]
+
+    def fn(mech, q, qd):
+        return ts.forward_dynamics(mech, q, qd, -gain * qd)
+
+    fast = ts.fuse(fn, mech)
+    for _ in range(2):
+        torch.testing.assert_close(fast(*states), fn(mech, *states), rtol=1e-12, atol=1e-12)
+        gain.mul_(3)
+
+
+@pytest.mark.parametrize("given", ["kernels", "a layer", "a function"])
+def test_what_has_kernels_may_be_called_within(slider, states, given):
+    """Its source is part of the function's kernel; values are read anew, gradients reach its parameters."""
+    mass = slider.mass.clone().requires_grad_()
+    layer = ts.Dynamics(slider, {"cart": ts.learn.InertiaLogCholesky()}, fused=True)
+    fused = ts.fuse(slider, inputs=("mass",)).replace(mass=mass)
+    bias = ts.fuse(lambda mech, q, qd: mass * ts.bias_force(mech, q, qd), slider)
+    hold = {
+        "kernels": lambda q, qd: ts.bias_force(fused, q, qd),
+        "a layer": layer.bias_force,
+        "a function": bias,
+    }[given]
+    own = layer.parameters() if given == "a layer" else [mass]
+
+    def fn(mech, q, qd):
+        return ts.forward_dynamics(mech, q, qd, hold(q, qd) - qd)
+
+    fast, leaves = ts.fuse(fn, slider), list(own)
+    for change in (0.0, 0.1):
+        with torch.no_grad():
+            for x in leaves:
+                x.add_(change)
+            layer.start.gravity.mul_(1 + change)
+        found = [f(*states) for f in (fast, lambda q, qd: fn(slider, q, qd))]
+        torch.testing.assert_close(*found, rtol=1e-11, atol=1e-11)
+        grads = [torch.autograd.grad(y.sin().sum(), leaves) for y in found]
+        torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
+
+
+def test_kernels_within_laws_outlive_other_laws(slider, states, monkeypatch):
+    """They keep kernels of a few laws, which come and go: no law is to depend on another's."""
+    monkeypatch.setattr(workshop, "_RECENT", 2)
+    fast, gain = ts.fuse(slider), torch.tensor(2.0, dtype=torch.float64)
+    laws = [lambda t, q, qd, k=k: fast.gravity_force(q) - gain * qd - k for k in range(4)]
+    expected = ts.rollout(slider, *states, laws[1], 2)
+    for k in (0, 1, 2, 1, 3, 1):
+        found = ts.rollout(fast, *states, laws[k], 2, fused=True)
+        if k == 1:
+            torch.testing.assert_close(found, expected)
 
 
 def test_writes_into_tensors_from_outside_are_refused(slider):

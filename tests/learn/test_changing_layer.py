@@ -127,15 +127,29 @@ def test_a_compiled_program_of_kernels_refuses_values_that_are_not_theirs(backen
         assert_close(verb(*args), ts.forward_dynamics(good, *args), **EXACT)
 
 
-@pytest.mark.parametrize("write", ["data", "numpy"])
-def test_what_is_written_where_nobody_counts_acts(write):
+def put(x, value):
+    x.data = value.clone()
+
+
+WRITES = {
+    "data": lambda x, value: x.data.copy_(value),
+    "numpy": lambda x, value: x.numpy().__setitem__(..., value.numpy()),
+    "put": put,
+    "memory shared": lambda x, value: x.share_memory_().data.copy_(value),
+}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("write", WRITES)
+def test_what_is_written_where_nobody_counts_acts(write, fused):
     plain = bare()
-    layer, args = ts.Dynamics(plain, fused=False), args_of(plain, 2)
+    layer, args = ts.Dynamics(plain, fused=fused), args_of(plain, 2)
     layer(*args)
-    x = layer.start.armature
-    x.data.fill_(0.5) if write == "data" else x.numpy().fill(0.5)
-    good = plain.replace(armature=torch.full_like(x, 0.5))
-    assert_close(layer(*args), ts.forward_dynamics(good, *args), **EXACT)
+    for value in (0.5, 0.7):
+        x = torch.full_like(plain.armature, value)
+        WRITES[write](layer.start.armature, x)
+        expected = ts.forward_dynamics(plain.replace(armature=x), *args)
+        assert_close(layer(*args), expected, **EXACT)
 
 
 class Shifted(torch.nn.Module):

@@ -113,6 +113,9 @@ def test_what_sees_a_batch_is_refused(arm, fast, start):
         ts.rollout(fast, *start, lambda t, q, qd: -gains * qd, STEPS, DT, fused=True)
     with pytest.raises(FusedError, match="random"):
         ts.rollout(fast, *start, lambda t, q, qd: torch.randn(7).double(), STEPS, DT, fused=True)
+    with pytest.raises(IndexError) as caught:  # torch's own words, which do not say why
+        ts.rollout(fast, *start, lambda t, q, qd: torch.cat([q, qd], 1), STEPS, DT, fused=True)
+    assert "with one sample, without batch dimensions: q [7], qd [7]" in caught.value.__notes__[0]
 
 
 def test_without_kernels_it_is_said(arm, start):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._C import _are_functorch_transforms_active
 from torch.utils import _pytree as pytree
 
-from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.errors import FusedError, ShapeError, TorchskoError, unknown_name
 from torchsko.fused.capture import Capture, Captured, discover
 from torchsko.fused.clean import in_clean_thread, unfollowed
 from torchsko.fused.register import FusedFunction
@@ -222,9 +222,7 @@ class FusedCall:
                 return found
 
         def watched() -> AbstractContextManager:
-            return Watch(
-                (*constants_of(self._workshop.mechanism), *captured.constants), traces=True
-            )
+            return Watch((*self._workshop.constants, *captured.constants), traces=True)
 
         function = self._workshop.make(
             key, flat, shapes, recipe.num_outputs, broadcasts=False, around=watched
@@ -267,15 +265,26 @@ class FusedCall:
         """One evaluation, for a single sample; see `discover` for what is wrapped."""
         mech = self._workshop.mechanism
         states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
+        # Copies: the function may read the same tensors by ways of its own, and is to be seen doing so.
         one = [
-            _first(getattr(mech, name), cast(tuple, self._workshop.shape(name)))
+            _first(getattr(mech, name), cast(tuple, self._workshop.shape(name))).detach().clone()
             for name in self._workshop.parameters
         ]
         own, *tensors = self._workshop.split((*states, *one), scalar=False)
         known = [*constants_of(own), *tensors]
-        (found, spec), captures = discover(
-            self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype, wrapped
-        )
+        try:
+            (found, spec), captures = discover(
+                self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype, wrapped
+            )
+        except (IndexError, RuntimeError, ValueError) as error:
+            if isinstance(error, TorchskoError):
+                raise
+            # Of the function's own: its batch may be all that it misses.
+            seen = ", ".join(
+                f"{name} {list(shape)}" for name, shape in shapes.items() if 0 not in shape
+            )
+            error.add_note(_OF_ONE_SAMPLE.format(seen=seen))
+            raise
         if not found or not all(isinstance(x, Tensor) for x in found):
             raise FusedError(
                 "the function returned something that is no tensor.\n"
@@ -284,6 +293,12 @@ class FusedCall:
         form = pytree.tree_unflatten(range(len(found)), spec)
         kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != mech.dtype)
         return Recipe(form, len(found), captures, kinds)
+
+
+_OF_ONE_SAMPLE = (
+    "For a kernel the function was called with one sample, without batch dimensions: {seen}.\n"
+    "Count dimensions from the last: torch.cat([q, qd], -1), q[..., :3]."
+)
 
 
 def _first(x: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from operator import is_
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from torchsko.errors import FusedError
@@ -21,6 +19,8 @@ from torchsko.fused.clean import (
     unfollowed,
 )
 from torchsko.fused.mechanism import FusedMechanism
+from torchsko.fused.snapshot import Snapshot
+from torchsko.fused.watch import is_within
 from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.verb import MechanismLike
@@ -56,8 +56,9 @@ class FusedLayer(FusedMechanism):
     def _take(self, workshop: Workshop) -> None:
         super().__init__(workshop, workshop.mechanism)
         self._constants = tuple(n for n in PARAMETERS if n not in workshop.parameters)
-        self._seen: list[Tensor] = []
-        self._stamps: list[int] | None = None
+        self._seen: Snapshot | None = (
+            None  # of the layer's constants, when these kernels were theirs
+        )
 
     def mechanism(self) -> Mechanism:
         """The layer's mechanism, with its current values."""
@@ -84,6 +85,9 @@ class FusedLayer(FusedMechanism):
         return tuple(getattr(robot, name) for name in names)
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if not torch.compiler.is_compiling() and is_within((*args, *kwargs.values())):
+            # Another function's kernel is to read all that the layer holds anew.
+            return row.function(self.mechanism(), *args, **kwargs)
         self._follow()
         return super()._verb(row, args, kwargs)
 
@@ -93,8 +97,7 @@ class FusedLayer(FusedMechanism):
             return self._refuse_change()
         held = self._layer.held
         now = [held[name] for name in self._constants]
-        stamps = _stamps(now)
-        if stamps is not None and stamps == self._stamps and all(map(is_, now, self._seen)):
+        if self._seen is not None and self._seen.is_of(now):
             return
         old = self._workshop.mechanism
         changed = in_clean_thread(
@@ -108,9 +111,8 @@ class FusedLayer(FusedMechanism):
             moved = like.dtype != old.dtype or like.device != old.device
             self._take(workshop_of(self._layer, (*inputs, *(() if moved else changed)), order))
             now = [held[name] for name in self._constants]
-            stamps = _stamps(now)
         if not any(map(is_wrapped, now)):
-            self._seen, self._stamps = now, stamps
+            self._seen = in_clean_thread(lambda: Snapshot(now))
 
     def _refuse_change(self) -> None:
         """Have a compiled program, in which no kernels can be made, refuse values other than the kernels'."""
@@ -149,17 +151,6 @@ def workshop_of(layer: Layer, inputs: Sequence[str], order: int) -> Workshop:
     return in_clean_thread(
         lambda: Workshop(unwrapped(robot), (*layer.learns, *inputs, *derived), order)
     )
-
-
-def _stamps(tensors: Sequence[Tensor]) -> list[int] | None:
-    """What a change in place alters; None where nothing counts such changes."""
-    if dist.is_available() and dist.is_initialized():
-        # Collectives, as DistributedDataParallel's of buffers, write without counting it.
-        return None
-    try:
-        return [x._version for x in tensors] + [x.requires_grad for x in tensors]
-    except RuntimeError:  # made in inference mode
-        return None
 
 
 def _differs(x: Tensor, constant: Tensor) -> bool:

@@ -7,9 +7,9 @@ functions that are no tensor operations by their registered names only, but noth
 to it, and it holds the function weakly.
 
 Some of that has no public name in PyTorch. Private ones, which a later version may change: whether
-transforms of torch.func or modes of dispatch are active (`_are_functorch_transforms_active`,
-`peek_interpreter_stack`, `_len_torch_dispatch_stack`), the old vmap of autograd
-(`_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`), forward mode
+transforms of torch.func or modes of dispatch are active, and which (`_are_functorch_transforms_active`,
+`peek_interpreter_stack`, `_len_torch_dispatch_stack`, `_get_current_dispatch_mode_stack`), the old vmap
+of autograd (`_dispatch_tls_is_dispatch_key_included`, `_parse_dispatch_key`), forward mode
 (`forward_ad._current_level`, `forward_ad._set_fwd_grad_enabled`), the call below autograd
 (`_AutoDispatchBelowAutograd`) and the end of a library (`Library._destroy`). Tracing asks besides
 whether make_fx records (`_get_dispatch_mode`), whether torch.func itself calls requires_grad_

@@ -30,6 +30,7 @@ from torchsko.fused.quick import Quick
 from torchsko.fused.saved import digest, load_ports, load_program, save_program
 from torchsko.fused.scan_kernel import FEW_BYTES
 from torchsko.fused.trace import trace
+from torchsko.fused.watch import is_within
 from torchsko.implicit.derivatives import (
     Flags,
     Function,
@@ -63,6 +64,8 @@ class FusedFunction:
         saves_outputs: whether the backward pass reads the outputs besides the inputs.
         operator: the operator of the dispatcher.
     """
+
+    leads_to = ()  # see `Reachable`
 
     def __init__(
         self,
@@ -139,7 +142,8 @@ class FusedFunction:
         for port, x in zip(self.inputs, inputs, strict=False):
             if not isinstance(x, Tensor):
                 raise ShapeError(_no_tensor(port, x))
-        return node.apply(self, *inputs)
+        # A kernel of another function that calls this one is made of the source of both.
+        return self._mapped(*inputs) if is_within(inputs) else node.apply(self, *inputs)
 
     def at_once(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
         """The results where a call is a kernel's and no more, with numbers in the place of the last tensors.
@@ -206,8 +210,12 @@ class FusedFunction:
     @in_own_type
     def eager(self, *inputs: Tensor) -> Tensors:
         """The source on a batch, by ordinary tensor operations; differentiable to any order."""
-        if self._batched is not None:
-            return self._sum(inputs, self._checked(self._batched(*inputs)))
+        if self._batched is None:
+            return self._mapped(*inputs)
+        return self._sum(inputs, self._checked(self._batched(*inputs)))
+
+    def _mapped(self, *inputs: Tensor) -> Tensors:
+        """The source for one sample, mapped over a batch."""
         leads = [self.batch_of(k, x) for k, x in enumerate(inputs)]
         batch = broadcast_batch(self.inputs, leads)
         if not batch:

@@ -70,7 +70,11 @@ def follow_all(holder: Any, path: Iterable[Step]) -> Any:
 
 
 class Reachable:
-    """All objects that a function can reach, breadth first, with every link between them."""
+    """All objects that a function can reach, breadth first, with every link between them.
+
+    Objects of this package lead to what their class says by ``leads_to``, if it does: what else they keep
+    comes and goes.
+    """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.root = fn
@@ -208,6 +212,9 @@ def _of_namespace(x: type | ModuleType) -> Iterator[tuple[Step, Any]]:
 def _of_instance(x: Any) -> Iterator[tuple[Step, Any]]:
     if isinstance(x, property):
         yield ("attr", "fget"), x.fget
+        return
+    if type(x).__module__.startswith("torchsko.") and hasattr(type(x), "leads_to"):
+        yield from ((("attr", name), getattr(x, name)) for name in type(x).leads_to)
         return
     for name, value in list(getattr(x, "__dict__", {}).items()):
         if isinstance(x, nn.Module) and name in _MEMBERS:

@@ -18,7 +18,10 @@ from torch._C._functorch import (
     is_functorch_wrapped_tensor,
 )
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+)
 
 from torchsko.errors import FusedError
 from torchsko.fused.factors import DETERMINANTS
@@ -94,7 +97,8 @@ class Watch(TorchDispatchMode):
     """Notes the tensors that operations read and that were neither known nor made meanwhile.
 
     Args:
-        known: tensors to pass over, with all that share their memory.
+        known: tensors to pass over, with all that share their memory; where they are parts of a larger
+            one, the rest of which is something else's, with what is made of them meanwhile.
         swap: tells which function runs, for messages; None where nobody does.
         traces: whether a tensor of real numbers that is not known is refused instead of noted.
         dtype: of the kernel; numbers that an operation widens beyond it are refused.
@@ -113,12 +117,15 @@ class Watch(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self._dtype = dtype
-        self._known = {key for x in known if (key := _memory(x)) is not None}
-        self._made: dict[int, Tensor] = {}  # held, so that numbers and memory stay theirs
+        known = list(known)
+        self._known = {_memory(x) for x in known if _is_whole(x)} - {None}
+        # Held, so that numbers and memory stay theirs.
+        self._made: dict[int, Tensor] = {id(x): x for x in known}
         self._swap, self._traces = swap or Swap(), traces
         self._swap.is_outside = self._is_outside
         self.met: dict[int, Tensor] = {}
-        self._outside: set[int | None] = set()  # the memory behind them
+        # The memory behind them, and what others may share with those known.
+        self._outside = {_memory(x) for x in known} - self._known
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -198,6 +205,14 @@ class Watch(TorchDispatchMode):
                 )
 
 
+def is_within(inputs: Iterable[Any]) -> bool:
+    """Whether a call with these arguments is part of a function that is traced, or watched for that."""
+    modes = _get_current_dispatch_mode_stack()
+    return any(isinstance(x, Watch) for x in modes) or any(
+        isinstance(_innermost(x), Symbolic) for x in inputs
+    )
+
+
 def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
     """The tensors among the arguments of an operation and in lists of them."""
     found = []
@@ -218,6 +233,14 @@ def _memory(x: Tensor) -> int | None:
             return x.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
         return None
+
+
+def _is_whole(x: Tensor) -> bool:
+    """Whether a tensor has all of its memory, of which others can only be parts."""
+    try:
+        return x.untyped_storage().nbytes() <= x.numel() * x.element_size()
+    except (NotImplementedError, RuntimeError):
+        return False
 
 
 def _random(called: str, name: str) -> str:

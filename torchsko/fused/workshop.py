@@ -16,6 +16,7 @@ from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated
 from torchsko.fused.program import Port
 from torchsko.fused.register import Around, FusedFunction
 from torchsko.fused.saved import digest, identity_of
+from torchsko.fused.watch import constants_of
 from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
@@ -34,6 +35,8 @@ class Workshop:
         mechanism: what the kernels are made for; the parameters in it serve for their shapes only.
         choices: the parameters and the order of derivatives, to make another by.
     """
+
+    leads_to = ("mechanism",)  # see `Reachable`
 
     def __init__(self, mech: Mechanism, inputs: Sequence[str], order: int) -> None:
         for name in inputs:
@@ -74,6 +77,12 @@ class Workshop:
         states |= dict.fromkeys(CONFIGURATIONS, (mech.num_q,))
         states |= dict.fromkeys(("qd", "qdd", "tau", "step", "x"), (mech.num_dof,))
         return states.get(name)
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """All tensors of the mechanism but the parameters that are inputs."""
+        inputs = {id(getattr(self.mechanism, name)) for name in self.parameters}
+        return [x for x in constants_of(self.mechanism) if id(x) not in inputs]
 
     def find(self, key: Any) -> FusedFunction | None:
         """A function made before."""

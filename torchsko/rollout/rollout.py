@@ -77,7 +77,8 @@ def rollout(
             `[*batch, steps, num_bodies, 6]`, held over each step (`steps` may be 1: constant), or a function
             (t, q, qd) like the control. None: none. Each step is a kernel then, not all of them.
         lengths: of each sample, in steps, integers `[*batch]`: its state stays as it is after so many. What
-            control and f_ext are from there on is no matter; a function still sees the sample, at its start.
+            control and f_ext are from there on is no matter; a function still sees the sample, at its start,
+            and what it gives at a later time has to be finite for its own gradients to be.
         every: give the state after each so many steps, the start included.
         checkpoint: keep only every so many steps for the backward pass and compute those in between
             again, for one more forward pass; gradients are the same but for the order of sums. Held besides
