@@ -261,10 +261,10 @@ def eliminated(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tenso
 
     Reference: R. Vanderbei, *Symmetric quasidefinite matrices*, SIAM Journal on Optimization 5(1), 1995.
     """
-    *given, slack = conditions
+    slack, given = conditions.slack, conditions[:-1]
 
-    def factors(*tensors: Tensor) -> tuple[Tensor, ...]:
-        here = Conditions(*tensors, slack)
+    def factors(P: Tensor, G: Tensor, weights: Tensor, A: Tensor) -> tuple[Tensor, ...]:
+        here = Conditions(P, G, weights, A, slack)
         first = ldl(here.K, LOST[0])
         B = first.forward(here.A.mT)
         corner = slack * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device)

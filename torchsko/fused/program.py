@@ -119,10 +119,8 @@ class Program:
 
     def distinct(self) -> tuple[Program, ...]:
         """This one and those of its loops, each once."""
-        found = dict.fromkeys([self])
-        for loop in self.loops:
-            found.update(dict.fromkeys(loop.program.distinct()))
-        return tuple(found)
+        inner = (program for loop in self.loops for program in loop.program.distinct())
+        return tuple(dict.fromkeys((self, *inner)))
 
 
 @dataclass(frozen=True)
