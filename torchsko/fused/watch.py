@@ -207,10 +207,10 @@ class Watch(TorchDispatchMode):
 
 def is_within(inputs: Iterable[Any]) -> bool:
     """Whether a call with these arguments is part of a function that is traced, or watched for that."""
+    if _are_functorch_transforms_active():  # what is traced may be wrapped
+        inputs = map(_innermost, inputs)
     modes = _get_current_dispatch_mode_stack()
-    return any(isinstance(x, Watch) for x in modes) or any(
-        isinstance(_innermost(x), Symbolic) for x in inputs
-    )
+    return any(isinstance(x, Symbolic) for x in inputs) or any(isinstance(x, Watch) for x in modes)
 
 
 def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
