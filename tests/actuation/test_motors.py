@@ -134,6 +134,28 @@ def test_delays_differ_by_actuator_and_sample_and_have_gradients():
     agree(slope[:1, 1:], torch.tensor([[100.0]]).double(), 1e-9)  # d(-5 + T/h) / dT
 
 
+def test_a_delay_that_outgrows_its_samples_is_refused():
+    """Its controls would arrive too weak, and then never; so would those of a negative one."""
+    mech = wheel()
+    drive = ts.Actuators.of(mech, [ts.Actuator.motor("m", "axle")])
+    time = torch.nn.Parameter(number(0.019))
+    late = ts.ActuatedControl(mech, drive, number(1.0), delay=ts.Delay(time, dt=0.01, samples=2))
+    q = number(0.0)
+    ts.rollout(mech, q, q, late, 3, 0.01)[0].sum().backward()
+    for learned, said in (
+        (0.021, "3 time steps of 0.01 s, with samples=2"),
+        (-0.001, "delay is -0.001"),
+    ):
+        time.data.fill_(learned)
+        with pytest.raises(ts.TorchskoError, match=said):
+            ts.rollout(mech, q, q, late, 3, 0.01)
+    for long in (0.03, number(0.03)):
+        with pytest.raises(ts.TorchskoError, match="Pass samples=3 or more"):
+            ts.Delay(long, dt=0.01, samples=2)
+    for fits in (torch.zeros(0, 1).double(), torch.tensor(0.07)):  # seven steps, rounded to more
+        assert ts.Delay(fits, dt=0.01, samples=7).samples == 7
+
+
 @settings(max_examples=20)
 @given(st.floats(0.0, 0.05))
 def test_a_constant_control_is_late_only_at_the_start(time):

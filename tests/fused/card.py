@@ -51,7 +51,7 @@ def put_kernels_on_it(monkeypatch):
     def load(program, identity, dtype, device, roles=None):
         return launch_on_cpu(cuda_plan(program()), BITS[dtype], roles)
 
-    for module in ("register", "scan"):
+    for module in ("traced", "scan"):
         monkeypatch.setattr(f"torchsko.fused.{module}.load_cuda", load)
     monkeypatch.setattr(
         FusedFunction,

@@ -248,6 +248,25 @@ def test_a_lock_that_a_killed_process_left_is_none(cache, tmp_path, monkeypatch)
     assert not (cache / "ab.lock").exists()
 
 
+@pytest.mark.parametrize("becomes", ["nothing", "a file", "read-only"])
+def test_a_cache_that_goes_midway_costs_the_cache_alone(cache, monkeypatch, becomes):
+    def units():
+        if becomes == "read-only":
+            monkeypatch.setattr(build, "_write", refuse)
+            monkeypatch.setattr(Path, "unlink", refuse)
+        else:
+            shutil.rmtree(cache)
+        if becomes == "a file":
+            cache.write_text("")
+        return [UNIT]
+
+    def refuse(*args, **kwargs):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    assert built_library("ab", units, find_toolchain()).answer() == 42
+    monkeypatch.undo()
+
+
 def test_programs_count_for_the_bound_too(cache, monkeypatch):
     monkeypatch.setattr(build, "_MOST_BYTES", 2500)
     names = [f"{k:064x}.program" for k in range(4)]
@@ -322,6 +341,15 @@ def script(path: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
+
+
+def test_what_a_compiler_fails_at_beside_other_units_it_does_alone(cache, tmp_path, monkeypatch):
+    """As where memory is short: one of the two at a time is refused, the second one."""
+    turn = f'mkdir {tmp_path}/busy || exit 1; g++ "$@"; done=$?; sleep 1; rmdir {tmp_path}/busy; exit $done'
+    once = f'case "$*" in *-dM*) exec g++ "$@";; *" -c "*) {turn};; esac; exec g++ "$@"'
+    monkeypatch.setenv("CXX", script(tmp_path / "narrow", once))
+    other = "extern int other(); int more() { return other(); } int other() { return 1; }"
+    assert compile_library("ab", [UNIT, other], find_toolchain()).answer() == 42
 
 
 @pytest.mark.parametrize("before", ["", "launch ", "'with space' "])

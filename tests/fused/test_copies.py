@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import torchsko as ts
 from tests.fused.carts import driven, four_states, slider
-from torchsko.fused import build, register
+from torchsko.fused import build, traced
 
 
 def energy_and_pose(mech, q, qd):
@@ -134,7 +134,7 @@ def test_a_copy_holds_itself_once(simulator):
 
 def test_a_copy_of_a_function_needs_no_trace(simulator, states, monkeypatch):
     expected = simulator.energy(*states)["energy"]
-    monkeypatch.setattr(register, "trace", None)
+    monkeypatch.setattr(traced, "trace", None)
     assert torch.equal(copy.deepcopy(simulator.energy)(*states)["energy"], expected)
 
 

@@ -38,8 +38,7 @@ def goes_together(case):
     if again and not (tensors and case["f_ext"] != "law" and case["run"] == "eager"):
         return False
     if case["run"] == "one kernel":
-        by_steps = case["f_ext"] != "none" or case["truncate"] is not None
-        return not by_steps and not (tensors and (own or case["limits"] is not None))
+        return case["f_ext"] == "none" and not (tensors and (own or case["limits"] is not None))
     return True
 
 

@@ -226,8 +226,42 @@ def test_kernels_take_external_forces_step_by_step():
     assert_close(
         ts.rollout(fast, q, qd, steps=3, f_ext=f), ts.rollout(mech, q, qd, steps=3, f_ext=f)
     )
-    with pytest.raises(ts.FusedError, match="f_ext= or truncate="):
+    with pytest.raises(ts.FusedError, match="given with f_ext="):
         ts.rollout(fast, q, qd, lambda t, q, qd: 0 * qd, steps=3, f_ext=f, fused=True)
+
+
+@pytest.mark.parametrize("control", ["series", "law"])
+@pytest.mark.parametrize(
+    "options", [{"truncate": 3}, {"truncate": 4, "every": 2}, {"truncate": 2, "checkpoint": 3}]
+)
+def test_windows_of_truncated_gradients_are_kernels(options, control):
+    """No step is called by itself; the law's time and memory go on, and samples end where they are to."""
+    mech = robot(("revolute",))
+    fast, lengths = ts.fuse(mech), torch.tensor([7, 5])
+    q, qd = (x.expand(2, -1) for x in state(mech))
+    gain, found = torch.linspace(0.5, 2, 7, dtype=q.dtype)[:, None].requires_grad_(), []
+    given = gain.expand(2, 7, mech.num_dof) if control == "series" else Winding(gain)
+    fast.step = fast.forward_dynamics = None
+    for robots in (fast, mech):
+        fused = None if control == "series" else robots is fast
+        states = ts.rollout(robots, q, qd, given, 7, 0.1, lengths=lengths, fused=fused, **options)
+        total = sum((x.cumsum(-2) * x).sum() for x in states)
+        found.append((*states, *torch.autograd.grad(total, gain)))
+    assert_close(*found)
+
+
+class Winding:
+    """A controller that remembers, and knows the time."""
+
+    def __init__(self, gain):
+        self.gain = gain
+
+    def start(self, q, qd):
+        return torch.zeros_like(qd)
+
+    def act(self, t, dt, q, qd, memory):
+        push = self.gain.sum() * torch.cos(torch.as_tensor(3.0 * t, dtype=q.dtype))
+        return push - memory, memory + dt * (qd + self.gain[0])
 
 
 @pytest.mark.parametrize("lengths", [[0, -1, 2], [0, 5, 2]])

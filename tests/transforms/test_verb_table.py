@@ -9,7 +9,7 @@ import torchsko as ts
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import PARAMETERS, sample
 from torchsko.errors import FusedError
-from torchsko.fused import register
+from torchsko.fused import traced
 from torchsko.fused.evaluate import evaluate
 from torchsko.table import ROWS, Verbs
 
@@ -50,9 +50,9 @@ def interpreted(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(register, "build_kernel", build)
-    monkeypatch.setattr(register, "load_kernel", lambda *args: None)
-    monkeypatch.setattr(register, "save_program", lambda *args: None)
+    monkeypatch.setattr(traced, "build_kernel", build)
+    monkeypatch.setattr(traced, "load_kernel", lambda *args: None)
+    monkeypatch.setattr(traced, "save_program", lambda *args: None)
     return ran
 
 
@@ -219,7 +219,7 @@ def test_fusing_traces_and_compiles_nothing(monkeypatch):
         raise AssertionError("asked for by nobody")
 
     for work in ("trace", "build_kernel", "load_kernel"):
-        monkeypatch.setattr(register, work, never)
+        monkeypatch.setattr(traced, work, never)
     assert ts.fuse(floating_tree()).kernels == ts.FusedMechanism.kernels
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
+from torchsko.reading import numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,11 @@ class Delay:
         time: T, one for all actuators, or `[*batch, n]` [s]; not negative.
         dt: the time step that it is used with [s].
         before: controls sent before the start, `[*batch, n]`; zero when left out.
-        samples: how many controls are on their way at most; found from `time` when left out, which reads it.
+        samples: how many controls are on their way at most, for a time that is learned; found from `time`
+            when left out, which reads it.
+
+    Raises:
+        TorchskoError: on a time that is negative, not finite, or longer than `samples` steps.
     """
 
     time: float | Tensor
@@ -36,23 +41,46 @@ class Delay:
     samples: int | None = None
 
     def __post_init__(self) -> None:
-        low, high = (
-            (float(self.time.min()), float(self.time.max()))
-            if isinstance(self.time, Tensor) and self.samples is None
-            else (0.0, 0.0)
-            if isinstance(self.time, Tensor)
-            else (self.time, self.time)
-        )
+        longest = self._checked()
+        if self.samples is None:
+            object.__setattr__(self, "samples", math.ceil(longest / self.dt - 1e-9))
+
+    def _checked(self) -> float:
+        """The longest time; those after which a control comes too weak, or never, are refused.
+
+        With `samples` given they are looked at only where that does not wait.
+        """
+        time, most = self.time, self.samples
+        if isinstance(time, Tensor):
+            read = numbers(time) if most is not None else time.detach()
+            low = high = 0.0
+            if read is not None and time.numel():
+                low, high = float(read.min()), float(read.max())
+        else:
+            low = high = time
         if not (0 <= low and high < math.inf and self.dt > 0):
             raise TorchskoError(
                 f"the delay is {low} to {high} s, with the time step {self.dt} s.\n"
                 "What is sent arrives later, in finite time.\nPass numbers of seconds, from 0 on."
             )
-        if self.samples is None:
-            object.__setattr__(self, "samples", math.ceil(high / self.dt - 1e-9))
+        steps = high / self.dt
+        rounding = torch.finfo(time.dtype).eps * steps if isinstance(time, Tensor) else 0.0
+        needed = math.ceil(steps - rounding - 1e-9)
+        if most is not None and needed > most:
+            raise TorchskoError(
+                f"the delay is up to {high} s, {needed} time steps of {self.dt} s, with samples={most}.\n"
+                "A control that was sent before those on their way never arrives.\n"
+                f"Pass samples={needed} or more, or hold what is learned below {most * self.dt} s."
+            )
+        return high
 
     def start(self, like: Tensor, count: int) -> Tensor:
-        """What is on its way at the start, `[*batch, samples * count]`; a tensor `[*batch, k]` to be like."""
+        """What is on its way at the start, `[*batch, samples * count]`; a tensor `[*batch, k]` to be like.
+
+        Raises:
+            TorchskoError: when the time has changed, as one that is learned does, to one that is refused.
+        """
+        self._checked()
         sent = like.new_zeros(*like.shape[:-1], self._samples, count)
         sent = sent if self.before is None else sent + self.before[..., None, :]
         return sent.flatten(-2)

@@ -112,20 +112,29 @@ def _loaded(stored: Path | None, built: Path) -> ctypes.CDLL:
 
 
 def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
+    """Run the compiler side by side; what fails so runs once more alone, when all memory is its own."""
+    for job, _ in _failed(toolchain, jobs):
+        for _, said in _failed(toolchain, [job]):
+            raise CompilerError(
+                f"{toolchain.path} failed on a fused kernel:\n{said[-2000:]}\n"
+                "Set CXX to another compiler, or use the eager functions."
+            )
+
+
+def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[Sequence[str], str]]:
+    """Run the compiler side by side; the jobs that fail, and what it says of each."""
     running: list[subprocess.Popen[str]] = []
+    failed = []
     try:
         for job in jobs:
             command = [toolchain.path, *toolchain.flags, *job]
             running.append(
                 subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **TEXT)
             )
-        for process in running:
+        for job, process in zip(jobs, running, strict=True):
             _, said = process.communicate(timeout=_SECONDS)
             if process.returncode != 0:
-                raise CompilerError(
-                    f"{toolchain.path} failed on a fused kernel:\n{said[-2000:]}\n"
-                    "Set CXX to another compiler, or use the eager functions."
-                )
+                failed.append((job, said))
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"{toolchain.path} could not build a fused kernel: {error}") from error
     finally:
@@ -133,6 +142,7 @@ def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+    return failed
 
 
 def cached_library(key: str) -> ctypes.CDLL | None:

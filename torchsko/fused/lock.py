@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -23,7 +23,9 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         if handle is not None:
-            path.unlink(missing_ok=True)
+            # A folder that can be written no longer keeps the file, which is no lock once it is closed.
+            with suppress(OSError):
+                path.unlink()
             os.close(handle)
 
 

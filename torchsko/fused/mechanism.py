@@ -239,10 +239,10 @@ class FusedMechanism(Verbs):
         q: Tensor,
         qd: Tensor,
         memory: Tensor,
-        steps: int,
+        span: tuple[int, int],
         every: int = 1,
         ends: Ends | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
 
         Args:
@@ -251,12 +251,14 @@ class FusedMechanism(Verbs):
             q: configuration at the start, `[*batch, num_q]`.
             qd: velocity there, `[*batch, num_dof]`.
             memory: of the control, `[*batch, ...]`.
-            steps: their number.
+            span: the first step, whose number tells its time, and that after the last.
             every: give each so many states.
-            ends: of samples that end earlier, in kernels of their own, whose step is ``step.ending``.
+            ends: of samples that end earlier, counted from the first step, in kernels of their own, whose
+                step is ``step.ending``.
 
         Returns:
-            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included.
+            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included, and the
+            memory at the last of these.
 
         Raises:
             FusedError: the control cannot be traced, or its result has another shape than the state's.
@@ -269,12 +271,13 @@ class FusedMechanism(Verbs):
         )
         call, scan = made
         outside = call.outside(names)
-        inputs = (step.dt * torch.arange(steps, dtype=q.dtype, device=q.device),)
+        steps = span[1] - span[0]
+        inputs = (step.dt * torch.arange(*span, dtype=q.dtype, device=q.device),)
         if ends is not None:
             inputs = (*inputs, ends.series(steps, q), *ends.rest)
         function = scan.over(steps, every)
-        qs, qds, _ = function(q, qd, memory, *inputs, *outside, *self._parameters)
-        return qs, qds
+        qs, qds, kept = function(q, qd, memory, *inputs, *outside, *self._parameters)
+        return qs, qds, kept.select(q.dim() - 1, -1)
 
     def _driven(
         self, step: Controlled, memory: tuple[int, ...], names: tuple[str, ...]

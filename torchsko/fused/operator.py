@@ -44,6 +44,7 @@ from torchsko.fused.kernel import broadcast_batch
 
 if TYPE_CHECKING:
     from torchsko.fused.register import FusedFunction
+    from torchsko.fused.traced import Traced
 
 _NAMESPACE = "torchsko"
 # The vmap of autograd.grad(is_grads_batched=True).
@@ -215,7 +216,7 @@ def node_of(inputs: Iterable[Tensor]) -> type[Node] | type[PlainNode] | None:
     return node
 
 
-def empty_outputs(function: FusedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def empty_outputs(function: Traced, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Uninitialised tensors of the outputs' shapes, like the inputs in dtype and device."""
     leads = [function.batch_of(k, x) for k, x in enumerate(inputs)]
     batch = broadcast_batch(function.inputs, leads)

@@ -9,27 +9,17 @@ needed; past a given order of differentiation they run that source eagerly inste
 
 from __future__ import annotations
 
-import threading
-import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
-from typing import Any
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
-from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
-from torchsko.fused.clean import in_clean_thread
-from torchsko.fused.cpp import cost
-from torchsko.fused.cuda_kernel import CudaKernel, load_cuda
-from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
-from torchsko.fused.operator import define_operator, empty_outputs, is_transformed, node_of
-from torchsko.fused.program import Port, Program, refuse_size
-from torchsko.fused.quick import Quick
-from torchsko.fused.saved import digest, load_ports, load_program, save_program
-from torchsko.fused.scan_kernel import FEW_BYTES
-from torchsko.fused.trace import trace
+from torchsko.errors import ShapeError
+from torchsko.fused.operator import define_operator, is_transformed, node_of
+from torchsko.fused.program import Port
+from torchsko.fused.saved import digest
+from torchsko.fused.traced import Around, Traced, expanded
 from torchsko.fused.watch import is_within
 from torchsko.implicit.derivatives import (
     Flags,
@@ -39,28 +29,15 @@ from torchsko.implicit.derivatives import (
     gradients_of,
     tangents_of,
 )
-from torchsko.precision import in_own_type
-
-Around = Callable[[], AbstractContextManager]
-
-LONG = 100_000
-"""Time of a vector of samples, in additions, from which on few samples have a narrower kernel: some 30 us."""
 
 
-class FusedFunction:
+class FusedFunction(Traced):
     """A function of one sample, run on batches by a kernel and differentiable to any order.
 
-    Kernels are traced and compiled when first needed, in the dtype of the inputs; they and the
-    derivatives are the only state. Without a compiler the source runs eagerly, after one warning.
+    Derivatives are made when first needed, and kept as programs and kernels are.
 
     Attributes:
-        inputs: the input ports.
-        like: for each output the input whose shape it takes, by a sum over the other samples, as a
-            gradient does; None for the batch shape of the call. None alone stands for all None.
-        num_outputs: number of outputs.
-        order: derivatives up to this order are kernels.
-        identity: see `__init__`.
-        around: likewise.
+        order: derivatives up to this order are kernels; below 0, this function is none itself.
         saves_outputs: whether the backward pass reads the outputs besides the inputs.
         operator: the operator of the dispatcher.
     """
@@ -85,34 +62,32 @@ class FusedFunction:
         """Prepare a function; nothing is traced yet.
 
         Args:
-            fn: takes one tensor per port, of the port's shape, and returns a tensor or several; must
-                work under `torch.func.vmap`.
+            fn: see `Traced`.
             inputs: the ports, at least one.
             num_outputs: number of tensors that ``fn`` returns.
             pullback: maps (needed, inputs, outputs, cotangents) to the gradients of the needed
                 inputs, for one sample; by default the VJP of ``fn`` by torch.func.
-            order: derivatives up to this order are kernels; below 0, this function is none itself.
-            like: see the class.
-            batched: the function on batches, in eager operations that broadcast; by default ``fn``
-                under vmap.
-            outputs: the output ports if they are known; by default those of the program.
-            identity: a hexadecimal digest of all that the trace depends on; given, the program is
-                kept on disk.
-            around: makes a context to trace in.
-            dtype: in which its kernels compute, for functions that ask what that rounds.
+            order: see the class.
+            like: see `Traced`.
+            batched: likewise.
+            outputs: likewise.
+            identity: likewise.
+            around: likewise.
+            dtype: likewise.
         """
-        self.inputs = tuple(inputs)
-        self.like = None if like is None else tuple(like)
-        self.num_outputs = num_outputs
-        self.saves_outputs = pullback is not None
-        self._fn, self._batched = fn, batched
-        self._pullback, self.order, self.identity = pullback, order, identity
-        self.around, self.dtype = around, dtype
-        self._lock = threading.RLock()
-        self._outputs = None if outputs is None else tuple(outputs)
-        self._program: Program | None = None
-        self._quick: Quick | None = None  # of the kernel made last
-        self._kernels: dict[tuple[Any, ...], Callable[..., Tensors]] = {}
+        super().__init__(
+            fn,
+            inputs,
+            num_outputs=num_outputs,
+            order=order,
+            like=like,
+            batched=batched,
+            outputs=outputs,
+            identity=identity,
+            around=around,
+            dtype=dtype,
+        )
+        self.saves_outputs, self._pullback = pullback is not None, pullback
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
         self.operator = define_operator(self)
         self.__name__ = self.operator._opname  # torch.func puts it into its messages
@@ -155,83 +130,6 @@ class FusedFunction:
             return None
         return self._quick(*inputs, *numbers)
 
-    @property
-    def program(self) -> Program:
-        """The scalar program; traced on first use."""
-        with self._lock:
-            program = self._program
-            if program is None and self.identity is not None:
-                program = load_program(self.identity)
-            if program is None:
-                program = in_clean_thread(self._trace)
-                if self.identity is not None:
-                    save_program(self.identity, program)
-            self._program = program
-            return program
-
-    def trace(self) -> None:
-        """Trace the program now, not at its first use."""
-        self.program  # noqa: B018
-
-    def _trace(self) -> Program:
-        with self.around():
-            program = trace(self.sample, self.inputs, self.dtype)
-        refuse_size(program.num_flops)
-        return program
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """The output ports."""
-        if self._outputs is None:
-            known = self.identity and load_ports(self.identity)
-            self._outputs = known or self.program.outputs
-        return self._outputs
-
-    def run(self, inputs: Sequence[Tensor]) -> Tensors:
-        """The kernel itself: plain tensors only, no derivatives."""
-        if len(inputs) != len(self.inputs):
-            raise ShapeError(
-                f"got {len(inputs)} tensors.\nThis function has {len(self.inputs)} inputs.\n"
-                f"Pass {', '.join(port.name for port in self.inputs)}."
-            )
-        if self._quick is not None:
-            outputs = self._quick(*inputs)
-            if outputs is not None:
-                return outputs
-        where = self._where(inputs)
-        kernel = self._kernels.get(where) or self._kernel(*where)
-        if self.like is None:
-            return kernel(inputs)
-        # The kernel can sum over all samples; sums over some are left to PyTorch.
-        ranks = [len(port.shape) for port in self.inputs]
-        summed = [k is not None and inputs[k].dim() == ranks[k] for k in self.like]
-        return self._sum(inputs, kernel(inputs, summed))
-
-    @in_own_type
-    def eager(self, *inputs: Tensor) -> Tensors:
-        """The source on a batch, by ordinary tensor operations; differentiable to any order."""
-        if self._batched is None:
-            return self._mapped(*inputs)
-        return self._sum(inputs, self._checked(self._batched(*inputs)))
-
-    def _mapped(self, *inputs: Tensor) -> Tensors:
-        """The source for one sample, mapped over a batch."""
-        leads = [self.batch_of(k, x) for k, x in enumerate(inputs)]
-        batch = broadcast_batch(self.inputs, leads)
-        if not batch:
-            return self.sample(*inputs)
-        flat = [
-            x.expand((*batch, *port.shape)).reshape((-1, *port.shape)) if lead else x
-            for x, lead, port in zip(inputs, leads, self.inputs, strict=True)
-        ]
-        in_dims = tuple(0 if lead else None for lead in leads)
-        outputs = torch.func.vmap(self.sample, in_dims)(*flat)
-        return self._sum(inputs, [y.reshape(*batch, *y.shape[1:]) for y in outputs])
-
-    def batch_of(self, k: int, x: Tensor) -> torch.Size:
-        """Batch shape of input k."""
-        return x.shape[: x.dim() - len(self.inputs[k].shape)]
-
     def pull(
         self,
         needed: Flags,
@@ -256,84 +154,6 @@ class FusedFunction:
     def value_and_vjp(self, needed: Flags) -> FusedFunction:
         """Outputs and gradients from one kernel, as a function of the inputs and the cotangents."""
         return self._derivative("value_and_vjp", needed)
-
-    def sample(self, *inputs: Tensor) -> Tensors:
-        """The source, for one sample."""
-        return self._checked(self._fn(*inputs))
-
-    def _checked(self, outputs: Tensor | Sequence[Tensor]) -> Tensors:
-        outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-        if len(outputs) != self.num_outputs:
-            raise FusedError(
-                f"the function returned {len(outputs)} tensors, where num_outputs="
-                f"{self.num_outputs}.\nAn operator has a fixed number of outputs.\n"
-                f"Pass num_outputs={len(outputs)}."
-            )
-        return outputs
-
-    def _sum(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensors:
-        if self.like is None:
-            return tuple(outputs)
-        return tuple(
-            y if k is None or y.shape == inputs[k].shape else y.sum_to_size(inputs[k].shape)
-            for k, y in zip(self.like, outputs, strict=True)
-        )
-
-    def _where(self, inputs: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Dtype and device of the kernel that serves these inputs; of some, whether it is for few samples."""
-        where = inputs[0].dtype, inputs[0].device
-        if not self._narrows:
-            return where
-        most = max(self.batch_of(k, x).numel() for k, x in enumerate(inputs))
-        return *where, most * inputs[0].element_size() <= FEW_BYTES
-
-    @cached_property
-    def _narrows(self) -> bool:
-        """Whether few samples have a kernel of their own, with narrower vectors: what takes long gains by it.
-
-        A function with an identity is found on disk without its program, and takes no such time.
-        """
-        return self.order >= 0 and self.identity is None and cost(self.program) > LONG
-
-    def _kernel(self, *where: Any) -> Callable[..., Tensors]:
-        with self._lock:
-            if where not in self._kernels:
-                self._kernels[where] = self._new_kernel(*where)
-            return self._kernels[where]
-
-    def _new_kernel(
-        self, dtype: torch.dtype, device: torch.device, *choice: Any
-    ) -> Callable[..., Tensors]:
-        if device.type == "meta":
-            return lambda inputs, summed=None: empty_outputs(self, inputs)
-        if self.order < 0:
-            return lambda inputs, summed=None: self.eager(*inputs)
-        if device.type not in ("cpu", "cuda"):
-            raise FusedError(
-                f"no fused kernel for device {device}.\nKernels run on cpu and cuda.\n"
-                "Move the inputs, or use the eager functions."
-            )
-        try:
-            cuda = device.type == "cuda"
-            return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype, *choice)
-        except CompilerError as error:
-            message = f"{error}\nThe eager functions run instead."
-            warnings.warn(message, stacklevel=level_of_caller())
-            return lambda inputs, summed=None: self.eager(*inputs)
-
-    def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
-        known = self.identity and load_kernel(self.identity, self.inputs, self.outputs, dtype)
-        width = FEW_BYTES if few else None
-        kernel = known or build_kernel(
-            self.program, dtype, identity=self.identity, vector_bytes=width
-        )
-        if isinstance(kernel, Kernel) and not self._narrows:
-            self._quick = kernel.quick(one_lead=self.like is not None)
-        return kernel
-
-    def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
-        launch = load_cuda(lambda: self.program, self.identity, dtype, device)
-        return CudaKernel(self.inputs, self.outputs, dtype, launch)
 
     def _derivative(self, kind: str, flags: Flags) -> FusedFunction:
         with self._lock:
@@ -371,14 +191,6 @@ class FusedFunction:
             around=self.around,
             dtype=self.dtype,
         )
-
-
-def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of ports, all of one batch shape."""
-    ranks = [len(port.shape) for port in ports]
-    pairs = list(zip(tensors, ranks, strict=True))
-    batch = broadcast_batch(ports, [x.shape[: x.dim() - rank] for x, rank in pairs])
-    return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]
 
 
 def _no_tensor(port: Port, x: object) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction, expanded
+from torchsko.fused.register import FusedFunction
 from torchsko.fused.saved import digest
+from torchsko.fused.traced import expanded
 from torchsko.implicit.derivatives import Flags, Tensors
 from torchsko.implicit.steps import Roles, parted, pulled, pushed
 

@@ -14,8 +14,9 @@ from torch._C import _are_functorch_transforms_active
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated
 from torchsko.fused.program import Port
-from torchsko.fused.register import Around, FusedFunction
+from torchsko.fused.register import FusedFunction
 from torchsko.fused.saved import digest, identity_of
+from torchsko.fused.traced import Around
 from torchsko.fused.watch import constants_of
 from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism

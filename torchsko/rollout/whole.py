@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import kernels_of
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.control import Controller, Effort, Forces, Policy
-from torchsko.rollout.ends import chosen, quiet
+from torchsko.rollout.ends import Ends, chosen, quiet
 from torchsko.rollout.limits import LimitSprings
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
@@ -23,7 +23,7 @@ from torchsko.rollout.step import Step
 def has_a_kernel(simulation: Simulation, steps: int) -> bool:
     """Whether all steps are one kernel by themselves: what no function decides on."""
     own = simulation
-    plain = own.limits is None and own.f_ext is None and own.truncate is None
+    plain = own.limits is None and own.f_ext is None and own.truncate != 1
     known = isinstance(own.method, str) and plain and steps > 1
     given = known and isinstance(own.forces.source, Tensor)
     return given and "trajectory" in kernels_of(own.given) and not torch.compiler.is_compiling()
@@ -33,6 +33,8 @@ def run_at_once(
     simulation: Simulation, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
 ) -> tuple[Tensor, Tensor]:
     """All states, from one kernel; of those that a checkpoint keeps for it every so many are given.
+
+    Where gradients are truncated, each window is a call of that kernel.
 
     Args:
         simulation: what steps.
@@ -44,16 +46,44 @@ def run_at_once(
     Raises:
         FusedError: on what no kernel of all steps knows.
     """
-    if simulation.f_ext is not None or simulation.truncate is not None:
+    if simulation.f_ext is not None:
         raise FusedError(_BY_STEPS)
-    forces, method, limits = simulation.forces, simulation.method, simulation.limits
-    given, every = cast(Any, simulation.given), simulation.every
+    window, every = simulation.truncate or max(steps, 1), simulation.every
     if isinstance(checkpoint, int):
         every = gcd(checkpoint, every)
-    series = forces.series()
+    if window < steps:
+        every = gcd(window, every)  # each window is to give its end
+    memory = simulation.forces.memory(q, qd)
+    ends, parts = simulation.ending(q, qd, memory).ends, []
+    for first in range(0, max(steps, 1), window):
+        if first:
+            q, qd, memory = q.detach(), qd.detach(), memory.detach()
+        span = (first, min(first + window, steps))
+        qs, qds, memory = _window(simulation, q, qd, memory, span, every, ends)
+        parts.append((qs, qds) if not first else (qs[..., 1:, :], qds[..., 1:, :]))
+        q, qd = qs[..., -1, :], qds[..., -1, :]
+    qs, qds = parts[0] if len(parts) == 1 else (torch.cat(x, -2) for x in zip(*parts, strict=True))
+    if every == simulation.every:
+        return qs, qds
+    stride = simulation.every // every
+    rows = slice(0, steps // simulation.every * stride + 1, stride)
+    return qs[..., rows, :], qds[..., rows, :]
+
+
+def _window(
+    simulation: Simulation,
+    q: Tensor,
+    qd: Tensor,
+    memory: Tensor,
+    span: tuple[int, int],
+    every: int,
+    ends: Ends | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """States from one step to another, each so many, and the memory at the last of them."""
+    forces, method, limits = simulation.forces, simulation.method, simulation.limits
+    given, series, (first, last) = cast(Any, simulation.given), forces.series(), span
+    ends = ends and replace(ends, lengths=ends.lengths - first)
     if series is None:
-        memory = forces.memory(q, qd)
-        ends = simulation.ending(q, qd, memory).ends
         step = ControlledStep(
             cast("Policy | Controller", forces.source),
             forces.effort,
@@ -62,18 +92,12 @@ def run_at_once(
             simulation.step,
             limits,
         )
-        qs, qds = given.driven(step, q, qd, memory, steps, every, ends)
-    elif isinstance(method, str) and limits is None:
-        ends = simulation.ending(q, qd, q[..., :0]).ends
+        return given.driven(step, q, qd, memory, span, every, ends)
+    if isinstance(method, str) and limits is None:
+        series = series if series.shape[-2] == 1 else series[..., first:last, :]
         choices = {"method": method, "every": every, "ends": ends}
-        qs, qds = given.trajectory(q, qd, series, steps, simulation.dt, **choices)
-    else:  # limits, or a step of the user's own
-        raise FusedError(_NOT_GIVEN)
-    if every == simulation.every:
-        return qs, qds
-    stride = simulation.every // every
-    rows = slice(0, steps // simulation.every * stride + 1, stride)
-    return qs[..., rows, :], qds[..., rows, :]
+        return *given.trajectory(q, qd, series, last - first, simulation.dt, **choices), memory
+    raise FusedError(_NOT_GIVEN)  # limits, or a step of the user's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +170,7 @@ _NOT_GIVEN = (
 )
 
 _BY_STEPS = (
-    "fused=True was given with f_ext= or truncate=.\n"
-    "These act on single steps; a kernel of all steps knows neither.\n"
+    "fused=True was given with f_ext=.\n"
+    "It acts on single steps; a kernel of all steps does not know it.\n"
     "Leave fused out: each step is a kernel then."
 )
