@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import logging
 import pickle
 
@@ -20,12 +19,6 @@ from torchsko.learn import module
 @pytest.fixture(scope="module")
 def arm():
     return ts.load(ts.robots.panda)
-
-
-@pytest.fixture(autouse=True)
-def unsaid(monkeypatch):
-    """Nothing was said before, whatever ran in this process."""
-    monkeypatch.setattr(auto, "SAID", set())
 
 
 def layer_of(arm, **kwargs):
@@ -140,18 +133,6 @@ def test_a_long_rollout_is_one_kernel(arm, caplog):
     torch.testing.assert_close((qs, qds), expected, rtol=0, atol=0)
 
 
-def test_rollouts_in_a_loop_say_once_that_kernels_take_over(arm, caplog, monkeypatch):
-    """Once for each robot, with whatever parameters; rollouts have kernels as before."""
-    monkeypatch.setattr(auto, "PAYS", 1)
-    q, qd = arm.random_state(2)
-    other = dataclasses.replace(arm, name="other")
-    with caplog.at_level(logging.WARNING, "torchsko"):
-        found = [ts.rollout(robot, q, qd, None, steps=2)[0] for robot in (arm, other, arm, other)]
-    assert ["other" in record.getMessage() for record in caplog.records] == [False, True]
-    expected = ts.rollout(ts.fuse(arm), q, qd, None, steps=2)[0]
-    assert all(torch.equal(x, expected) for x in found)
-
-
 @pytest.mark.nightly
 def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
     """The policy is called as ever, once a step; gradients, of truncated windows too, are the eager ones."""
@@ -170,7 +151,6 @@ def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
             times.clear()
             with caplog.at_level(logging.WARNING, "torchsko"):
                 caplog.clear()
-                auto.SAID.clear()
                 qs, _ = ts.rollout(arm, q, qd, control, 8, fused=fused, **more)
             assert len(caplog.records) == (fused is None)
             assert len(times) == 8

@@ -5,8 +5,7 @@ after `PAYS` samples, so counted, it has cost about as much as a build; `benchma
 measured. From there on kernels run, wherever a compiler is. A layer adds up all that it does, rollouts too;
 a mechanism remembers nothing, so each of its rollouts pays alone, and robots made by ``replace`` in a loop
 are robots each: ``ts.fuse(mech, inputs=("mass",))`` is made once, and its ``replace(mass=...)`` builds
-nothing. A line of the logger ``torchsko`` says so when it happens, once for each robot's name;
-``fused=False`` declines.
+nothing. A line of the logger ``torchsko`` says so when it happens; ``fused=False`` declines.
 """
 
 from __future__ import annotations
@@ -37,9 +36,6 @@ FIXED, PAYS = 500, 150_000
 
 _log = logging.getLogger("torchsko")
 
-SAID: set[str] = set()
-"""Names of robots whose line was said in this process; it decides on nothing else."""
-
 
 def cost(calls: int, batch: int) -> int:
     """What eager calls of so many samples cost, in samples."""
@@ -53,7 +49,7 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
 
     Args:
         given: the mechanism or the layer.
-        tell: whether the logger says that they take over, once for each name.
+        tell: whether the logger says that they take over.
     """
     from torchsko.fused.api import fuse
     from torchsko.fused.clean import unfollowed
@@ -69,8 +65,7 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
         made = fuse(given, inputs=learned)
     except (CompilerError, FusedError) as error:
         return str(error)
-    if tell and robot.name not in SAID:
-        SAID.add(robot.name)
+    if tell:
         said = "kernels of %r take over, since they pay for their build (fused=False declines)"
         _log.warning(said, robot.name)
     return made
