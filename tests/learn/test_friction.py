@@ -9,6 +9,7 @@ import torchsko as ts
 from tests.learn.test_fit import arm
 from torchsko.learn.friction import (
     Balancer,
+    Coulomb,
     Dahl,
     Loaded,
     LuGre,
@@ -101,7 +102,12 @@ def log_with(robot, law, rate):
 
 
 @pytest.mark.parametrize(
-    "law", [{SmoothCoulomb(0.05): 0.5, Stribeck(0.2, 0.05): 0.4}, {Periodic(24.0, 0.25): 0.3}]
+    "law",
+    [
+        {SmoothCoulomb(0.05): 0.5, Stribeck(0.2, 0.05): 0.4},
+        {Periodic(24.0, 0.25): 0.3},
+        {Coulomb(): 0.5},  # a jump lies between two states
+    ],
 )
 @pytest.mark.parametrize("cutoff", [4.0, 10.0])
 def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edges(law, cutoff):
