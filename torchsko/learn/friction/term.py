@@ -23,7 +23,7 @@ class Series:
         load: force of the nominal rigid robot at each joint, `[*batch, samples, num_dof]`.
         rate: of the measured force, `[*batch, samples, num_dof]`; None where forces are to be predicted.
         ordered: whether the last dimension but one is time; where not, what remembers is at its steady value.
-        step: time between samples over which what jumps is the mean, to be filtered; 0 for the moment itself [s].
+        step: between samples [s], over which what jumps is the mean, to be filtered; 0 for the moment.
     """
 
     q: Tensor
