@@ -6,7 +6,16 @@ import torch
 from torch.testing import assert_close
 
 import torchsko as ts
-from torchsko.learn.friction import Balancer, Coulomb, Dahl, LuGre, Offset, SmoothCoulomb, Viscous
+from torchsko.learn.friction import (
+    Balancer,
+    Coulomb,
+    Dahl,
+    LuGre,
+    Offset,
+    Series,
+    SmoothCoulomb,
+    Viscous,
+)
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.report import write_report
 from torchsko.learn.settings import settings_of
@@ -144,6 +153,18 @@ def test_terms_asked_for_that_come_out_zero_are_told():
     (note,) = (x for x in fit.found.notes if x.startswith("zero, for friction does not drive"))
     assert "Viscous of j1" in note
     assert "Viscous of j2" in note
+
+
+def test_a_spring_that_comes_out_negative_is_not_called_friction():
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    spring = Balancer(0.2, 0.6, zero=0.4)
+    angle = torch.from_numpy(q)
+    pull = spring.column(Series(angle, angle, angle, angle)).numpy()
+    log = ts.learn.Log(t, q, tau - 50 * pull, qd)
+    fit = ts.learn.fit(mech, log, learn=[*TERMS, spring], prior=10.0)
+    (note,) = (x for x in fit.found.notes if "Balancer" in x)
+    assert note.startswith("zero, for no spring") and "friction" not in note and "zero=" in note
 
 
 def test_noise_is_no_outlier_and_a_blow_is():

@@ -1,5 +1,7 @@
 """Terms of joints obey the laws they are named after."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torchsko as ts
 from tests.learn.test_fit import arm
 from torchsko.learn.friction import (
     Balancer,
+    Coulomb,
     Dahl,
     Loaded,
     LuGre,
@@ -19,6 +22,7 @@ from torchsko.learn.friction import (
     Stribeck,
     Viscous,
 )
+from torchsko.learn.selection import _grown
 
 integrate = pytest.importorskip("scipy.integrate")
 
@@ -101,7 +105,12 @@ def log_with(robot, law, rate):
 
 
 @pytest.mark.parametrize(
-    "law", [{SmoothCoulomb(0.05): 0.5, Stribeck(0.2, 0.05): 0.4}, {Periodic(24.0, 0.25): 0.3}]
+    "law",
+    [
+        {SmoothCoulomb(0.05): 0.5, Stribeck(0.2, 0.05): 0.4},
+        {Periodic(24.0, 0.25): 0.3},
+        {Coulomb(): 0.5},  # a jump lies between two states
+    ],
 )
 @pytest.mark.parametrize("cutoff", [4.0, 10.0])
 def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edges(law, cutoff):
@@ -125,3 +134,13 @@ def test_friction_by_load_is_told_to_be_the_nominal_robots_and_is_right_from_the
     for terms, once, twice in zip(found.terms, found.numbers, again.numbers, strict=True):
         k = terms.index(Loaded(0.05))
         assert abs(twice[k] - 0.1) < 0.05 * abs(once[k] - 0.1)
+
+
+@pytest.mark.parametrize(("sharp", "wanted"), [(1.001, Coulomb()), (1.1, SmoothCoulomb(0.02))])
+def test_friction_is_sharp_where_the_shortest_way_saves_next_to_nothing(sharp, wanted):
+    """Noise says which is better by so little, and unfiltered forces are off by the jump at each turn."""
+    terms = (Offset(), Coulomb(), SmoothCoulomb(0.02), SmoothCoulomb(0.05))
+    error = {(0, 1): sharp, (0, 2): 1.0, (0, 3): 1.2}
+    scores: Any = lambda sets: [error.get(some, 2.0) for some in sets]  # noqa: E731
+    chosen = _grown(scores, (0, 3), range(4), terms)
+    assert [terms[k] for k in chosen] == [Offset(), wanted]

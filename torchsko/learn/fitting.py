@@ -17,7 +17,7 @@ from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
 from torchsko.learn.forces import in_other_units, refuse_driving, refuse_other_forces
-from torchsko.learn.friction import Offset
+from torchsko.learn.friction import Balancer, Offset, RotorInertia
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
@@ -220,17 +220,20 @@ def _fitted(
 def vanished(
     problem: Problem, model: Model, solution: Solution, named: Mapping[int, tuple[int, ...]]
 ) -> list[str]:
-    """Says which terms that were asked for are zero: friction that would have driven."""
+    """Says which terms that were asked for are zero: of numbers that are not negative."""
     names = dof_names(problem.mech)
-    gone = [
-        f"{problem.terms[k].label} of {names[j]}"
-        for j in named
-        for k in model.choice[j]
-        if k not in solution.choice[j]
-    ]
-    if not gone:
-        return []
-    return [f"zero, for friction does not drive: {', '.join(gone)}"]
+    whys = {
+        Balancer: "no spring pushes as if stiffness were negative (is zero= that of its points?)",
+        RotorInertia: "no rotor has a negative inertia",
+    }
+    gone: dict[str, list[str]] = {}
+    for j in named:
+        for k in model.choice[j]:
+            if k not in solution.choice[j]:
+                term = problem.terms[k]
+                why = whys.get(type(term), "friction does not drive")
+                gone.setdefault(why, []).append(f"{term.label} of {names[j]}")
+    return [f"zero, for {why}: {', '.join(some)}" for why, some in gone.items()]
 
 
 def made_ready(

@@ -76,7 +76,9 @@ class Problem:
         rigid = inertial @ self.leading.forces(inertial_parameters(self.mech).flatten())
         known = joints_own(self.mech, q, qd, qdd)
         load = rigid + known
-        series = Series(own_positions(self.mech, q), qd, qdd, load, motion.rate)
+        series = Series(
+            own_positions(self.mech, q), qd, qdd, load, motion.rate, step=1 / motion.settings.fine
+        )
         parts = [*(term.column(series) for term in self.terms), motion.tau - known]
         linear, bent = (
             torch.stack([parts[k] for k in some], -2)

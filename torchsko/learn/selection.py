@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.entropic import Prior
-from torchsko.learn.friction import Term
+from torchsko.learn.friction import Coulomb, SmoothCoulomb, Term
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import TOGETHER, Gains, all_gains, explained, judged, means, summed
 from torchsko.learn.solving import Model, Solution, all_solved
@@ -20,6 +20,9 @@ WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 
 GAIN = 0.005
 """Part of a joint's error that one more term has to save."""
+
+EDGE = GAIN / 2
+"""Part that a law of dry friction which turns smoothly has to save over a sharp one: its way is short."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,5 +233,22 @@ def _grown(
         ]
         cost, value, move = min(scored)
         if cost >= best * (1 - 1e-9) or len(move) > 8:
-            return now
+            return _sharp(scores, now, allowed, terms)
         now, best = move, value
+
+
+def _sharp(
+    scores: Candidates, now: tuple[int, ...], allowed: Sequence[int], terms: Sequence[Term]
+) -> tuple[int, ...]:
+    """The same with dry friction that is sharp, where the way that it turns over does not show.
+
+    A filter leaves next to nothing of a short way, and noise says which law is better by it; unfiltered
+    forces at each turn are off by all of it.
+    """
+    smooth = [k for k in allowed if isinstance(terms[k], SmoothCoulomb)]
+    dry = [k for k in now if k in smooth[:1]]  # the shortest way, so that it may be shorter
+    edges = [k for k in allowed if isinstance(terms[k], Coulomb) and k not in now]
+    moves = [tuple(sorted((*(x for x in now if x != d), k))) for d in dry for k in edges]
+    best, *values = scores([now, *moves])
+    value, move = min(zip(values, moves, strict=True), default=(best, now))
+    return move if value <= best * (1 + EDGE) else now

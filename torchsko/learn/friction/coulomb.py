@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from torchsko.learn.friction.term import Series, Term
@@ -19,8 +20,12 @@ class Coulomb(Term):
     continuous: ClassVar[bool] = False
 
     def column(self, motion: Series) -> Tensor:
-        """The sign of the velocity."""
-        return motion.qd.sign()
+        """The sign of the velocity: its mean over a step, for a jump is between two samples."""
+        if not motion.step:
+            return motion.qd.sign()
+        # Where the velocity turns within half a step of the sample, the part of it that is ahead counts.
+        change = motion.qdd.abs() * (motion.step / 2)
+        return motion.qd / torch.maximum(motion.qd.abs(), change).clamp_min(1e-300)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Series:
         load: force of the nominal rigid robot at each joint, `[*batch, samples, num_dof]`.
         rate: of the measured force, `[*batch, samples, num_dof]`; None where forces are to be predicted.
         ordered: whether the last dimension but one is time; where not, what remembers is at its steady value.
+        step: between samples [s], over which what jumps is the mean, to be filtered; 0 for the moment.
     """
 
     q: Tensor
@@ -31,6 +32,7 @@ class Series:
     load: Tensor
     rate: Tensor | None = None
     ordered: bool = True
+    step: float = 0.0
 
 
 @dataclass(frozen=True)
