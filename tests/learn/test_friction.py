@@ -124,6 +124,19 @@ def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edge
         assert_close(numbers, true, rtol=0.02, atol=0)
 
 
+def test_terms_are_chosen_of_forces_without_noise():
+    """Their squares are so large that how the prior changes is below the rounding of their sum."""
+    truth, nominal = arm()
+    law = {Viscous(): 0.3, Offset(): 0.2, SmoothCoulomb(0.05): 0.5}
+    fit = ts.learn.fit(nominal, log_with(truth, law, rate=400), cutoff=10.0, prior=1e-3)
+    q, qd, qdd = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(3))(
+        torch.linspace(0, 10, 500, dtype=truth.dtype)
+    )
+    friction = sum(x * term.column(Series(q, qd, qdd, 0 * q)) for term, x in law.items())
+    tau = ts.inverse_dynamics(truth, q, qd, qdd) + friction
+    assert (fit.inverse_dynamics(q, qd, qdd) - tau).std() < 1e-4 * tau.std()
+
+
 def test_friction_by_load_is_told_to_be_the_nominal_robots_and_is_right_from_the_robot_found():
     truth, nominal = arm()
     law = {Viscous(): 0.3, SmoothCoulomb(0.05): 0.5, Loaded(0.05): 0.1}

@@ -164,23 +164,22 @@ def _newton(
     told = prior.told
     squares = told.mT @ A @ told
 
-    def objective(x: Tensor) -> Tensor:
-        beta = x @ told.mT
-        return (beta * ((A @ beta[..., None])[..., 0] - 2 * c)).sum(-1) + weight * prior.value(x)
-
-    value = objective(phi)
-    done = torch.zeros_like(value, dtype=torch.bool)
+    done = torch.zeros(c.shape[:-1], dtype=torch.bool)
     for step in range(NEWTON):
         slope, curvature = prior.derivatives(phi)
-        g = 2 * ((A @ (phi @ told.mT)[..., None])[..., 0] - c) @ told + weight * slope
+        beta, before = phi @ told.mT, prior.value(phi)
+        forces = (A @ beta[..., None])[..., 0]
+        value = (beta * (forces - 2 * c)).sum(-1) + weight * before
+        steep = 2 * (forces - c) @ told
+        g = steep + weight * slope
         H = 2 * squares + weight * curvature
         scale = H.diagonal(dim1=-2, dim2=-1).rsqrt()
         unit = scale[..., :, None] * H * scale[..., None, :]
         move = scale * solve_each(unit, scale * g)
         decrement = (g * move).sum(-1)
         enough = (1e-8 * (1 + value.abs())).clamp_max(1e-2 * weight)
-        # Differences of the objective drown in rounding; so near, a whole step is right, unless rounding
-        # alone takes it out of the cone: then there is nothing to gain.
+        # Differences of the prior drown in rounding; so near, a whole step is right, unless rounding alone
+        # takes it out of the cone: then there is nothing to gain.
         near = ~done & (decrement <= (enough.clamp_min(weight / 10) if loose else enough))
         if bool(near.any()):
             whole = near & prior.value(phi - move).isfinite()
@@ -188,15 +187,17 @@ def _newton(
         if bool(done.all()):
             return phi, step + 1
         size = (WALL * prior.room(phi, move)).clamp_max(1.0)
+        # How squares change, not what they are: of forces without noise that is below their rounding.
+        first, second = (steep * move).sum(-1), (move * (squares @ move[..., None])[..., 0]).sum(-1)
         while True:
-            new = objective(phi - size[..., None] * move)
-            high = ~done & ~(new <= value - 0.1 * size * decrement)
+            after = prior.value(phi - size[..., None] * move)
+            change = size * (size * second - first) + weight * (after - before)
+            high = ~done & ~(change <= -0.1 * size * decrement)
             if not bool(high.any()):
                 break
             size = torch.where(high, size / 2, size)
             done = done | (high & (size < 1e-12))  # what is left to gain is below rounding
         phi = torch.where(done[..., None], phi, phi - size[..., None] * move)
-        value = torch.where(done, value, new)
     raise FitError(
         f"Newton's method has not ended after {NEWTON} steps.\n"
         "Forces or inertias may be too far apart in size.\n"
