@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.fused.operator import define_operator, is_transformed, node_of
+from torchsko.fused.operator import Node, define_operator, is_transformed, node_of
 from torchsko.fused.program import Port
 from torchsko.fused.saved import digest
 from torchsko.fused.traced import Around, Traced, expanded
@@ -117,8 +117,10 @@ class FusedFunction(Traced):
         for port, x in zip(self.inputs, inputs, strict=False):
             if not isinstance(x, Tensor):
                 raise ShapeError(_no_tensor(port, x))
-        # A kernel of another function that calls this one is made of the source of both.
-        return self._mapped(*inputs) if is_within(inputs) else node.apply(self, *inputs)
+        # A kernel of another function that calls this one is made of the source of both; tensors of a trace
+        # are none of a node of reverse mode alone.
+        within = node is Node and is_within(inputs)
+        return self._mapped(*inputs) if within else node.apply(self, *inputs)
 
     def at_once(self, inputs: Sequence[Tensor], *numbers: float) -> Tensors | None:
         """The results where a call is a kernel's and no more, with numbers in the place of the last tensors.
