@@ -124,6 +124,13 @@ def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edge
         assert_close(numbers, true, rtol=0.02, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sharp_friction_at_rest_is_zero_over_a_step_too(dtype):
+    still = torch.zeros(3, 1, dtype=dtype)
+    column = Coulomb().column(Series(still, still, still, still, step=1e-3))
+    assert column.dtype == dtype and torch.equal(column, still)
+
+
 def test_terms_are_chosen_of_forces_without_noise():
     """Their squares are so large that how the prior changes is below the rounding of their sum."""
     truth, nominal = arm()

@@ -25,7 +25,8 @@ class Coulomb(Term):
             return motion.qd.sign()
         # Where the velocity turns within half a step of the sample, the part of it that is ahead counts.
         change = motion.qdd.abs() * (motion.step / 2)
-        return motion.qd / torch.maximum(motion.qd.abs(), change).clamp_min(1e-300)
+        least = torch.finfo(change.dtype).tiny  # at rest 0, not 0 / 0
+        return motion.qd / torch.maximum(motion.qd.abs(), change).clamp_min(least)
 
 
 @dataclass(frozen=True)
