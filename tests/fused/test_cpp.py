@@ -305,6 +305,35 @@ def test_columns_of_zeros_are_written_for_every_sample(dtype):
 @pytest.mark.some(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
+def test_rows_of_every_length_are_read_and_written_whole_and_alone(target, dtype, monkeypatch):
+    """Every length modulo every vector; behind a result stays what was there."""
+    lengths = range(1, 36)
+
+    def fn(*xs):
+        return tuple(torch.cat([x.flip(0), x[:1]]) for x in xs)
+
+    ports = [Port(f"x{n}", (n,)) for n in lengths]
+    kernel = build_kernel(trace(fn, ports), dtype, toolchain_for(target))
+    kept = []
+
+    def with_guard(x, shape):
+        memory = torch.full((math.prod(shape) + 64,), 7.0, dtype=x.dtype)
+        kept.append(memory[-64:])
+        return memory[:-64].view(shape)
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", with_guard)
+    monkeypatch.setattr(torch, "empty_like", lambda x: with_guard(x, x.shape))
+    for batch in (*range(1, 35), 67):
+        xs = [torch.randn(batch, n, dtype=dtype) for n in lengths]
+        for mine, x in zip(kernel(xs), xs, strict=True):
+            assert torch.equal(mine, torch.cat([x.flip(1), x[:, :1]], 1))
+    assert len(kept) == 35 * len(lengths)
+    assert all((guard == 7).all() for guard in kept)
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
 def test_results_larger_than_the_caches_are_those_of_any_batch(target, dtype):
     """Rows of every length modulo a vector, few and many zeros, a batch that fills no last vector."""
     lengths = (*range(32, 48), *range(200, 216))

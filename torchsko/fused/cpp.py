@@ -208,7 +208,7 @@ def _driver(
     tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs}
     # A trailing 0: C++ has no empty array.
     for name, entries in tables.items():
-        lines.append(f"static const int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
+        lines.append(f"static constexpr int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
     lines.append(f"INLINE void run_tile({PARAMETERS}) {{")
     lines.extend(f"  {name}(in, out, s);" for name in names)
     lines.append("}")

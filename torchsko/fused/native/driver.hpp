@@ -17,9 +17,9 @@
 // are not in order: where results are.
 
 #if IN_ORDER
-#define FROM(out, k) ((const V*)(out) + (k))
+#define FROM(out) ((const V*)(out))
 #else
-#define FROM(out, k) (Placed{out, AT + (k)})
+#define FROM(out) (Placed{out, AT})
 #endif
 
 struct Call {
@@ -60,6 +60,31 @@ static void prefetch_tile(
       prefetch_rows(out[p], sample, OUT_SIZE[p], true);
 }
 
+// The rows of each port as vectors, but for those that all samples share.
+template <int P = 0>
+INLINE void load_ports(const CallPort* ports, long long sample, long long rows, V* to) {
+  if constexpr (P < NUM_IN_PORTS) {
+    const CallPort port = ports[P];
+    if (port.stride != 0) load_rows<IN_SIZE[P]>(port.data + sample * port.stride, port.stride, rows, to);
+    load_ports<P + 1>(ports, sample, rows, to + IN_SIZE[P]);
+  }
+}
+
+// Vectors as the rows of each port, but for those that are summed.
+template <int P = 0, class Vectors>
+INLINE void store_ports(
+    const CallPort* ports, long long sample, long long rows, Vectors from, const int* zero, bool past) {
+  if constexpr (P < NUM_OUT_PORTS) {
+    enum { SIZE = OUT_SIZE[P] };
+    T* data = ports[P].data + sample * SIZE;
+    if (ports[P].stride != 0 && past && rows >= W && goes_past(ports[P].data, SIZE))
+      store_rows_past(data, SIZE, from, zero);
+    else if (ports[P].stride != 0)
+      store_rows<SIZE>(data, rows, from, zero);
+    store_ports<P + 1>(ports, sample, rows, from + SIZE, zero + SIZE / W, past);
+  }
+}
+
 TELL torchsko_width = W;
 TELL torchsko_cost = COST;
 TELL torchsko_scratch_bytes = (NUM_IN + NUM_OWN + NUM_SLOTS + NUM_OUT) * sizeof(V);
@@ -86,26 +111,15 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
     const long long end = next < call->batch ? next : call->batch;
     for (long long sample = begin; sample < end; sample += W) {
       const long long rows = call->batch - sample;
-      to = in;
-      for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++]) {
-        const long long stride = inputs[p].stride;
-        if (stride != 0) load_rows(inputs[p].data + sample * stride, stride, IN_SIZE[p], rows, to);
-      }
+      load_ports(inputs, sample, rows, in);
       if (is_large) prefetch_tile(inputs, outputs, sample, rows, past);
       run_tile(in, out, slots);
+      store_ports(outputs, sample, rows, FROM(out), ZERO, past);
       M live;
       LANES live[lane] = lane < rows ? -1 : 0;
-      int k = 0;
-      const int* zero = ZERO;
-      for (int p = 0; p < NUM_OUT_PORTS; zero += OUT_SIZE[p] / W, k += OUT_SIZE[p++]) {
-        if (outputs[p].stride != 0 && past && rows >= W && goes_past(outputs[p].data, OUT_SIZE[p]))
-          store_rows_past(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], FROM(out, k), zero);
-        else if (outputs[p].stride != 0)
-          store_rows(outputs[p].data + sample * OUT_SIZE[p], OUT_SIZE[p], rows, FROM(out, k), zero);
-        else
-          for (int j = 0; j < OUT_SIZE[p]; ++j)
-            sums[k + j] += select(live, FROM(out, k)[j], V{});
-      }
+      for (int k = 0, p = 0; sum && p < NUM_OUT_PORTS; k += OUT_SIZE[p++])
+        for (int j = 0; outputs[p].stride == 0 && j < OUT_SIZE[p]; ++j)
+          sums[k + j] += select(live, FROM(out)[k + j], V{});
     }
     int k = 0;
     for (int p = 0; p < NUM_OUT_PORTS; k += OUT_SIZE[p++])

@@ -31,18 +31,33 @@ typedef T Row __attribute__((vector_size(BYTES), may_alias, aligned(sizeof(T))))
 // `rows` counts the samples from here to the end of the batch. Lanes beyond it repeat the last
 // sample, so that they raise no exception of their own.
 static void load_rows(const T* data, long long stride, int size, long long rows, V* to) {
-  // A block of W columns may read past the end of its row as long as W further rows follow.
-  const int blocked = rows >= 2 * W ? size : rows >= W ? size / W * W : 0;
   int column = 0;
-  for (; column < blocked; column += W) {
+  for (; rows >= W && column + W <= size; column += W) {
     V block[W];
     LANES block[lane] = *(const Row*)(data + lane * stride + column);
     transpose(block);
-    const int wide = size - column < W ? size - column : W;
-    for (int k = 0; k < wide; ++k) to[column + k] = block[k];
+    LANES to[column + lane] = block[lane];
   }
-  for (; column < size; ++column)
-    LANES to[column][lane] = data[(lane < rows ? lane : rows - 1) * stride + column];
+  const int last = rows < W ? (int)rows - 1 : W - 1;
+  for (; column < size; ++column) {
+    to[column] = splat(data[last * stride + column]);
+    for (int lane = 0; lane < last; ++lane) to[column][lane] = data[lane * stride + column];
+  }
+}
+
+// The same where the size is known. A block of fewer than W columns reads past the end of its row, as long as
+// W further rows follow; that it is spelt out halves the time of small ports.
+template <int SIZE>
+static void load_rows(const T* data, long long stride, long long rows, V* to) {
+  enum { WIDE = SIZE % W, WHOLE = SIZE - WIDE };
+  const bool spelt = WIDE && rows >= 2 * W;
+  if (spelt) {
+    V block[W];
+    LANES block[lane] = *(const Row*)(data + lane * stride + WHOLE);
+    transpose(block);
+    for (int k = 0; k < WIDE; ++k) to[WHOLE + k] = block[k];
+  }
+  load_rows(data, stride, spelt ? WHOLE : SIZE, rows, to);
 }
 
 // Whether the results of a port for W samples are fetched before they are computed: as long as they fill
@@ -55,44 +70,45 @@ struct Placed {
   const V* from;
   const int* at;
   __attribute__((always_inline)) V operator[](int k) const { return from[at[k]]; }
+  __attribute__((always_inline)) Placed operator+(int k) const { return {from, at + k}; }
 };
 
 // Output rows follow each other without gaps. `zero` tells for each whole block of W columns, if it is
 // given, whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
-template <class Vectors>
-static void store_rows(
-    T* data, int size, long long rows, Vectors from, const int* zero = nullptr) {
+template <int SIZE, class Vectors>
+static void store_rows(T* data, long long rows, Vectors from, const int* zero) {
+  enum { WIDE = SIZE % W, WHOLE = SIZE - WIDE };
   if (rows < W) {  // rows that end where the batch does
-    for (int column = 0; column < size; ++column) {
+    for (int column = 0; column < SIZE; ++column) {
       const V v = from[column];
-      for (int lane = 0; lane < rows; ++lane) data[lane * size + column] = v[lane];
+      for (int lane = 0; lane < rows; ++lane) data[lane * SIZE + column] = v[lane];
     }
     return;
   }
-  const int whole = size / W * W;
   V block[W];
   // A partial block of columns writes past its row, over what is written later; so it goes first, and what
   // would come after the last row is left out.
-  if (const int wide = size - whole) {
-    for (int k = 0; k < W; ++k) block[k] = from[whole + (k < wide ? k : 0)];
+  if (WIDE) {
+    LANES block[lane] = from[WHOLE + (lane < WIDE ? lane : 0)];
     transpose(block);
-    for (int lane = 0; lane < W; ++lane) {
-      T* row = data + lane * size + whole;
-      if (lane * size + whole + W <= W * size)
+#pragma GCC unroll 16
+    LANES {
+      T* row = data + lane * SIZE + WHOLE;
+      if ((lane + 1) * SIZE - WIDE + W <= W * SIZE)
         *(Row*)row = block[lane];
       else
-        for (int k = 0; k < wide; ++k) row[k] = block[lane][k];
+        __builtin_memcpy(row, &block[lane], WIDE * sizeof(T));
     }
   }
-  for (int base = 0; base < whole; base += W) {
-    if (!FETCHED_BEFORE(size)) LANES __builtin_prefetch(data + lane * size + base + 2 * W, 1);
-    if (zero && zero[base / W]) {
-      LANES *(Row*)(data + lane * size + base) = Row{};
+  for (int base = 0; base < WHOLE; base += W) {
+    if (!FETCHED_BEFORE(SIZE)) LANES __builtin_prefetch(data + lane * SIZE + base + 2 * W, 1);
+    if (zero[base / W]) {
+      LANES *(Row*)(data + lane * SIZE + base) = Row{};
       continue;
     }
-    for (int k = 0; k < W; ++k) block[k] = from[base + k];
+    LANES block[lane] = from[base + lane];
     transpose(block);
-    LANES *(Row*)(data + lane * size + base) = block[lane];
+    LANES *(Row*)(data + lane * SIZE + base) = block[lane];
   }
 }
 
