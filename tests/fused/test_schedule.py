@@ -1,13 +1,19 @@
 """A schedule computes what its program computes, in bounded pieces."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 import torchsko as ts
 from tests.fused import toy
+from tests.fused.programs import random_program
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port, Program
+from torchsko.fused.registers import REGISTERS, in_registers
 from torchsko.fused.schedule import Schedule, depth_first, num_live, schedule
 from torchsko.fused.trace import trace
 
@@ -111,4 +117,46 @@ def test_matrices_of_pairs_are_computed_from_the_tips_inward():
     assert sorted(as_given) == sorted(outermost)
     given, least = (sum(num_live(program, order)) for order in (as_given, outermost))
     assert least < 0.7 * given
-    assert schedule(program, 500).order == tuple(outermost)
+    assert schedule(program, 500).order == tuple(in_registers(program, outermost))
+
+
+def far(program: Program, order: Sequence[int]) -> int:
+    """How often an instruction reads what is not among the values used last."""
+    used: list[int] = []
+    count = 0
+    for value in order:
+        reads = [x for x in program.code[value].args if program.code[x].op != "const"]
+        count += sum(x not in used for x in reads)
+        used = [x for x in used if x not in reads] + reads + [value]
+        used = used[-REGISTERS:]
+    return count
+
+
+def most_waiting(program: Program, order: Sequence[int]) -> int:
+    """How many values and inputs are between their first and their last use, at most."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for k, value in enumerate(order):
+        for x in (value, *(x for x in program.code[value].args if program.code[x].op != "const")):
+            first.setdefault(x, k)
+            last[x] = k
+    return max(sum(first[x] <= k < last[x] for x in first) for k in range(len(order)))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), num_ops=st.integers(1, 400))
+def test_moving_forward_keeps_an_order_and_lets_no_more_values_wait(seed, num_ops):
+    program = random_program(seed, num_ops=num_ops)
+    order = depth_first(program)
+    moved = in_registers(program, order)
+    assert sorted(moved) == sorted(order)
+    place = {value: k for k, value in enumerate(moved)}
+    for value, k in place.items():
+        assert all(place[x] < k for x in program.code[value].args if x in place)
+    # A product waits for the sum that it is one instruction with, and so may one operand more.
+    assert most_waiting(program, moved) <= most_waiting(program, order) + 1
+
+
+def test_values_are_used_while_they_are_in_registers(program):
+    order = depth_first(program)
+    assert far(program, in_registers(program, order)) < 0.85 * far(program, order)

@@ -117,6 +117,13 @@ class Program:
             for instr in program.code
         )
 
+    def operands(self, value: int) -> tuple[int, ...]:
+        """Values that are to be computed before this one; none of a constant or an input."""
+        op, args = self.code[value]
+        if op in ("const", "input"):
+            return ()
+        return args[1:] if op == "loop" else args[:1] if op == "part" else args
+
     def distinct(self) -> tuple[Program, ...]:
         """This one and those of its loops, each once."""
         inner = (program for loop in self.loops for program in loop.program.distinct())

@@ -25,11 +25,9 @@ from itertools import accumulate
 from math import prod
 
 from torchsko.fused.program import Program
+from torchsko.fused.registers import in_registers
 
 _FREE = ("const", "input")
-
-# Of values moved between chunks, below which another order pays: results that are vectors gain nothing by it.
-_LESS = 0.9
 
 
 @dataclass(frozen=True)
@@ -86,31 +84,23 @@ class _Split:
     chunks: tuple[Chunk, ...]
     num_slots: int
 
-    @property
-    def num_moved(self) -> int:
-        """How many values chunks load and store."""
-        return sum(len(chunk.loads) + len(chunk.stores) for chunk in self.chunks)
-
 
 def schedule(program: Program, max_ops: int) -> Schedule:
-    """Order a program depth first and cut it into chunks of at most ``max_ops`` operations.
+    """Order a program and cut it into chunks of at most ``max_ops`` operations.
+
+    The order is depth first, its results as they come or outermost first, whichever needs values less long;
+    what can be computed in registers then moves forward.
 
     Args:
         program: the program.
         max_ops: bound on the arithmetic instructions of one chunk.
 
     Returns:
-        The schedule; a program of at most ``max_ops`` operations is one chunk without scratch. Of a larger
-        one results are taken outermost first where that moves clearly fewer values between chunks.
+        The schedule; a program of at most ``max_ops`` operations is one chunk without scratch.
     """
-    order = depth_first(program)
-    split = _split(program, order, max_ops)
-    if len(order) > max_ops:
-        inward = depth_first(program, outermost_first=True)
-        other = _split(program, inward, max_ops)
-        if other.num_moved < _LESS * split.num_moved:
-            order, split = inward, other
-    return _scheduled(program, order, split, max_ops, {})
+    orders = [depth_first(program, outermost_first=way) for way in (False, True)]
+    order = in_registers(program, min(orders, key=lambda order: _time_kept(program, order)))
+    return _scheduled(program, order, _split(program, order, max_ops), max_ops, {})
 
 
 def _of_round(program: Program, max_ops: int, known: dict[Program, Schedule]) -> Schedule:
@@ -165,20 +155,12 @@ def _scheduled(
     return Schedule(program, tuple(order), split.chunks, num_slots, regions, given)
 
 
-def _operands(program: Program, value: int) -> tuple[int, ...]:
-    """Values that are to be computed before this one."""
-    op, args = program.code[value]
-    if op in _FREE:
-        return ()
-    return args[1:] if op == "loop" else args[:1] if op == "part" else args
-
-
 def _read(program: Program, value: int) -> tuple[int, ...]:
     """Values that this one reads as vectors; what a loop reads and gives lies in its region of scratch."""
     op, args = program.code[value]
     if op == "loop":
         return tuple(x for x in args[1:] if program.code[x].op in _FREE)
-    return () if op == "part" else _operands(program, value)
+    return () if op == "part" else program.operands(value)
 
 
 def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]:
@@ -195,7 +177,7 @@ def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]
     """
     depth: list[int] = []
     for value in range(len(program.code)):
-        depth.append(1 + max((depth[x] for x in _operands(program, value)), default=-1))
+        depth.append(1 + max((depth[x] for x in program.operands(value)), default=-1))
     order: list[int] = []
     seen: set[int] = set()
     for result in _outermost_results(program) if outermost_first else program.results:
@@ -210,7 +192,7 @@ def depth_first(program: Program, *, outermost_first: bool = False) -> list[int]
                 if outermost_first and program.code[value].op == "loop":
                     operands = _outermost_operands(program, value)[::-1]
                 else:
-                    operands = sorted(_operands(program, value), key=depth.__getitem__)
+                    operands = sorted(program.operands(value), key=depth.__getitem__)
                 pending.extend((x, False) for x in operands)
     return order
 
@@ -230,7 +212,7 @@ def _outermost_results(program: Program) -> list[int]:
 def _outermost_operands(program: Program, value: int) -> list[int]:
     """What a loop reads: first what stays, then what comes anew by pairs of nodes, outermost first."""
     loop = program.loops[program.code[value].args[0]]
-    operands = _operands(program, value)
+    operands = program.operands(value)
     start = loop.carry
     anew = operands[start : start + loop.count * loop.stream]
     rest = [*operands[:start], *operands[start + len(anew) :]]
