@@ -13,10 +13,12 @@ import math
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
+from torchsko.fused.angles import with_angles
 from torchsko.fused.loop_source import PARAMETERS, function_name, loop_functions
 from torchsko.fused.places import Places
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
@@ -59,8 +61,9 @@ def cost(program: Program) -> int:
 
 def plan(program: Program) -> Schedule:
     """The order and the cuts in which a program becomes C++."""
+    program, angles = with_angles(program)
     ops = program.num_flops
-    return schedule(program, ops if ops <= _WHOLE_OPS else _FUNCTION_OPS)
+    return replace(schedule(program, ops if ops <= _WHOLE_OPS else _FUNCTION_OPS), angles=angles)
 
 
 def refuse_unknown(program: Program) -> None:
@@ -176,6 +179,8 @@ def _driver(
 ) -> str:
     program, half = cuts.program, width // 2
     inputs = [port.size for port in program.inputs]
+    if cuts.angles:
+        del inputs[-1]
     outputs = [port.size for port in program.outputs]
     names = [f"c{k}" for k in range(len(cuts.chunks))]
     defines = {
@@ -185,7 +190,8 @@ def _driver(
         "NUM_IN_PORTS": len(inputs),
         "NUM_OUT_PORTS": len(outputs),
         "NUM_SLOTS": cuts.num_slots,
-        "COST": max(1, cost(program)),
+        "NUM_ANGLES": len(cuts.angles),
+        "COST": max(1, cost(program) + len(cuts.angles) * (_COST["sin"] + _COST["cos"])),
         "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
         "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),
     }
@@ -202,6 +208,7 @@ def _driver(
     tables = {
         "CONSTANT_AT": constants,
         "GIVEN_AT": given,
+        "ANGLES": cuts.angles,
         "ZERO": places.zero_blocks(width),
         "AT": () if in_order else places.at,
     }
@@ -209,7 +216,11 @@ def _driver(
     # A trailing 0: C++ has no empty array.
     for name, entries in tables.items():
         lines.append(f"static constexpr int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
-    lines.append(f"INLINE void run_tile({PARAMETERS}) {{")
+    lines.append("INLINE void run_tile(V* in, V* out, V* s) {")
+    if cuts.angles:
+        lines.append("  V* angle = in + NUM_IN;")
+        lines.append("  for (int k = 0; k < NUM_ANGLES; ++k, angle += 2)")
+        lines.append("    sincos_of(in[ANGLES[k]], angle, angle + 1);")
     lines.extend(f"  {name}(in, out, s);" for name in names)
     lines.append("}")
     loop = native("driver.hpp" if roles is None else "scan.hpp")

@@ -60,6 +60,7 @@ class Schedule:
             and the schedule of its program. There lie what it reads, what it gives, state and results of
             one round, and scratch of its program, in this order.
         given: for a computed value that loops read, where in their regions it is to be written at once.
+        angles: inputs whose sines and cosines are the last input port, in turn; see `torchsko.fused.angles`.
     """
 
     program: Program
@@ -68,6 +69,7 @@ class Schedule:
     num_slots: int
     regions: Mapping[int, tuple[int, Schedule]]
     given: Mapping[int, Sequence[int]]
+    angles: tuple[int, ...] = ()
 
     def place_of_part(self, value: int) -> int:
         """Where in the scratch array lies what a loop gives, for the value of a ``part``."""

@@ -5,6 +5,7 @@
 //   ENTRY                  the exported name
 //   NUM_IN, NUM_OUT        input and output scalars of one sample
 //   NUM_IN_PORTS, NUM_OUT_PORTS
+//   NUM_ANGLES             inputs whose sines and cosines stand behind the inputs
 //   NUM_SLOTS              scratch vectors of the chunks
 //   COST                   time of one vector of samples, in additions
 //   run_tile(in, out, s)   calls the chunks
@@ -87,12 +88,12 @@ INLINE void store_ports(
 
 TELL torchsko_width = W;
 TELL torchsko_cost = COST;
-TELL torchsko_scratch_bytes = (NUM_IN + NUM_OWN + NUM_SLOTS + NUM_OUT) * sizeof(V);
+TELL torchsko_scratch_bytes = (NUM_IN + 2 * NUM_ANGLES + NUM_OWN + NUM_SLOTS + NUM_OUT) * sizeof(V);
 
 // The samples of blocks first to last - 1. Scratch comes from the caller: thread stacks are small.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const Call* call, void* scratch, long long first, long long last) {
-  V *in = (V*)scratch, *out = in + NUM_IN, *slots = out + NUM_OWN, *sums = slots + NUM_SLOTS;
+  V *in = (V*)scratch, *out = in + NUM_IN + 2 * NUM_ANGLES, *slots = out + NUM_OWN, *sums = slots + NUM_SLOTS;
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
   // More than a second-level cache holds.
   const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
@@ -115,9 +116,10 @@ extern "C" __attribute__((visibility("default"))) void ENTRY(
       if (is_large) prefetch_tile(inputs, outputs, sample, rows, past);
       run_tile(in, out, slots);
       store_ports(outputs, sample, rows, FROM(out), ZERO, past);
+      if (!sum) continue;
       M live;
       LANES live[lane] = lane < rows ? -1 : 0;
-      for (int k = 0, p = 0; sum && p < NUM_OUT_PORTS; k += OUT_SIZE[p++])
+      for (int k = 0, p = 0; p < NUM_OUT_PORTS; k += OUT_SIZE[p++])
         for (int j = 0; outputs[p].stride == 0 && j < OUT_SIZE[p]; ++j)
           sums[k + j] += select(live, FROM(out)[k + j], V{});
     }

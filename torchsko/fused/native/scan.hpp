@@ -45,13 +45,13 @@ static void load_port(ScanPort port, long long sample, long long first, int size
 TELL torchsko_width = W;
 TELL torchsko_cost = COST;
 TELL torchsko_scratch_bytes =
-    (NUM_IN + NUM_OUT + SUMMED + W * (CARRY + STREAM + STACKED) + NUM_SLOTS) * sizeof(V);
+    (NUM_IN + 2 * NUM_ANGLES + NUM_OUT + SUMMED + W * (CARRY + STREAM + STACKED) + NUM_SLOTS) * sizeof(V);
 
 // The samples of blocks first to last - 1. Steps are read and written W at a time, which makes whole vectors
 // of any rows.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const ScanCall* call, void* scratch, long long first, long long last) {
-  V *in = (V*)scratch, *out = in + NUM_IN, *sums = out + NUM_OUT;
+  V *in = (V*)scratch, *out = in + NUM_IN + 2 * NUM_ANGLES, *sums = out + NUM_OUT;
   V *states = sums + SUMMED, *streams = states + W * CARRY, *stacked = streams + W * STREAM;
   V* slots = stacked + W * STACKED;
   const ScanPort* inputs = call->ports;

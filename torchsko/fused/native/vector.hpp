@@ -137,8 +137,7 @@ static __attribute__((noinline, cold, unused)) void sincos_by_lane(V x, V* sine,
   }
 }
 
-// One copy a unit: inlined, it would cost a third of the build time and gain nothing.
-static __attribute__((noinline, unused)) void vsincos(V x, V* sine, V* cosine) {
+INLINE void sincos_of(V x, V* sine, V* cosine) {
   if (__builtin_expect(any(vabs(x) > (T)REDUCIBLE), 0)) return sincos_by_lane(x, sine, cosine);
   const V shifted = x * (T)0x1.45f306dc9c883p-1 + (T)SHIFT;  // the low bits now hold n
   const V n = shifted - (T)SHIFT;
@@ -153,6 +152,8 @@ static __attribute__((noinline, unused)) void vsincos(V x, V* sine, V* cosine) {
   *sine = (V)((M)select(odd, c, s) ^ ((quadrant & 2) << (T_BITS - 2)));
   *cosine = (V)((M)select(odd, s, c) ^ (((quadrant + 1) & 2) << (T_BITS - 2)));
 }
+// One copy a unit: inlined, it would cost a third of the build time and gain nothing.
+static __attribute__((noinline, unused)) void vsincos(V x, V* sine, V* cosine) { sincos_of(x, sine, cosine); }
 INLINE V vsin(V x) { V s, c; vsincos(x, &s, &c); return s; }
 INLINE V vcos(V x) { V s, c; vsincos(x, &s, &c); return c; }
 

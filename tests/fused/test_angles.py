@@ -1,0 +1,61 @@
+"""Sines and cosines of inputs are computed first, and nothing changes."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchsko as ts
+from tests.fused.programs import random_program
+from torchsko.fused.angles import with_angles
+from torchsko.fused.cpp import plan
+from torchsko.fused.evaluate import evaluate
+from torchsko.fused.kernel import build_kernel
+from torchsko.fused.program import Port
+from torchsko.fused.trace import trace
+
+
+def given_angles(program, angles, inputs):
+    """The inputs, and the sines and cosines that are asked for."""
+    flat = torch.cat([x.reshape(len(x), -1) for x in inputs], 1)[:, list(angles)]
+    return (*inputs, torch.stack([flat.sin(), flat.cos()], -1).reshape(len(flat), -1))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), num_ops=st.integers(1, 200))
+def test_a_program_that_is_given_sines_and_cosines_computes_the_same(seed, num_ops):
+    program = random_program(seed, num_ops=num_ops)
+    g = torch.Generator().manual_seed(seed)
+    inputs = [torch.randn(5, *p.shape, generator=g, dtype=torch.float64) for p in program.inputs]
+    split, angles = with_angles(program)
+    if not angles:
+        assert split is program
+        return
+    mine = evaluate(split, given_angles(program, angles, inputs))
+    for x, y in zip(mine, evaluate(program, inputs), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
+
+
+def test_no_chunk_of_a_robot_calls_a_sine():
+    arm = ts.load(ts.robots.panda).replace(scalar=True)
+    program = trace(
+        lambda q, qd: ts.inverse_dynamics(arm, q, qd, qd), [Port("q", (7,)), Port("qd", (7,))]
+    )
+    cuts = plan(program)
+    assert len(cuts.angles) == 6  # the first joint turns about gravity
+    assert not {"sin", "cos"} & {op for op, _ in cuts.program.code}
+
+
+def test_sines_and_cosines_as_results_and_of_one_input_alone():
+    """Both, one of both, of a sum that is no input, and of one that is far outside of the range."""
+
+    def fn(x, y):
+        return x.sin(), y.cos(), (x + y).sin(), torch.stack([x[0].cos(), x[0], y[1].cos()])
+
+    program = trace(fn, [Port("x", (3,)), Port("y", (3,))])
+    assert with_angles(program)[1] == (0, 1, 2, 3, 4, 5)
+    x, y = torch.randn(2, 11, 3, dtype=torch.float64)
+    x[4] = 1e300
+    for mine, right in zip(
+        build_kernel(program, torch.float64)([x, y]), torch.vmap(fn)(x, y), strict=True
+    ):
+        torch.testing.assert_close(mine, right, rtol=1e-15, atol=1e-15)
