@@ -209,3 +209,14 @@ def test_a_robot_that_floats_starts_on_the_ground():
             if not node.floor
         )
         assert low == pytest.approx(height or 0.0, abs=1e-12)
+
+
+def test_a_robot_is_drawn_where_its_file_starts_it():
+    """A free body of MJCF that the file raises stood on the ground."""
+    pytest.importorskip("mujoco")
+    skin = '<geom size="0.1"/>'
+    body = f'<freejoint/>{skin}<body><joint name="j" ref="1.5" range="0 2"/>{skin}</body>'
+    world = '<mujoco><compiler angle="radian"/><worldbody><body pos="0 0 2">{}</body></worldbody></mujoco>'
+    mech = ts.load(world.format(body))
+    q = start_of(scene_of(mech))
+    assert torch.equal(q, mech.start()) and q[2] == 2.0 and q[mech.q_slice("j")] == 1.5
