@@ -231,7 +231,7 @@ def test_what_a_rollout_gives_is_told_apart(tmp_path):
     zero = torch.zeros(7, dtype=mech.dtype)
     pair = ts.rollout(mech, mech.middle(), zero, steps=1, dt=0.01)
     for show in (ts.view.picture, lambda mech, q: ts.view.animate(mech, q, tmp_path / "a.gif")):
-        with pytest.raises(ts.ShapeError, match="(?s)given as tuple.*Pass the first alone"):
+        with pytest.raises(ts.ShapeError, match=r"(?s)given as tuple.*Pass the first alone"):
             show(mech, pair)
 
 
