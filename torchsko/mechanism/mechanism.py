@@ -395,7 +395,8 @@ class Mechanism(Numbering):
         loaded with ``floating_base=True`` a link that nothing holds is where its pose says. What is locked
         or appended keeps its own. A file's named states are in ``keyframes``.
         """
-        return self.neutral() if self.kept.start is None else self.kept.start
+        # A tensor of its own each time, as `neutral` gives: what a user changes in place is no other's.
+        return self.neutral() if self.kept.start is None else self.kept.start.clone()
 
     def middle(self) -> Tensor:
         """The configuration in the middle of the limits, `[*batch, num_q]`; batched where limits are.
