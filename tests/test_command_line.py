@@ -91,7 +91,7 @@ def test_limits_of_a_compound_joint_have_a_row_for_each_motion(tmp_path, capsys)
     assert main(["info", str(file)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["hip_x", "-0.1745", "1.571"] in lines and ["hip_y", "0", "0.7854"] in lines
-    assert "mech.start() has base at 0 0 2 1 0 0 0".split() in lines
+    assert "mech.initial() has base at 0 0 2 1 0 0 0".split() in lines
     assert "mech.keyframes: home".split() in lines
 
 

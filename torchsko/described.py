@@ -97,11 +97,13 @@ def _told(limits: Tensor) -> list[str]:
 def _states(mech: Mechanism) -> list[str]:
     """Where the file starts joints that are not at zero there, and the states that it names."""
     lines = []
-    start, neutral = mech.start(), mech.neutral()
+    start, neutral = mech.initial(), mech.neutral()
     for name in mech.joint_names:
         at = mech.q_slice(name)
         if not torch.equal(start[at], neutral[at]):
-            lines.append(f"mech.start() has {name} at {' '.join(map(_number, start[at].tolist()))}")
+            lines.append(
+                f"mech.initial() has {name} at {' '.join(map(_number, start[at].tolist()))}"
+            )
     return lines + ([f"mech.keyframes: {_few([*mech.keyframes])}"] if mech.keyframes else [])
 
 

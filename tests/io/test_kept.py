@@ -64,18 +64,18 @@ def test_keyframes_are_the_states_that_mujoco_resets_to(model, mech):
 def test_the_start_is_where_mujoco_resets_to(model, mech):
     """A raised free body stood in the ground: its pose was in MuJoCo's qpos0 alone."""
     there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
-    start, raised = mech.start(), torch.tensor([1.0, 0, 1, 1, 0, 0, 0], dtype=torch.float64)
+    start, raised = mech.initial(), torch.tensor([1.0, 0, 1, 1, 0, 0, 0], dtype=torch.float64)
     assert torch.equal(start[mech.q_slice("loose")], raised)
     assert start[mech.q_slice("one")].item() == 0.3 and start[mech.q_slice("x")].item() == 0.1
     agree(there.q_to(start)[None, :10], torch.tensor(data.qpos)[None, :10], 1e-15)
-    mech.start().zero_()
-    assert torch.equal(mech.start(), start) and mech.float().start().dtype == torch.float32
-    assert torch.equal(mech.lock({"loose": raised}).start(), start[7:])
-    assert torch.equal(mech.tree.start(), ts.expand(mech, start))
+    mech.initial().zero_()
+    assert torch.equal(mech.initial(), start) and mech.float().initial().dtype == torch.float32
+    assert torch.equal(mech.lock({"loose": raised}).initial(), start[7:])
+    assert torch.equal(mech.tree.initial(), ts.expand(mech, start))
     arm = ts.load(ts.robots.panda)
-    assert torch.equal(arm.start(), arm.neutral())
+    assert torch.equal(arm.initial(), arm.neutral())
     both = arm.append(mech, "flange", weld=False, prefix="loops_")
-    assert torch.equal(both.start(), torch.cat([arm.neutral(), start]))
+    assert torch.equal(both.initial(), torch.cat([arm.neutral(), start]))
 
 
 def test_limits_that_mujoco_holds_are_told_as_those_of_other_files():

@@ -229,4 +229,4 @@ def test_a_robot_is_drawn_where_its_file_starts_it():
     world = '<mujoco><compiler angle="radian"/><worldbody><body pos="0 0 2">{}</body></worldbody></mujoco>'
     mech = ts.load(world.format(body))
     q = start_of(scene_of(mech))
-    assert torch.equal(q, mech.start()) and q[2] == 2.0 and q[mech.q_slice("j")] == 1.5
+    assert torch.equal(q, mech.initial()) and q[2] == 2.0 and q[mech.q_slice("j")] == 1.5

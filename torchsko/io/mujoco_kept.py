@@ -36,7 +36,7 @@ def kept(model: Any, read: ModelDescription, mech: Mechanism) -> Kept:
     return Kept(
         keyframes=tuple(_keyframes(model, there)),
         closures=tuple(_closures(model, read.site_frames)),
-        start=there.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
+        initial=there.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
     )
 
 

@@ -285,7 +285,7 @@ def _tensors(
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused + _still(robot, frames) + limit_notes(_limits(hinges)) + allowed.unused,
         report=robot.report,
-        kept=Kept(closures=robot.closures, start=_start(robot, hinges, kinds, own)),
+        kept=Kept(closures=robot.closures, initial=_start(robot, hinges, kinds, own)),
         geometry=robot.geometry or Geometry(),
     )
 

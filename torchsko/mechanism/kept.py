@@ -88,26 +88,28 @@ class Kept:
     Attributes:
         keyframes: named states.
         closures: loops.
-        start: configuration in which the file puts the robot, `[num_q]`; None: the neutral one.
+        initial: configuration in which the file puts the robot, `[num_q]`; None: the neutral one.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
     closures: tuple[Closure, ...] = ()
-    start: Tensor | None = field(default=None, compare=False)
+    initial: Tensor | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"Kept({len(self.keyframes)} keyframes, {len(self.closures)} closures)"
 
     def to(self, target: torch.device | torch.dtype) -> Kept:
         """The same on another device, or in another floating-point type."""
-        start = None if self.start is None else self.start.to(target)
-        return replace(self, keyframes=tuple(key.to(target) for key in self.keyframes), start=start)
+        start = None if self.initial is None else self.initial.to(target)
+        return replace(
+            self, keyframes=tuple(key.to(target) for key in self.keyframes), initial=start
+        )
 
     def mapped(self, q: Map, qd: Map) -> Kept:
         """The same with each state in other coordinates."""
         keys = (replace(key, q=q(key.q), qd=qd(key.qd)) for key in self.keyframes)
         return replace(
-            self, keyframes=tuple(keys), start=None if self.start is None else q(self.start)
+            self, keyframes=tuple(keys), initial=None if self.initial is None else q(self.initial)
         )
 
     def beside(self, other: Kept, prefix: str, on: str, place: Place | None) -> Kept:

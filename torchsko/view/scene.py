@@ -206,7 +206,7 @@ def start_of(scene: Scene) -> Tensor:
     One robot that floats stands on the ground, where the file does not say where it is.
     """
     mech = scene.mech
-    start, neutral = mech.start(), mech.neutral()
+    start, neutral = mech.initial(), mech.neutral()
     q = torch.minimum(torch.maximum(start, mech.lower), mech.upper)
     roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
     if [mech.joints.kinds[k].name for k in roots] != ["free"]:
