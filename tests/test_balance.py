@@ -1,6 +1,7 @@
 """Subtrees, the rate of centroidal momentum, the zero-moment point, regressors of energies and momentum."""
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -68,6 +69,8 @@ def test_at_rest_it_is_below_the_centre_of_mass():
     mech = random_mechanism(["free", "revolute"], [-1, 0], seed=1)
     q, *_ = states(mech, 2, 3)
     zero = torch.zeros(3, mech.num_dof, dtype=q.dtype)
+    raised = ts.zero_moment_point(mech, q, zero, zero, np.float32(0.25))  # a number of numpy is one
+    assert torch.equal(raised, ts.zero_moment_point(mech, q, zero, zero, 0.25))
     agree(
         ts.zero_moment_point(mech, q, zero, zero)[:, :2], ts.center_of_mass(mech, q)[:, :2], 1e-13
     )

@@ -59,6 +59,42 @@ def test_what_acts_at_joints_by_themselves_is_told_once_for_all_alike(tmp_path, 
     assert "j2: damping 0.5, armature 3" in lines
 
 
+def test_on_a_screen_nothing_runs_past_its_edge(capsys, monkeypatch):
+    """Tables of long names, and notes, ran into the next line of the screen."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    told = {}
+    for width in ("60", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert main(["info", str(ts.robots.humanoid)]) == 0
+        told[width] = capsys.readouterr().out.splitlines()
+        assert max(map(len, told[width])) <= int(width)
+    narrow, wide = ([line.split() for line in lines] for lines in told.values())
+    at = next(k for k, line in enumerate(narrow) if line[:1] == ["left_elbow"])
+    row = next(line for line in wide if line[:1] == ["left_elbow"])
+    assert narrow[at] == [row[0], *row[4:]]
+    assert (
+        narrow[at + 1] == ["revolute:", "left_upper_arm", "->", "left_forearm"]
+        and row[3] == "left_forearm"
+    )
+    words = (" ".join(" ".join(x) for x in told).split("Frames:")[1] for told in (narrow, wide))
+    assert next(words) == next(words)
+
+
+def test_limits_of_a_compound_joint_have_a_row_for_each_motion(tmp_path, capsys):
+    pytest.importorskip("mujoco")
+    joints = "<joint name='hip_x' range='-10 90'/><joint name='hip_y' axis='0 1 0' range='0 45'/>"
+    leg = f"<freejoint name='base'/><geom size='1'/><body>{joints}<geom size='1'/></body>"
+    body = f"<body name='leg' pos='0 0 2'>{leg}</body>"
+    key = "<keyframe><key name='home' qpos='0 0 1 1 0 0 0 0 0'/></keyframe>"
+    file = tmp_path / "leg.xml"
+    file.write_text(f"<mujoco><worldbody>{body}</worldbody>{key}</mujoco>")
+    assert main(["info", str(file)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["hip_x", "-0.1745", "1.571"] in lines and ["hip_y", "0", "0.7854"] in lines
+    assert "mech.initial() has base at 0 0 2 1 0 0 0".split() in lines
+    assert "mech.keyframes: home".split() in lines
+
+
 def numbers(mech):
     """Limits of the hinge, which count what the finger allows."""
     fields = ("lower", "upper", "velocity_limit", "effort_limit")

@@ -140,6 +140,15 @@ CALLS = {
     "no frames": (lambda: ts.frame_pose(MECH, Q, []), "names no frames"),
     "no frame's Jacobian": (lambda: ts.frame_jacobian(MECH, Q, []), "names no frames"),
     "a frame by itself": (lambda: ts.frame_pose(MECH, Q, "flange"), "no frame is named 'flange'"),
+    "a joint for a frame": (
+        lambda: ts.frame_pose(MECH, Q, MECH.joint_names[0]),
+        f"{MECH.joint_names[0]!r} is a joint, which moves {MECH.body_names[0]!r}: use that",
+    ),
+    "a body for a joint": (
+        lambda: MECH.q_slice(MECH.body_names[0]),
+        f"{MECH.body_names[0]!r} is a body, moved by the joint {MECH.joint_names[0]!r}: use that",
+    ),
+    "a robot's name": (lambda: ts.load("panda"), r"torchsko\.robots\.find\('panda'\)"),
     "tuple of batch": (lambda: MECH.random_state((2, 3)), r"dimensions \(2, 3\)"),
     "batch in words": (lambda: MECH.random_state("many"), "dimensions 'many'"),
     "negative batch": (lambda: MECH.random_state(-2), "dimensions -2"),

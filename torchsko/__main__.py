@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,8 +100,10 @@ def _info(commands: Any) -> Run:
 
 
 def _print_info(given: argparse.Namespace) -> None:
-    # The faults are in what is printed.
-    print(described(load_robot(given.file, given, strict=given.strict)))
+    # The faults are in what is printed. What other programs read has its lines whole.
+    screen = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if screen else None
+    print(described(load_robot(given.file, given, strict=given.strict), width))
 
 
 def _view(commands: Any) -> Run:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
 
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
@@ -17,55 +22,89 @@ OWN = ("damping", "friction", "armature", "stiffness")
 """What a joint has of its own in its equation of motion."""
 
 
-def described(mech: Mechanism) -> str:
-    """A mechanism as a page to read: joints and bodies, couplings, frames, faults, what is not used."""
+def described(mech: Mechanism, width: int | None = None) -> str:
+    """A mechanism as a page to read: joints and bodies, couplings, frames, faults, what is not used.
+
+    Args:
+        mech: the mechanism.
+        width: of the page, in characters: longer lines are folded, and a table that is wider has what joints
+            connect below their numbers. None: each line is as long as it takes.
+    """
     counts = [
         f"{mech.num_bodies} bodies",
         f"{mech.num_dof} dofs",
         f"{mech.num_q} coordinates",
         f"{_number(mech.mass.sum().item())} kg that move",
     ]
-    parts = [f"{mech.name}: {', '.join(counts)}", UNITS, "", _table(_HEADER, _joints(mech))]
-    parts += _section("Joints that follow others", _followers(mech))
-    parts += _section("Joints' own damping, dry friction, armature and springs", _own(mech))
-    parts += _section("Frames", _frames(mech))
-    parts += _section("Forward dynamics refuse", [f"joint {x!r}" for x in mech.singular_joints])
-    parts += _section("Faults of the file", map(str, mech.report))
-    parts += _section("Not used", _alike(mech.unused))
+    sections = {
+        "Joints that follow others": _followers(mech),
+        "Joints' own damping, dry friction, armature and springs": _own(mech),
+        "States of the file": _states(mech),
+        "Frames": _frames(mech),
+        "Forward dynamics refuse": [f"joint {x!r}" for x in mech.singular_joints],
+        "Faults of the file": map(str, mech.report),
+        "Not used": _alike(mech.unused),
+    }
+    head = [_folded(x, width, "", "    ") for x in (f"{mech.name}: {', '.join(counts)}", UNITS)]
+    parts = [*head, "", *_table(_joints(mech), width)]
+    for title, lines in sections.items():
+        parts += _section(title, lines, width)
     return "\n".join(parts)
 
 
 _HEADER = ("joint", "kind", "from", "to", "mass", "lower", "upper", "speed", "effort")
+_WORDS = 4
+"""Columns of these that hold words; the others hold numbers."""
 
 
 def _joints(mech: Mechanism) -> list[tuple[str, ...]]:
-    """A row for each joint, with the body that it moves; limits of several coordinates side by side."""
+    """A row for each joint, with the body that it moves; those of several dofs have more for their limits."""
     rows = []
     for k, name in enumerate(mech.tree_joint_names):
-        parent = mech.parents[k]
-        limits = [""] * 4
-        if k in mech.independent_joints:
-            q, dof = mech.q_slice(name), mech.dof_slice(name)
-            numbers = (
-                mech.lower[q],
-                mech.upper[q],
-                mech.velocity_limit[dof],
-                mech.effort_limit[dof],
-            )
-            limits = [
-                " ".join(map(_number, x.tolist())) if x.isfinite().any() else "" for x in numbers
-            ]
-        rows.append(
-            (
-                name,
-                mech.joints.kinds[k].name,
-                "-" if parent < 0 else mech.body_names[parent],
-                mech.body_names[k],
-                _number(mech.mass[k].item()),
-                *limits,
-            )
-        )
+        parent, kind = mech.parents[k], mech.joints.kinds[k]
+        limits = _limits(mech, name) if k in mech.independent_joints else []
+        single = kind.num_dof == 1 and kind.num_q == 1
+        told = [
+            name,
+            kind.name,
+            "-" if parent < 0 else mech.body_names[parent],
+            mech.body_names[k],
+            _number(mech.mass[k].item()),
+        ]
+        rows.append((*told, *(limits[0][1:] if single and limits else [""] * 4)))
+        if not single:
+            rows += [(f"  {of}", *[""] * _WORDS, *x) for of, *x in limits if any(x)]
     return rows
+
+
+def _limits(mech: Mechanism, name: str) -> list[tuple[str, ...]]:
+    """For each motion of a joint its name, lower and upper limit, and those of speed and effort."""
+    kind = mech.joints.kinds[mech.joint_index(name)]
+    q, dofs, parts = mech.q_slice(name), mech.dof_slice(name), name.split("+")
+    labels = parts if len(parts) == kind.num_dof else list(kind.rates)
+    ends = [mech.lower[..., q], mech.upper[..., q]] if kind.vector else []
+    caps = [mech.velocity_limit[..., dofs], mech.effort_limit[..., dofs]]
+    columns = [_told(x) for x in (*ends, *caps)]
+    columns = columns if ends else [[""] * kind.num_dof] * 2 + columns
+    return list(zip(labels, *columns, strict=True))
+
+
+def _told(limits: Tensor) -> list[str]:
+    """Limits in words, none where they are none."""
+    return [_number(x) if math.isfinite(x) else "" for x in limits.tolist()]
+
+
+def _states(mech: Mechanism) -> list[str]:
+    """Where the file starts joints that are not at zero there, and the states that it names."""
+    lines = []
+    start, neutral = mech.initial(), mech.neutral()
+    for name in mech.joint_names:
+        at = mech.q_slice(name)
+        if not torch.equal(start[at], neutral[at]):
+            lines.append(
+                f"mech.initial() has {name} at {' '.join(map(_number, start[at].tolist()))}"
+            )
+    return lines + ([f"mech.keyframes: {_few([*mech.keyframes])}"] if mech.keyframes else [])
 
 
 def _followers(mech: Mechanism) -> list[str]:
@@ -124,25 +163,50 @@ def _alike(notes: Iterable[Unused]) -> list[str]:
     return lines
 
 
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    found = [f"  {line}" for line in lines]
+def _section(title: str, lines: Iterable[str], width: int | None) -> list[str]:
+    found = [_folded(line, width, "  ", "      ") for line in lines]
     return ["", f"{title}:", *found] if found else []
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their entries; those of numbers to the right; empty ones left out."""
-    columns = [c for c in zip(header, *rows, strict=True) if any(c[1:])]
-    lines = []
-    for line in zip(*(_aligned(column) for column in columns), strict=True):
-        lines.append("  ".join(line).rstrip())
-    return "\n".join(lines)
+def _folded(line: str, width: int | None, first: str, then: str) -> str:
+    """A line, or several none of which is longer than the page, but for words that are."""
+    if width is None:
+        return first + line
+    return textwrap.fill(
+        line,
+        width,
+        initial_indent=first,
+        subsequent_indent=then,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def _aligned(column: Sequence[str]) -> list[str]:
-    width = max(map(len, column))
-    text = column[0] in ("joint", "kind", "from", "to")
-    return [x.ljust(width) if text else x.rjust(width) for x in column]
+def _table(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Columns as wide as their entries, empty ones left out; folded where the page is not so wide."""
+    lines = _columns(_HEADER, rows, _WORDS)
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    narrow = _columns((_HEADER[0], *_HEADER[_WORDS:]), [(row[0], *row[_WORDS:]) for row in rows], 1)
+    found = narrow[:1]
+    for row, line in zip(rows, narrow[1:], strict=True):
+        found.append(line)
+        if row[1]:
+            ends = " -> ".join(x for x in row[2:_WORDS] if x != "-")
+            found.append(_folded(f"{row[1]}: {ends}", width, "  ", "    "))
+    return found
+
+
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> list[str]:
+    """Lines of a table: words to the left, numbers to the right."""
+    columns = [
+        [x.ljust(wide) if k < words else x.rjust(wide) for x in column]
+        for k, column in enumerate(zip(header, *rows, strict=True))
+        if any(column[1:])
+        for wide in [max(map(len, column))]
+    ]
+    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 
 def _number(x: float) -> str:
-    return f"{x:.4g}"
+    return f"{x + 0.0:.4g}"

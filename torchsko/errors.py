@@ -72,7 +72,12 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
-def unknown_name(kind: str, name: Hashable, known: Sequence[str]) -> str:
+def unknown_name(
+    kind: str,
+    name: Hashable,
+    known: Sequence[str],
+    advice: str = "Use one of these names exactly.",
+) -> str:
     """Message for a name that is none of the known ones: the near ones, then what to type."""
     import difflib  # only ever needed on the way to an error
 
@@ -82,7 +87,7 @@ def unknown_name(kind: str, name: Hashable, known: Sequence[str]) -> str:
     return (
         f"no {kind} is named {name!r}.\n"
         f"There are {len(known)}{said}: {', '.join(map(repr, told))}.\n"
-        f"Use one of these names exactly."
+        f"{advice}"
     )
 
 

@@ -311,7 +311,17 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
         (
             {HAND: (GOAL.position, GOAL.rotation)},
             {},
-            "rotation of the target of 'flange' has shape",
+            "rotation of the target of 'flange' has shape (?s:.*)the rotation comes first",
+        ),
+        (
+            {HAND: (torch.zeros(5, 4, dtype=torch.float64), GOAL.position)},
+            {},
+            r"(?s)rotation of the target of 'flange' has shape .*quaternion_to_matrix\(x\)",
+        ),
+        (
+            {HAND: torch.eye(4, dtype=torch.float64)},
+            {},
+            r"(?s)position of the target.*\(x\[..., :3, :3\], x\[..., :3, 3\]\)",
         ),
         ({HAND: GOAL.position.float()}, {}, "torch.float32"),
         ({HAND: GOAL}, {"weights": {"link1": (1.0, 1.0)}}, "no target is named 'link1'"),

@@ -61,6 +61,35 @@ def test_keyframes_are_the_states_that_mujoco_resets_to(model, mech):
     assert not [line for line in mech.unused if "keyframe" in str(line)]
 
 
+def test_the_start_is_where_mujoco_resets_to(model, mech):
+    """A raised free body stood in the ground: its pose was in MuJoCo's qpos0 alone."""
+    there, data = ts.conventions("mujoco", mech, names_of_joints(model)), mujoco.MjData(model)
+    start, raised = mech.initial(), torch.tensor([1.0, 0, 1, 1, 0, 0, 0], dtype=torch.float64)
+    assert torch.equal(start[mech.q_slice("loose")], raised)
+    assert start[mech.q_slice("one")].item() == 0.3 and start[mech.q_slice("x")].item() == 0.1
+    agree(there.q_to(start)[None, :10], torch.tensor(data.qpos)[None, :10], 1e-15)
+    mech.initial().zero_()
+    assert torch.equal(mech.initial(), start) and mech.float().initial().dtype == torch.float32
+    assert torch.equal(mech.lock({"loose": raised}).initial(), start[7:])
+    assert torch.equal(mech.tree.initial(), ts.expand(mech, start))
+    arm = ts.load(ts.robots.panda)
+    assert torch.equal(arm.initial(), arm.neutral())
+    both = arm.append(mech, "flange", weld=False, prefix="loops_")
+    assert torch.equal(both.initial(), torch.cat([arm.neutral(), start]))
+
+
+def test_limits_that_mujoco_holds_are_told_as_those_of_other_files():
+    """Nothing said that a joint of MJCF goes through its range."""
+    joint = '<joint name="hinge" axis="0 1 0" range="-1 1" limited="true" actuatorfrcrange="-3 3"/>'
+    world = f"<worldbody><body>{joint}{BODY}</body></worldbody>"
+    held, loose = (
+        "\n".join(map(str, ts.load(f"<mujoco>{flag}{world}</mujoco>").unused))
+        for flag in ("", '<option><flag limit="disable"/></option>')
+    )
+    assert "limits of position of joint 'hinge': not in the dynamics; rollout(limits=" in held
+    assert "limits of effort of joint 'hinge'" in held and "limits of position" not in loose
+
+
 def test_actuators_find_their_own_numbers_in_a_keyframe(model, mech):
     drive = ts.actuators_of(model, mech)
     act, ctrl = drive.held_at(mech.keyframes["home"])

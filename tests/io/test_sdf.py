@@ -136,6 +136,18 @@ def test_a_model_floats_where_that_is_asked_for(tmp_path):
         ts.load(tmp_path / "m.sdf")
 
 
+def test_a_model_that_floats_starts_where_its_pose_says():
+    """It stood at the origin, its pose lost without a word."""
+    held, afloat = ts.load(ARM), ts.load(ARM, floating_base=True)
+    where = [ts.frame_pose(held, held.initial(), name) for name in held.frame_names]
+    there = [ts.frame_pose(afloat, afloat.initial(), name) for name in held.frame_names]
+    for one, other in zip(where, there, strict=True):
+        agree(other.rotation, one.rotation, 1e-15)
+        agree(other.position, one.position, 1e-15)
+    assert afloat.joint_kinds[0] == "free" and not torch.equal(afloat.initial(), afloat.neutral())
+    assert torch.equal(held.initial(), held.neutral())
+
+
 def test_older_files_give_axes_in_the_model():
     old = JOINT.format("revolute", "world").replace(
         "</joint>", "<axis><xyz>0 0 1</xyz>{}</axis></joint>"

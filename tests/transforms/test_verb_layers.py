@@ -195,6 +195,16 @@ def test_what_gives_no_mechanism_is_refused(wrong):
         ts.mass_matrix(wrong, torch.zeros(2))
 
 
+@pytest.mark.parametrize("name", ["random_state", "joint_names", "lower", "initial"])
+def test_what_only_a_mechanism_has_is_told_where_it_is(fast, name):
+    for given in (fast, ts.Dynamics(mixed_tree())):
+        with pytest.raises(AttributeError, match=rf"(?s)mechanism's.*mechanism\(\)\.{name}"):
+            getattr(given, name)
+        assert hasattr(given.mechanism(), name) and not hasattr(given, name)
+        with pytest.raises(AttributeError, match="has no attribute 'fly'"):
+            _ = given.fly
+
+
 def test_a_compiled_layer_passes():
     layer = ts.Dynamics(pendulum())
     assert as_mechanism(torch.compile(layer)).num_dof == 2

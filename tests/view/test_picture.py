@@ -225,6 +225,16 @@ def test_what_makes_no_gif_is_refused_by_name(asked, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_rollout_gives_is_told_apart(tmp_path):
+    """Its pair of configurations and velocities came out of torch, as no scalar."""
+    mech = arm()
+    zero = torch.zeros(7, dtype=mech.dtype)
+    pair = ts.rollout(mech, mech.middle(), zero, steps=1, dt=0.01)
+    for show in (ts.view.picture, lambda mech, q: ts.view.animate(mech, q, tmp_path / "a.gif")):
+        with pytest.raises(ts.ShapeError, match=r"(?s)given as tuple.*Pass the first alone"):
+            show(mech, pair)
+
+
 def test_configurations_may_be_arrays():
     q = torch.linspace(-0.5, 0.5, 7).double()
     assert ts.view.picture(arm(), q.numpy()).tobytes() == ts.view.picture(arm(), q).tobytes()

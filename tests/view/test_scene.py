@@ -188,6 +188,8 @@ def test_a_log_that_a_fit_takes_can_be_looked_at(tmp_path):
         (torch.zeros(3, 6), None),
         (torch.zeros(3, 7), [0.0, 1.0]),
         (torch.zeros(3, 7), [0.0, 1.0, 0.5]),
+        (torch.zeros(3, 7), [0.0, "1", None]),
+        ((torch.zeros(3, 7), torch.zeros(3, 7)), None),
         (torch.full((3, 7), math.nan), None),
         (torch.zeros(0, 7), None),
     ],
@@ -195,6 +197,14 @@ def test_a_log_that_a_fit_takes_can_be_looked_at(tmp_path):
 def test_motions_that_do_not_fit_are_refused(q, t):
     with pytest.raises(ts.ShapeError):
         motion_of(arm(), q, t)
+
+
+def test_times_of_a_motion_are_as_exact_as_they_are_given():
+    """In float32 a clock's seconds were 128 apart, and multiples of a step fell behind the time asked for."""
+    q, clock = torch.zeros(20, 7, dtype=torch.float64), [1.7e9 + 0.5 * k for k in range(20)]
+    assert motion_of(arm(), q, clock).t.tolist() == clock
+    steps = motion_of(arm(), q, 0.1)
+    assert [steps.at(0.1 * k) for k in range(20)] == list(range(20))
 
 
 def test_a_robot_that_floats_starts_on_the_ground():
@@ -209,3 +219,14 @@ def test_a_robot_that_floats_starts_on_the_ground():
             if not node.floor
         )
         assert low == pytest.approx(height or 0.0, abs=1e-12)
+
+
+def test_a_robot_is_drawn_where_its_file_starts_it():
+    """A free body of MJCF that the file raises stood on the ground."""
+    pytest.importorskip("mujoco")
+    skin = '<geom size="0.1"/>'
+    body = f'<freejoint/>{skin}<body><joint name="j" ref="1.5" range="0 2"/>{skin}</body>'
+    world = '<mujoco><compiler angle="radian"/><worldbody><body pos="0 0 2">{}</body></worldbody></mujoco>'
+    mech = ts.load(world.format(body))
+    q = start_of(scene_of(mech))
+    assert torch.equal(q, mech.initial()) and q[2] == 2.0 and q[mech.q_slice("j")] == 1.5

@@ -1,4 +1,4 @@
-"""What a compiled MuJoCo model holds besides its dynamics: keyframes and closures."""
+"""What a compiled MuJoCo model holds besides its dynamics: its start, keyframes and closures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchsko.io._mujoco_flags import switched_off
 from torchsko.io._mujoco_names import all_joint_names, body_name
 from torchsko.io._mujoco_unused import finite_state
 from torchsko.io._numbers import as_vector
-from torchsko.io.conventions import conventions
+from torchsko.io.conventions import Conventions, conventions
 from torchsko.io.mujoco_model import ModelDescription, matrix_of
 from torchsko.mechanism.description import IDENTITY, ZERO
 from torchsko.mechanism.kept import Closure, FrameName, Kept, Keyframe
@@ -32,17 +32,17 @@ def kept(model: Any, read: ModelDescription, mech: Mechanism) -> Kept:
         read: its description.
         mech: in float64 on the CPU.
     """
+    there = conventions("mujoco", mech, all_joint_names(model))
     return Kept(
-        keyframes=tuple(_keyframes(model, mech)),
+        keyframes=tuple(_keyframes(model, there)),
         closures=tuple(_closures(model, read.site_frames)),
+        initial=there.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),
     )
 
 
-def _keyframes(model: Any, mech: Mechanism) -> list[Keyframe]:
+def _keyframes(model: Any, there: Conventions) -> list[Keyframe]:
     """All keyframes whose numbers are finite; controls and activations by the names of actuators."""
-    if not model.nkey:
-        return []
-    there, found = conventions("mujoco", mech, all_joint_names(model)), []
+    found: list[Keyframe] = []
     activations, controls = actuator_states(model)
     taken = {model.key(k).name for k in range(model.nkey)}
     for k in filter(partial(finite_state, model), range(model.nkey)):

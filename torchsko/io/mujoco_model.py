@@ -27,7 +27,7 @@ from torchsko.io._mujoco_flags import switched_off, without_passive
 from torchsko.io._mujoco_names import body_name, joint_names
 from torchsko.io._mujoco_unused import unused
 from torchsko.io._numbers import as_matrix, as_vector
-from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, q_numbers
+from torchsko.io.mujoco_numbers import FREE, HINGE, SLIDE, dof_numbers, joint_limits, q_numbers
 from torchsko.mechanism.description import (
     FIXED,
     JointDescription,
@@ -37,6 +37,7 @@ from torchsko.mechanism.description import (
     Vector,
 )
 from torchsko.mechanism.joints.compound import Slide, Turn
+from torchsko.mechanism.limit_notes import limit_notes
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def describe(model: Any) -> ModelDescription:
         name=_model_name(model),
         links=tuple(links),
         joints=tuple(joints),
-        unused=(*unused(model), *broken),
+        unused=(*unused(model), *broken, *limit_notes(joint_limits(model))),
         couplings=couplings,
         geometry=read_geoms(model, (None, *(body_name(model, b) for b in range(1, model.nbody)))),
     )

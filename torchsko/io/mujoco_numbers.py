@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from torchsko.io._mujoco_flags import switched_off
+from torchsko.io._mujoco_names import all_joint_names
+from torchsko.mechanism.limit_notes import Limits
 
 FREE, BALL, SLIDE, HINGE = 0, 1, 2, 3
 """MuJoCo's types of joints (mjtJoint)."""
@@ -43,6 +45,16 @@ def dof_numbers(model: Any) -> dict[str, list[float]]:
         "stiffness": acting(stiffness, "spring"),
         "effort_limit": _list(effort),
     }
+
+
+def joint_limits(model: Any) -> list[Limits]:
+    """The limits of each slide and hinge, by its name."""
+    q, effort, found = q_numbers(model), dof_numbers(model)["effort_limit"], []
+    for j, name in enumerate(all_joint_names(model)):
+        if int(model.jnt_type[j]) in (SLIDE, HINGE):
+            at, dof = int(model.jnt_qposadr[j]), int(model.jnt_dofadr[j])
+            found.append(Limits(name, q["lower"][at], q["upper"][at], effort=effort[dof]))
+    return found
 
 
 def q_numbers(model: Any) -> dict[str, list[float]]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from torchsko.errors import RobotFileError
 from torchsko.io._numbers import as_matrix, as_vector, number, vector
+from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io._report import Report
 from torchsko.io._sdf_fields import ENTRIES, leftovers
 from torchsko.io._sdf_geometry import read_shapes
@@ -118,7 +119,8 @@ def _read_robot(
     joints = [_in_world(joint, placed) for joint in joints]
     moved = {joint.child for joint in joints}
     roots = [link.name for link in links if link.name not in moved]
-    held = [] if floating_base else [_held(root, placed @ frames.pose(root)) for root in roots]
+    places = {root: placed @ frames.pose(root) for root in roots}
+    held = [] if floating_base else [_held(root, pose) for root, pose in places.items()]
     shapes = read_shapes(by_tag["link"], frames, home, folders, report)
     more_frames = [_frame(element, frames) for element in by_tag["frame"]]
     return RobotDescription(
@@ -131,6 +133,10 @@ def _read_robot(
         geometry=shapes,
         closures=tuple(closures),
         gravity=_gravity(root, model),
+        starts=tuple(
+            (name, (*pose.position.tolist(), *quaternion_from_matrix(pose.rotation).tolist()))
+            for name, pose in places.items()
+        ),
     )
 
 

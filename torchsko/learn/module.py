@@ -16,6 +16,7 @@ from torchsko.fused.clean import is_differentiated, is_followed
 from torchsko.learn.learned import Learned, learned, merged, plan_of
 from torchsko.learn.targets import find_target, fitting, refuse_overlap
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.verb import not_here
 from torchsko.precision import in_own_type
 from torchsko.reading import numbers
 from torchsko.table import FUSIBLE, Row, Verbs
@@ -113,6 +114,15 @@ class Dynamics(nn.Module, Verbs):
         return start.replace(**fields, **flags)
 
     rollout = rollout
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Parameters, buffers and modules; of what only the mechanism has, where that is."""
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                raise AttributeError(not_here(self, name), name=name, obj=self) from None
 
     @property
     def held(self) -> Mapping[str, Tensor]:

@@ -132,9 +132,11 @@ def _shapes(
         why = "they stand on its inertial frame, which is somewhere else in every sample"
         unused += (Unused(f"{loose} shapes of {other.name!r}", why),)
     numbers = None if batched else tuple(x.detach().tolist() for x in place)
+    told = mech.kept.initial is not None or other.kept.initial is not None
+    start = torch.cat([mech.initial(), other.initial()]) if told else None
     return {
         "geometry": joined_shapes(mech.geometry, theirs, prefix, frame, numbers),
-        "kept": mech.kept.beside(other.kept, prefix, frame, numbers),
+        "kept": replace(mech.kept.beside(other.kept, prefix, frame, numbers), initial=start),
         "unused": unused,
     }
 

@@ -25,7 +25,7 @@ from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
 from torchsko.mechanism.kept import Kept
-from torchsko.mechanism.limit_notes import limit_notes
+from torchsko.mechanism.limit_notes import Limits, limit_notes
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.skeleton import skeleton
 
@@ -283,11 +283,31 @@ def _tensors(
         has_losses=any(joint.damping != 0.0 or joint.friction != 0.0 for joint in hinges),
         has_gravcomp=any(links[n].gravcomp for j in hinges for n in welded[j.child]),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
-        unused=robot.unused + _still(robot, frames) + limit_notes(hinges) + allowed.unused,
+        unused=robot.unused + _still(robot, frames) + limit_notes(_limits(hinges)) + allowed.unused,
         report=robot.report,
-        kept=Kept(closures=robot.closures),
+        kept=Kept(closures=robot.closures, initial=_start(robot, hinges, kinds, own)),
         geometry=robot.geometry or Geometry(),
     )
+
+
+def _limits(hinges: Sequence[JointDescription]) -> list[Limits]:
+    return [Limits(j.name, j.lower, j.upper, j.velocity, j.effort) for j in hinges]
+
+
+def _start(
+    robot: RobotDescription,
+    hinges: Sequence[JointDescription],
+    kinds: Sequence[JointType],
+    own: Sequence[int],
+) -> torch.Tensor | None:
+    """Where the file puts links that float; None where that is where their joints are zero."""
+    places, parts, neutral = dict(robot.starts), [], []
+    for k in own:
+        joint, zero = hinges[k], kinds[k].neutral()
+        floats = joint.kind == Free.name and joint.parent == WORLD
+        parts += places.get(joint.child, zero) if floats else zero
+        neutral += zero
+    return None if parts == neutral else torch.tensor(parts, dtype=torch.float64)
 
 
 def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, ...]:

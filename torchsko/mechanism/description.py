@@ -166,7 +166,8 @@ class Fault:
 class RobotDescription:
     """Links, joints, leftovers, couplings, rotors, faults, shapes, loops of one robot file, in file order.
 
-    ``gravity`` is what the file says of it [m/s^2]; None where it says nothing.
+    ``gravity`` is what the file says of it [m/s^2]; None where it says nothing. ``starts`` are positions [m]
+    and quaternions w x y z, by name, of links that no joint moves.
     """
 
     name: str
@@ -179,3 +180,4 @@ class RobotDescription:
     geometry: Geometry | None = None
     closures: tuple[Closure, ...] = ()
     gravity: Vector | None = None
+    starts: tuple[tuple[str, tuple[float, ...]], ...] = ()

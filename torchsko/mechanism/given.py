@@ -84,7 +84,7 @@ def check_placement(
         given = f"shape {list(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
         raise ShapeError(
             f"the {what} has {given}.\n{meaning}\n"
-            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]{_meant(x, shape)}."
         )
     if x.dtype != mech.dtype or x.device != mech.device:
         raise ShapeError(
@@ -92,6 +92,18 @@ def check_placement(
             f"Nothing is cast or copied in silence.\n{dtype_advice('x', x.dtype, mech.dtype)}"
         )
     return tuple(x.shape[: x.ndim - len(shape)])
+
+
+def _meant(x: Any, shape: tuple[int, ...]) -> str:
+    """What to type of poses that are written otherwise: as quaternions, or as matrices of four rows."""
+    found = tuple(x.shape) if isinstance(x, Tensor) else ()
+    if shape in ((3,), (3, 3)) and found[-2:] == (4, 4):
+        return ": of a matrix x of 4 x 4 the pair (x[..., :3, :3], x[..., :3, 3])"
+    if shape == (3, 3) and found[-1:] == (4,):
+        return ": torchsko.spatial.rotation.quaternion_to_matrix(x) of a quaternion w x y z"
+    if shape == (3, 3) and found[-1:] == (3,):
+        return "; in a pair the rotation comes first, then the position"
+    return ""
 
 
 def check_finite(what: str, x: Any) -> None:

@@ -1,9 +1,9 @@
-"""What a robot file says besides its dynamics, kept: named states and loops."""
+"""What a robot file says besides its dynamics, kept: where it starts, named states and loops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -88,25 +88,32 @@ class Kept:
     Attributes:
         keyframes: named states.
         closures: loops.
+        initial: configuration in which the file puts the robot, `[num_q]`; None: the neutral one.
     """
 
     keyframes: tuple[Keyframe, ...] = ()
     closures: tuple[Closure, ...] = ()
+    initial: Tensor | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         return f"Kept({len(self.keyframes)} keyframes, {len(self.closures)} closures)"
 
     def to(self, target: torch.device | torch.dtype) -> Kept:
         """The same on another device, or in another floating-point type."""
-        return replace(self, keyframes=tuple(key.to(target) for key in self.keyframes))
+        start = None if self.initial is None else self.initial.to(target)
+        return replace(
+            self, keyframes=tuple(key.to(target) for key in self.keyframes), initial=start
+        )
 
     def mapped(self, q: Map, qd: Map) -> Kept:
         """The same with each state in other coordinates."""
         keys = (replace(key, q=q(key.q), qd=qd(key.qd)) for key in self.keyframes)
-        return replace(self, keyframes=tuple(keys))
+        return replace(
+            self, keyframes=tuple(keys), initial=None if self.initial is None else q(self.initial)
+        )
 
     def beside(self, other: Kept, prefix: str, on: str, place: Place | None) -> Kept:
-        """The loops of two robots as one; states say too little then.
+        """The loops of two robots as one; named states say too little then, and starts are not known here.
 
         Args:
             other: of the second robot.

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from torchsko.mechanism.description import JointDescription, Unused
+from torchsko.mechanism.description import Unused
 
 
-def limit_notes(hinges: Sequence[JointDescription]) -> tuple[Unused, ...]:
+class Limits(NamedTuple):
+    """How far, how fast and how strongly a joint of a robot file may move."""
+
+    name: str
+    lower: float = -math.inf
+    upper: float = math.inf
+    velocity: float = math.inf
+    effort: float = math.inf
+
+
+def limit_notes(hinges: Sequence[Limits]) -> tuple[Unused, ...]:
     """Limits are kept as numbers, which no equation of motion holds; and some of them allow nothing."""
     kept = (
         ("position", ("lower", "upper"), "rollout(limits=LimitSprings()) holds joints there"),
@@ -24,7 +35,7 @@ def limit_notes(hinges: Sequence[JointDescription]) -> tuple[Unused, ...]:
     return (*entries, *_no_room(hinges))
 
 
-def _no_room(hinges: Sequence[JointDescription]) -> list[Unused]:
+def _no_room(hinges: Sequence[Limits]) -> list[Unused]:
     """Limits that allow nothing, as files write them that know none."""
     kinds = (
         (
@@ -47,7 +58,7 @@ def _no_room(hinges: Sequence[JointDescription]) -> list[Unused]:
     return [Unused(f"{what} of {_counted(none)}", why) for what, none, why in kinds if none]
 
 
-def _counted(joints: Sequence[JointDescription]) -> str:
+def _counted(joints: Sequence[Limits]) -> str:
     """The first of some joints, and how many more there are."""
     more = f" and {len(joints) - 1} more" if len(joints) > 1 else ""
     return f"joint {joints[0].name!r}{more}"

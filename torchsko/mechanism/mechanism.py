@@ -388,6 +388,16 @@ class Mechanism(Numbering):
         """
         return neutral_configuration(self)
 
+    def initial(self) -> Tensor:
+        """Where the robot file puts it, a configuration `[num_q]`; the neutral one where it says nothing.
+
+        Of MJCF that is ``qpos0``: a floating body stands where the file has it, a joint at its `ref`. Of SDF
+        loaded with ``floating_base=True`` a link that nothing holds is where its pose says. What is locked
+        or appended keeps its own. A file's named states are in ``keyframes``.
+        """
+        # A tensor of its own each time, as `neutral` gives: what a user changes in place is no other's.
+        return self.neutral() if self.kept.initial is None else self.kept.initial.clone()
+
     def middle(self) -> Tensor:
         """The configuration in the middle of the limits, `[*batch, num_q]`; batched where limits are.
 

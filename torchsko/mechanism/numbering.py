@@ -119,7 +119,11 @@ class Numbering:
         Raises:
             MechanismError: when no moving joint has it.
         """
-        return _index("moving joint", name, self.tree_joint_names)
+        advice = None
+        if name in self.body_names:
+            joint = self.tree_joint_names[self.body_names.index(name)]
+            advice = f"{name!r} is a body, moved by the joint {joint!r}: use that."
+        return _index("moving joint", name, self.tree_joint_names, advice)
 
     def frame_index(self, name: str) -> int:
         """Number of the frame with this name.
@@ -127,7 +131,11 @@ class Numbering:
         Raises:
             MechanismError: when no frame has it.
         """
-        return _index("frame", name, self.frame_names)
+        advice = None
+        if name in self.tree_joint_names:
+            body = self.body_names[self.tree_joint_names.index(name)]
+            advice = f"{name!r} is a joint, which moves {body!r}: use that."
+        return _index("frame", name, self.frame_names, advice)
 
     def joint_place(self, name: str) -> Place:
         """The joint with this name; or the one that has a motion of this name, and which motion.
@@ -197,7 +205,8 @@ class Numbering:
         return slice(start, start + own[place].size)
 
 
-def _index(kind: str, name: str, names: tuple[str, ...]) -> int:
+def _index(kind: str, name: str, names: tuple[str, ...], advice: str | None = None) -> int:
     if name in names:
         return names.index(name)
-    raise MechanismError(unknown_name(kind, name, names))
+    said = {} if advice is None else {"advice": advice}
+    raise MechanismError(unknown_name(kind, name, names, **said))

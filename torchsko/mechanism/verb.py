@@ -64,6 +64,21 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
     return call
 
 
+def not_here(given: Any, name: str) -> str:
+    """Message for an attribute that an object has not; of one that its mechanism has, what to type."""
+    from torchsko.mechanism.mechanism import Mechanism  # which is written with what is here
+
+    kind = type(given).__name__
+    known = hasattr(Mechanism, name) or name in Mechanism.__dataclass_fields__
+    if name.startswith("_") or not known:
+        return f"{kind!r} object has no attribute {name!r}"
+    return (
+        f"a {kind} has no {name!r}: that is its mechanism's.\n"
+        "Its methods are the functions of a mechanism; names, limits and states are the mechanism's own.\n"
+        f"Type mech.{name}, or x.mechanism().{name} of this one, x."
+    )
+
+
 def kernels_of(given: Any) -> frozenset[str]:
     """Names of the methods of an object that are kernels, or may be; none of a mechanism."""
     return getattr(given, "kernels", frozenset())

@@ -16,6 +16,8 @@ References: D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid r
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
@@ -143,9 +145,7 @@ def zero_moment_point(
 
     Reference: Vukobratovic, Borovac 2004.
     """
-    if not isinstance(height, (int, float)) and not (
-        isinstance(height, Tensor) and height.ndim == 0
-    ):
+    if not isinstance(height, Real) and not (isinstance(height, Tensor) and height.ndim == 0):
         raise ShapeError(
             f"height is {height!r}.\nThe ground is level: one number for all samples [m].\n"
             "Pass height=0.0, say."

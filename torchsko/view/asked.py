@@ -72,6 +72,22 @@ def check_spacing(dt: Any) -> None:
         )
 
 
+def tensor_of(mech: Mechanism, q: Any) -> Tensor:
+    """Configurations, or what makes some, as a tensor of the mechanism's type, on its device.
+
+    Raises:
+        ShapeError: when it makes none, such as the pair that a rollout gives.
+    """
+    try:
+        return torch.as_tensor(q, dtype=mech.dtype, device=mech.device).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise ShapeError(
+            f"q was given as {type(q).__name__}, of which torch makes no tensor.\n"
+            "What is drawn are configurations; a rollout gives these, and velocities.\n"
+            "Pass the first alone: qs, _ = torchsko.rollout(...)."
+        ) from None
+
+
 def configurations(mech: Mechanism, q: Any) -> Tensor:
     """Configurations as rows, `[steps, num_q]`.
 
@@ -82,7 +98,7 @@ def configurations(mech: Mechanism, q: Any) -> Tensor:
     Raises:
         ShapeError: when the shape does not fit, or an entry is not finite.
     """
-    q = torch.as_tensor(q).detach().to(mech.dtype).to(mech.device)
+    q = tensor_of(mech, q)
     if q.ndim not in (1, 2) or q.shape[-1] != mech.num_q or 0 in q.shape:
         raise ShapeError(
             f"q has shape {list(q.shape)}.\n"

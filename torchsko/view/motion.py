@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError, RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.view.asked import tensor_of
 
 TABLES = (".csv", ".txt", ".parquet")
 """Endings of logs whose columns have names."""
@@ -55,7 +56,7 @@ def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> M
     Raises:
         ShapeError: when a shape does not fit, times decrease, or an entry is not finite.
     """
-    q = torch.as_tensor(q).detach().to(mech.dtype).to(mech.device)
+    q = tensor_of(mech, q)
     if q.ndim != 2 or q.shape[-1] != mech.num_q or not len(q):
         raise ShapeError(
             f"q has shape {list(q.shape)}.\n"
@@ -63,7 +64,15 @@ def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> M
             f"Pass a tensor of shape [steps, {mech.num_q}]."
         )
     spacing = STEP if t is None else t
-    times = np.asarray(torch.as_tensor(spacing).detach().cpu(), dtype=np.float64)
+    spacing = spacing.detach().cpu() if isinstance(spacing, Tensor) else spacing
+    try:
+        times = np.asarray(spacing, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"t was given as {type(t).__name__}, of which numpy makes no array.\n"
+            "Each configuration has its time.\n"
+            f"Pass {len(q)} increasing numbers in seconds, or the time between two."
+        ) from None
     times = times * np.arange(len(q)) if times.ndim == 0 else times.reshape(-1)
     if times.shape != (len(q),) or not np.all(np.diff(times) >= 0):
         raise ShapeError(

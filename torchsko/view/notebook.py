@@ -7,11 +7,11 @@ import io
 import os
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from torchsko.extras import require
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.view.asked import tensor_of
 from torchsko.view.figure import Figure, look, quiet
 from torchsko.view.motion import motion_of
 from torchsko.view.picture import picture
@@ -94,7 +94,7 @@ def show(
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
         try:
             server.scene.set_up_direction("+z")
-            rows = None if qs is None else torch.as_tensor(qs)
+            rows = None if qs is None else tensor_of(mech, qs)
             rows = rows[None] if rows is not None and rows.ndim == 1 else rows
             motion = None if rows is None else motion_of(mech, rows, dt)
             figure = Figure(server, "/robot", mech, None if motion is None else motion.q)

@@ -201,16 +201,22 @@ def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
 
 
 def start_of(scene: Scene) -> Tensor:
-    """Zeros, or the nearest that limits allow; one robot that floats stands on the ground."""
+    """Where its file puts it, or the nearest that limits allow.
+
+    One robot that floats stands on the ground, where the file does not say where it is.
+    """
     mech = scene.mech
-    q = torch.minimum(torch.maximum(mech.neutral(), mech.lower), mech.upper)
+    start, neutral = mech.initial(), mech.neutral()
+    q = torch.minimum(torch.maximum(start, mech.lower), mech.upper)
     roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
     if [mech.joints.kinds[k].name for k in roots] != ["free"]:
         return q
+    base = mech.q_slice(mech.tree_joint_names[roots[0]])
+    if not torch.equal(start[base], neutral[base]):
+        return q
     floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
-    z = mech.q_slice(mech.tree_joint_names[roots[0]]).start + 2
     lift = torch.zeros_like(q)
-    lift[z] = float(max(floors, default=0.0)) - scene.lowest(q)
+    lift[base.start + 2] = float(max(floors, default=0.0)) - scene.lowest(q)
     return q + lift
 
 
