@@ -281,19 +281,19 @@ def browser():
             chromium.close()
 
 
-def red(tab) -> np.ndarray:
+def red(tab, width=400) -> np.ndarray:
     """Which pixels of the scene are the red ball, beside the panel."""
     from PIL import Image
 
-    clip = {"x": 0, "y": 0, "width": 400, "height": 420}
+    clip = {"x": 0, "y": 0, "width": width, "height": 420}
     with Image.open(BytesIO(tab.screenshot(clip=clip, timeout=240_000))) as image:
         pixels = np.asarray(image.convert("RGB")).astype(int)
-    return (pixels[..., 0] > 90) & (pixels[..., 1:].max(-1) < 0.55 * pixels[..., 0])
+    return (pixels[..., 0] > 90) & (pixels[..., 1:].max(-1) < 0.35 * pixels[..., 0])
 
 
 def place(mask) -> np.ndarray:
-    """Middle of the pixels."""
-    return np.argwhere(mask).mean(0) if mask.any() else np.full(2, np.nan)
+    """Middle of the pixels; far away where there are none, as when it has moved behind the panel."""
+    return np.argwhere(mask).mean(0) if mask.any() else np.full(2, -1e3)
 
 
 @pytest.mark.nightly
@@ -319,6 +319,33 @@ def test_in_a_browser_it_renders_a_slider_moves_the_robot_and_playback_plays():
             lambda: np.linalg.norm((seen.append(place(red(tab))) or seen[-1]) - seen[0]) > 5, 120
         )
         assert served.playing.value
+
+
+def balls(tab) -> list[np.ndarray]:
+    """Middles of the red balls in a wide window from the left, an empty column between them; axes are smaller."""
+    mask = red(tab, 900)
+    ends = np.flatnonzero(np.diff(np.pad(mask.any(0), 1).astype(int)))
+    parts = [np.argwhere(mask[:, a:b]) + (0, a) for a, b in ends.reshape(-1, 2)]
+    return [part.mean(0) for part in parts if len(part) > 150]
+
+
+@pytest.mark.nightly
+def test_in_a_browser_two_robots_stand_side_by_side_and_the_one_that_has_a_motion_moves():
+    mech = arm()
+    with page([mech, mech], [swing(mech), None], port=9100) as served, browser() as tab:
+        tab.set_viewport_size({"width": 1240, "height": 420})
+        tab.goto(served.address)
+        assert until(lambda: len(balls(tab)) == 2, 240), "two balls are not seen"
+        tab.wait_for_timeout(1000)
+        before = balls(tab)
+
+        def ways() -> list[float]:
+            return [np.linalg.norm(a - b) for a, b in zip(balls(tab), before, strict=True)]
+
+        assert max(ways()) < 1
+        served.clock.value = 0.4
+        assert until(lambda: max(ways()) > 5, 120), "neither has moved"
+        assert min(ways()) < 1, "both have moved"
 
 
 @pytest.mark.nightly
