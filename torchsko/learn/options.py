@@ -24,7 +24,7 @@ Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
 
 
 def terms_of(
-    mech: Mechanism, learn: Learn, method: str
+    mech: Mechanism, learn: Learn, library: Sequence[Term], method: str
 ) -> tuple[tuple[Term, ...], dict[int, tuple[int, ...]]]:
     """All terms there are, and for each dof whose terms are given their places."""
     if method == "shooting" and (odd := turning(mech)):
@@ -80,7 +80,9 @@ def terms_of(
                     "Forward dynamics know position and velocity, no acceleration, load or jump.\n"
                     "Pass SmoothCoulomb(0.05) in place of dry friction, or another method."
                 )
-    every = tuple(dict.fromkeys([*LIBRARY, *(term for some in given.values() for term in some)]))
+    every = tuple(
+        dict.fromkeys([*LIBRARY, *library, *(term for some in given.values() for term in some)])
+    )
     places = {
         j: tuple(sorted(every.index(term) for term in some))
         for name, some in given.items()
@@ -104,6 +106,7 @@ class Asked:
 
     Attributes:
         learn: terms of joints.
+        library: terms to choose from.
         method: of `ESTIMATORS`.
         cutoff: of the filter [Hz].
         prior: weight of the nominal robot.
@@ -115,6 +118,7 @@ class Asked:
     """
 
     learn: Learn
+    library: Sequence[Term]
     method: str
     cutoff: float | None
     prior: float | None
@@ -127,6 +131,13 @@ class Asked:
     def check(self) -> None:
         """Refuse options out of range, by name."""
         prior, folds, window = self.prior, self.folds, self.window
+        if not (
+            isinstance(self.library, Sequence) and all(isinstance(x, Term) for x in self.library)
+        ):
+            raise FitError(
+                f"library is {self.library!r}.\nIt is a list of terms, with parentheses, to choose from.\n"
+                "Pass library=[*torchsko.learn.library.LIBRARY, MyTerm()], say, or leave it out."
+            )
         if self.method not in ESTIMATORS:
             raise FitError(unknown_name("method", self.method, tuple(ESTIMATORS)))
         if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from torchsko.learn.friction import Loaded, Offset, Spring, Term, Viscous
+from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
@@ -71,16 +71,13 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
     return lines
 
 
-def carried(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
-    """A line that says of what force the friction is a part that goes with it."""
-    rows = zip(dof_names(mech), choice, strict=True)
-    names = [name for name, some in rows if any(isinstance(terms[k], Loaded) for k in some)]
-    if not names:
-        return []
-    return [
-        "friction by load is a part of the nominal robot's force, and off by as much as that is; once more "
-        f"from the robot found it is right: {', '.join(names)}"
-    ]
+def noted(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
+    """What has to be known of terms that were fitted, a line for each `Term.note`, with their joints."""
+    told: dict[str, list[str]] = {}
+    for name, some in zip(dof_names(mech), choice, strict=True):
+        for note in dict.fromkeys(terms[k].note for k in some if terms[k].note):
+            told.setdefault(note, []).append(name)
+    return [f"{note}: {', '.join(names)}" for note, names in told.items()]
 
 
 def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
