@@ -63,4 +63,4 @@ def test_of_a_library_alone_terms_are_chosen():
     fit = ts.learn.fit(nominal, log, library=few, cutoff=8.0)
     assert all(set(some) <= set(few) for some in fit.terms)
     with pytest.raises(ts.FitError, match="with parentheses"):
-        ts.learn.fit(nominal, log, library=[Offset])
+        ts.learn.fit(nominal, log, library=[Offset])  # pyright: ignore[reportArgumentType]

@@ -93,7 +93,7 @@ class Term:
 
     @property
     def limit(self) -> Term | None:
-        """The law with a jump that this one tends to as the way it turns over shortens; None where it has none.
+        """The law with a jump that this one tends to as the way it turns over shortens, if there is one.
 
         A fit prefers it where the way does not show.
         """
