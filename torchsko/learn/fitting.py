@@ -36,7 +36,16 @@ from torchsko.learn.ripple import waves_in, waves_left, waves_told
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
-from torchsko.learn.telling import beyond, labels_of, noted, standing, unchanging, untold
+from torchsko.learn.telling import (
+    beyond,
+    labels_of,
+    not_sure,
+    noted,
+    standing,
+    unchanging,
+    untold,
+    untold_lines,
+)
 from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
@@ -203,9 +212,12 @@ def _fitted(
     notes += piled(nominal, log, left, known.faults)
     notes += unchanging(nominal, left) + noted(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
+    told = estimate.inform(solution, left)
     if asked.method != "shooting":
         labels = labels_of(nominal, base, solution.choice, terms)
-        notes += untold(known.normal.all, chosen.model, solution.choice, labels)
+        shares = untold(known.normal.all, chosen.model, solution.choice)
+        notes += untold_lines(shares, labels, len(base))
+        told = not_sure(told, shares)
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
@@ -214,7 +226,7 @@ def _fitted(
     fitted = Fit.of(
         nominal, terms, solution, found, base,
         base_fit(known.normal.all, plain_model(terms, nominal.num_dof), base),
-        estimate.inform(solution, left), left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
+        told, left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
     )  # fmt: skip
     say("done", 1.0)
     if done is not None:
