@@ -48,6 +48,7 @@ def terms_of(
         given = {name: given.get(name, learn) for name in mech.joint_names}
     for name, some in given.items():
         if name not in mech.joint_names:
+            _refuse_body(mech, name)
             raise FitError(unknown_name("joint", name, mech.joint_names))
         if isinstance(some, Term) or not isinstance(some, Sequence):
             raise FitError(
@@ -89,6 +90,18 @@ def terms_of(
         for j in range(mech.num_dof)[mech.dof_slice(name)]
     }
     return every, places
+
+
+def _refuse_body(mech: Mechanism, name: str) -> None:
+    """Refuse inertial numbers of a body, in place of a joint's terms."""
+    body = name if name in mech.body_names else name.rpartition(".")[0]
+    if body in mech.body_names and name not in mech.joint_names:
+        raise FitError(
+            f"learn names the body {body!r}, and not a joint.\n"
+            "A fit finds the inertias of all bodies together; `learn` says what forces joints have besides.\n"
+            "For the numbers of one body alone, a payload say, type "
+            f'ts.learn.identify(ts.Dynamics(mech, learn={{"{name}": ...}}), q, qd, qdd, tau).'
+        )
 
 
 def moves(term: Term) -> bool:
