@@ -56,3 +56,8 @@ def test_what_only_the_nominal_robot_tells_apart_is_named():
     (line,) = (note for note in gains.found.notes if "told apart" in note)
     assert all(f"Gain of {name}" in line for name in nominal.joint_names)
     assert "Viscous" not in line and "Offset" not in line
+    # Neither value nor deviation of these says anything; those of others do.
+    place = gains.terms[0].index(Gain())
+    assert all(x[place].isinf() and x.isfinite().sum() == 3 for x in gains.deviations)
+    assert gains.deviation.isinf().any() and plain.deviation.isfinite().all()
+    assert "+- inf" in str(gains)

@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import random_mechanism
+from torchsko.learn import report
 from torchsko.learn.entropic import Prior, entropic_least_squares
 from torchsko.learn.friction import Coulomb, Dahl, Offset, Series, SmoothCoulomb, Viscous
 from torchsko.learn.friction.dahl import bristles
@@ -233,12 +234,35 @@ def test_options_out_of_range_are_named():
         (nominal, {"prior": 0.0}, "prior is 0.0"),
         (nominal, {"folds": 1}, "folds is 1"),
         (nominal, {"learn": {"elbow": []}}, "no joint is named 'elbow'"),
+        (nominal, {"learn": {nominal.body_names[2]: []}}, "names the body 'body2'"),
+        (nominal, {"learn": {nominal.body_names[2] + ".mass": []}}, "names the body 'body2'"),
         (nominal, {"learn": [Coulomb]}, "is no term"),
         (many, {}, "is 2 robots"),
     ):
         with pytest.raises(ts.FitError, match=match) as caught:
             ts.learn.fit(mech, log, **options)
         assert str(caught.value).count("\n") == 2
+
+
+def test_long_names_of_joints_lie_inside_of_a_reports_figures(monkeypatch):
+    """The first joint's was cut off, and errors had the room that names left."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    truth, nominal = arm()
+    fit = ts.learn.fit(nominal, log_of(truth, friction, seconds=8.0)[0], learn=TERMS, prior=1e-3)
+    names = [f"robot_arm_left_front_shoulder_pitch_joint_actuator_{k}" for k in range(3)]
+    monkeypatch.setattr(report, "dof_names", lambda mech: names)
+    for title, _, draw in report.FIGURES:
+        figure = Figure()
+        draw(figure, fit)
+        FigureCanvasAgg(figure).draw()
+        for ax in figure.axes:
+            for text in (*ax.get_xticklabels(), *ax.get_yticklabels(), ax.title):
+                box = text.get_window_extent().transformed(figure.transFigure.inverted())
+                assert not text.get_text() or (box.x0 >= 0 and box.y0 >= 0), (title, text)
+            assert ax.get_position().height * figure.get_size_inches()[1] > 1.0, title
 
 
 @pytest.mark.nightly

@@ -22,7 +22,7 @@ from torchsko.learn.friction import (
     Stribeck,
     Viscous,
 )
-from torchsko.learn.selection import _grown
+from torchsko.learn.growing import grown
 
 integrate = pytest.importorskip("scipy.integrate")
 
@@ -162,5 +162,5 @@ def test_friction_is_sharp_where_the_shortest_way_saves_next_to_nothing(sharp, w
     terms = (Offset(), Coulomb(), SmoothCoulomb(0.02), SmoothCoulomb(0.05))
     error = {(0, 1): sharp, (0, 2): 1.0, (0, 3): 1.2}
     scores: Any = lambda sets: [error.get(some, 2.0) for some in sets]  # noqa: E731
-    chosen = _grown(scores, (0, 3), range(4), terms)
+    chosen = grown(scores, (0, 3), range(4), terms)
     assert [terms[k] for k in chosen] == [Offset(), wanted]

@@ -10,7 +10,7 @@ import torch
 
 import torchsko as ts
 from torchsko.learn.entropic import Prior, entropic_least_squares
-from torchsko.learn.selection import Candidates
+from torchsko.learn.growing import Candidates
 from torchsko.learn.threads import WIDE, cores, for_unknowns, side_by_side, threads
 
 

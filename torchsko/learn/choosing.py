@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Coulomb, Offset, Term, Viscous
 from torchsko.learn.least_squares import base_fit
-from torchsko.learn.library import LIBRARY, USUAL
+from torchsko.learn.library import USUAL
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated
@@ -39,10 +39,10 @@ class Choosing:
         base: BaseParameters,
         divergence: Prior,
         named: Mapping[int, tuple[int, ...]],
+        library: Mapping[int, Sequence[Term]],
         prior: float | None,
         say: Callable[[str, float], None],
         able: Callable[[Term], bool] | None = None,
-        besides: Mapping[int, Sequence[Term]] | None = None,
     ) -> None:
         """Begin with what is usual.
 
@@ -52,26 +52,26 @@ class Choosing:
             base: combinations of inertial numbers that forces depend on.
             divergence: the nominal robot.
             named: places of terms that were asked for, of each dof.
+            library: terms of each dof to choose from.
             prior: its weight; chosen if None.
             say: called with what is being done.
             able: which terms may be chosen; all if None.
-            besides: terms of single dofs to choose from, beside those of the library.
         """
         self.folds, self.divergence, self.named = folds, divergence, named
         self.prior, self.say, self.terms = prior, say, problem.terms
         self.dofs, self.at = problem.mech.num_dof, 0
         self.names = dof_names(problem.mech)
         self.fits: list[Solution] | None = None
-        usual = tuple(k for k, term in enumerate(self.terms) if term in USUAL)
         self.allowed = [
             tuple(
                 k
                 for k, term in enumerate(self.terms)
-                if term in (*LIBRARY, *(besides or {}).get(j, ())) and (able is None or able(term))
+                if term in library[j] and (able is None or able(term))
             )
             for j in range(self.dofs)
         ]
-        choice = tuple(named.get(j, usual) for j in range(self.dofs))
+        usual = [tuple(k for k in some if self.terms[k] in USUAL) for some in self.allowed]
+        choice = tuple(named.get(j, usual[j]) for j in range(self.dofs))
         plain = plain_model(self.terms, self.dofs)
         first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
         self.sizes = sizes(folds, divergence)

@@ -31,8 +31,13 @@ from torch import Tensor
 
 from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Term
-from torchsko.learn.instrumental import instrumental_fit, instrumental_information, paired
-from torchsko.learn.lasting import with_lasting_errors
+from torchsko.learn.instrumental import (
+    Instrumental,
+    instrumental_fit,
+    instrumental_information,
+    paired,
+)
+from torchsko.learn.lasting import Cancelling, Weighted, with_lasting_errors
 from torchsko.learn.least_squares import Information, base_fit, information
 from torchsko.learn.log import Log
 from torchsko.learn.normal import Normal, Problem, Stretches
@@ -56,6 +61,10 @@ STILL = 1e-3
 
 LAG = 1.5
 """Time over the cut-off's period after which filtered noise is another."""
+
+
+SEVERAL = 12
+"""Stretches of a log that influences are summed over, at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +128,9 @@ class Estimate:
         def inform(solution: Solution, left: Residuals) -> Information:
             whole, seen = normal.all, data.seen.motions
             told = information(whole, model, solution.choice, left.variance, left.inflation)
+            influence = Weighted(whole, model, solution)
             return with_lasting_errors(
-                told, data.problem, seen, whole, model, solution, left.inflation
+                told, data.problem, seen, whole, solution, left.inflation, influence
             )
 
         return cls(normal, solve, inform)
@@ -162,7 +172,15 @@ def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -
     pair = paired(data.again(lag=lag), data.normal)
 
     def inform(solution: Solution, left: Residuals) -> Information:
-        return instrumental_information(pair.all, model, left.variance, left.inflation)
+        whole, told = data.normal.all, (pair.all, model, left.variance, left.inflation)
+        # As long as the filter remembers, but a log is several stretches.
+        memory = math.ceil(data.settings.reach * data.settings.coarse)
+        length = min(memory, int(whole.count.max()) // SEVERAL)
+        return with_lasting_errors(
+            instrumental_information(*told), data.problem, data.seen.motions, whole, solution,
+            left.inflation, Instrumental(pair.all, model, lag),
+            Cancelling(length, instrumental_information(*told, weak=True)),
+        )  # fmt: skip
 
     return Estimate(pair, lambda normal: instrumental_fit(normal, model, base), inform)
 

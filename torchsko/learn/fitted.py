@@ -68,10 +68,11 @@ class Fit:
         phi: inertial parameters, `[num_bodies * 10]`.
         terms: of each dof, forces besides the rigid robot's.
         numbers: of each dof's terms.
-        deviations: their standard deviations, as the data tell.
+        deviations: their standard deviations, as the data tell; infinite where these do not tell a number
+            from others, and only the nominal robot says what it is.
         base: combinations of inertial numbers that torques depend on.
         value: of these, `[base]`.
-        deviation: standard deviations of the values, as the data tell, without the prior, `[base]`.
+        deviation: standard deviations of the values, as the data tell, without the prior, `[base]`; likewise.
         covariance: of the values, `[base, base]`.
         least_squares: values by ordinary least squares, `[base]`.
         condition: of the data: the columns of base parameters at unit length.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,8 +17,9 @@ from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
 from torchsko.learn.forces import in_other_units, refuse_driving, refuse_other_forces
-from torchsko.learn.friction import Balancer, Offset, RotorInertia
+from torchsko.learn.friction import Offset, Term
 from torchsko.learn.least_squares import base_fit
+from torchsko.learn.library import LIBRARY
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.mistaken import refuse_mistaken
@@ -35,7 +36,16 @@ from torchsko.learn.ripple import waves_in, waves_left, waves_told
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
-from torchsko.learn.telling import beyond, carried, labels_of, standing, unchanging, untold
+from torchsko.learn.telling import (
+    beyond,
+    labels_of,
+    not_sure,
+    noted,
+    standing,
+    unchanging,
+    untold,
+    untold_lines,
+)
 from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.mechanism.mechanism import Mechanism
@@ -57,6 +67,7 @@ def fit(
     log: Log,
     *,
     learn: Learn = None,
+    library: Sequence[Term] = LIBRARY,
     method: str = "physical",
     cutoff: float | None = None,
     prior: float | None = None,
@@ -78,10 +89,12 @@ def fit(
         mech: the nominal robot, no batch.
         log: what was measured. Of motor currents (`Log.current`) the torque constants are found first, by the
             weights of the nominal robot; they are `fit.found.constants`, beside their deviations.
-        learn: terms of every joint, or of each by name; chosen from `torchsko.learn.library.LIBRARY`,
-            and the waves of gears' teeth (`torchsko.learn.ripple`), for joints that are not named. An empty
+        learn: terms of every joint, or of each by name; chosen from `library`, and the waves of gears' teeth
+            (`torchsko.learn.ripple`), for joints that are not named. An empty
             list is a joint without friction, and a free joint has none unless it is named. A dof that stood
             still has an offset alone: what it moved is noise.
+        library: terms to choose from, `Term` of your own among them: one is chosen that predicts stretches of
+            time left out better, and whose number the data tell (`torchsko.learn.growing`).
         method: "physical" (`torchsko.learn.entropic`), or on base parameters, without the cone and the prior,
             "ols", "wls", "irls" or "iv" (`torchsko.learn.estimators`); or "shooting", through the forward
             dynamics, for positions sampled too seldom, or too noisy, for accelerations.
@@ -111,7 +124,9 @@ def fit(
     identification of robot*, Control Engineering Practice 9(12), 2001 (weights).
     """
     mech = as_mechanism(mech)
-    asked = Asked(learn, method, cutoff, prior, folds, window, residual, regressor, checkpoint)
+    asked = Asked(
+        learn, library, method, cutoff, prior, folds, window, residual, regressor, checkpoint
+    )
     asked.check()
     check_robot(mech)
     if not isinstance(log, Log):
@@ -130,7 +145,7 @@ def _fitted(
     done: Callable[[Fit], None] | None,
 ) -> Fit:  # fmt: skip
     nominal, changed = nearest_physical(mech)
-    terms, named = terms_of(nominal, asked.learn, asked.method)
+    terms, named = terms_of(nominal, asked.learn, asked.library, asked.method)
     say("reading the log", 0.0)
     log, settings, constants = made_ready(nominal, log, asked.cutoff)
     problem = Problem.of(nominal, terms, asked.regressor)
@@ -142,7 +157,7 @@ def _fitted(
         problem = with_kernel(problem, log, settings)
     kept = Checkpoint.of(
         asked.checkpoint, problem, log, settings, named, asked.method, asked.prior, asked.folds,
-        asked.window,
+        asked.window, asked.library,
     )  # fmt: skip
     state = kept.read()
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
@@ -154,7 +169,8 @@ def _fitted(
     parts = Folds.of(known.normal)
     still = [j for j in standing(known.normal.all, problem.terms) if j not in named]
     given = {j: (problem.terms.index(Offset()),) for j in still} | named
-    chosen = Choosing(problem, parts, base, divergence, given, asked.prior, say, able, besides)
+    allowed = {j: (*asked.library, *besides.get(j, ())) for j in range(nominal.num_dof)}
+    chosen = Choosing(problem, parts, base, divergence, given, allowed, asked.prior, say, able)
     notes = [
         f"unphysical nominal inertia of {name}: the nearest physical one is used"
         for name in changed
@@ -194,11 +210,14 @@ def _fitted(
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
     notes += piled(nominal, log, left, known.faults)
-    notes += unchanging(nominal, left) + carried(nominal, terms, solution.choice)
+    notes += unchanging(nominal, left) + noted(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
+    told = estimate.inform(solution, left)
     if asked.method != "shooting":
         labels = labels_of(nominal, base, solution.choice, terms)
-        notes += untold(known.normal.all, chosen.model, solution.choice, labels)
+        shares = untold(known.normal.all, chosen.model, solution.choice)
+        notes += untold_lines(shares, labels, len(base))
+        told = not_sure(told, shares)
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
@@ -207,7 +226,7 @@ def _fitted(
     fitted = Fit.of(
         nominal, terms, solution, found, base,
         base_fit(known.normal.all, plain_model(terms, nominal.num_dof), base),
-        estimate.inform(solution, left), left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
+        told, left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
     )  # fmt: skip
     say("done", 1.0)
     if done is not None:
@@ -222,17 +241,12 @@ def vanished(
 ) -> list[str]:
     """Says which terms that were asked for are zero: of numbers that are not negative."""
     names = dof_names(problem.mech)
-    whys = {
-        Balancer: "no spring pushes as if stiffness were negative (is zero= that of its points?)",
-        RotorInertia: "no rotor has a negative inertia",
-    }
     gone: dict[str, list[str]] = {}
     for j in named:
         for k in model.choice[j]:
             if k not in solution.choice[j]:
                 term = problem.terms[k]
-                why = whys.get(type(term), "friction does not drive")
-                gone.setdefault(why, []).append(f"{term.label} of {names[j]}")
+                gone.setdefault(term.why, []).append(f"{term.label} of {names[j]}")
     return [f"zero, for {why}: {', '.join(some)}" for why, some in gone.items()]
 
 

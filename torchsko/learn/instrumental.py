@@ -17,9 +17,9 @@ from torchsko.learn.reduced import means, places
 from torchsko.learn.solving import Choice, Model, Solution
 from torchsko.verbs.base_parameters import BaseParameters
 
-STRONG = 0.3
-"""Correlation of a direction with its instruments below which it keeps the value of least squares: a weak
-instrument has less bias, and a variance that knows no bounds."""
+STRONG = 0.1
+"""Correlation of a direction with its instruments below which it keeps the value of least squares, and its
+bias: a weak instrument has less bias, and a variance that knows no bounds."""
 
 
 def paired(lagged: Normal, plain: Normal) -> Normal:
@@ -49,27 +49,66 @@ def instrumental_fit(pair: Normal, model: Model, base: BaseParameters) -> Soluti
 
 
 def instrumental_information(
-    pair: Normal, model: Model, variance: Tensor, inflation: Tensor
+    pair: Normal, model: Model, variance: Tensor, inflation: Tensor, *, weak: bool = False
 ) -> Information:
-    """Covariance of `instrumental_fit`, errors correlated in time; weak directions as of least squares.
+    """Covariance of `instrumental_fit`, errors correlated in time that go with nothing.
+
+    What instruments take away of other directions, over its deviation, weak directions keep: their bias.
 
     Args:
         pair: from `paired`.
         model: terms and weights of the fit.
         variance: of each dof's residual, `[num_dof]`.
         inflation: samples of it that are one, `[num_dof]`.
+        weak: of these directions alone.
     """
     dofs = len(variance)
-    (A, _), (A0, _) = both(pair, model)
+    (A, c), (A0, c0) = both(pair, model)
     meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
     B, _ = assembled(means(pair)[dofs:], meat, model.choice, pair.base)
     root, value, vector = strengths(A, A0)
-    bread = root @ ((vector / value.clamp(STRONG, 1.0)) @ vector.mT) @ root.mT
+    strong, way = value > STRONG, root @ vector
+    size = (way.mT @ B @ way).diagonal().clamp_min(1e-300)
+    bias = (c @ way - value * (c0 @ way)).square() / value.square() / size
+    more = bias[strong].mean().clamp_min(1.0).sqrt() if bool(strong.any()) else 1.0
+    gain = torch.where(strong, 0.0 if weak else 1 / value, more * torch.ones_like(value))
+    bread = way * gain @ way.mT
     covariance = bread @ B @ bread.mT
     deviation, count = covariance.diagonal().clamp_min(0).sqrt(), pair.base
     parts = deviation[count:].split([len(some) for some in model.choice])
     condition = scaled_pseudo_inverse(A0)[1]
     return Information(covariance[:count, :count], tuple(parts), condition)
+
+
+class Instrumental:
+    """What each sample's error does to the part of `instrumental_fit` that instruments tell.
+
+    The `torchsko.learn.lasting.Influence` of it.
+
+    Args:
+        pair: from `paired`.
+        model: terms and weights of the fit.
+        lag: of the instruments [samples].
+    """
+
+    def __init__(self, pair: Normal, model: Model, lag: int) -> None:
+        (A, _), (A0, _) = both(pair, model)
+        root, value, vector = strengths(A, A0)
+        gain = torch.where(value > STRONG, 1 / value.clamp_min(STRONG), 0.0)
+        bread, dofs = root @ (vector * gain) @ vector.mT @ root.mT, len(model.scale)
+        self.lag, self.choice, self.base = lag, model.choice, pair.base
+        first, *own = bread.split([pair.base, *(len(some) for some in model.choice)])
+        each = zip(model.scale, pair.count[0, :dofs].clamp_min(1), own, strict=True)
+        self.bread = [w / n * torch.cat([first, rows]) for w, n, rows in each]
+
+    def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
+        """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
+        columns = torch.cat([torch.arange(self.base, device=X.device),
+                             places(self.base, self.choice[dof], X)])  # fmt: skip
+        X = X.index_select(-1, columns)
+        none = torch.zeros_like(X[: self.lag])
+        early, late = torch.cat([none, X[: -self.lag]]), torch.cat([X[self.lag :], none])
+        return error[:, None] * (early + late)[: len(X)] / 2 @ self.bread[dof]
 
 
 def both(pair: Normal, model: Model) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

@@ -15,7 +15,7 @@ consistent covariance matrix estimation*, Econometrica 59(3), 1991 (too small of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -40,8 +40,8 @@ PLACES = (32, 64)
 
 
 def with_lasting_errors(
-    told: Information, problem: Problem, motions: Sequence[Motion], normal: Normal, model: Model,
-    solution: Solution, inflation: Tensor,
+    told: Information, problem: Problem, motions: Sequence[Motion], normal: Normal,
+    solution: Solution, inflation: Tensor, influence: Influence, cancelling: Cancelling | None = None,
 ) -> Information:  # fmt: skip
     """`Information` where errors go with the motion: deviations of influences, where they are larger.
 
@@ -50,32 +50,65 @@ def with_lasting_errors(
         problem: what explains forces.
         motions: to look at errors in.
         normal: equations of one fold: all.
-        model: weights of the fit.
         solution: what was fitted.
         inflation: samples of each dof's error that are one, `[num_dof]`.
+        influence: what errors do to the solution.
+        cancelling: where sums over stretches of time count where they are smaller, too.
 
     Reference: Newey, West 1987.
     """
+    sizes = [normal.base, *(len(x) for x in told.terms)]
     known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
-    influence = _Influence(normal, model, solution)
     length = max(1, math.ceil(STRETCHES * float(inflation.max())))
+    if cancelling is not None:
+        length = max(length, cancelling.length)
     sums = _Sums(problem, solution, influence, inflation, length, _ranges(problem, motions), known)
     each = zip(*side_by_side(sums, motions), strict=True)
     in_time, free, seen, *at_places = (torch.stack(x).sum(0) for x in each)
-    found = [(in_time, free), *((x.square().sum((0, 1)), x.any(-1).sum()) for x in at_places)]
     # Motions may be a choice out of more. Every parameter that is fitted takes its part of errors.
     scale = normal.count[0].sum() / seen.clamp_min(1)
+    found = [
+        (in_time.diagonal(), free),
+        *((x.square().sum((0, 1)), x.any(-1).sum()) for x in at_places),
+    ]
     more = [
         (scale * total - known).clamp_min(0) * count / (count - len(known)).clamp_min(1)
         for total, count in found
     ]
+    if cancelling is not None:
+        part = scale * in_time * free / (free - len(known)).clamp_min(1)
+        told, more = cancelling.with_rest(part, sizes), more[1:]
+        known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
     wider = 1 + torch.stack(more).amax(0) / known.clamp_min(1e-300)
-    base_wider, *own = wider.sqrt().split([normal.base, *(len(x) for x in told.terms)])
+    base_wider, *own = wider.sqrt().split(sizes)
     return replace(
         told,
         covariance=base_wider[:, None] * told.covariance * base_wider,
         terms=tuple(x * y for x, y in zip(told.terms, own, strict=True)),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Cancelling:
+    """Errors that cancel in time, as of accelerations: of these, a second derivative, no sum grows.
+
+    Attributes:
+        length: of a stretch at least, in which they do [samples].
+        rest: what is not by these errors' influence.
+    """
+
+    length: int
+    rest: Information
+
+    def with_rest(self, part: Tensor, sizes: Sequence[int]) -> Information:
+        """The rest, and a covariance of all parameters `[parameters, parameters]`, of such sizes."""
+        own = part.diagonal().split(list(sizes))[1:]
+        both = zip(self.rest.terms, own, strict=True)
+        return replace(
+            self.rest,
+            covariance=self.rest.covariance + part[: sizes[0], : sizes[0]],
+            terms=tuple((x.square() + y).sqrt() for x, y in both),
+        )
 
 
 def _ranges(problem: Problem, motions: Sequence[Motion]) -> Tensor:
@@ -105,44 +138,52 @@ class _Sums:
 
     problem: Problem
     solution: Solution
-    influence: _Influence
+    influence: Influence
     inflation: Tensor
     length: int
     ranges: Tensor
     like: Tensor
 
     def __call__(self, motion: Motion) -> tuple[Tensor, ...]:
-        """Squares of sums over stretches, how many these are, samples, and sums at places."""
-        in_time, none = torch.zeros_like(self.like), self.like.new_zeros(())
-        dofs = len(self.inflation)
+        """Products of sums over stretches, how many these are, samples, and sums at places."""
+        none, dofs = self.like.new_zeros(()), len(self.inflation)
         at_places = [self.like.new_zeros(dofs, count, len(self.like)) for count in PLACES]
         parts = list(self.problem.rows([motion]))
         if not parts:
-            return in_time, none, none, *at_places
+            return torch.diag(self.like * 0), none, none, *at_places
         t, X, good = (torch.cat(part) for part in zip(*parts, strict=True))
         q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
         first, last = self.ranges
         share = (own_positions(self.problem.mech, q) - first) / (last - first).clamp_min(1e-300)
         error = torch.where(good, self.solution.error(X), 0.0)
-        after = period(q)
+        after, total = period(q), none
         for j in range(dofs):
             x = self.influence(j, X[:, j], error[:, j])
-            in_time = in_time + over_stretches(_folded(x, after), self.length)
+            total = total + x
             for into in at_places:
                 place = (share[:, j] * into.shape[1]).long().clamp(0, into.shape[1] - 1)
                 into[j].index_add_(0, place, x)
+        in_time = over_stretches(_folded(total, after), self.length)
         free = (good.sum(0) / self.inflation).sum() * after / len(t)
         return in_time, free, good.sum().to(free), *at_places
 
 
-class _Influence:
-    """What each sample's error of a dof does to base parameters and terms, `[samples, parameters]`."""
+Influence = Callable[[int, Tensor, Tensor], Tensor]
+"""What each sample's error of a dof does to base parameters and terms, `[samples, parameters]`.
+
+Of the dof, its columns `[samples, columns]`, samples in order of time, and its errors `[samples]`.
+"""
+
+
+class Weighted:
+    """The `Influence` of weighted least squares."""
 
     def __init__(self, normal: Normal, model: Model, solution: Solution) -> None:
         self.scale, self.base = model.scale, normal.base
         self.told = Bread.of(normal, model, solution.choice)
 
     def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
+        """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
         told, e = self.told, error[:, None]
         terms = X.index_select(-1, told.columns[dof])
         left = X[..., : self.base] - terms @ told.gain[dof]
@@ -153,9 +194,10 @@ class _Influence:
 
 
 def over_stretches(x: Tensor, length: int) -> Tensor:
-    """Mean of squared sums over all stretches of a length that touch a series, per sample of a stretch."""
+    """Mean products of sums over all stretches of a length that touch a series, per sample of a stretch."""
     run = torch.nn.functional.pad(x, (0, 0, length, length - 1)).cumsum(0)
-    return (run[length:] - run[:-length]).square().sum(0) / length
+    sums = run[length:] - run[:-length]
+    return sums.mT @ sums / length
 
 
 def _folded(x: Tensor, period: int) -> Tensor:

@@ -24,7 +24,7 @@ Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
 
 
 def terms_of(
-    mech: Mechanism, learn: Learn, method: str
+    mech: Mechanism, learn: Learn, library: Sequence[Term], method: str
 ) -> tuple[tuple[Term, ...], dict[int, tuple[int, ...]]]:
     """All terms there are, and for each dof whose terms are given their places."""
     if method == "shooting" and (odd := turning(mech)):
@@ -48,6 +48,7 @@ def terms_of(
         given = {name: given.get(name, learn) for name in mech.joint_names}
     for name, some in given.items():
         if name not in mech.joint_names:
+            _refuse_body(mech, name)
             raise FitError(unknown_name("joint", name, mech.joint_names))
         if isinstance(some, Term) or not isinstance(some, Sequence):
             raise FitError(
@@ -80,13 +81,27 @@ def terms_of(
                     "Forward dynamics know position and velocity, no acceleration, load or jump.\n"
                     "Pass SmoothCoulomb(0.05) in place of dry friction, or another method."
                 )
-    every = tuple(dict.fromkeys([*LIBRARY, *(term for some in given.values() for term in some)]))
+    every = tuple(
+        dict.fromkeys([*LIBRARY, *library, *(term for some in given.values() for term in some)])
+    )
     places = {
         j: tuple(sorted(every.index(term) for term in some))
         for name, some in given.items()
         for j in range(mech.num_dof)[mech.dof_slice(name)]
     }
     return every, places
+
+
+def _refuse_body(mech: Mechanism, name: str) -> None:
+    """Refuse inertial numbers of a body, in place of a joint's terms."""
+    body = name if name in mech.body_names else name.rpartition(".")[0]
+    if body in mech.body_names and name not in mech.joint_names:
+        raise FitError(
+            f"learn names the body {body!r}, and not a joint.\n"
+            "A fit finds the inertias of all bodies together; `learn` says what forces joints have besides.\n"
+            "For the numbers of one body alone, a payload say, type "
+            f'ts.learn.identify(ts.Dynamics(mech, learn={{"{name}": ...}}), q, qd, qdd, tau).'
+        )
 
 
 def moves(term: Term) -> bool:
@@ -104,6 +119,7 @@ class Asked:
 
     Attributes:
         learn: terms of joints.
+        library: terms to choose from.
         method: of `ESTIMATORS`.
         cutoff: of the filter [Hz].
         prior: weight of the nominal robot.
@@ -115,6 +131,7 @@ class Asked:
     """
 
     learn: Learn
+    library: Sequence[Term]
     method: str
     cutoff: float | None
     prior: float | None
@@ -127,6 +144,13 @@ class Asked:
     def check(self) -> None:
         """Refuse options out of range, by name."""
         prior, folds, window = self.prior, self.folds, self.window
+        if not (
+            isinstance(self.library, Sequence) and all(isinstance(x, Term) for x in self.library)
+        ):
+            raise FitError(
+                f"library is {self.library!r}.\nIt is a list of terms, with parentheses, to choose from.\n"
+                "Pass library=[*torchsko.learn.library.LIBRARY, MyTerm()], say, or leave it out."
+            )
         if self.method not in ESTIMATORS:
             raise FitError(unknown_name("method", self.method, tuple(ESTIMATORS)))
         if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):

@@ -114,14 +114,16 @@ def draw_forces(figure: Any, fit: Fit) -> None:
 def draw_errors(figure: Any, fit: Fit) -> None:
     """Errors in stretches left out, beside the nominal robot's and least squares'."""
     names = dof_names(fit.mechanism)
-    _sized(figure, 4.0, left=0.7, bottom=0.3 + _longest(names, 10) / 2)
+    # Bars that lie: names may be as long as they are, and joints as many.
+    _sized(figure, 1.0 + 0.45 * len(names), left=0.3 + _longest(names, 10), bottom=0.6)
     ax = figure.subplots()
     width = 0.8 / len(fit.errors)
     for k, (head, error) in enumerate(fit.errors.items()):
         place = torch.arange(len(names)) + width * (k - (len(fit.errors) - 1) / 2)
-        ax.bar(place, fit.residuals.relative(error), width, label=head)
-    ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    ax.set_ylabel("error / spread of the force")
+        ax.barh(place, fit.residuals.relative(error), width, label=head)
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.set_xlabel("error / spread of the force")
     ax.legend()
 
 

@@ -9,20 +9,14 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.entropic import Prior
-from torchsko.learn.friction import Coulomb, SmoothCoulomb, Term
+from torchsko.learn.friction import Term
+from torchsko.learn.growing import Candidates, Told, grown
 from torchsko.learn.normal import Normal
-from torchsko.learn.reduced import TOGETHER, Gains, all_gains, explained, judged, means, summed
+from torchsko.learn.reduced import Gains, all_gains, explained, judged, means, summed
 from torchsko.learn.solving import Model, Solution, all_solved
-from torchsko.learn.threads import solve_each
 
 WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Of the prior."""
-
-GAIN = 0.005
-"""Part of a joint's error that one more term has to save."""
-
-EDGE = GAIN / 2
-"""Part that a law of dry friction which turns smoothly has to save over a sharp one: its way is short."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +27,13 @@ class Folds:
         seen: without each fold.
         train: means of squares of `seen`, `[folds, num_dof, columns, columns]`.
         test: those of each fold alone.
+        count: equations of each dof in all of them, `[num_dof]`.
     """
 
     seen: tuple[Normal, ...]
     train: Tensor
     test: Tensor
+    count: Tensor
 
     @classmethod
     def of(cls, normal: Normal, like: Normal | None = None) -> Folds:
@@ -46,7 +42,8 @@ class Folds:
         full = [k for k in range(len(count)) if bool((count[k] > 0).all())]
         seen = tuple(normal.without(k) for k in full)
         test = torch.stack([means(normal.only([k])) for k in full])
-        return cls(seen, torch.stack([means(some) for some in seen]), test)
+        train = torch.stack([means(some) for some in seen])
+        return cls(seen, train, test, normal.count[full].sum(0))
 
 
 def errors(
@@ -114,8 +111,8 @@ def with_terms_chosen(
 ) -> tuple[Model, list[Solution]]:
     """The model with the terms of one dof that predict stretches left out best, while the others' stay.
 
-    They are grown one by one, dry friction exchanged, and thinned. Fits are those of the divergence's
-    quadratic part at the fit so far, which are solved at once.
+    `torchsko.learn.growing` says how. Fits are those of the divergence's quadratic part at the fit so far,
+    which are solved at once.
 
     Args:
         folds: of cross-validation.
@@ -140,115 +137,11 @@ def with_terms_chosen(
     each = all_gains(folds.train, len(told), dict.fromkeys(range(len(fits)), others))
     parts = [Gains.stacked(some) for some in zip(*each.values(), strict=True)]
     A, c = explained(summed(folds.train, model.scale), model.scale, parts)
-    near = half * curvature
+    near, data = half * curvature, A.mean(0)
     A, c = told.mT @ A @ told + near, c @ told + (near @ phi0[..., None])[..., 0] - half * slope
     w, test = model.scale[dof], folds.test[:, dof]
     Q = judged(summed(folds.test, model.scale) - w * test, folds.test, model.scale, parts, others)
     scores = Candidates.of(folds.train[:, dof], test, A, c, told, Q, w)
-    choice[dof] = _grown(scores, choice[dof], allowed, terms)
+    sure = Told.of(folds.train[:, dof].mean(0), data, w, folds.count[dof], scores, terms)
+    choice[dof] = grown(scores, choice[dof], allowed, terms, sure.doubtful)
     return replace(model, choice=tuple(choice)), fits
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """Scores of sets of one dof's terms: inertial numbers eliminated, they are small systems.
-
-    With numbers x of the terms, base parameters are best at u - V x; so x solves M x = r, rows and columns of
-    the set, and the error in what was left out is a quadratic form of x and 1.
-
-    Attributes:
-        M: `[folds, terms, terms]`.
-        r: `[folds, terms]`.
-        E: `[folds, terms + 1, terms + 1]`.
-    """
-
-    M: Tensor
-    r: Tensor
-    E: Tensor
-
-    @classmethod
-    def of(
-        cls, train: Tensor, test: Tensor, A: Tensor, c: Tensor, told: Tensor, Q: Tensor, w: Tensor
-    ) -> Candidates:
-        """Of one dof's normal equations, `[folds, columns, columns]`.
-
-        Args:
-            train: to fit by.
-            test: to judge by.
-            A: of inertial numbers, all dofs' and the prior's, with no terms of this dof,
-                `[folds, inertial, inertial]`.
-            c: likewise, `[folds, inertial]`.
-            told: takes inertial numbers to base parameters, `[base, inertial]`.
-            Q: the other dofs' error in what was left out, of base parameters and 1.
-            w: weight of the dof.
-        """
-        n, count = len(told), train.shape[-1] - len(told) - 1
-        Gtp, Gtt = train[:, n:-1, :n], train[:, n:-1, n:-1]
-        right = torch.cat([w * told.mT @ Gtp.mT, c[..., None]], -1)
-        V, u = (told @ solve_each(A, right)).split([count, 1], -1)
-        # Two terms that act alike share: a ridge below all that matters.
-        ridge = TOGETHER * Gtt.diagonal(dim1=-2, dim2=-1).diag_embed()
-        M, r = Gtt + ridge - Gtp @ V, train[:, n:-1, -1] - (Gtp @ u)[..., 0]
-        one = torch.eye(count + 1).to(c).expand(len(c), -1, -1)
-        F = torch.cat([-V, u], -1)
-        rest = torch.cat([F, one[:, -1:]], 1)
-        own = torch.cat([F, one[:, :-1], -one[:, -1:]], 1)
-        return cls(M, r, rest.mT @ Q @ rest + w * own.mT @ test @ own)
-
-    def __call__(self, sets: Sequence[tuple[int, ...]]) -> list[float]:
-        """The error of all dofs in what was left out, with each of these sets."""
-        mask = self.r.new_zeros(len(sets), 1, self.r.shape[-1])
-        for row, some in zip(mask, sets, strict=True):
-            row[0, list(some)] = 1.0
-        # A term that never acts, or as others do to rounding, has the number zero.
-        own = self.M.diagonal(dim1=-2, dim2=-1)
-        mask = mask * (own > 0)
-        size = own.clamp_min(1e-300).rsqrt() * mask
-        M = size[..., :, None] * self.M * size[..., None, :] + (1 - mask).diag_embed()
-        x = size * torch.linalg.solve(M, size * self.r)
-        z = torch.cat([x, torch.ones_like(x[..., :1])], -1)[..., None]
-        return (z.mT @ self.E @ z)[..., 0, 0].mean(1).tolist()
-
-
-def _grown(
-    scores: Candidates,
-    start: tuple[int, ...],
-    allowed: Sequence[int],
-    terms: Sequence[Term],
-) -> tuple[int, ...]:
-    """The terms of one dof that score best, each worth its place."""
-    now = tuple(sorted(set(start) & set(allowed)))
-    (best,) = scores([now])
-    while True:
-        dry = [k for k in now if terms[k].level[1]]
-        moves = [tuple(sorted((*now, k))) for k in allowed if k not in now]
-        moves += [tuple(sorted((*(x for x in now if x != d), k)))
-                  for d in dry for k in allowed if k not in now and terms[k].level[1]]  # fmt: skip
-        moves += [tuple(x for x in now if x != k) for k in now]
-        moves = list(dict.fromkeys(moves))
-        # One more has to pay, one less may cost a little.
-        scored = [
-            (value + GAIN * best * (len(move) - len(now)), value, move)
-            for value, move in zip(scores(moves), moves, strict=True)
-        ]
-        cost, value, move = min(scored)
-        if cost >= best * (1 - 1e-9) or len(move) > 8:
-            return _sharp(scores, now, allowed, terms)
-        now, best = move, value
-
-
-def _sharp(
-    scores: Candidates, now: tuple[int, ...], allowed: Sequence[int], terms: Sequence[Term]
-) -> tuple[int, ...]:
-    """The same with dry friction that is sharp, where the way that it turns over does not show.
-
-    A filter leaves next to nothing of a short way, and noise says which law is better by it; unfiltered
-    forces at each turn are off by all of it.
-    """
-    smooth = [k for k in allowed if isinstance(terms[k], SmoothCoulomb)]
-    dry = [k for k in now if k in smooth[:1]]  # the shortest way, so that it may be shorter
-    edges = [k for k in allowed if isinstance(terms[k], Coulomb) and k not in now]
-    moves = [tuple(sorted((*(x for x in now if x != d), k))) for d in dry for k in edges]
-    best, *values = scores([now, *moves])
-    value, move = min(zip(values, moves, strict=True), default=(best, now))
-    return move if value <= best * (1 + EDGE) else now

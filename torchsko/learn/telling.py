@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from torchsko.learn.friction import Loaded, Offset, Spring, Term, Viscous
+from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
+from torchsko.learn.least_squares import Information
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal
@@ -71,16 +74,13 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
     return lines
 
 
-def carried(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
-    """A line that says of what force the friction is a part that goes with it."""
-    rows = zip(dof_names(mech), choice, strict=True)
-    names = [name for name, some in rows if any(isinstance(terms[k], Loaded) for k in some)]
-    if not names:
-        return []
-    return [
-        "friction by load is a part of the nominal robot's force, and off by as much as that is; once more "
-        f"from the robot found it is right: {', '.join(names)}"
-    ]
+def noted(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
+    """What has to be known of terms that were fitted, a line for each `Term.note`, with their joints."""
+    told: dict[str, list[str]] = {}
+    for name, some in zip(dof_names(mech), choice, strict=True):
+        for note in dict.fromkeys(terms[k].note for k in some if terms[k].note):
+            told.setdefault(note, []).append(name)
+    return [f"{note}: {', '.join(names)}" for note, names in told.items()]
 
 
 def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
@@ -93,30 +93,53 @@ def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
     return [f"the force does not change, as of a sensor that hangs: {', '.join(names)}"]
 
 
-def untold(normal: Normal, model: Model, choice: Choice, labels: Sequence[str]) -> tuple[str, ...]:
-    """Lines that name numbers whose columns cancel each other, a line for each combination.
-
-    Of numbers that only the nominal robot tells apart, neither value nor deviation says anything.
+def untold(normal: Normal, model: Model, choice: Choice) -> Tensor:
+    """Combinations of base parameters and terms whose columns cancel each other, `[combinations, numbers]`.
 
     Args:
         normal: equations of one fold: all.
         model: weights of the fit.
         choice: terms of each dof.
-        labels: of base parameters and of the terms, in this order.
+
+    Returns:
+        The share of each number, 1 for the largest; 0 for what is rounding.
     """
     A, _ = assembled(means(normal), model.scale, choice, normal.base)
     size = A.diagonal().clamp_min(1e-300).rsqrt()
     value, vector = torch.linalg.eigh(size[:, None] * A * size)
+    share = vector.mT[value <= ALIKE * value[-1]].abs()
+    share = share / share.amax(-1, keepdim=True)
+    return torch.where(share > PART, share, 0.0)
+
+
+def untold_lines(shares: Tensor, labels: Sequence[str], base: int) -> list[str]:
+    """Lines that name numbers whose columns cancel each other, a line for each combination.
+
+    Args:
+        shares: from `untold`.
+        labels: of base parameters and of the terms, in this order.
+        base: how many of these are base parameters'.
+    """
     lines = []
-    for v in vector.mT[value <= ALIKE * value[-1]]:
-        share = v.abs() / v.abs().max()
+    for share in shares:
         order: list[int] = share.argsort(descending=True).tolist()  # type: ignore[assignment]
-        some = [k for k in order if share[k] > PART]
+        some = [k for k in order if share[k] > 0]
         # Terms first: of these one can leave some out.
-        names = [labels[k] for k in sorted(some, key=lambda k: k < normal.base)]
+        names = [labels[k] for k in sorted(some, key=lambda k: k < base)]
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         lines.append(f"not told apart by the log: {', '.join(names[:NAMED])}{more}")
-    return tuple(lines)
+    return lines
+
+
+def not_sure(told: Information, shares: Tensor) -> Information:
+    """Infinite deviations of numbers that are not told apart: only the nominal robot says what they are."""
+    base, *terms = (shares > 0).any(0).split([len(told.covariance), *map(len, told.terms)])
+    each = zip(told.terms, terms, strict=True)
+    return replace(
+        told,
+        covariance=torch.where(base.diag_embed(), torch.inf, told.covariance),
+        terms=tuple(torch.where(unknown, torch.inf, x) for x, unknown in each),
+    )
 
 
 def labels_of(

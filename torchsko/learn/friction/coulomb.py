@@ -17,6 +17,7 @@ class Coulomb(Term):
 
     dissipates: ClassVar[bool] = True
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    usual: ClassVar[bool] = True
     continuous: ClassVar[bool] = False
 
     def column(self, motion: Series) -> Tensor:
@@ -39,12 +40,18 @@ class SmoothCoulomb(Term):
 
     dissipates: ClassVar[bool] = True
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    usual: ClassVar[bool] = True
     positive: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
     def column(self, motion: Series) -> Tensor:
         """Hyperbolic tangent of the velocity over the speed."""
         return (motion.qd / self.speed).tanh()
+
+    @property
+    def limit(self) -> Term:
+        """Sharp dry friction."""
+        return Coulomb()
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,10 @@ class Loaded(Term):
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "1"
     continuous: ClassVar[bool] = False
+    note: ClassVar[str] = (
+        "friction by load is a part of the nominal robot's force, and off by as much as that is; once more "
+        "from the robot found it is right"
+    )
     positive: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 

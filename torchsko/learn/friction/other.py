@@ -30,6 +30,7 @@ class RotorInertia(Term):
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "kg m^2"
     inertia: ClassVar[float] = 1.0
+    why: ClassVar[str] = "no rotor has a negative inertia"
     continuous: ClassVar[bool] = False
     linear: ClassVar[bool] = True
 

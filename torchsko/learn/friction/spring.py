@@ -38,6 +38,9 @@ class Balancer(Term):
 
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "N/m"
+    why: ClassVar[str] = (
+        "no spring pushes as if stiffness were negative (is zero= that of its points?)"
+    )
     positive: ClassVar[tuple[str, ...]] = ("near", "far")
     not_negative: ClassVar[tuple[str, ...]] = ("free",)
     near: float = 0.1

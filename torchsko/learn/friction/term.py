@@ -40,7 +40,7 @@ class Term:
     """A force of a joint: a number to be fitted times a function of the motion.
 
     Terms add up, and each joint may have others. A class of your own needs `column`, and, to be saved, a
-    line in `torchsko.learn.friction.TERMS`.
+    line in `torchsko.learn.friction.TERMS`; `torchsko.learn.fit` chooses it where its `library` has it.
 
     Attributes:
         dissipates: whether the number is friction, and so not negative.
@@ -54,6 +54,10 @@ class Term:
             it is filtered then. What bends them is not yet, and is filtered as often as measured forces were.
         positive: names of shapes that are; all are finite numbers.
         not_negative: of those that may be 0 besides.
+        usual: whether every joint has it, so that a fit chooses it by what it predicts alone; others the data
+            have to tell, too.
+        why: what a report says of a number that dissipates and came out negative, so that it is zero.
+        note: what a report says of joints that have the term, where it has to be known.
     """
 
     dissipates: ClassVar[bool] = False
@@ -65,6 +69,9 @@ class Term:
     linear: ClassVar[bool] = False
     positive: ClassVar[tuple[str, ...]] = ()
     not_negative: ClassVar[tuple[str, ...]] = ()
+    usual: ClassVar[bool] = False
+    why: ClassVar[str] = "friction does not drive"
+    note: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -83,6 +90,14 @@ class Term:
     def column(self, motion: Series) -> Tensor:
         """The function of the motion, `[*batch, samples, num_dof]`."""
         raise NotImplementedError
+
+    @property
+    def limit(self) -> Term | None:
+        """The law with a jump that this one tends to as the way it turns over shortens, if there is one.
+
+        A fit prefers it where the way does not show.
+        """
+        return None
 
     @property
     def label(self) -> str:

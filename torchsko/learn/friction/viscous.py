@@ -17,6 +17,7 @@ class Viscous(Term):
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "N m s/rad"
     level: ClassVar[tuple[float, float]] = (1.0, 0.0)
+    usual: ClassVar[bool] = True
     linear: ClassVar[bool] = True
 
     def column(self, motion: Series) -> Tensor:

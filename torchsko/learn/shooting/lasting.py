@@ -39,7 +39,7 @@ def wider(chain: Eliminated, near: Linear, windows: Windows, noise: Noise, kept:
     """
     inverse = scaled_pseudo_inverse(chain.left[:, :-1, :-1].sum(0)[kept[:, None], kept])[0]
     influence = _slopes(chain, near, windows, noise)[..., kept] @ inverse
-    found = torch.stack([over_stretches(x, IN_A_ROW) for x in influence]).sum(0)
+    found = torch.stack([over_stretches(x, IN_A_ROW).diagonal() for x in influence]).sum(0)
     # Every number that is fitted takes its part of errors.
     count = windows.real.sum()
     found = found * count / (count - len(kept)).clamp_min(1)

@@ -1,0 +1,66 @@
+"""Terms that a fit chooses are told by the data, also where a log is short; those of one's own among them."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.learn.test_fit import arm, friction, log_of
+from torchsko.learn.friction import Offset, SmoothCoulomb, Term, Viscous
+from torchsko.learn.library import LIBRARY
+
+
+@pytest.mark.parametrize("seed", [3, 6, 7])
+def test_of_a_short_log_no_terms_that_cancel_each_other_are_chosen(seed):
+    """An offset and a slow wave of 70 N m each predict the rest of a second, and no other motion."""
+    truth, nominal = arm()
+    motion = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(seed))
+    t = torch.arange(500, dtype=truth.dtype) / 500
+    q, qd, qdd = motion(t + 1.0)
+    noise = 0.02 * np.random.default_rng(seed).normal(size=q.shape)
+    tau = (ts.inverse_dynamics(truth, q, qd, qdd) + friction(q, qd)).numpy() + noise
+    fit = ts.learn.fit(nominal, ts.learn.Log(t.numpy(), q.numpy(), tau, qd.numpy()))
+    for terms, numbers, deviations in zip(fit.terms, fit.numbers, fit.deviations, strict=True):
+        for term, number, deviation in zip(terms, numbers, deviations, strict=True):
+            assert term.usual or number.abs() > deviation / 3, term
+    _, (q, qd, qdd, tau) = log_of(truth, friction, seed=77)
+    mine = (fit.inverse_dynamics(q, qd, qdd, series=True) - tau).square().mean(0)
+    theirs = (ts.inverse_dynamics(nominal, q, qd, qdd) - tau).square().mean(0)
+    assert mine.sum() < theirs.sum()
+    assert (mine < 2 * theirs).all()
+
+
+@dataclass(frozen=True)
+class Wall(Term):
+    """A cable that pulls beyond a position."""
+
+    note: ClassVar[str] = "a cable pulls"
+    at: float = 0.3
+
+    def column(self, motion):
+        return (motion.q - self.at).clamp_min(0)
+
+
+def test_a_term_of_ones_own_is_chosen_where_its_force_is():
+    truth, nominal = arm()
+    only = torch.tensor([0.0, 1.0, 0.0], dtype=truth.dtype)
+    pull = lambda q: 2.0 * only * (q - 0.3).clamp_min(0)  # noqa: E731
+    log, _ = log_of(truth, lambda q, qd: friction(q, qd) + pull(q), noise=0.02, rate=200.0)
+    fit = ts.learn.fit(nominal, log, library=[*LIBRARY, Wall()], cutoff=8.0)
+    assert [Wall() in some for some in fit.terms] == [False, True, False]
+    number = fit.numbers[1][fit.terms[1].index(Wall())]
+    assert abs(number - 2.0) < 0.1
+    assert f"a cable pulls: {nominal.joint_names[1]}" in fit.found.notes
+
+
+def test_of_a_library_alone_terms_are_chosen():
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, noise=0.02, rate=200.0)
+    few = [Viscous(), SmoothCoulomb(0.1)]
+    fit = ts.learn.fit(nominal, log, library=few, cutoff=8.0)
+    assert all(set(some) <= set(few) for some in fit.terms)
+    with pytest.raises(ts.FitError, match="with parentheses"):
+        ts.learn.fit(nominal, log, library=[Offset])  # pyright: ignore[reportArgumentType]
