@@ -16,7 +16,7 @@ from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.saved import digest, identity_of
-from torchsko.fused.traced import Around
+from torchsko.fused.traits import Around, Traits
 from torchsko.fused.watch import constants_of
 from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -114,16 +114,19 @@ class Workshop:
                 def batched(*tensors: Tensor) -> Any:
                     return fn(*self.split(tensors, scalar=False))
 
-                self._made[key] = FusedFunction(
-                    lambda *tensors: fn(*self.split(tensors, scalar=True)),
-                    ports,
-                    num_outputs=num_outputs,
-                    pullback=pullback,
-                    order=self._order,
+                traits = Traits(
+                    num_outputs,
+                    self._order,
                     batched=batched if broadcasts else None,
                     identity=name and self._identity and digest(self._identity, name, ports),
                     around=around,
                     dtype=self.mechanism.dtype,
+                )
+                self._made[key] = FusedFunction(
+                    lambda *tensors: fn(*self.split(tensors, scalar=True)),
+                    ports,
+                    traits,
+                    pullback=pullback,
                 )
             return self._made[key]
 
