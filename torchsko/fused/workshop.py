@@ -39,7 +39,10 @@ class Workshop:
 
     leads_to = ("mechanism",)  # see `Reachable`
 
-    def __init__(self, mech: Mechanism, inputs: Sequence[str], order: int) -> None:
+    def __init__(
+        self, mech: Mechanism, inputs: Sequence[str], order: int, around: Around = nullcontext
+    ) -> None:
+        """Prepare to make them; ``around`` is what they are traced in, unless `make` says."""
         for name in inputs:
             if name not in PARAMETERS:
                 raise FusedError(unknown_name("parameter", name, tuple(PARAMETERS)))
@@ -48,7 +51,7 @@ class Workshop:
         else:
             self._hold(mech, inputs)
         _refuse_lost_gradients(mech, self.parameters)
-        self._order = order
+        self._order, self._around = order, around
         self.choices = (self.parameters, order)
         self._made: dict[Any, FusedFunction] = {}
         self._kept: dict[Any, Any] = {}
@@ -99,12 +102,13 @@ class Workshop:
         *,
         broadcasts: bool = True,
         name: str | None = None,
-        around: Around = nullcontext,
+        around: Around | None = None,
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
         ``broadcasts`` says that fn takes batches as it is; ``name`` tells it from others of this
-        package, and lets its program be kept on disk; ``around`` is what it is traced in.
+        package, and lets its program be kept on disk; ``around`` is what it is traced in,
+        if something else than all others.
         """
         with self._lock:
             if key not in self._made:
@@ -119,7 +123,7 @@ class Workshop:
                     self._order,
                     batched=batched if broadcasts else None,
                     identity=name and self._identity and digest(self._identity, name, ports),
-                    around=around,
+                    around=around or self._around,
                     dtype=self.mechanism.dtype,
                 )
                 self._made[key] = FusedFunction(
