@@ -4,8 +4,8 @@ A build takes seconds. So does eager work of some size: a call takes as long as 
 after `PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as
 measured. From there on kernels run, wherever a compiler is. A layer adds up all that it does, rollouts too;
 a mechanism remembers nothing, so each of its rollouts pays alone, and takes its kernels from the disk. What
-`Mechanism.replace` was given is an input of them, so robots that a loop makes by it share one build. A line of
-the logger ``torchsko`` says so when kernels are built; ``fused=False`` declines.
+`Mechanism.replace` was given is an input of them, so robots that a loop makes by it share one build. A line
+of the logger ``torchsko`` says so when kernels are built; ``fused=False`` declines.
 """
 
 from __future__ import annotations
