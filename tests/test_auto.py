@@ -21,6 +21,14 @@ def arm():
     return ts.load(ts.robots.panda)
 
 
+@pytest.fixture
+def told(caplog, monkeypatch, tmp_path):
+    """Lines of the logger, beside a cache of kernels that is empty: of those found there none is said."""
+    monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        yield caplog
+
+
 def layer_of(arm, **kwargs):
     learn = {"link5": ts.learn.InertiaLogCholesky(), "joint4.damping": ts.learn.Positive()}
     return ts.Dynamics(arm, learn=learn, **kwargs)
@@ -70,22 +78,22 @@ def test_rollouts_of_a_fused_layer_have_its_gradients(arm):
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
-def test_a_layer_takes_kernels_once_they_pay(arm, caplog):
+def test_a_layer_takes_kernels_once_they_pay(arm, told):
     layer, slow = layer_of(arm), layer_of(arm, fused=False)
     q, qd = arm.random_state(30_000)
     calls = 0
-    with caplog.at_level(logging.WARNING, "torchsko"), torch.no_grad():
-        while not caplog.records:
+    with torch.no_grad():
+        while not told.records:
             qdd = ts.forward_dynamics(layer, q, qd, qd)
             calls += 1
     assert auto.cost(calls - 1, len(q)) < auto.PAYS <= auto.cost(calls, len(q))
-    assert "fused=False" in caplog.text
+    assert "fused=False" in told.text
     torch.testing.assert_close(qdd, slow(q, qd, qd).detach(), rtol=1e-10, atol=1e-8)
     few = q[:4], qd[:4], qd[:4]
     for name in ("forward_dynamics", "inverse_dynamics"):
         mine, expected = (gradients(x, getattr(x, name), *few) for x in (layer, slow))
         torch.testing.assert_close(mine, expected, rtol=1e-11, atol=1e-11)
-    assert len(caplog.records) == 1
+    assert len(told.records) == 1
     # What has no kernel runs on.
     assert layer.assemble(*few[:2]).num_dof == arm.num_dof
     turn, shift = torch.eye(3, dtype=q.dtype), q.new_tensor([0.0, 0.0, 0.1])
@@ -107,34 +115,65 @@ def test_a_layer_asked_for_kernels_has_them_at_once(arm, caplog):
     assert not caplog.records  # nothing was weighed
 
 
-def test_that_kernels_take_over_is_said_once_for_all_copies(arm, caplog, monkeypatch):
+def test_that_kernels_take_over_is_said_once_for_all_copies(arm, told, monkeypatch):
     monkeypatch.setattr(module, "PAYS", 1)
     q, qd = arm.random_state(2)
-    with caplog.at_level(logging.WARNING, "torchsko"):
-        layer = layer_of(arm)
-        layer(q, qd, qd)
-        for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), layer.double()):
-            twin(q, qd, qd)
-            assert isinstance(twin._fast, FusedLayer)
-    assert len(caplog.records) == 1
+    layer = layer_of(arm)
+    layer(q, qd, qd)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), layer.double()):
+        twin(q, qd, qd)
+        assert isinstance(twin._fast, FusedLayer)
+    assert len(told.records) == 1
 
 
-def test_a_long_rollout_is_one_kernel(arm, caplog):
+def test_a_long_rollout_is_one_kernel(arm, told):
     q, qd = arm.random_state(2)
     steps = auto.PAYS // (auto.FIXED + 2)
-    with caplog.at_level(logging.WARNING, "torchsko"):
-        declined = ts.rollout(arm, q, qd, None, steps=20, fused=False)
-        short = ts.rollout(arm, q, qd, None, steps=20)
-        assert not caplog.records and torch.equal(short[0], declined[0])
-        qs, qds = ts.rollout(arm, q, qd, None, steps=steps + 1)
-    assert len(caplog.records) == 1
+    declined = ts.rollout(arm, q, qd, None, steps=20, fused=False)
+    short = ts.rollout(arm, q, qd, None, steps=20)
+    assert not told.records and torch.equal(short[0], declined[0])
+    qs, qds = ts.rollout(arm, q, qd, None, steps=steps + 1)
+    assert len(told.records) == 1
     torch.testing.assert_close(qs[:, :21], declined[0], rtol=1e-10, atol=1e-10)
     expected = ts.rollout(ts.fuse(arm), q, qd, None, steps=steps + 1)
     torch.testing.assert_close((qs, qds), expected, rtol=0, atol=0)
 
 
+def test_robots_that_a_loop_makes_share_one_build_and_one_line(told, monkeypatch):
+    """Each built kernels of its own, and each call said so."""
+    monkeypatch.setattr(auto, "PAYS", 1)
+    builder = ts.MechanismBuilder("pendulum")
+    builder.link("bob", mass=1.0, com=(0.0, 0.0, -0.5))
+    builder.joint("hinge", "revolute", child="bob", axis=(0, 1, 0), damping=0.1)
+    robot, start = builder.build(), torch.ones(3, 1, dtype=torch.float64)
+
+    def end(robot, **options):
+        return ts.rollout(robot, start, 0 * start, None, steps=5, **options)[0][:, -1]
+
+    for _ in range(2):
+        end(robot)
+    assert len(told.records) == 1
+    found = []
+    for damping in (0.3, 0.6, 0.9):
+        other = robot.replace(damping=torch.full_like(robot.damping, damping))
+        found.append(end(other))
+        torch.testing.assert_close(found[-1], end(other, fused=False), rtol=1e-12, atol=1e-12)
+    assert len(told.records) == 2
+    assert not torch.equal(found[0], found[1])
+    layer = ts.Dynamics(robot, learn={"hinge.damping": ts.learn.Positive(init=0.3)})
+    for _ in range(2):
+        with torch.no_grad():
+            torch.testing.assert_close(end(layer.mechanism()), found.pop(0), rtol=1e-9, atol=0)
+            next(layer.parameters()).copy_(
+                next(
+                    ts.Dynamics(robot, {"hinge.damping": ts.learn.Positive(init=0.6)}).parameters()
+                )
+            )
+    assert len(told.records) == 3
+
+
 @pytest.mark.nightly
-def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
+def test_a_policys_rollout_has_kernels_for_its_steps(arm, told, monkeypatch):
     """The policy is called as ever, once a step; gradients, of truncated windows too, are the eager ones."""
     monkeypatch.setattr(auto, "PAYS", 1)
     policy = torch.nn.Linear(14, 7, dtype=torch.float64)
@@ -149,10 +188,8 @@ def test_a_policys_rollout_has_kernels_for_its_steps(arm, caplog, monkeypatch):
     for more in ({}, {"truncate": 3}):
         for fused in (None, False):
             times.clear()
-            with caplog.at_level(logging.WARNING, "torchsko"):
-                caplog.clear()
-                qs, _ = ts.rollout(arm, q, qd, control, 8, fused=fused, **more)
-            assert len(caplog.records) == (fused is None)
+            qs, _ = ts.rollout(arm, q, qd, control, 8, fused=fused, **more)
+            assert len(told.records) == 1
             assert len(times) == 8
             found.append((qs.detach(), *torch.autograd.grad(qs.sum(), policy.parameters())))
     for mine, expected in (found[:2], found[2:]):
@@ -172,17 +209,16 @@ def test_parameters_that_learn_stay_in_the_graph(arm):
     torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_short_rollouts_of_a_layer_add_up_and_are_told_of_once(arm, caplog, monkeypatch):
+def test_short_rollouts_of_a_layer_add_up_and_are_told_of_once(arm, told, monkeypatch):
     monkeypatch.setattr(module, "PAYS", 3 * auto.cost(4, 2))
     layer, slow = layer_of(arm), layer_of(arm, fused=False)
     q, qd = arm.random_state(2)
     expected = ts.rollout(slow, q, qd, None, steps=4)
-    with caplog.at_level(logging.WARNING, "torchsko"):
-        for call in range(1, 6):
-            found = ts.rollout(layer, q, qd, None, steps=4)
-            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-            assert isinstance(layer._fast, FusedLayer) == (call >= 3)
-    assert len(caplog.records) == 1
+    for call in range(1, 6):
+        found = ts.rollout(layer, q, qd, None, steps=4)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        assert isinstance(layer._fast, FusedLayer) == (call >= 3)
+    assert len(told.records) == 1
 
 
 def test_rollouts_of_a_layer_asked_for_kernels_have_them_at_once(arm):

@@ -3,9 +3,9 @@
 A build takes seconds. So does eager work of some size: a call takes as long as `FIXED` samples more, and
 after `PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as
 measured. From there on kernels run, wherever a compiler is. A layer adds up all that it does, rollouts too;
-a mechanism remembers nothing, so each of its rollouts pays alone, and robots made by ``replace`` in a loop
-are robots each: ``ts.fuse(mech, inputs=("mass",))`` is made once, and its ``replace(mass=...)`` builds
-nothing. A line of the logger ``torchsko`` says so when it happens; ``fused=False`` declines.
+a mechanism remembers nothing, so each of its rollouts pays alone, and takes its kernels from the disk. What
+`Mechanism.replace` was given is an input of them, so robots that a loop makes by it share one build. A line
+of the logger ``torchsko`` says so when kernels are built; ``fused=False`` declines.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -45,13 +46,13 @@ def cost(calls: int, batch: int) -> int:
 def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | str:
     """The kernels of a mechanism or a layer on a CPU; or why there are none.
 
-    Parameters that require gradients are inputs of them.
+    Parameters that require gradients, or were replaced, are inputs of them.
 
     Args:
         given: the mechanism or the layer.
-        tell: whether the logger says that they take over.
+        tell: whether the logger says that they are built.
     """
-    from torchsko.fused.api import fuse
+    from torchsko.fused.api import kernels_of_robot
     from torchsko.fused.clean import unfollowed
     from torchsko.fused.toolchain import find_toolchain
 
@@ -61,14 +62,25 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
         return "it is on a GPU, where kernels are to be asked for: ts.fuse(mech)."
     try:
         find_toolchain()
-        learned = [name for name in PARAMETERS if getattr(robot, name).requires_grad]
-        made = fuse(given, inputs=learned)
+        changing = robot.replaced if given is robot else ()
+        inputs = [n for n in PARAMETERS if n in changing or getattr(robot, n).requires_grad]
+        return kernels_of_robot(given, inputs, around=_Told(robot.name) if tell else nullcontext)
     except (CompilerError, FusedError) as error:
         return str(error)
-    if tell:
-        said = "kernels of %r take over, since they pay for their build (fused=False declines)"
-        _log.warning(said, robot.name)
-    return made
+
+
+class _Told:
+    """What kernels are traced in: the first time a line says that they are built, where the disk has none."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._told = name, False
+
+    def __call__(self) -> AbstractContextManager:
+        if not self._told:
+            said = "kernels of %r are built and take over, since that pays (fused=False declines)"
+            _log.warning(said, self._name)
+        self._told = True
+        return nullcontext()
 
 
 def _with_kernels(
@@ -83,7 +95,7 @@ def _with_kernels(
             bound = signature.bind(mech, *args, **kwargs)
             bound.apply_defaults()
             if _pays(mech, bound.arguments):
-                # A layer keeps its own, and tells of them once.
+                # A layer keeps its own.
                 fast = cast(Any, mech).taken() if hasattr(mech, "taken") else kernels_for(mech)
                 mech = mech if isinstance(fast, str) else fast
         return fn(mech, *args, **kwargs)

@@ -243,7 +243,7 @@ def _of_model(
         "has_losses": any(bool(x.any()) for x in losses),
         "has_higher_damping": bool(numbers["higher_damping"].any()),
     }
-    mech = mech.replace(**numbers, **flags)
+    mech = mech.replace(**numbers, **flags, replaced=())
     mech = mech.replace(kept=kept(model, read, mech))
     return checked(mech).to(dtype).to(device)
 

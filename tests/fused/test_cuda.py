@@ -21,6 +21,7 @@ from torchsko.fused.evaluate import evaluate
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
 from torchsko.fused.schedule import schedule
+from torchsko.fused.traits import Traits
 from torchsko.implicit.steps import Roles
 from torchsko.table import FUSIBLE
 
@@ -52,7 +53,7 @@ def test_the_text_computes_the_program(program, max_ops):
 )
 def test_the_text_of_a_step_is_the_loop_over_it(monkeypatch, steps, leads, every):
     put_kernels_on_it(monkeypatch)
-    function = FusedFunction(test_scan.step, test_scan.PORTS, num_outputs=5, order=2)
+    function = FusedFunction(test_scan.step, test_scan.PORTS, Traits(num_outputs=5, order=2))
     loop = Scan(function, Roles(2, 2, 2, 1)).over(steps, every)
     given = test_scan.inputs(steps, leads)
     mine = loop(*given)

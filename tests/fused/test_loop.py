@@ -14,6 +14,7 @@ from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.schedule import schedule
 from torchsko.fused.trace import trace
+from torchsko.fused.traits import Traits
 from torchsko.implicit.loop import loop, subprogram
 
 D = torch.float64
@@ -118,7 +119,7 @@ def fused(case, n, order=2):
     both = []
     for f in (fn, plain):
         num = 2 if case == "pendulum" else 1
-        both.append(FusedFunction(f, ports, num_outputs=num, order=order))
+        both.append(FusedFunction(f, ports, Traits(num_outputs=num, order=order)))
     return *both, ports
 
 
@@ -187,7 +188,7 @@ def test_a_subprogram_is_there_once_and_what_is_known_of_arguments_is_known_with
 
 def test_kernels_with_subprograms_and_their_derivatives_are_those_written_out():
     both = [
-        FusedFunction(called(call)[0], called(call)[1], order=2)
+        FusedFunction(called(call)[0], called(call)[1], Traits(order=2))
         for call in (subprogram, lambda fn, args, _: fn(*args))
     ]
     given = inputs(both[0].inputs, (5,))
@@ -344,8 +345,8 @@ def test_a_forward_derivative_within_a_kernel_is_a_loop_and_right(case):
     mine, plain = (along(CASES[case](repeat, 6)[0]) for repeat in (loop, written_out))
     _, ports = CASES[case](loop, 6)
     num = 4 if case == "pendulum" else 2
-    fast = FusedFunction(mine, ports, num_outputs=num, order=1)
-    slow = FusedFunction(plain, ports, num_outputs=num, order=-1)
+    fast = FusedFunction(mine, ports, Traits(num_outputs=num, order=1))
+    slow = FusedFunction(plain, ports, Traits(num_outputs=num, order=-1))
     assert len(fast.program.loops) in (1, 2)  # the values', and theirs with tangents
     for batch in ((), (1,), (2, 3)):
         given = inputs(ports, batch)

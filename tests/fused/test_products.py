@@ -15,6 +15,7 @@ from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.schedule import schedule
 from torchsko.fused.trace import trace
+from torchsko.fused.traits import Traits
 
 D = torch.float64
 
@@ -93,7 +94,9 @@ def test_kernels_and_their_gradients_are_those_of_the_product(product, dtype):
     fn = masked(PRODUCTS[product], sparse(n, n, 0.5, 1), sparse(n, n, 0.9, 2))
     num = 2 if product == "read between" else 1
     ports = [Port("a", (n, n)), Port("b", (n, n))]
-    kernel = FusedFunction(lambda *x: fn(*(y.to(D) for y in x)), ports, num_outputs=num, order=1)
+    kernel = FusedFunction(
+        lambda *x: fn(*(y.to(D) for y in x)), ports, Traits(num_outputs=num, order=1)
+    )
     g = torch.Generator().manual_seed(3)
     given = [torch.randn(11, n, n, generator=g, dtype=D) for _ in ports]
     found, wanted = [], []

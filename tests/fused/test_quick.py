@@ -10,6 +10,7 @@ import torchsko as ts
 from torchsko.errors import ShapeError
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
+from torchsko.fused.traits import Traits
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
@@ -26,7 +27,7 @@ def source(x, c, m):
 @pytest.fixture(scope="module", params=[torch.float64, torch.float32])
 def made(request):
     """The function, its kernel compiled, and inputs of some leading dimensions."""
-    function = FusedFunction(source, PORTS, num_outputs=3)
+    function = FusedFunction(source, PORTS, Traits(num_outputs=3))
 
     def inputs(*leads):
         g = torch.Generator().manual_seed(3)
@@ -66,7 +67,7 @@ def test_results_are_those_of_the_long_way(made, leads):
 def test_a_number_stands_for_a_tensor_of_no_dimension():
     x, m = torch.ones(4, 3, dtype=torch.float64), torch.ones(2, 3, dtype=torch.float64)
     again = FusedFunction(
-        lambda x, m, c: source(x, c, m), [PORTS[0], PORTS[2], PORTS[1]], num_outputs=3
+        lambda x, m, c: source(x, c, m), [PORTS[0], PORTS[2], PORTS[1]], Traits(num_outputs=3)
     )
     theirs = again(x, m, torch.tensor(0.1, dtype=torch.float64))
     mine = again.at_once((x, m), 0.1)
@@ -112,7 +113,7 @@ def test_under_a_transform_it_is_left_to_the_dispatcher(made):
 
 
 def test_a_sign_that_is_yet_to_be_changed_is_changed():
-    function = FusedFunction(lambda x: 2 * x, [Port("x", (1,))])
+    function = FusedFunction(lambda x: 2 * x, [Port("x", (1,))], Traits())
     x = torch.complex(torch.zeros(1), torch.full((1,), 3.0)).conj().imag
     assert x.is_neg() and x.is_contiguous()
     function(x.clone())

@@ -18,6 +18,7 @@ from torchsko.errors import CompilerError, FusedError, ShapeError
 from torchsko.fused import kernel
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
+from torchsko.fused.traits import Traits
 
 func = torch.func
 A = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3).cos()
@@ -30,7 +31,7 @@ def source(x, y, p):
 
 @pytest.fixture(scope="module")
 def fused():
-    return FusedFunction(source, PORTS, num_outputs=2)
+    return FusedFunction(source, PORTS, Traits(num_outputs=2))
 
 
 def tensors(*shapes, seed=0, dtype=torch.float64):
@@ -257,7 +258,7 @@ def test_only_inputs_are_saved_for_the_backward_pass(fused):
 
 
 def test_gradients_that_nobody_needs_are_not_in_the_kernel():
-    fused = FusedFunction(source, PORTS, num_outputs=2)
+    fused = FusedFunction(source, PORTS, Traits(num_outputs=2))
     x, y, p = leaves((2, 3), (2, 3), (2,))
     fused(x, y.detach(), p.detach())[1].sum().backward()
     ((_, derivative),) = fused._derivatives.items()
@@ -272,7 +273,7 @@ def test_a_pullback_of_ones_own_reads_the_saved_outputs():
     def pullback(needed, inputs, outputs, by):
         return [by[0] / (2 * outputs[0])]
 
-    fused = FusedFunction(root, (Port("x", (2,)),), pullback=pullback)
+    fused = FusedFunction(root, (Port("x", (2,)),), Traits(), pullback=pullback)
     x = (torch.rand(3, 2, dtype=torch.float64) + 1).requires_grad_()
     assert gradcheck(fused, (x,)) and gradgradcheck(fused, (x,), check_fwd_over_rev=True)
     hessian = func.vmap(func.hessian(lambda z: fused(z)[0].sum()))(x.detach())
@@ -309,7 +310,7 @@ def test_modes_and_traces_see_the_operator(fused):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_parameters_and_inference_mode_pass(fused, dtype):
     if dtype == torch.float32:
-        fused = FusedFunction(lambda x, y, p: x * y * p[0], PORTS)
+        fused = FusedFunction(lambda x, y, p: x * y * p[0], PORTS, Traits())
     x, y, p = tensors((4, 3), (4, 3), (2,), dtype=dtype)
     with torch.no_grad():
         expected = fused(x, y, p)
@@ -323,7 +324,7 @@ def test_without_a_compiler_the_source_runs_after_one_warning(monkeypatch):
         raise CompilerError("no C++ compiler")
 
     monkeypatch.setattr(kernel, "find_toolchain", none)
-    fused = FusedFunction(source, PORTS, num_outputs=2)
+    fused = FusedFunction(source, PORTS, Traits(num_outputs=2))
     inputs = leaves((4, 3), (4, 3), (2,))
     with pytest.warns(UserWarning, match="eager"):
         out = fused(*[x.detach() for x in inputs])
@@ -337,7 +338,7 @@ def test_without_a_compiler_the_source_runs_after_one_warning(monkeypatch):
 
 
 def test_an_operator_lives_as_long_as_its_function():
-    fused = FusedFunction(lambda x: 2 * x, (Port("x", ()),))
+    fused = FusedFunction(lambda x: 2 * x, (Port("x", ()),), Traits())
     name = fused.operator._opname
     fused(torch.ones(3, requires_grad=True))[0].sum().backward()
     assert hasattr(torch.ops.torchsko, name)
@@ -352,7 +353,7 @@ def test_wrong_calls_are_refused_by_name(fused):
     with pytest.raises(ShapeError, match="Pass x, y, p"):
         fused(x, y)
     with pytest.raises(FusedError, match="num_outputs=2"):
-        FusedFunction(source, PORTS)(x, y, p)
+        FusedFunction(source, PORTS, Traits())(x, y, p)
 
 
 OPERATIONS = st.lists(
@@ -380,7 +381,7 @@ def test_random_functions_pass_gradcheck_and_agree(operations):
             x = operation(x, p)
         return x
 
-    fused = FusedFunction(fn, (Port("x", (3,)), Port("p", (2,))))
+    fused = FusedFunction(fn, (Port("x", (3,)), Port("p", (2,))), Traits())
     x, p = leaves((2, 3), (2,))
     assert_same(fused(x, p), fused.eager(x, p))
     assert gradcheck(fused, (x, p), check_forward_ad=True)

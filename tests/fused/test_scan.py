@@ -11,6 +11,7 @@ from torchsko.fused.cpp import Roles
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
+from torchsko.fused.traits import Traits
 
 PORTS = [Port("a", (3,)), Port("b", (2,)), Port("x", (3,)), Port("c", ()), Port("p", (2,))]
 
@@ -24,12 +25,14 @@ def step(a, b, x, c, p):
 
 @pytest.fixture(scope="module")
 def scan():
-    return Scan(FusedFunction(step, PORTS, num_outputs=5, order=2), Roles(2, 2, 2, 1))
+    return Scan(FusedFunction(step, PORTS, Traits(num_outputs=5, order=2)), Roles(2, 2, 2, 1))
 
 
 @pytest.fixture(scope="module")
 def states_alone():
-    function = FusedFunction(lambda *inputs: step(*inputs)[:2], PORTS, num_outputs=2, order=2)
+    function = FusedFunction(
+        lambda *inputs: step(*inputs)[:2], PORTS, Traits(num_outputs=2, order=2)
+    )
     return Scan(function, Roles(2, 2, 0, 0))
 
 
@@ -166,7 +169,7 @@ def test_a_library_is_built_for_few_samples_and_one_for_many_when_they_are_run(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
-    scan = Scan(FusedFunction(step, PORTS, num_outputs=5), Roles(2, 2, 2, 1))
+    scan = Scan(FusedFunction(step, PORTS, Traits(num_outputs=5)), Roles(2, 2, 2, 1))
     built = []
     for samples in (1, 2, 20, 1, 200):
         scan.over(3)(*(x.detach() for x in inputs(3, [(samples,)] * 5)))

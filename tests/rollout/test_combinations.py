@@ -38,7 +38,7 @@ def goes_together(case):
     if again and not (tensors and case["f_ext"] != "law" and case["run"] == "eager"):
         return False
     if case["run"] == "one kernel":
-        return case["f_ext"] == "none" and not (tensors and (own or case["limits"] is not None))
+        return not (tensors and (own or case["limits"] is not None or case["f_ext"] == "law"))
     return True
 
 

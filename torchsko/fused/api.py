@@ -8,12 +8,14 @@ gradients.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import cast, overload
 
 from torchsko.errors import FusedError
 from torchsko.fused.call import FusedCall
 from torchsko.fused.layer import FusedLayer, Layer, workshop_of
 from torchsko.fused.mechanism import FusedMechanism
+from torchsko.fused.traits import Around
 from torchsko.fused.workshop import Eager, Workshop
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
@@ -105,12 +107,8 @@ def fuse(
             "The function to fuse comes first; a mechanism alone has its verbs fused.\n"
             "Call ts.fuse(fn, mech), or ts.fuse(mech)."
         )
-    if hasattr(target, "learns"):
-        layer = cast(Layer, target)
-        return FusedLayer(workshop_of(layer, inputs, order), layer)
-    if hasattr(target, "mechanism"):
-        robot = as_mechanism(cast(MechanismLike, target))
-        return FusedMechanism(Workshop(robot, inputs, order), robot)
+    if hasattr(target, "learns") or hasattr(target, "mechanism"):
+        return kernels_of_robot(cast(MechanismLike, target), inputs, order)
     if mech is None:
         raise FusedError(
             "fuse() got a function and no mechanism.\nKernels are compiled for one mechanism.\n"
@@ -118,6 +116,24 @@ def fuse(
         )
     robot = as_mechanism(mech)
     return FusedCall(cast(Eager, target), Workshop(robot, inputs, order), robot, shapes or {})
+
+
+def kernels_of_robot(
+    given: MechanismLike, inputs: Sequence[str], order: int = 2, around: Around = nullcontext
+) -> FusedMechanism:
+    """The verbs of a mechanism or a layer as kernels.
+
+    Args:
+        given: the mechanism or the layer.
+        inputs: see `fuse`.
+        order: likewise.
+        around: makes a context to trace in.
+    """
+    if hasattr(given, "learns"):
+        layer = cast(Layer, given)
+        return FusedLayer(workshop_of(layer, inputs, order, around), layer)
+    robot = as_mechanism(given)
+    return FusedMechanism(Workshop(robot, inputs, order, around), robot)
 
 
 def _check_choices(inputs: Sequence[str], order: int) -> None:

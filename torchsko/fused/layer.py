@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from torchsko.fused.clean import (
 )
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.snapshot import Snapshot
+from torchsko.fused.traits import Around
 from torchsko.fused.watch import is_within
 from torchsko.fused.workshop import Workshop, unwrapped
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -137,19 +139,22 @@ class FusedLayer(FusedMechanism):
         return FusedLayer(self._workshop, deepcopy(self._layer, memo))
 
 
-def workshop_of(layer: Layer, inputs: Sequence[str], order: int) -> Workshop:
+def workshop_of(
+    layer: Layer, inputs: Sequence[str], order: int, around: Around = nullcontext
+) -> Workshop:
     """The workshop of a layer, at copies of its values; what it learns is an input.
 
     Args:
         layer: also within a transform of torch.func, which may have wrapped its tensors.
         inputs: further parameters that are.
         order: of derivatives; see `torchsko.fuse`.
+        around: makes a context to trace in.
     """
     with unfollowed():
         robot = layer.mechanism()
     derived = [name for name in PARAMETERS if is_differentiated(getattr(robot, name))]
     return in_clean_thread(
-        lambda: Workshop(unwrapped(robot), (*layer.learns, *inputs, *derived), order)
+        lambda: Workshop(unwrapped(robot), (*layer.learns, *inputs, *derived), order, around)
     )
 
 

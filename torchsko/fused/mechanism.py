@@ -17,7 +17,7 @@ from torchsko.fused.balance import implicit_pullback
 from torchsko.fused.call import FusedCall
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
-from torchsko.fused.steps import ending, step_of
+from torchsko.fused.steps import step_of, step_over
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.steps import Roles
 from torchsko.mechanism.mechanism import Mechanism
@@ -39,19 +39,22 @@ class Controlled(Protocol):
         ...
 
     def __call__(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, t: Tensor
+        self,
+        mech: Mechanism,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        t: Tensor,
+        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The next state and memory."""
         ...
 
     @property
     def ending(self) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        """The same of a sample that may have ended: (..., t, going, and the state at its rest)."""
+        """The same of a sample that may have ended: (..., t, going, the state at its rest, f_ext)."""
         ...
 
-
-_DRIVEN = ("q", "qd", "memory", "t")
-_ENDING = (*_DRIVEN, "going", "q_rest", "qd_rest", "memory_rest")
 
 _OF_ONE_SAMPLE = (
     "{error}\n"
@@ -196,6 +199,7 @@ class FusedMechanism(Verbs):
         method: str = "semi_implicit_euler",
         every: int = 1,
         ends: Ends | None = None,
+        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """All steps of a rollout from one kernel; `torchsko.rollout` calls it.
 
@@ -212,6 +216,7 @@ class FusedMechanism(Verbs):
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
             every: give each so many states.
             ends: of samples that end earlier, in kernels of their own.
+            f_ext: external forces, held over each step, `[*batch, steps, num_bodies, 6]`, likewise.
 
         Returns:
             Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
@@ -221,24 +226,30 @@ class FusedMechanism(Verbs):
         self._follow()
         check_dtype(self._mech, q)
         constant = tau.shape[-2] != steps
-        tau = tau[..., 0, :] if constant else tau
-        h = dt if isinstance(dt, Tensor) else q.new_full((), dt)
-        step, streams, inputs = self._positional[method, 4], 0 if constant else 1, (tau, h)
+        held = {"tau": tau[..., 0, :] if constant else tau}
+        held["dt"] = dt if isinstance(dt, Tensor) else q.new_full((), dt)
+        series = {} if constant else {"tau": held.pop("tau")}
         if ends is not None:
-            step, streams = self._ending(method), streams + 1
-            inputs = (ends.series(steps, q), tau, h, *ends.rest[:2])
-        roles = Roles(2, streams, 0, 0)
-        key = ("trajectory", method, constant, ends is not None)
-        scan = self._workshop.kept(key, lambda: Scan(step, roles))
-        function = scan.over(steps, every)
-        return cast(tuple[Tensor, Tensor], function(q, qd, *inputs, *self._parameters))
+            series["going"] = ends.series(steps, q)
+            held |= zip(("q_rest", "qd_rest"), ends.rest, strict=False)
+        if f_ext is not None:
+            series["f_ext"] = f_ext
+        names = ("q", "qd", *series, *held)
+        step, roles = self._step_over(method, names), Roles(2, len(series), 0, 0)
+        scan = self._workshop.kept(("trajectory", method, names, roles), lambda: Scan(step, roles))
+        inputs = (*series.values(), *held.values(), *self._parameters)
+        return cast(tuple[Tensor, Tensor], scan.over(steps, every)(q, qd, *inputs))
 
-    def _ending(self, method: str) -> FusedFunction:
-        """The step of samples that may have ended."""
-        key, names = ("ending", method), ("q", "qd", "tau", "dt")
-        q, qd, tau, dt = (cast(tuple, self._workshop.shape(name)) for name in names)
-        shapes = {"q": q, "qd": qd, "going": (), "tau": tau, "dt": dt, "q_rest": q, "qd_rest": qd}
-        return self._workshop.make(key, ending(step_of(method)), shapes, 2, name=repr(key))
+    def _step_over(self, method: str, names: tuple[str, ...]) -> FusedFunction:
+        """A step of these tensors."""
+        plain = self._positional[method, 4]
+        if names == tuple(port.name for port in plain.inputs[:4]):
+            return plain
+        q, qd = (cast(tuple, self._workshop.shape(name)) for name in ("q", "qd"))
+        own = {"going": (), "q_rest": q, "qd_rest": qd}
+        shapes = {n: own[n] if n in own else cast(tuple, self._workshop.shape(n)) for n in names}
+        key = ("step over", method, names)
+        return self._workshop.make(key, step_over(method, names), shapes, 2, name=repr(key))
 
     def driven(
         self,
@@ -249,6 +260,7 @@ class FusedMechanism(Verbs):
         span: tuple[int, int],
         every: int = 1,
         ends: Ends | None = None,
+        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
 
@@ -262,6 +274,7 @@ class FusedMechanism(Verbs):
             every: give each so many states.
             ends: of samples that end earlier, counted from the first step, in kernels of their own, whose
                 step is ``step.ending``.
+            f_ext: external forces, held over each step, `[*batch, steps, num_bodies, 6]`, likewise.
 
         Returns:
             Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included, and the
@@ -272,24 +285,27 @@ class FusedMechanism(Verbs):
         """
         self._follow()
         check_dtype(self._mech, q)
-        names, shape = _DRIVEN if ends is None else _ENDING, tuple(memory.shape[q.dim() - 1 :])
-        made = self._workshop.kept_last(
-            ("driven", *step.key, shape, names), lambda: self._driven(step, shape, names)
-        )
-        call, scan = made
-        outside = call.outside(names)
-        steps = span[1] - span[0]
-        inputs = (step.dt * torch.arange(*span, dtype=q.dtype, device=q.device),)
+        steps, shape = span[1] - span[0], tuple(memory.shape[q.dim() - 1 :])
+        series = {"t": step.dt * torch.arange(*span, dtype=q.dtype, device=q.device)}
+        held = {}
         if ends is not None:
-            inputs = (*inputs, ends.series(steps, q), *ends.rest)
-        function = scan.over(steps, every)
-        qs, qds, kept = function(q, qd, memory, *inputs, *outside, *self._parameters)
+            series["going"] = ends.series(steps, q)
+            held = dict(zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True))
+        if f_ext is not None:
+            series["f_ext"] = f_ext
+        names = ("q", "qd", "memory", *series, *held)
+        call, scan = self._workshop.kept_last(
+            ("driven", *step.key, shape, names),
+            lambda: self._driven(step, shape, names, len(series)),
+        )
+        inputs = (*series.values(), *held.values(), *call.outside(names), *self._parameters)
+        qs, qds, kept = scan.over(steps, every)(q, qd, memory, *inputs)
         return qs, qds, kept.select(q.dim() - 1, -1)
 
     def _driven(
-        self, step: Controlled, memory: tuple[int, ...], names: tuple[str, ...]
+        self, step: Controlled, memory: tuple[int, ...], names: tuple[str, ...], num_series: int
     ) -> tuple[FusedCall, Scan]:
-        own, ends = Workshop(self._mech, *self._workshop.choices), len(names) > len(_DRIVEN)
+        own, ends = Workshop(self._mech, *self._workshop.choices), "going" in names
         q, qd = (cast(tuple, own.shape(name)) for name in ("q", "qd"))
         shapes = {"memory": memory, "t": ()}
         if ends:
@@ -305,7 +321,7 @@ class FusedMechanism(Verbs):
                     f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
                 )
                 raise FusedError(_OF_ONE_SAMPLE.format(error=what))
-        return call, Scan(function, Roles(3, 2 if ends else 1, 0, 0))
+        return call, Scan(function, Roles(3, num_series, 0, 0))
 
     def whole(
         self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int

@@ -10,7 +10,6 @@ needed; past a given order of differentiation they run that source eagerly inste
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -18,8 +17,8 @@ from torch import Tensor
 from torchsko.errors import ShapeError
 from torchsko.fused.operator import Node, define_operator, is_transformed, node_of
 from torchsko.fused.program import Port
-from torchsko.fused.saved import digest
-from torchsko.fused.traced import Around, Traced, expanded
+from torchsko.fused.traced import Traced
+from torchsko.fused.traits import Traits
 from torchsko.fused.watch import is_within
 from torchsko.implicit.derivatives import (
     Flags,
@@ -37,7 +36,6 @@ class FusedFunction(Traced):
     Derivatives are made when first needed, and kept as programs and kernels are.
 
     Attributes:
-        order: derivatives up to this order are kernels; below 0, this function is none itself.
         saves_outputs: whether the backward pass reads the outputs besides the inputs.
         operator: the operator of the dispatcher.
     """
@@ -48,45 +46,20 @@ class FusedFunction(Traced):
         self,
         fn: Function,
         inputs: Sequence[Port],
+        traits: Traits,
         *,
-        num_outputs: int = 1,
         pullback: Pullback | None = None,
-        order: int = 1,
-        like: Sequence[int | None] | None = None,
-        batched: Function | None = None,
-        outputs: Sequence[Port] | None = None,
-        identity: str | None = None,
-        around: Around = nullcontext,
-        dtype: torch.dtype = torch.float64,
     ) -> None:
         """Prepare a function; nothing is traced yet.
 
         Args:
             fn: see `Traced`.
             inputs: the ports, at least one.
-            num_outputs: number of tensors that ``fn`` returns.
+            traits: what else is known of it.
             pullback: maps (needed, inputs, outputs, cotangents) to the gradients of the needed
                 inputs, for one sample; by default the VJP of ``fn`` by torch.func.
-            order: see the class.
-            like: see `Traced`.
-            batched: likewise.
-            outputs: likewise.
-            identity: likewise.
-            around: likewise.
-            dtype: likewise.
         """
-        super().__init__(
-            fn,
-            inputs,
-            num_outputs=num_outputs,
-            order=order,
-            like=like,
-            batched=batched,
-            outputs=outputs,
-            identity=identity,
-            around=around,
-            dtype=dtype,
-        )
+        super().__init__(fn, inputs, traits)
         self.saves_outputs, self._pullback = pullback is not None, pullback
         self._derivatives: dict[tuple[str, Flags], FusedFunction] = {}
         self.operator = define_operator(self)
@@ -167,6 +140,7 @@ class FusedFunction(Traced):
         chosen = [k for k, flag in enumerate(flags) if flag]
         num_extra = self.num_outputs
         like: Sequence[int | None] | None
+        outputs: Sequence[Port]
         if kind == "jvp":
             ports = [self.inputs[k] for k in chosen]
             like, outputs = self.like, self.outputs
@@ -181,18 +155,8 @@ class FusedFunction(Traced):
             fn = gradients_of(self.sample, flags, num_extra, with_value, self._pullback)
             batched = gradients_of(self.eager, flags, num_extra, with_value)
         ports = [*self.inputs, *ports]
-        return FusedFunction(
-            fn,
-            ports,
-            num_outputs=len(outputs),
-            order=self.order - 1,
-            like=like,
-            batched=lambda *tensors: batched(*expanded(ports, tensors)),
-            outputs=outputs,
-            identity=self.identity and digest(self.identity, kind, flags),
-            around=self.around,
-            dtype=self.dtype,
-        )
+        traits = self.traits.derived(ports, outputs, batched, kind, flags, like=like)
+        return FusedFunction(fn, ports, traits)
 
 
 def _no_tensor(port: Port, x: object) -> str:

@@ -30,7 +30,8 @@ def identity_of(mech: Mechanism, *choices: object) -> str | None:
     """
     total = hashlib.sha256()
     try:
-        bare = mech.replace(geometry=NO_SHAPES)  # no program depends on how a robot looks
+        # No program depends on how a robot looks, or was made.
+        bare = mech.replace(geometry=NO_SHAPES, replaced=())
         for part in _texts((bare, choices, torch.__version__, sys.version)):
             total.update(part)
             total.update(b";")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -77,7 +78,7 @@ class Scan:
             if (dtype, few) not in self._libraries:
                 step = self.step
                 self._libraries[dtype, few] = scan_kernels(
-                    lambda: step.program, step.identity, self.roles, dtype, few
+                    lambda: step.program, step.traits.identity, self.roles, dtype, few
                 )
             return self._libraries[dtype, few]
 
@@ -91,7 +92,7 @@ class Scan:
             if (dtype, device) not in self._launches:
                 step = self.step
                 self._launches[dtype, device] = load_cuda(
-                    lambda: step.program, step.identity, dtype, device, self.roles
+                    lambda: step.program, step.traits.identity, dtype, device, self.roles
                 )
             return self._launches[dtype, device]
 
@@ -146,11 +147,12 @@ class ScanFunction(FusedFunction):
         super().__init__(
             lambda *inputs: self._loop(step.sample, inputs),
             [*state, *(Port(p.name, (steps, *p.shape)) for p in streams), *stay],
-            num_outputs=step.num_outputs,
-            order=step.order,
-            batched=lambda *inputs: self._loop(step.eager, inputs),
-            outputs=[*states, *(Port(p.name, (steps, *p.shape)) for p in stacked), *summed],
-            around=step.around,
+            replace(
+                step.traits,
+                batched=lambda *inputs: self._loop(step.eager, inputs),
+                outputs=(*states, *(Port(p.name, (steps, *p.shape)) for p in stacked), *summed),
+                identity=None,
+            ),
         )
         self.saves_outputs = every > 0
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
-from torchsko.fused.saved import digest
-from torchsko.fused.traced import expanded
 from torchsko.implicit.derivatives import Flags, Tensors
 from torchsko.implicit.steps import Roles, parted, pulled, pushed
 
@@ -73,15 +71,5 @@ def _derived(
     outputs: Sequence[Port],
     kind: tuple[object, ...],
 ) -> FusedFunction:
-    batched = made_of(step.eager)
-    return FusedFunction(
-        made_of(step.sample),
-        inputs,
-        num_outputs=len(outputs),
-        order=step.order - 1,
-        batched=lambda *tensors: batched(*expanded(inputs, tensors)),
-        outputs=outputs,
-        identity=step.identity and digest(step.identity, "scan", kind, roles),
-        around=step.around,
-        dtype=step.dtype,
-    )
+    traits = step.traits.derived(inputs, outputs, made_of(step.eager), "scan", kind, roles)
+    return FusedFunction(made_of(step.sample), inputs, traits)

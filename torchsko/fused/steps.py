@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from torch import Tensor
@@ -30,22 +31,23 @@ def step_of(method: str) -> Eager:
     return step
 
 
-def ending(move: Eager) -> Eager:
-    """A step of samples that may have ended: going is 0 then, and else 1; see `Ends`."""
+def step_over(method: str, names: Sequence[str]) -> Eager:
+    """The same of tensors in this order, also of samples that may have ended: going is 0 then, and else 1.
 
-    def step(
-        mech: Mechanism,
-        q: Tensor,
-        qd: Tensor,
-        going: Tensor,
-        tau: Tensor,
-        dt: Tensor,
-        q_rest: Tensor,
-        qd_rest: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        goes, none = going > 0, qd[..., :0]
-        seen = chosen(goes, (q, qd, none), (q_rest, qd_rest, none))[:2]
-        end = move(mech, *seen, quiet(goes, tau), dt)
-        return chosen(goes, (*end, none), (q, qd, none))[:2]
+    Args:
+        method: of the integrator.
+        names: arguments of the step; and "going", "q_rest" and "qd_rest", see `Ends`.
+    """
+    move = step_of(method)
+
+    def step(mech: Mechanism, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        given = dict(zip(names, tensors, strict=True))
+        q, qd, f_ext = given["q"], given["qd"], given.get("f_ext")
+        if "going" not in given:
+            return move(mech, q, qd, given["tau"], given["dt"], f_ext)
+        goes, none = given["going"] > 0, qd[..., :0]
+        seen = chosen(goes, (q, qd, none), (given["q_rest"], given["qd_rest"], none))[:2]
+        forces = quiet(goes, given["tau"]), given["dt"], quiet(goes, f_ext, 2)
+        return chosen(goes, (*move(mech, *seen, *forces), none), (q, qd, none))[:2]
 
     return step

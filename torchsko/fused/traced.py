@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +22,9 @@ from torchsko.fused.quick import Quick
 from torchsko.fused.saved import load_ports, load_program, save_program
 from torchsko.fused.scan_kernel import FEW_BYTES
 from torchsko.fused.trace import trace
+from torchsko.fused.traits import Traits
 from torchsko.implicit.derivatives import Function, Tensors
 from torchsko.precision import in_own_type
-
-Around = Callable[[], AbstractContextManager]
 
 LONG = 100_000
 """Time of a vector of samples, in additions, from which on few samples have a narrower kernel: some 30 us."""
@@ -40,54 +38,25 @@ class Traced:
 
     Attributes:
         inputs: the input ports.
-        like: for each output the input whose shape it takes, by a sum over the other samples, as a
-            gradient does; None for the batch shape of the call. None alone stands for all None.
-        num_outputs: number of outputs.
-        order: below 0, calls have no kernel.
-        identity: see `__init__`.
-        around: likewise.
-        dtype: likewise.
+        traits: what else is known of it.
+        like: of these, as `num_outputs`, which every call reads.
+        num_outputs: likewise.
     """
 
-    def __init__(
-        self,
-        fn: Function,
-        inputs: Sequence[Port],
-        *,
-        num_outputs: int,
-        order: int,
-        like: Sequence[int | None] | None = None,
-        batched: Function | None = None,
-        outputs: Sequence[Port] | None = None,
-        identity: str | None = None,
-        around: Around = nullcontext,
-        dtype: torch.dtype = torch.float64,
-    ) -> None:
+    def __init__(self, fn: Function, inputs: Sequence[Port], traits: Traits) -> None:
         """Prepare a function; nothing is traced yet.
 
         Args:
             fn: takes one tensor per port, of the port's shape, and returns a tensor or several; must
                 work under `torch.func.vmap`.
             inputs: the ports, at least one.
-            num_outputs: number of tensors that ``fn`` returns.
-            order: see the class.
-            like: likewise.
-            batched: the function on batches, in eager operations that broadcast; by default ``fn``
-                under vmap.
-            outputs: the output ports if they are known; by default those of the program.
-            identity: a hexadecimal digest of all that the trace depends on; given, the program is
-                kept on disk.
-            around: makes a context to trace in.
-            dtype: in which its kernels compute, for functions that ask what that rounds.
+            traits: see the class.
         """
-        self.inputs = tuple(inputs)
-        self.like = None if like is None else tuple(like)
-        self.num_outputs = num_outputs
-        self._fn, self._batched = fn, batched
-        self.order, self.identity = order, identity
-        self.around, self.dtype = around, dtype
+        self.inputs, self.traits = tuple(inputs), traits
+        self.like, self.num_outputs = traits.like, traits.num_outputs
+        self._fn = fn
         self._lock = threading.RLock()
-        self._outputs = None if outputs is None else tuple(outputs)
+        self._outputs = traits.outputs
         self._program: Program | None = None
         self._quick: Quick | None = None  # of the kernel made last
         self._kernels: dict[tuple[Any, ...], Callable[..., Tensors]] = {}
@@ -97,12 +66,12 @@ class Traced:
         """The scalar program; traced on first use."""
         with self._lock:
             program = self._program
-            if program is None and self.identity is not None:
-                program = load_program(self.identity)
+            if program is None and self.traits.identity is not None:
+                program = load_program(self.traits.identity)
             if program is None:
                 program = in_clean_thread(self._trace)
-                if self.identity is not None:
-                    save_program(self.identity, program)
+                if self.traits.identity is not None:
+                    save_program(self.traits.identity, program)
             self._program = program
             return program
 
@@ -111,8 +80,8 @@ class Traced:
         self.program  # noqa: B018
 
     def _trace(self) -> Program:
-        with self.around():
-            program = trace(self.sample, self.inputs, self.dtype)
+        with self.traits.around():
+            program = trace(self.sample, self.inputs, self.traits.dtype)
         refuse_size(program.num_flops)
         return program
 
@@ -120,7 +89,7 @@ class Traced:
     def outputs(self) -> tuple[Port, ...]:
         """The output ports."""
         if self._outputs is None:
-            known = self.identity and load_ports(self.identity)
+            known = self.traits.identity and load_ports(self.traits.identity)
             self._outputs = known or self.program.outputs
         return self._outputs
 
@@ -147,9 +116,9 @@ class Traced:
     @in_own_type
     def eager(self, *inputs: Tensor) -> Tensors:
         """The source on a batch, by ordinary tensor operations; differentiable to any order."""
-        if self._batched is None:
+        if self.traits.batched is None:
             return self._mapped(*inputs)
-        return self._sum(inputs, self._checked(self._batched(*inputs)))
+        return self._sum(inputs, self._checked(self.traits.batched(*inputs)))
 
     def _mapped(self, *inputs: Tensor) -> Tensors:
         """The source for one sample, mapped over a batch."""
@@ -205,7 +174,7 @@ class Traced:
 
         A function with an identity is found on disk without its program, and takes no such time.
         """
-        return self.order >= 0 and self.identity is None and cost(self.program) > LONG
+        return self.traits.order >= 0 and self.traits.identity is None and cost(self.program) > LONG
 
     def _kernel(self, *where: Any) -> Callable[..., Tensors]:
         with self._lock:
@@ -218,7 +187,7 @@ class Traced:
     ) -> Callable[..., Tensors]:
         if device.type == "meta":
             return lambda inputs, summed=None: empty_outputs(self, inputs)
-        if self.order < 0:
+        if self.traits.order < 0:
             return lambda inputs, summed=None: self.eager(*inputs)
         if device.type not in ("cpu", "cuda"):
             raise FusedError(
@@ -234,23 +203,17 @@ class Traced:
             return lambda inputs, summed=None: self.eager(*inputs)
 
     def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
-        known = self.identity and load_kernel(self.identity, self.inputs, self.outputs, dtype)
+        known = self.traits.identity and load_kernel(
+            self.traits.identity, self.inputs, self.outputs, dtype
+        )
         width = FEW_BYTES if few else None
         kernel = known or build_kernel(
-            self.program, dtype, identity=self.identity, vector_bytes=width
+            self.program, dtype, identity=self.traits.identity, vector_bytes=width
         )
         if isinstance(kernel, Kernel) and not self._narrows:
             self._quick = kernel.quick(one_lead=self.like is not None)
         return kernel
 
     def _cuda_kernel(self, dtype: torch.dtype, device: torch.device) -> Callable[..., Tensors]:
-        launch = load_cuda(lambda: self.program, self.identity, dtype, device)
+        launch = load_cuda(lambda: self.program, self.traits.identity, dtype, device)
         return CudaKernel(self.inputs, self.outputs, dtype, launch)
-
-
-def expanded(ports: Sequence[Port], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of ports, all of one batch shape."""
-    ranks = [len(port.shape) for port in ports]
-    pairs = list(zip(tensors, ranks, strict=True))
-    batch = broadcast_batch(ports, [x.shape[: x.dim() - rank] for x, rank in pairs])
-    return [x.expand((*batch, *x.shape[x.dim() - rank :])) for x, rank in pairs]

@@ -16,7 +16,7 @@ from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.saved import digest, identity_of
-from torchsko.fused.traced import Around
+from torchsko.fused.traits import Around, Traits
 from torchsko.fused.watch import constants_of
 from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -39,7 +39,10 @@ class Workshop:
 
     leads_to = ("mechanism",)  # see `Reachable`
 
-    def __init__(self, mech: Mechanism, inputs: Sequence[str], order: int) -> None:
+    def __init__(
+        self, mech: Mechanism, inputs: Sequence[str], order: int, around: Around = nullcontext
+    ) -> None:
+        """Prepare to make them; ``around`` is what they are traced in, unless `make` says."""
         for name in inputs:
             if name not in PARAMETERS:
                 raise FusedError(unknown_name("parameter", name, tuple(PARAMETERS)))
@@ -48,7 +51,7 @@ class Workshop:
         else:
             self._hold(mech, inputs)
         _refuse_lost_gradients(mech, self.parameters)
-        self._order = order
+        self._order, self._around = order, around
         self.choices = (self.parameters, order)
         self._made: dict[Any, FusedFunction] = {}
         self._kept: dict[Any, Any] = {}
@@ -99,12 +102,13 @@ class Workshop:
         *,
         broadcasts: bool = True,
         name: str | None = None,
-        around: Around = nullcontext,
+        around: Around | None = None,
     ) -> FusedFunction:
         """The fused form of ``fn(mech, *arguments)``, which returns a flat tuple or a tensor.
 
         ``broadcasts`` says that fn takes batches as it is; ``name`` tells it from others of this
-        package, and lets its program be kept on disk; ``around`` is what it is traced in.
+        package, and lets its program be kept on disk; ``around`` is what it is traced in,
+        if something else than all others.
         """
         with self._lock:
             if key not in self._made:
@@ -114,16 +118,19 @@ class Workshop:
                 def batched(*tensors: Tensor) -> Any:
                     return fn(*self.split(tensors, scalar=False))
 
+                traits = Traits(
+                    num_outputs,
+                    self._order,
+                    batched=batched if broadcasts else None,
+                    identity=name and self._identity and digest(self._identity, name, ports),
+                    around=around or self._around,
+                    dtype=self.mechanism.dtype,
+                )
                 self._made[key] = FusedFunction(
                     lambda *tensors: fn(*self.split(tensors, scalar=True)),
                     ports,
-                    num_outputs=num_outputs,
+                    traits,
                     pullback=pullback,
-                    order=self._order,
-                    batched=batched if broadcasts else None,
-                    identity=name and self._identity and digest(self._identity, name, ports),
-                    around=around,
-                    dtype=self.mechanism.dtype,
                 )
             return self._made[key]
 

@@ -241,7 +241,7 @@ def fitted_robot(
         changes[field] = among_all_dofs(nominal, total.clamp_min(0))
     rotors = _at_dofs(numbers, [[t.inertia for t in some] for some in terms])
     changes["armature"] = nominal.armature + among_all_dofs(nominal, rotors.clamp_min(0))
-    return nominal.replace(**changes, has_losses=True)
+    return nominal.replace(**changes, has_losses=True, replaced=nominal.replaced)
 
 
 def _at_dofs(numbers: Sequence[Tensor], parts: Sequence[Sequence[float]]) -> Tensor:

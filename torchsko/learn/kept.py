@@ -252,6 +252,7 @@ def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> F
             has_losses=name == "mechanism",
             has_higher_damping=mech.has_higher_damping,
             has_gravcomp=mech.has_gravcomp,
+            replaced=mech.replaced,
         )
         for name in ("nominal", "mechanism")
     }

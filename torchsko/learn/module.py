@@ -74,7 +74,6 @@ class Dynamics(nn.Module, Verbs):
         if not isinstance(mech, Mechanism):
             raise MechanismError(_no_start(mech))
         self.fused, self._eager_cost = fused, 0
-        self._told = False  # copies, moved layers and workers stay silent about what was said once
         self._fast: FusedMechanism | str | None = None  # a text says why there are no kernels
         learn = {} if learn is None else _by_target(mech, learn)
         self._targets = {name: find_target(mech, name, p) for name, p in learn.items()}
@@ -111,7 +110,7 @@ class Dynamics(nn.Module, Verbs):
             flag: getattr(start, flag) or any(n in learned or self._acts(n) for n in names)
             for flag, names in _FLAGS.items()
         }
-        return start.replace(**fields, **flags)
+        return start.replace(**fields, **flags, replaced=self.learns)
 
     rollout = rollout
 
@@ -196,11 +195,10 @@ class Dynamics(nn.Module, Verbs):
         return not isinstance(self._fast, str)
 
     def taken(self) -> FusedMechanism | str:
-        """The kernels, made and told of once; or why there are none."""
+        """The kernels, made once; or why there are none."""
         fast = self._fast
         if fast is None or fast is _FOLLOWED:
-            fast = kernels_for(self, tell=not (self.fused or self._told))
-            self._told = self._told or not isinstance(fast, str)
+            fast = kernels_for(self, tell=not self.fused)
         if self._fast is None:
             self._fast = fast
         if self.fused and isinstance(fast, str):

@@ -107,6 +107,7 @@ def _joined(
             for name in ("has_armature", "has_losses", "has_higher_damping", "has_gravcomp")
         },
         "aligned": mech.aligned and other.aligned,
+        "replaced": tuple(n for n in shapes if n in mech.replaced or n in other.replaced),
         "report": mech.report + other.report,
     }
     changes |= skeleton(

@@ -118,6 +118,8 @@ class Mechanism(Numbering):
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
         scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
+        replaced: tensors that `replace` was given: kernels that are taken by themselves keep them inputs, so
+            that a loop over robots builds once (see `torchsko.auto`).
         unused: what the robot file held and the dynamics does not use, each with the reason.
         report: what was wrong in the robot file, each with what was done about it (`torchsko.load`).
         kept: named states and loops of the robot file.
@@ -166,6 +168,7 @@ class Mechanism(Numbering):
     has_gravcomp: bool = False
     aligned: bool = False
     scalar: bool = False
+    replaced: tuple[str, ...] = ()
     unused: tuple[Unused, ...] = ()
     report: tuple[Fault, ...] = ()
 
@@ -252,6 +255,9 @@ class Mechanism(Numbering):
             changes.setdefault("has_gravcomp", True)
         if "axis" in changes:
             changes.setdefault("aligned", False)
+        if "replaced" not in changes:
+            new = (n for n in PARAMETERS if n in changes or n in self.replaced)
+            changes["replaced"] = tuple(new)
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
 
     def lock(self, values: Mapping[str, Any]) -> Mechanism:

@@ -12,16 +12,10 @@ from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import broadcasts, check_state, expands, no_tensor
 from torchsko.rollout.options import takes
-from torchsko.rollout.series import Series
 from torchsko.shapes import broadcast_shapes
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
 """(t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""
-
-
-def wrenches_over(f_ext: Series | Wrenches | None, step: int) -> Tensor | Wrenches | None:
-    """Those of one step: held, or a function."""
-    return f_ext.at(step) if isinstance(f_ext, Series) else f_ext
 
 
 def wrenches_at(
@@ -35,7 +29,7 @@ def wrenches_at(
 
 def wrenches_of(
     mech: Mechanism, f_ext: Tensor | Wrenches | None, steps: int, batch: torch.Size
-) -> tuple[Series | Wrenches | None, torch.Size]:
+) -> tuple[Tensor | Wrenches | None, torch.Size]:
     """External forces as `torchsko.rollout` takes them, checked; and the batch with theirs.
 
     Args:
@@ -45,7 +39,7 @@ def wrenches_of(
         batch: batch dimensions of all else.
 
     Returns:
-        A series taken apart, of `[*batch, num_bodies, 6]`; a function, or None; and the batch.
+        The same, and the batch.
 
     Raises:
         ShapeError: when a series does not fit.
@@ -69,12 +63,12 @@ def wrenches_of(
             "External forces of a rollout are a series over its steps, or a function (t, q, qd).\n"
             f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant."
         )
-    return Series.of(f_ext, -3), broadcast_shapes(own, batch)
+    return f_ext, broadcast_shapes(own, batch)
 
 
 def answered_for(
-    mech: Mechanism, f_ext: Series | Wrenches | None, batch: torch.Size
-) -> Series | Wrenches | None:
+    mech: Mechanism, f_ext: Tensor | Wrenches | None, batch: torch.Size
+) -> Tensor | Wrenches | None:
     """The same, a function as one whose results are checked.
 
     Args:
@@ -82,11 +76,11 @@ def answered_for(
         f_ext: of `wrenches_of`.
         batch: batch dimensions of the rollout.
     """
-    return _Answered(mech, f_ext, batch) if callable(f_ext) else f_ext
+    return Answered(mech, f_ext, batch) if callable(f_ext) else f_ext
 
 
 @dataclass(frozen=True, eq=False)
-class _Answered:
+class Answered:
     """External forces that a function gives, of which each state has its own."""
 
     mech: Mechanism
@@ -94,6 +88,7 @@ class _Answered:
     batch: torch.Size
 
     def __call__(self, t: float, q: Tensor, qd: Tensor) -> Tensor:
+        """Those at a state, checked."""
         f_ext = self.asked(t, q, qd)
         shape = [*self.batch, self.mech.num_bodies, 6]
         if not isinstance(f_ext, Tensor):

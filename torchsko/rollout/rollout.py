@@ -75,7 +75,7 @@ def rollout(
             Limits of velocity are never enforced.
         f_ext: forces on all bodies in their frames, as in `torchsko.forward_dynamics`: a series
             `[*batch, steps, num_bodies, 6]`, held over each step (`steps` may be 1: constant), or a function
-            (t, q, qd) like the control. None: none. Each step is a kernel then, not all of them.
+            (t, q, qd) like the control. None: none.
         lengths: of each sample, in steps, integers `[*batch]`: its state stays as it is after so many. What
             control and f_ext are from there on is no matter; a function still sees the sample, at its start,
             and what it gives at a later time has to be finite for its own gradients to be.
@@ -95,17 +95,17 @@ def rollout(
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
             `torchsko.first_nonfinite` asks the same of any trajectory.
         fused: of a fused mechanism, which kernels run. None: all steps are one kernel, and so is their
-            gradient, where ``control`` is a tensor or None, and neither limits nor a method of your own are
-            given; under functions and controllers each step is a kernel, or its forward dynamics. True: all
-            steps are one kernel under those, too. The control is then traced once, as `torchsko.fuse` does:
-            it sees one sample, t is a tensor, tensors that it reads from outside are inputs with gradients,
-            and what it does besides computing is lost. Kernels of the controls of the last eight such
-            calls are kept with the fused mechanism, so make a function once and pass it again. False: the
-            eager functions run. For a mechanism or a layer on a CPU, None has kernels made where the rollout
-            takes longer than their build, or all that the layer did so far, limits and methods of your own
-            apart (see `torchsko.auto`). Whole kernels keep no tape, but the states that ``every`` or a
-            ``checkpoint`` that divides it says, and compute those in between again; they are for CPUs,
-            elsewhere their steps are kernels.
+            gradient, where ``control`` and ``f_ext`` are tensors or None, and neither limits nor a method of
+            your own are given; under functions and controllers each step is a kernel, or its forward
+            dynamics. True: all steps are one kernel under those, too, of which the control is one. They are
+            then traced once, as `torchsko.fuse` does: each sees one sample, t is a tensor, tensors that it
+            reads from outside are inputs with gradients, and what it does besides computing is lost. Kernels
+            of the controls of the last eight such calls are kept with the fused mechanism, so make a function
+            once and pass it again. False: the eager functions run. For a mechanism or a layer on a CPU, None
+            has kernels made where the rollout takes longer than their build, or all that the layer did so
+            far, limits and methods of your own apart (see `torchsko.auto`). Whole kernels keep no tape, but
+            the states that ``every`` or a ``checkpoint`` that divides it says, and compute those in between
+            again; they are for CPUs, elsewhere their steps are kernels.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities

@@ -20,7 +20,7 @@ from torchsko.rollout.again import without_tape
 from torchsko.rollout.binomial import Binomial, split
 from torchsko.rollout.control import Forces, Policy
 from torchsko.rollout.ends import Ends, chosen, quiet
-from torchsko.rollout.external import Wrenches, wrenches_at, wrenches_over
+from torchsko.rollout.external import Wrenches, wrenches_at
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.integrators import NewmarkBeta, RungeKutta, SemiImplicitEuler
 from torchsko.rollout.limits import LimitSprings
@@ -49,13 +49,14 @@ class Simulation:
     limits: LimitSprings | None
     every: int = 1
     truncate: int | None = None
-    f_ext: Series | Wrenches | None = None
+    f_ext: Tensor | Series | Wrenches | None = None
     lengths: Tensor | None = None
     ends: Ends | None = None
 
     def by_steps(self) -> Simulation:
-        """The same, ready for `run`: forces given as a series are taken apart."""
-        return replace(self, forces=self.forces.by_steps())
+        """The same, ready for `run`: forces given as series are taken apart."""
+        f_ext = Series.of(self.f_ext, -3) if isinstance(self.f_ext, Tensor) else self.f_ext
+        return replace(self, forces=self.forces.by_steps(), f_ext=f_ext)
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
@@ -129,7 +130,8 @@ class Simulation:
 
     def one(self, k: int, q: Tensor, qd: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """State and memory after one step; of samples that have ended, as they were."""
-        wrenches, t = wrenches_over(self.f_ext, k), k * self.dt
+        f_ext, t = self.f_ext, k * self.dt
+        wrenches = f_ext.at(k) if isinstance(f_ext, Series) else f_ext
         if self.ends is None:
             control, memory = self.forces.over(k, q, qd, memory)
             return *self.advance(t, q, qd, control, wrenches), memory

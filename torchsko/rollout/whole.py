@@ -15,6 +15,7 @@ from torchsko.mechanism.verb import kernels_of
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.control import Controller, Effort, Forces, Policy
 from torchsko.rollout.ends import Ends, chosen, quiet
+from torchsko.rollout.external import Answered, Wrenches, answered_for
 from torchsko.rollout.limits import LimitSprings
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
@@ -23,7 +24,7 @@ from torchsko.rollout.step import Step
 def has_a_kernel(simulation: Simulation, steps: int) -> bool:
     """Whether all steps are one kernel by themselves: what no function decides on."""
     own = simulation
-    plain = own.limits is None and own.f_ext is None and own.truncate != 1
+    plain = own.limits is None and not callable(own.f_ext) and own.truncate != 1
     known = isinstance(own.method, str) and plain and steps > 1
     given = known and isinstance(own.forces.source, Tensor)
     return given and "trajectory" in kernels_of(own.given) and not torch.compiler.is_compiling()
@@ -46,8 +47,6 @@ def run_at_once(
     Raises:
         FusedError: on what no kernel of all steps knows.
     """
-    if simulation.f_ext is not None:
-        raise FusedError(_BY_STEPS)
     window, every = simulation.truncate or max(steps, 1), simulation.every
     if isinstance(checkpoint, int):
         every = gcd(checkpoint, every)
@@ -82,7 +81,12 @@ def _window(
     """States from one step to another, each so many, and the memory at the last of them."""
     forces, method, limits = simulation.forces, simulation.method, simulation.limits
     given, series, (first, last) = cast(Any, simulation.given), forces.series(), span
-    ends = ends and replace(ends, lengths=ends.lengths - first)
+    choices = {
+        "every": every,
+        "ends": ends and replace(ends, lengths=ends.lengths - first),
+        "f_ext": _part(simulation.f_ext, span) if isinstance(simulation.f_ext, Tensor) else None,
+    }
+    law = simulation.f_ext.asked if isinstance(simulation.f_ext, Answered) else None
     if series is None:
         step = ControlledStep(
             cast("Policy | Controller", forces.source),
@@ -91,13 +95,21 @@ def _window(
             method,
             simulation.step,
             limits,
+            law,
         )
-        return given.driven(step, q, qd, memory, span, every, ends)
-    if isinstance(method, str) and limits is None:
+        return given.driven(step, q, qd, memory, span, **choices)
+    if isinstance(method, str) and limits is None and law is None:
         series = series if series.shape[-2] == 1 else series[..., first:last, :]
-        choices = {"method": method, "every": every, "ends": ends}
+        choices |= {"method": method}
         return *given.trajectory(q, qd, series, last - first, simulation.dt, **choices), memory
-    raise FusedError(_NOT_GIVEN)  # limits, or a step of the user's own
+    raise FusedError(_NOT_GIVEN)  # limits, or a step or external forces of the user's own
+
+
+def _part(f_ext: Tensor, span: tuple[int, int]) -> Tensor:
+    """A series over some steps, also of what is held over all."""
+    first, last = span
+    own = f_ext if f_ext.shape[-3] == 1 else f_ext[..., first:last, :, :]
+    return own.expand(*own.shape[:-3], last - first, *own.shape[-2:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +123,7 @@ class ControlledStep:
         method: see `rollout`.
         step: of the method.
         limits: see `rollout`.
+        f_ext: see `rollout`, where a function gives it.
     """
 
     source: Policy | Controller
@@ -119,17 +132,24 @@ class ControlledStep:
     method: str | Step
     step: Step
     limits: LimitSprings | None
+    f_ext: Wrenches | None
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for steps that do the same: those under one control, with the same choices."""
-        return self.source, self.effort, self.dt, self.method, self.limits
+        return self.source, self.effort, self.dt, self.method, self.limits, self.f_ext
 
     def __call__(
-        self, mech: Mechanism, q: Tensor, qd: Tensor, memory: Tensor, t: Tensor
+        self,
+        mech: Mechanism,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        t: Tensor,
+        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The next state and memory."""
-        return self._after(mech, (q, qd, memory), t)
+        return self._after(mech, (q, qd, memory), t, f_ext)
 
     def ending(
         self,
@@ -142,35 +162,33 @@ class ControlledStep:
         q_rest: Tensor,
         qd_rest: Tensor,
         memory_rest: Tensor,
+        f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The same of a sample that may have ended: going is 0 then, and else 1; see `Ends`."""
         goes, before = going > 0, (q, qd, memory)
         seen = chosen(goes, before, (q_rest, qd_rest, memory_rest))
-        return chosen(goes, self._after(mech, seen, t, goes), before)
+        return chosen(goes, self._after(mech, seen, t, f_ext, goes), before)
 
     def _after(
         self,
         mech: Mechanism,
         state: tuple[Tensor, Tensor, Tensor],
         t: Tensor,
+        f_ext: Tensor | None,
         goes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         q, qd, memory = state
+        wrenches = answered_for(mech, f_ext if f_ext is not None else self.f_ext, torch.Size())
         forces = Forces(mech, self.source, torch.Size(), self.dt, self.effort)
         once = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
         control, memory = forces.asked(t, q, qd, memory)
-        control = control if goes is None else quiet(goes, control)
-        return *once.advance(cast(float, t), q, qd, control), memory
+        if goes is not None:
+            control, wrenches = quiet(goes, control), quiet(goes, wrenches, 2)
+        return *once.advance(cast(float, t), q, qd, control, wrenches), memory
 
 
 _NOT_GIVEN = (
-    "fused=True was given with forces as a tensor, and limits or a method of your own.\n"
+    "fused=True was given with forces as a tensor, and limits, or a method or an f_ext of your own.\n"
     "Which kernel that is depends on a function.\n"
     "Pass the control as a function, such as lambda t, q, qd: tau, or leave fused out."
-)
-
-_BY_STEPS = (
-    "fused=True was given with f_ext=.\n"
-    "It acts on single steps; a kernel of all steps does not know it.\n"
-    "Leave fused out: each step is a kernel then."
 )
