@@ -322,7 +322,7 @@ def test_in_a_browser_it_renders_a_slider_moves_the_robot_and_playback_plays():
 
 
 def balls(tab) -> list[np.ndarray]:
-    """Middles of the red balls in a wide window from the left, an empty column between them; axes are smaller."""
+    """Middles of the red balls from the left, an empty column between them; the axes are smaller."""
     mask = red(tab, 900)
     ends = np.flatnonzero(np.diff(np.pad(mask.any(0), 1).astype(int)))
     parts = [np.argwhere(mask[:, a:b]) + (0, a) for a, b in ends.reshape(-1, 2)]
