@@ -176,7 +176,7 @@ def _typed(path: str) -> str:
         return f"'~' is a word of shells: pass pathlib.Path({path!r}).expanduser()."
     if "://" in path:
         return "Nothing is fetched, no package looked up: pass where the file is on this machine."
-    if path and not any(x in path for x in "./\\"):
+    if 0 < len(path) < 80 and not any(x in path for x in "./\\"):
         return f"Check the path; a robot of that name that is installed is torchsko.robots.find({path!r})."
     return "Check the path, or pass the text itself."
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.friction import Term
-from torchsko.learn.least_squares import scaled_pseudo_inverse
+from torchsko.learn.least_squares import not_told_apart, scaled_pseudo_inverse
 from torchsko.learn.reduced import TOGETHER
 from torchsko.learn.threads import solve_each
 
@@ -101,11 +101,13 @@ class Told:
 
     Attributes:
         information: of the numbers of all terms, inertial numbers eliminated, `[terms, terms]`.
+        whole: normal equations of base parameters and all terms, `[base + terms, base + terms]`.
         numbers: of a set, zero else, `[terms]`.
         terms: of the problem.
     """
 
     information: Tensor
+    whole: Tensor
     numbers: Callable[[tuple[int, ...]], Tensor]
     terms: Sequence[Term]
 
@@ -127,7 +129,8 @@ class Told:
         n = len(A)
         cross = own[n:-1, :n]
         left = own[n:-1, n:-1] - w * cross @ scaled_pseudo_inverse(A)[0] @ cross.mT
-        return cls(count * w * left, lambda some: scores.numbers([some])[0].mean(0), terms)
+        whole = torch.cat([torch.cat([A, w * cross.mT], 1), w * own[n:-1, :-1]])
+        return cls(count * w * left, whole, lambda some: scores.numbers([some])[0].mean(0), terms)
 
     def doubtful(self, some: tuple[int, ...]) -> int | None:
         """The term of a set that the data tell least of, where that is too little."""
@@ -140,6 +143,10 @@ class Told:
         value, vector = torch.linalg.eigh(size[:, None] * M * size)
         # Of terms that act as others do rounding is left, which may be negative.
         deviation = size * (vector.square() @ (1 / value.clamp_min(TOGETHER))).sqrt()
+        base = len(self.whole) - len(self.information)
+        columns = torch.cat([torch.arange(base, device=at.device), base + at])
+        alike = not_told_apart(self.whole[columns[:, None], columns])[:, base:]
+        deviation = torch.where((alike > 0).any(0), torch.inf, deviation)
         sure = dict(zip(some, (self.numbers(some)[at].abs() / deviation).tolist(), strict=True))
         out = min(others, key=sure.__getitem__)
         return out if sure[out] < SURE else None

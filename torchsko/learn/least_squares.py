@@ -15,6 +15,12 @@ from torchsko.verbs.base_parameters import BaseParameters
 RANK = 1e-12
 """Relative eigenvalue of scaled normal equations below which a direction is not in the data."""
 
+ALIKE = 1e-9
+"""Relative eigenvalue of normal equations at unit length below which columns cancel each other."""
+
+PART = 1e-3
+"""Of the largest, from which on a number is part of a combination."""
+
 
 def base_fit(normal: Normal, model: Model, base: BaseParameters) -> Solution:
     """Least squares: numbers that lead base parameters, the others zero, and those of the terms.
@@ -40,6 +46,22 @@ def scaled_pseudo_inverse(A: Tensor) -> tuple[Tensor, float]:
     inverse = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
     condition = float((value[-1] / value[0].clamp_min(1e-300)).sqrt())
     return size[:, None] * ((vector * inverse) @ vector.mT) * size, condition
+
+
+def not_told_apart(A: Tensor) -> Tensor:
+    """Combinations of numbers whose columns cancel each other, `[combinations, numbers]`.
+
+    Args:
+        A: normal equations.
+
+    Returns:
+        The share of each number, 1 for the largest; 0 for what is rounding.
+    """
+    size = A.diagonal().clamp_min(1e-300).rsqrt()
+    value, vector = torch.linalg.eigh(size[:, None] * A * size)
+    share = vector.mT[value <= ALIKE * value[-1]].abs()
+    share = share / share.amax(-1, keepdim=True)
+    return torch.where(share > PART, share, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

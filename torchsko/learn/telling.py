@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
-from torchsko.learn.least_squares import Information
+from torchsko.learn.least_squares import Information, not_told_apart
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal
@@ -19,12 +19,6 @@ from torchsko.learn.residuals import CONSTANT, Residuals
 from torchsko.learn.solving import Choice, Model
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
-
-ALIKE = 1e-9
-"""Relative eigenvalue of normal equations at unit length below which columns cancel each other."""
-
-PART = 1e-3
-"""Of the largest, from which on a number is part of a combination."""
 
 NAMED = 12
 """Numbers of a combination that are named at most."""
@@ -102,14 +96,9 @@ def untold(normal: Normal, model: Model, choice: Choice) -> Tensor:
         choice: terms of each dof.
 
     Returns:
-        The share of each number, 1 for the largest; 0 for what is rounding.
+        The share of each number; see `not_told_apart`.
     """
-    A, _ = assembled(means(normal), model.scale, choice, normal.base)
-    size = A.diagonal().clamp_min(1e-300).rsqrt()
-    value, vector = torch.linalg.eigh(size[:, None] * A * size)
-    share = vector.mT[value <= ALIKE * value[-1]].abs()
-    share = share / share.amax(-1, keepdim=True)
-    return torch.where(share > PART, share, 0.0)
+    return not_told_apart(assembled(means(normal), model.scale, choice, normal.base)[0])
 
 
 def untold_lines(shares: Tensor, labels: Sequence[str], base: int) -> list[str]:
