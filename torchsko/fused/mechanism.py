@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torchsko.fused.steps import step_of, step_over
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.steps import Roles
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import not_here
+from torchsko.mechanism.verb import OnlyOfMechanism
 from torchsko.rollout.ends import Ends
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.options import check_dt
@@ -95,12 +95,6 @@ class FusedMechanism(Verbs):
     def __repr__(self) -> str:
         inputs = ", ".join(self._workshop.parameters) or "states alone"
         return f"FusedMechanism({self._mech!r}; inputs: {inputs})"
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Called for what is not here: of what only the mechanism has, where that is."""
-            raise AttributeError(not_here(self, name), name=name, obj=self)
 
     def mechanism(self) -> Mechanism:
         """The mechanism, with the current values of the parameters that are inputs."""
@@ -407,6 +401,10 @@ class FusedMechanism(Verbs):
         fn = row.bound(names, options, self._mech)
         pullback = implicit_pullback(self._workshop) if row is _FORWARD else None
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
+
+
+for _name in OnlyOfMechanism.names(FusedMechanism):
+    setattr(FusedMechanism, _name, OnlyOfMechanism(_name))
 
 
 def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:

@@ -79,6 +79,29 @@ def not_here(given: Any, name: str) -> str:
     )
 
 
+class OnlyOfMechanism:
+    """An attribute that a mechanism has and an object like it has not: reading it says where it is.
+
+    A ``__getattr__`` would say so too, but every other attribute of its class is read more slowly then.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, obj: Any, owner: type) -> Any:
+        if obj is None:
+            return self
+        raise AttributeError(not_here(obj, self.name), name=self.name, obj=obj)
+
+    @staticmethod
+    def names(like: type) -> list[str]:
+        """Names of what a mechanism has and a class of objects like it has not."""
+        from torchsko.mechanism.mechanism import Mechanism  # as above
+
+        every = {*dir(Mechanism), *Mechanism.__dataclass_fields__}
+        return sorted(name for name in every if name[0] != "_" and not hasattr(like, name))
+
+
 def kernels_of(given: Any) -> frozenset[str]:
     """Names of the methods of an object that are kernels, or may be; none of a mechanism."""
     return getattr(given, "kernels", frozenset())
