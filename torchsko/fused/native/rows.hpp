@@ -31,12 +31,15 @@ typedef T Row __attribute__((vector_size(BYTES), may_alias, aligned(sizeof(T))))
 // `rows` counts the samples from here to the end of the batch. Lanes beyond it repeat the last
 // sample, so that they raise no exception of their own.
 static void load_rows(const T* data, long long stride, int size, long long rows, V* to) {
+  // A block of W columns may read past the end of its row as long as W further rows follow.
+  const int blocked = rows >= 2 * W ? size : rows >= W ? size / W * W : 0;
   int column = 0;
-  for (; rows >= W && column + W <= size; column += W) {
+  for (; column < blocked; column += W) {
     V block[W];
     LANES block[lane] = *(const Row*)(data + lane * stride + column);
     transpose(block);
-    LANES to[column + lane] = block[lane];
+    const int wide = size - column < W ? size - column : W;
+    for (int k = 0; k < wide; ++k) to[column + k] = block[k];
   }
   const int last = rows < W ? (int)rows - 1 : W - 1;
   for (; column < size; ++column) {
@@ -45,8 +48,8 @@ static void load_rows(const T* data, long long stride, int size, long long rows,
   }
 }
 
-// The same where the size is known. A block of fewer than W columns reads past the end of its row, as long as
-// W further rows follow; that it is spelt out halves the time of small ports.
+// The same where the size is known: that a block of fewer than W columns is spelt out halves the time of small
+// ports.
 template <int SIZE>
 static void load_rows(const T* data, long long stride, long long rows, V* to) {
   enum { WIDE = SIZE % W, WHOLE = SIZE - WIDE };
@@ -73,8 +76,8 @@ struct Placed {
   __attribute__((always_inline)) Placed operator+(int k) const { return {from, at + k}; }
 };
 
-// Output rows follow each other without gaps. `zero` tells for each whole block of W columns, if it is
-// given, whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
+// Output rows follow each other without gaps. `zero` tells for each whole block of W columns
+// whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
 template <int SIZE, class Vectors>
 static void store_rows(T* data, long long rows, Vectors from, const int* zero) {
   enum { WIDE = SIZE % W, WHOLE = SIZE - WIDE };
@@ -165,7 +168,7 @@ static void store_rows_past(T* data, int size, Vectors from, const int* zero) {
   const int blocks = (size + W - 1) / W, whole = size / W, safe = (size - W + 1) / W;
   for (int k = 0; k < blocks + LAG; ++k) {
     V block[W];
-    if (k < whole && zero && zero[k]) {
+    if (k < whole && zero[k]) {
       if (zeros < RING) {
         LANES ring[lane][k % RING] = V{};
         if (k % RING == 0) LANES ring[lane][RING] = V{};
@@ -183,7 +186,7 @@ static void store_rows_past(T* data, int size, Vectors from, const int* zero) {
     }
     const int done = k - LAG;
     if (done >= 0 && done < safe) {
-      if (zero && done + 1 < whole && zero[done] && zero[done + 1])
+      if (done + 1 < whole && zero[done] && zero[done + 1])
         LANES STORE_PAST((V*)(start[lane] + done * W), V{});
       else
         LANES STORE_PAST((V*)(start[lane] + done * W),
