@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torchsko.fused.program import Loop
+from torchsko.fused.program import Loop, operands_of
 
 if TYPE_CHECKING:
     from torchsko.fused.products import Products
@@ -127,9 +127,7 @@ class Graph:
     def args(self, node: int) -> tuple[int, ...]:
         """The expressions that a node reads; none for a constant or an input."""
         op, *args = self.nodes[node]
-        if op in ("const", "input"):
-            return ()
-        return tuple(args[1:] if op == "loop" else args[:1] if op == "part" else args)
+        return operands_of(op, tuple(args))
 
     def input(self, index: int) -> int:
         """The expression of input scalar ``index``."""

@@ -68,6 +68,13 @@ class Instr(NamedTuple):
     args: tuple[int, ...]
 
 
+def operands_of(op: str, args: tuple[int, ...]) -> tuple[int, ...]:
+    """What an instruction reads of other values: some of its arguments are places in tables."""
+    if op in ("const", "input"):
+        return ()
+    return args[1:] if op == "loop" else args[:1] if op == "part" else args
+
+
 @dataclass(frozen=True)
 class Port:
     """One input or output of a program.
@@ -119,10 +126,7 @@ class Program:
 
     def operands(self, value: int) -> tuple[int, ...]:
         """Values that are to be computed before this one; none of a constant or an input."""
-        op, args = self.code[value]
-        if op in ("const", "input"):
-            return ()
-        return args[1:] if op == "loop" else args[:1] if op == "part" else args
+        return operands_of(*self.code[value])
 
     def distinct(self) -> tuple[Program, ...]:
         """This one and those of its loops, each once."""
