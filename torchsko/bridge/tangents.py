@@ -41,6 +41,7 @@ from torchsko.bridge.kinematics import (
     joint_maps,
 )
 from torchsko.bridge.momenta import body_inertias
+from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import coriolis_inertia
 from torchsko.spatial.motion import (
@@ -90,11 +91,15 @@ class Tangents(NamedTuple):
         inertia_rate: 2 B.
         to_q: motions per tangent step.
         to_qd: motions per rate.
+        answers: accelerations of floating bases per tangent step and per rate of their own, which leave all
+            forces as they are, each `[*batch, n, d, d]`; their columns of the motions are zero then. None
+            where none were asked for.
     """
 
     inertia_rate: Tensor
     to_q: Motion
     to_qd: Motion
+    answers: tuple[Tensor, Tensor] | None = None
 
 
 def tangents(
@@ -105,6 +110,8 @@ def tangents(
     qdd: Tensor,
     f_ext: Tensor | None,
     bend: Bend | None,
+    *,
+    answered: bool = False,
 ) -> Tangents:
     """Those of a tree at a state.
 
@@ -116,6 +123,7 @@ def tangents(
         qdd: `[*batch, num_dof]`.
         f_ext: as in `torchsko.inverse_dynamics`.
         bend: of the joints, None where every H is constant.
+        answered: whether floating bases answer their own steps by accelerations: see `Tangents`.
 
     Reference: Singh, Russell, Wensing 2022.
     """
@@ -126,10 +134,31 @@ def tangents(
         f = f - layout.breadth_first(f_ext, -2)[..., None]
     f = gather(layout, A, f)
     own = None if bend is None else (bend.map_change @ f[..., None, :, :])[..., 0].mT
+    to_q = Motion(moved.beta.mT, moved.Psi.mT, swapped_force_matrix(f) @ H.mT, own)
+    found = Tangents(2 * coriolis_inertia(M, moved.V), to_q, Motion(moved.faster.mT))
+    return _answered(mech, H, moved, found) if answered else found
+
+
+def _answered(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangents) -> Tangents:
+    r"""The same, but what floating bases do to themselves as accelerations, and not as motions.
+
+    A free body that carries a tree turns it as a whole: nothing but gravity's direction changes for all
+    outboard, and an acceleration :math:`-\beta` of that body undoes it. A steady velocity changes nothing
+    at all (Galilei), and what is steady for the world turns in the frame of the body.
+    """
+    width, bases = H.shape[-2], mech.layout.level_sizes[0]
+    free = [isinstance(mech.joints.kinds[k], Free) for k in mech.layout.tree.levels[0]]
+    steps = [[float(is_free)] * width for is_free in free]
+    rates = [[float(is_free and dof >= 3) for dof in range(width)] for is_free in free]
+    rest = (0, 0, 0, H.shape[-3] - bases)
+    own_q, own_qd = (torch.nn.functional.pad(H.new_tensor(x), rest) for x in (steps, rates))
+    keep_q, keep_qd = ((1 - own)[..., None] for own in (own_q, own_qd))
+    to_q, to_qd = motions.to_q, motions.to_qd
     return Tangents(
-        2 * coriolis_inertia(M, moved.V),
-        Motion(moved.beta.mT, moved.Psi.mT, swapped_force_matrix(f) @ H.mT, own),
-        Motion(moved.faster.mT),
+        motions.inertia_rate,
+        to_q._replace(X=to_q.X * keep_q, Z=moved.Psi.mT * keep_q),
+        to_qd._replace(X=to_qd.X * keep_qd, Z=H * keep_qd),
+        (-H @ moved.beta * own_q[..., None, :], -H @ moved.faster * own_qd[..., None, :]),
     )
 
 

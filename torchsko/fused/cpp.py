@@ -19,6 +19,7 @@ from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.angles import with_angles
+from torchsko.fused.held import held_lines, is_round_of_products
 from torchsko.fused.loop_source import PARAMETERS, function_name, loop_functions
 from torchsko.fused.places import Places
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
@@ -112,7 +113,8 @@ def emit_cpp(
     width = vector_bytes * 8 // bits
     prelude = _prelude(bits, vector_bytes)
     places = Places.of(cuts) if roles is None else Places.in_order(program)
-    functions = [*loop_functions(cuts, bits, "", chunk_lines)]
+    lines_of = _lines_in_registers if vector_bytes == 64 else chunk_lines
+    functions = [*loop_functions(cuts, bits, "", lines_of)]
     for k, chunk in enumerate(map(places.of_chunk, cuts.chunks)):
         statements = chunk_lines(cuts, chunk, bits, constants=False)
         functions.append((f"void c{k}({PARAMETERS})", [*statements]))
@@ -150,12 +152,13 @@ def _is_constant(program: Program, value: int) -> bool:
 
 def _given_constants(cuts: Schedule) -> dict[int, float]:
     """Constants that loops read, by the slots where they do."""
-    program, found = cuts.program, {}
-    for value, (first, _) in cuts.regions.items():
-        for at, x in enumerate(program.code[value].args[1:], first):
-            if _is_constant(program, x):
-                found[at] = program.constants[program.code[x].args[0]]
-    return found
+    program = cuts.program
+    return {
+        at: program.constants[program.code[x].args[0]]
+        for value in cuts.regions
+        for x, at in cuts.places_of_arguments(value)
+        if _is_constant(program, x)
+    }
 
 
 Texts = tuple[str, list[str]]
@@ -259,22 +262,10 @@ def chunk_lines(
         place: where the program's inputs stand.
         constants: whether constants that loops read are written here, not once for all samples.
     """
-    program = cuts.program
-    loads, stores = dict(chunk.loads), dict(chunk.stores)
-    outputs: dict[int, list[int]] = {}
-    for scalar, value in chunk.outputs:
-        outputs.setdefault(value, []).append(scalar)
+    program, loads, settle = cuts.program, dict(chunk.loads), _settling(cuts, chunk)
     pairs = _sine_cosine_pairs(program, chunk)
     loaded: set[int] = set()
     done: set[int] = set()
-
-    def settle(value: int) -> Iterator[str]:
-        if value in stores:
-            yield f"s[{stores[value]}] = v{value};"
-        for at in cuts.given.get(value, ()):
-            yield f"s[{at}] = v{value};"
-        for scalar in outputs.get(value, ()):
-            yield f"out[{scalar}] = v{value};"
 
     for value in chunk.instrs:
         op, args = program.code[value]
@@ -283,9 +274,7 @@ def chunk_lines(
         elif op == "input":
             yield f"const V v{value} = {place(args[0])};"
         elif op == "part":
-            first = cuts.regions[args[0]][0]
-            first += program.loops[program.code[args[0]].args[0]].num_args
-            yield f"const V v{value} = s[{first + args[1]}];"
+            yield f"const V v{value} = s[{cuts.place_of_part(value)}];"
         else:
             for x in () if op == "loop" else args:
                 if x in loads and x not in loaded:
@@ -294,11 +283,11 @@ def chunk_lines(
             if value in done:
                 continue
             if op == "loop":
-                first = cuts.regions[value][0]
-                for at, x in enumerate(args[1:], first):
+                for x, at in cuts.places_of_arguments(value):
                     if program.code[x].op == "input" or (constants and _is_constant(program, x)):
                         yield f"s[{at}] = v{x};"
-                yield f"{function_name(name, value)}(s + {first});"
+                first, stay = cuts.regions[value][0], cuts.stays[value]
+                yield f"{function_name(name, value)}(s + {first}, s + {stay});"
                 continue
             if value in pairs:
                 sine, cosine = pairs[value]
@@ -309,6 +298,45 @@ def chunk_lines(
                 continue
             yield f"const V v{value} = {_expression(op, [f'v{x}' for x in args])};"
         yield from settle(value)
+
+
+def _lines_in_registers(
+    cuts: Schedule, chunk: Chunk, bits: int, name: str, place: Callable[[int], str]
+) -> Iterator[str]:
+    """As `chunk_lines`, but rounds of products say what is in registers."""
+    program, loads = cuts.program, dict(chunk.loads)
+    if not is_round_of_products(program):
+        return chunk_lines(cuts, chunk, bits, name, place)
+
+    def places(value: int) -> str:
+        op, args = program.code[value]
+        return place(args[0]) if op == "input" else f"s[{loads[value]}]"
+
+    def expression(value: int, names: Callable[[int], str]) -> str:
+        op, args = program.code[value]
+        if op == "const":
+            return f"splat({literal(program.constants[args[0]], bits)})"
+        return _expression(op, [names(x) for x in args])
+
+    return held_lines(program, chunk, places, expression, _settling(cuts, chunk))
+
+
+def _settling(cuts: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
+    """The statements that store a value of a chunk where others read it."""
+    stores = dict(chunk.stores)
+    outputs: dict[int, list[int]] = {}
+    for scalar, value in chunk.outputs:
+        outputs.setdefault(value, []).append(scalar)
+
+    def settle(value: int) -> Iterator[str]:
+        if value in stores:
+            yield f"s[{stores[value]}] = v{value};"
+        for at in cuts.given.get(value, ()):
+            yield f"s[{at}] = v{value};"
+        for scalar in outputs.get(value, ()):
+            yield f"out[{scalar}] = v{value};"
+
+    return settle
 
 
 def _sine_cosine_pairs(program: Program, chunk: Chunk) -> dict[int, tuple[int, int]]:

@@ -1,4 +1,7 @@
-"""Loops of a program as functions of C++ or CUDA: each of the region of scratch that it has to itself."""
+"""Loops of a program as functions of C++ or CUDA.
+
+Each is one of the region of scratch that it has to itself, and of where what stays in all rounds lies.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 
+from torchsko.fused.held import is_round_of_products
 from torchsko.fused.program import Loop
 from torchsko.fused.schedule import Chunk, Schedule
 
@@ -34,17 +38,18 @@ def loop_functions(
     for value, (_, inner) in cuts.regions.items():
         own = function_name(name, value)
         loop = cuts.program.loops[cuts.program.code[value].args[0]]
-        head = f"void {own}(V* r)"
+        head = f"void {own}(V* r, const V* w)"
         # Of equal programs there is one schedule.
         what = (id(inner), *(getattr(loop, field.name) for field in fields(loop)[1:]))
         if what in known:
-            yield head, [f"  {known[what]}(r);"]
+            yield head, [f"  {known[what]}(r, w);"]
             continue
         known[what] = own
         yield from loop_functions(inner, bits, own, lines, known)
         for k, chunk in enumerate(inner.chunks):
             statements = lines(inner, chunk, bits, own, partial(_input, loop))
-            yield f"void {own}c{k}({PARAMETERS})", [*statements]
+            kept = "IN_THIS_ORDER " if is_round_of_products(inner.program) else ""
+            yield f"{kept}void {own}c{k}({PARAMETERS}, const V* __restrict w)", [*statements]
         yield head, _statements(loop, own, len(inner.chunks))
 
 
@@ -54,18 +59,15 @@ def function_name(program: str, value: int) -> str:
 
 
 def _input(loop: Loop, k: int) -> str:
-    """Where a round reads input k of its program: what comes anew is ``in``, the rest lies before ``s``."""
-    if loop.carry <= k < loop.carry + loop.stream:
-        return f"in[{k - loop.carry}]"
-    before = loop.carry + loop.num_out  # the state of this round
-    if k >= loop.carry:
-        k -= loop.carry + loop.stream
-        before += loop.num_parts + loop.stay
-    return f"s[{k - before}]"
+    """Where a round reads input k of its program: its state lies before ``s``."""
+    if k < loop.carry:
+        return f"s[{k - loop.carry - loop.num_out}]"
+    k -= loop.carry
+    return f"in[{k}]" if k < loop.stream else f"w[{k - loop.stream}]"
 
 
 def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
-    """The rounds. Their region has what the loop reads and gives, state and results of a round, scratch."""
+    """The rounds. Their region: what comes anew, what the loop gives, state and results of a round, scratch."""
     at_stack = (loop.count + 1) * loop.carry
     at_sums = at_stack + loop.count * loop.stacked
     n, start = loop.count, loop.count * loop.carry if loop.backward else 0
@@ -73,7 +75,7 @@ def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
     after = "k" if loop.backward else "k + 1"
     at_place = loop.num_out == 0
     body = [
-        f"  V *parts = r + {loop.num_args}, *state = parts + {loop.num_parts};",
+        f"  V *parts = r + {loop.num_moving}, *state = parts + {loop.num_parts};",
         f"  V *out = state + {loop.carry}, *s = out + {loop.num_out};",
         f"  for (int i = 0; i < {loop.carry}; ++i) state[i] = parts[{start} + i] = r[i];",
         f"  for (int i = 0; i < {loop.summed}; ++i) parts[{at_sums} + i] = splat(0);",
@@ -81,7 +83,7 @@ def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
         f"    const int k = {turned};",
         f"    const V* in = r + {loop.carry} + k * {loop.stream};",
         *([f"    out = parts + k * {loop.stacked};"] if at_place else []),
-        *(f"    {name}c{k}(in, out, s);" for k in range(num_chunks)),
+        *(f"    {name}c{k}(in, out, s, w);" for k in range(num_chunks)),
     ]
     if not at_place:
         body += [

@@ -8,6 +8,7 @@ body, which stays in the cache; `_loop_columns` decides by counting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,14 +16,17 @@ from torch import Tensor
 
 from torchsko.fused.entries import listed, staying, tensor_of, within
 from torchsko.fused.graph import Graph
+from torchsko.fused.groups import Group, grouped
 from torchsko.fused.lower import lower
 from torchsko.fused.program import MOST_OPERATIONS, Loop, Port, refuse_size
 from torchsko.implicit.steps import Roles
 
 _LONG = 4000  # products of entries that are spelt out without a second thought
-_WASTE = 2.5  # products in the loop to one spelt out: zeros of what comes anew are multiplied, too
+_WASTE = 1.9  # products in loops to one spelt out; of symmetric ones a loop computes both halves
 _USES = 4  # products an operand: each is copied to where the loop reads it
-_TOGETHER = (4, 3, 2)  # columns of a round, so that what stays is read less often than multiplied
+_ROWS_AT_ONCE = (
+    4  # that a round multiplies with its columns, so that each entry is read once for four
+)
 
 
 @dataclass(frozen=True)
@@ -69,80 +73,105 @@ def _spelt_out(x: Tensor, y: Tensor) -> int:
     return int(((x != 0).sum(-2) * (y != 0).sum(-1)).sum())
 
 
-def _loop_columns(x: Tensor, y: Tensor) -> bool | None:
-    """Whether a loop over columns of y computes the product, or over rows of x; None for no loop."""
+def _by_columns(x: Tensor, y: Tensor) -> bool | None:
+    """Whether loops over columns of y compute the product, or over rows of x; None for no loop."""
     spelt_out = _spelt_out(x, y)
     if x.shape == y.mT.shape and torch.equal(x, y.mT):
         spelt_out //= 2  # of two equal entries one is computed
     if spelt_out <= _LONG:
         return None
-    by_columns, by_rows = ((a != 0).sum() * b.shape[1] for a, b in ((x, y), (y.mT, x.mT)))
-    repeated = int(min(by_columns, by_rows))
+    columns, rows = (
+        sum(group.products for group in grouped([a != 0], b != 0))
+        for a, b in ((x, y), (y.mT, x.mT))
+    )
     operands = int((x != 0).sum() + (y != 0).sum())
-    pays = repeated < _WASTE * spelt_out and repeated > _USES * operands
-    return bool(by_columns <= by_rows) if pays else None
+    pays = _USES * operands < min(columns, rows) < _WASTE * spelt_out
+    return columns <= rows if pays else None
 
 
 def _written_products(x: Tensor, y: Tensor) -> int:
-    """Products of entries that the program has: all, or those of one round."""
-    columns = _loop_columns(x, y)
-    if columns is None:
+    """Products of entries that the program has: all, or those of one round of each loop."""
+    by_columns = _by_columns(x, y)
+    if by_columns is None:
         return _spelt_out(x, y)
-    stays, anew = (x, y.shape[1]) if columns else (y, x.shape[0])
-    return int((stays != 0).sum()) * _width(anew)
+    first, last = (x, y) if by_columns else (y.mT, x.mT)
+    return sum(group.written for group in grouped([first != 0], last != 0))
 
 
 def _product(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    columns = _loop_columns(x, y)
-    if columns is None:
-        return _written(graph, x.tolist(), y.mT.tolist())
-    return _looped(graph, x, y) if columns else _looped(graph, y.mT, x.mT).mT
+    by_columns = _by_columns(x, y)
+    if by_columns is None:
+        return _written(graph, x.tolist(), y.mT.tolist(), rows_at_once=1)
+    return _looped(graph, x, y) if by_columns else _looped(graph, y.mT, x.mT).mT
 
 
-def _written(graph: Graph, rows: list[list[int]], columns: list[list[int]]) -> Tensor:
+def _written(
+    graph: Graph, rows: list[list[int]], columns: list[list[int]], rows_at_once: int
+) -> Tensor:
     add, mul = graph.add, graph.mul
     flat = []
-    for row in rows:
-        entries = [0] * len(columns)
-        for k, a in enumerate(row):  # outside: a loop reads it once for all columns
-            if a:
-                for j, column in enumerate(columns):
+    for first in range(0, len(rows), rows_at_once):
+        block = rows[first : first + rows_at_once]
+        entries = [[0] * len(columns) for _ in block]
+        # Outside: what is read is multiplied with all of the block before the next.
+        for k, of_block in enumerate(zip(*block, strict=True)):
+            for i, a in enumerate(of_block):
+                for j, column in enumerate(columns if a else ()):
                     if b := column[k]:
-                        entries[j] = add(entries[j], mul(a, b))
-        flat += entries
+                        entries[i][j] = add(entries[i][j], mul(a, b))
+        flat += [x for row in entries for x in row]
     return tensor_of(flat, (len(rows), len(columns)))
 
 
 def _looped(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
-    """X y as a loop over columns of y; a y that is such a product itself is computed in the same rounds."""
-    first = graph.nodes[abs(int(y[0, 0]))]
-    before = graph.products.get(first[1]) if first[0] == "part" else None
+    """X y as loops over columns of y; a y that is such a product itself is computed in the same rounds."""
+    nodes = (graph.nodes[abs(k)] for k in listed(y) if k)
+    before = next((graph.products.get(node[1]) for node in nodes if node[0] == "part"), None)
+    factors, columns = [x], y
     if before is not None and torch.equal(before.result, y):
-        return _rounds(graph, [x, *before.factors], before.columns)
-    kept = (y != 0).any(1)
-    return _rounds(graph, [x[:, kept]], y[kept])
-
-
-def _width(columns: int) -> int:
-    """How many columns are computed in one round."""
-    return next((k for k in _TOGETHER if columns % k == 0), 1)
-
-
-def _rounds(graph: Graph, factors: list[Tensor], y: Tensor) -> Tensor:
-    """The product of all, some columns of y a round; entries of factors stay, zeros and signs in the body."""
-    width = _width(y.shape[1])
-    body, num_anew = Graph(), y.shape[0] * width
-    columns = tensor_of([body.input(k) for k in range(num_anew)], (width, y.shape[0]))
-    kept = staying(graph, factors)
-    inside = {x: body.input(num_anew + k) for k, x in enumerate(kept)}
-    for x in reversed(factors):
-        matrix = within(graph, body, inside, x)
-        columns = _written(body, matrix.tolist(), columns.tolist()).mT
-    ports = [Port("columns", (width, y.shape[0])), Port("matrix", (len(kept),))]
-    program = lower(body, listed(columns), ports, [Port("products", tuple(columns.shape))])
-    loop = Loop.of(program, Roles(0, 1, 1, 0), y.shape[1] // width, False, False)
-    node = graph.loop(loop, [*listed(y.mT), *kept])
-    parts = [graph.part(node, k) for k in range(loop.num_parts)]
-    result = tensor_of(parts, (y.shape[1], factors[0].shape[0])).mT
-    graph.products[node] = Products(factors, y, result)
+        factors, columns = [x, *before.factors], before.columns
+    result = x.new_zeros(x.shape[0], y.shape[1])
+    loops = []
+    for group in grouped([factor != 0 for factor in factors], columns != 0):
+        rows, found, node = _rounds(graph, factors, columns, group)
+        result[rows[:, None], torch.tensor(group.columns)] = found
+        loops.append(node)
+    graph.products.update((node, Products(factors, columns, result)) for node in loops)
     return result
+
+
+def _rounds(
+    graph: Graph, factors: Sequence[Tensor], y: Tensor, group: Group
+) -> tuple[Tensor, Tensor, int]:
+    """Some columns of the product of all, some of them a round.
+
+    Returns:
+        The numbers of rows that are not zero, these rows, and the node of the loop.
+    """
+    rows = _kept(y[:, group.columns] != 0)
+    # The last column once more, to fill the last round.
+    anew = y[rows][:, [*group.columns, *[group.columns[-1]] * (-len(group.columns) % group.width)]]
+    matrices = []
+    for factor in reversed(factors):
+        matrix = factor[:, rows]
+        rows = _kept(matrix != 0)
+        matrices.append(matrix[rows])
+    body, num_anew = Graph(), anew.shape[0] * group.width
+    columns = tensor_of([body.input(k) for k in range(num_anew)], (group.width, anew.shape[0]))
+    kept = staying(graph, factors)  # of all groups the same, in one place
+    inside = {x: body.input(num_anew + k) for k, x in enumerate(kept)}
+    for x in matrices:
+        matrix = within(graph, body, inside, x)
+        columns = _written(body, matrix.tolist(), columns.tolist(), _ROWS_AT_ONCE).mT
+    ports = [Port("columns", (group.width, anew.shape[0])), Port("matrix", (len(kept),))]
+    program = lower(body, listed(columns), ports, [Port("products", tuple(columns.shape))])
+    loop = Loop.of(program, Roles(0, 1, 1, 0), anew.shape[1] // group.width, False, False)
+    node = graph.loop(loop, [*listed(anew.mT), *kept])
+    parts = [graph.part(node, k) for k in range(loop.num_parts)]
+    found = tensor_of(parts, (anew.shape[1], rows.shape[0])).mT
+    return rows, found[:, : len(group.columns)], node
+
+
+def _kept(some: Tensor) -> Tensor:
+    """The numbers of rows of which some entry is not zero."""
+    return some.any(1).nonzero()[:, 0]

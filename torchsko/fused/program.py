@@ -128,6 +128,10 @@ class Program:
         """Values that are to be computed before this one; none of a constant or an input."""
         return operands_of(*self.code[value])
 
+    def loop_of(self, value: int) -> Loop:
+        """The loop that a ``loop`` instruction repeats."""
+        return self.loops[self.code[value].args[0]]
+
     def distinct(self) -> tuple[Program, ...]:
         """This one and those of its loops, each once."""
         inner = (program for loop in self.loops for program in loop.program.distinct())
@@ -185,9 +189,14 @@ class Loop:
         )
 
     @property
+    def num_moving(self) -> int:
+        """How many scalars it reads that are not the same in each round."""
+        return self.carry + self.count * self.stream
+
+    @property
     def num_args(self) -> int:
         """How many scalars it reads."""
-        return self.carry + self.count * self.stream + self.stay
+        return self.num_moving + self.stay
 
     @property
     def num_parts(self) -> int:
@@ -202,5 +211,5 @@ class Loop:
 
     @property
     def region_size(self) -> int:
-        """Vectors that it needs besides the scratch of its program; see `torchsko.fused.loop_source`."""
-        return self.num_args + self.num_parts + self.carry + self.num_out
+        """Vectors of its own, besides the scratch of its program; see `torchsko.fused.loop_source`."""
+        return self.num_moving + self.num_parts + self.carry + self.num_out

@@ -18,10 +18,9 @@ Rules that a code generator can rely on:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, count
 from math import prod
 
 from torchsko.fused.program import Program
@@ -57,9 +56,10 @@ class Schedule:
         chunks: the functions, in calling order.
         num_slots: size of the scratch array, in vectors.
         regions: for the value of each loop, where its region of the scratch array begins, behind the slots,
-            and the schedule of its program. There lie what it reads, what it gives, state and results of
-            one round, and scratch of its program, in this order.
-        given: for a computed value that loops read, where in their regions it is to be written at once.
+            and the schedule of its program. There lie what it reads anew, what it gives, state and results
+            of one round, and scratch of its program, in this order.
+        stays: for the value of each loop, where in the scratch array what it reads in every round begins.
+        given: for a computed value that loops read, where they do, and it is to be written at once.
         angles: inputs whose sines and cosines are the last input port, in turn; see `torchsko.fused.angles`.
     """
 
@@ -68,15 +68,20 @@ class Schedule:
     chunks: tuple[Chunk, ...]
     num_slots: int
     regions: Mapping[int, tuple[int, Schedule]]
+    stays: Mapping[int, int]
     given: Mapping[int, Sequence[int]]
     angles: tuple[int, ...] = ()
 
     def place_of_part(self, value: int) -> int:
         """Where in the scratch array lies what a loop gives, for the value of a ``part``."""
         loop, k = self.program.code[value].args
-        return (
-            self.regions[loop][0] + self.program.loops[self.program.code[loop].args[0]].num_args + k
-        )
+        return self.regions[loop][0] + self.program.loop_of(loop).num_moving + k
+
+    def places_of_arguments(self, loop: int) -> Iterator[tuple[int, int]]:
+        """What the value of a loop reads, each with where in the scratch array."""
+        args, moving = self.program.code[loop].args[1:], self.program.loop_of(loop).num_moving
+        yield from zip(args[:moving], count(self.regions[loop][0]), strict=False)
+        yield from zip(args[moving:], count(self.stays[loop]), strict=False)
 
 
 @dataclass(frozen=True)
@@ -144,17 +149,26 @@ def _scheduled(
 ) -> Schedule:
     num_slots = split.num_slots
     regions: dict[int, tuple[int, Schedule]] = {}
-    given: dict[int, list[int]] = {}
+    stays: dict[int, int] = {}
+    shared: dict[tuple[int, ...], int] = {}
     for value in order:
         if program.code[value].op == "loop":
-            loop = program.loops[program.code[value].args[0]]
+            loop = program.loop_of(value)
             inner = _of_round(loop.program, max_ops, known)
             regions[value] = num_slots, inner
-            for place, x in enumerate(program.code[value].args[1:], num_slots):
-                if program.code[x].op not in _FREE:
-                    given.setdefault(x, []).append(place)
             num_slots += loop.region_size + inner.num_slots
-    return Schedule(program, tuple(order), split.chunks, num_slots, regions, given)
+            # What stays is only read: loops that read the same share it.
+            stay = program.code[value].args[1 + loop.num_moving :]
+            if stay not in shared:
+                shared[stay], num_slots = num_slots, num_slots + len(stay)
+            stays[value] = shared[stay]
+    cuts = Schedule(program, tuple(order), split.chunks, num_slots, regions, stays, {})
+    given: dict[int, dict[int, None]] = {}
+    for value in regions:
+        for x, place in cuts.places_of_arguments(value):
+            if program.code[x].op not in _FREE:
+                given.setdefault(x, {})[place] = None
+    return replace(cuts, given={x: tuple(places) for x, places in given.items()})
 
 
 def _read(program: Program, value: int) -> tuple[int, ...]:
@@ -213,7 +227,7 @@ def _outermost_results(program: Program) -> list[int]:
 
 def _outermost_operands(program: Program, value: int) -> list[int]:
     """What a loop reads: first what stays, then what comes anew by pairs of nodes, outermost first."""
-    loop = program.loops[program.code[value].args[0]]
+    loop = program.loop_of(value)
     operands = program.operands(value)
     start = loop.carry
     anew = operands[start : start + loop.count * loop.stream]
@@ -276,7 +290,7 @@ def _split(program: Program, order: list[int], max_ops: int) -> _Split:
         for value in piece:
             if last_reader[value] > k:
                 if free:
-                    slot[value] = heappop(free)
+                    slot[value] = free.pop()
                 else:
                     slot[value], num_slots = num_slots, num_slots + 1
                 stores.append((value, slot[value]))
@@ -291,7 +305,7 @@ def _split(program: Program, order: list[int], max_ops: int) -> _Split:
         # Freed only now: no chunk may store to a slot that it loads.
         for value in loads:
             if last_reader[value] == k:
-                heappush(free, slot[value])
+                free.append(slot[value])
     return _Split(tuple(chunks), num_slots)
 
 

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
+from torchsko.algebra.operators.model import SKOModel
 from torchsko.bridge.assemble import lifted_model, model_at
-from torchsko.bridge.tangents import tangents
+from torchsko.bridge.tangents import Tangents, tangents
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -64,7 +65,8 @@ def inverse_dynamics_derivatives(
         True
     """
     check_state(mech, q=q, qd=qd, qdd=qdd, f_ext=f_ext)
-    to_q, to_qd, M = torch.broadcast_tensors(*_inverse(mech, q, qd, qdd, f_ext))
+    to_q, to_qd, M, _ = _inverse(mech, q, qd, qdd, f_ext)
+    to_q, to_qd, M = torch.broadcast_tensors(to_q, to_qd, M)
     return to_q, to_qd, M
 
 
@@ -96,10 +98,14 @@ def forward_dynamics_derivatives(
     refuse_singular(mech)
     factors = algorithms.innovations(model_at(mech, q, qd, f_ext))
     qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
-    to_q, to_qd, _ = _inverse(mech, q, qd, qdd, f_ext)
+    # Spelt out, columns that are known beforehand cost nothing; eagerly they would cost operations.
+    answered = mech.scalar and mech.coupling is None
+    to_q, to_qd, _, answers = _inverse(mech, q, qd, qdd, f_ext, answered=answered)
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     W = factors.whiten(identity, columns=True)
     to_q, to_qd = (-W.mT @ (W @ torch.cat([to_q, to_qd], -1))).split(mech.num_dof, -1)
+    if answers is not None:
+        to_q, to_qd = to_q + answers[0], to_qd + answers[1]
     # The mass matrix of a single free body is the same everywhere.
     return to_q, to_qd, (W.mT @ W).expand_as(to_q)
 
@@ -123,13 +129,24 @@ def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
     return to_q
 
 
+Answers = tuple[Tensor, Tensor] | None
+"""See `Tangents`, as matrices `[*batch, num_dof, num_dof]`."""
+
+
 def _inverse(
-    mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, f_ext: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+    mech: Mechanism,
+    q: Tensor,
+    qd: Tensor,
+    qdd: Tensor,
+    f_ext: Tensor | None,
+    *,
+    answered: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Answers]:
     tree, q = uncoupled(mech), all_q(mech, q)
     qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
     model = model_at(tree, q)
-    motion = tangents(tree, model, q, qd, qdd, f_ext, joint_bends(tree, q, qd))
+    bends = joint_bends(tree, q, qd)
+    motion = tangents(tree, model, q, qd, qdd, f_ext, bends, answered=answered)
     M, to_q, to_qd = algorithms.mass_and_motion_matrices(
         model, motion.inertia_rate, [motion.to_q, motion.to_qd]
     )
@@ -138,5 +155,20 @@ def _inverse(
         to_qd = to_qd + torch.diag_embed(_damping_slope(tree, qd))
     if tree.has_gravcomp:
         to_q = to_q - _compensation_tangent(tree, q)
+    answers = _answers(model, motion)
+    if answers is not None and (S := model.armature_matrix()) is not None:
+        # An armature takes part in the acceleration, though not in the motion of the tree.
+        to_q, to_qd = to_q + S @ answers[0], to_qd + S @ answers[1]
     to_q, to_qd, M = (own_rows(mech, own_rows(mech, x).mT).mT for x in (to_q, to_qd, M))
-    return to_q, to_qd, M
+    return to_q, to_qd, M, answers
+
+
+def _answers(model: SKOModel, motion: Tangents) -> Answers:
+    if motion.answers is None:
+        return None
+    dofs = model.layout.dofs
+    identity = dofs.pack(
+        torch.eye(dofs.total, dtype=model.inertia.dtype, device=model.inertia.device)
+    )
+    to_q, to_qd = (dofs.collect(own @ identity) for own in motion.answers)
+    return to_q, to_qd

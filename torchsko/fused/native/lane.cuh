@@ -8,6 +8,7 @@ typedef T V;
 // NVRTC has no header and none of GCC's builtins.
 #define INFINITE (T) __longlong_as_double(0x7ff0000000000000LL)
 #define NOT_A_NUMBER (T) __longlong_as_double(0x7ff8000000000000LL)
+#define IN_THIS_ORDER
 #define LANE static __device__ __forceinline__
 #if T_BITS == 64
 #define LIBM(name) name

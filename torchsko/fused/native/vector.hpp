@@ -14,6 +14,14 @@ enum { W = BYTES / sizeof(T) };
 #define NOT_A_NUMBER (T)__builtin_nan("")
 #define INLINE static inline __attribute__((always_inline, unused))
 #define LANES for (int lane = 0; lane < W; ++lane)
+// A number in memory, read here and not once more elsewhere.
+#define READ(x) (*(const volatile V*)&(x))
+// Of a function whose statements stand in the order in which registers serve them best.
+#if BYTES == 64 && defined(__GNUC__) && !defined(__clang__)
+#define IN_THIS_ORDER __attribute__((optimize("no-schedule-insns")))
+#else
+#define IN_THIS_ORDER
+#endif
 
 INLINE V splat(T x) { return x - V{}; }  // minus: the sum would lose the sign of -0
 INLINE V select(M mask, V x, V y) { return mask ? x : y; }
