@@ -19,7 +19,8 @@ _TOGETHER = (
     2,
     1,
 )  # columns of a round, so that what stays is read less often than multiplied
-_CODE = 0.4  # time of an instruction that comes from memory first, in those that are in the cache
+_READ = 0.25  # time to read an entry that stays, in products
+_CODE = 0.4  # time of an instruction that comes from memory first, in products
 _FEW = 16  # patterns that are compared with one another
 
 
@@ -37,7 +38,7 @@ class Group:
 
     @property
     def width(self) -> int:
-        """How many columns are computed in one round: few repeated ones in the last, then as many as can be."""
+        """How many columns a round computes: such that few come again to fill the last one."""
         n = len(self.columns)
         return min(_TOGETHER, key=lambda k: (-(-n // k) * k * (1 + _READ / k), -k))
 
@@ -50,9 +51,6 @@ class Group:
     def written(self) -> int:
         """Those of one round."""
         return self.width * self.each
-
-
-_READ = 0.25  # time to read an entry that stays, in products
 
 
 def grouped(factors: Sequence[Tensor], columns: Tensor) -> list[Group]:

@@ -67,7 +67,7 @@ def _input(loop: Loop, k: int) -> str:
 
 
 def _statements(loop: Loop, name: str, num_chunks: int) -> list[str]:
-    """The rounds. Their region: what comes anew, what the loop gives, state and results of a round, scratch."""
+    """The rounds. Their region: what comes anew, what all give, state and results of one, scratch."""
     at_stack = (loop.count + 1) * loop.carry
     at_sums = at_stack + loop.count * loop.stacked
     n, start = loop.count, loop.count * loop.carry if loop.backward else 0

@@ -3,7 +3,8 @@
 Spelt out, zeros cost nothing and equal entries are computed once. The large products of a humanoid would
 be most of its program, however: a hundred thousand instructions, each executed once a sample, come from
 memory more slowly than they run, and compile for minutes. A loop has the products of some columns as its
-body, which stays in the cache; `_loop_columns` decides by counting.
+body, which stays in the cache, one loop for each kind of columns (`torchsko.fused.groups`); `_by_columns`
+decides by counting.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ from torchsko.implicit.steps import Roles
 _LONG = 4000  # products of entries that are spelt out without a second thought
 _WASTE = 1.9  # products in loops to one spelt out; of symmetric ones a loop computes both halves
 _USES = 4  # products an operand: each is copied to where the loop reads it
-_ROWS_AT_ONCE = (
-    4  # that a round multiplies with its columns, so that each entry is read once for four
-)
+# Rows that a round multiplies with its columns, so that an entry is read once for several.
+_ROWS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""What a round of products has in registers: no number is read more often than by habit."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fused.test_cpp import TARGETS, agree, toolchain_for
+from tests.fused.test_groups import limbs, on_paths
+from tests.fused.test_products import masked
+from torchsko.fused.held import REGISTERS, held, is_round_of_products
+from torchsko.fused.kernel import build_kernel
+from torchsko.fused.program import Port
+from torchsko.fused.schedule import schedule
+from torchsko.fused.trace import trace
+
+D = torch.float64
+
+
+def rounds(n, m, density, seed):
+    g = torch.Generator().manual_seed(seed)
+    factor = (torch.rand(n, n, generator=g) < density).to(D)
+    return trace(lambda a, b: (a * factor) @ b, [Port("a", (n, n)), Port("b", (n, m))])
+
+
+def steps_of(program, chunk):
+    """Computed values with what each reads, a product that only the next sum reads as part of that."""
+    steps = [v for v in chunk.instrs if program.code[v].op not in ("const", "input")]
+    uses = [x for v in steps for x in program.operands(v)]
+    passing = {
+        v
+        for v, after in pairwise(steps)
+        if program.code[v].op == "mul" and uses.count(v) == 1 and v in program.operands(after)
+    }
+    return [(v, [x for x in program.operands(v) if x not in passing], v in passing) for v in steps]
+
+
+def reads_by_habit(steps):
+    """How often values are read where those used longest ago make room."""
+    inside, reads, left = OrderedDict(), 0, {}
+    for _, operands, _ in steps:
+        for x in operands:
+            left[x] = left.get(x, 0) + 1
+
+    def hold(x):
+        inside.pop(x, None)
+        inside[x] = None
+        if len(inside) > REGISTERS:
+            inside.popitem(last=False)
+
+    for value, operands, passes in steps:
+        for x in operands:
+            reads += x not in inside
+            hold(x)
+            left[x] -= 1
+        for x in operands:
+            if not left[x]:
+                inside.pop(x, None)
+        if not passes and left.get(value):
+            hold(value)
+    return reads
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(2, 12), m=st.integers(1, 6), density=st.floats(0.2, 1), seed=st.integers(0, 99)
+)
+def test_no_more_is_read_than_where_the_oldest_makes_room(n, m, density, seed):
+    program = rounds(n, m, density, seed)
+    (chunk,) = schedule(program, 10**6).chunks
+    reads, left = held(program, chunk)
+    found = [x for anew in reads.values() for x in anew]
+    assert len(found) <= reads_by_habit(steps_of(program, chunk))
+    # What is read was an input, or is kept when it leaves; each input is read once at least.
+    computed = {v for v, _, _ in steps_of(program, chunk)}
+    assert {x for x in found if x in computed} <= left
+    inputs = {x for _, operands, _ in steps_of(program, chunk) for x in operands} - computed
+    assert inputs <= {*found}
+
+
+@pytest.mark.parametrize("target", TARGETS[:1])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_kernels_of_products_over_limbs_are_what_the_interpreter_computes(target, dtype):
+    factor = limbs([7, 7, 5])
+    n = factor.shape[0]
+    fn = masked(
+        lambda w, x: w.mT @ (w @ x), factor.to(D), torch.cat([on_paths(factor).to(D)] * 4, 1)
+    )
+    program = trace(fn, [Port("w", (n, n)), Port("x", (n, 4 * n))])
+    assert program.loops and all(is_round_of_products(loop.program) for loop in program.loops)
+    g = torch.Generator().manual_seed(1)
+    inputs = [
+        torch.randn(21, *port.shape, generator=g, dtype=dtype) / n**0.5 for port in program.inputs
+    ]
+    agree(program, build_kernel(program, dtype, toolchain_for(target)), inputs)
