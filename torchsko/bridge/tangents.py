@@ -92,8 +92,8 @@ class Tangents(NamedTuple):
         to_q: motions per tangent step.
         to_qd: motions per rate.
         answers: accelerations of floating bases per tangent step and per rate of their own, which leave all
-            forces as they are, each `[*batch, n, d, d]`; their columns of the motions are zero then. None
-            where none were asked for.
+            forces as they are, each `[*batch, num_dof, num_dof]`; their columns of the motions are zero
+            then. None where none were asked for.
     """
 
     inertia_rate: Tensor
@@ -153,12 +153,15 @@ def _answered(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangents) -> Ta
     rest = (0, 0, 0, H.shape[-3] - bases)
     own_q, own_qd = (torch.nn.functional.pad(H.new_tensor(x), rest) for x in (steps, rates))
     keep_q, keep_qd = ((1 - own)[..., None] for own in (own_q, own_qd))
-    to_q, to_qd = motions.to_q, motions.to_qd
+    to_q, to_qd, dofs = motions.to_q, motions.to_qd, mech.layout.dofs
+    answers = (-H @ moved.beta * own_q[..., None, :], -H @ moved.faster * own_qd[..., None, :])
+    identity = dofs.pack(torch.eye(dofs.total, dtype=H.dtype, device=H.device))
+    of_q, of_qd = (dofs.collect(own @ identity) for own in answers)
     return Tangents(
         motions.inertia_rate,
         to_q._replace(X=to_q.X * keep_q, Z=moved.Psi.mT * keep_q),
         to_qd._replace(X=to_qd.X * keep_qd, Z=H * keep_qd),
-        (-H @ moved.beta * own_q[..., None, :], -H @ moved.faster * own_qd[..., None, :]),
+        (of_q, of_qd),
     )
 
 

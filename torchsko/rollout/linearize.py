@@ -18,6 +18,7 @@ arXiv 1812.01537, 2018, section IV (derivatives on Lie groups, in right-invarian
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,8 +27,10 @@ from torchsko.mechanism.joints.configuration import apart, bracket, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.rollout.first_order import Accelerating, expanded, near
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.options import check_dt, check_named
+from torchsko.rollout.step import State
 from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
@@ -86,7 +89,7 @@ def linearize(
     if dt is not None:
         check_dt(mech, dt, batch, backward=True)
         h = dt[..., None] if isinstance(dt, Tensor) else dt
-        to_q, to_qd, to_tau = jacobians(nearby_step(mech, q, qd, tau, h, method), qd, tau)
+        to_q, to_qd, to_tau = jacobians(_first_order_step(mech, q, qd, tau, h, method), qd, tau)
         return torch.cat([to_q, to_qd], -1), to_tau
 
     # Where axes turn along, a deviation turns against them: the bracket with each unit vector.
@@ -141,6 +144,24 @@ def nearby_step(
 
     def nearby(step: Tensor, rate: Tensor, force: Tensor) -> Tensor:
         there, speed = step_of(mech, moved(mech, q, step), rate, force, dt, method)
+        return torch.cat([apart(mech, end, there), speed], -1)
+
+    return nearby
+
+
+def _first_order_step(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, method: str
+) -> Nearby:
+    """`nearby_step` to first order, forward dynamics by its derivatives in closed form."""
+
+    def step(q: Tensor, qd: Tensor, accelerate: Accelerating) -> State:
+        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
+
+    expansions = expanded(partial(step, q, qd), tau)
+    end, _ = step(q, qd, near(expansions, tau))
+
+    def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
+        there, speed = step(moved(mech, q, d), rate, near(expansions, force))
         return torch.cat([apart(mech, end, there), speed], -1)
 
     return nearby

@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from torchsko import algorithms
-from torchsko.algebra.operators.model import SKOModel
 from torchsko.bridge.assemble import lifted_model, model_at
-from torchsko.bridge.tangents import Tangents, tangents
+from torchsko.bridge.tangents import tangents
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -96,6 +95,13 @@ def forward_dynamics_derivatives(
     """
     check_state(mech, q=q, qd=qd, tau=tau, f_ext=f_ext)
     refuse_singular(mech)
+    return forward_dynamics_expanded(mech, q, qd, tau, f_ext)[1:]
+
+
+def forward_dynamics_expanded(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The acceleration, and `forward_dynamics_derivatives`, at a state that is known to fit."""
     factors = algorithms.innovations(model_at(mech, q, qd, f_ext))
     qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
     # Spelt out, columns that are known beforehand cost nothing; eagerly they would cost operations.
@@ -107,7 +113,7 @@ def forward_dynamics_derivatives(
     if answers is not None:
         to_q, to_qd = to_q + answers[0], to_qd + answers[1]
     # The mass matrix of a single free body is the same everywhere.
-    return to_q, to_qd, (W.mT @ W).expand_as(to_q)
+    return qdd, to_q, to_qd, (W.mT @ W).expand_as(to_q)
 
 
 def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
@@ -129,10 +135,6 @@ def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
     return to_q
 
 
-Answers = tuple[Tensor, Tensor] | None
-"""See `Tangents`, as matrices `[*batch, num_dof, num_dof]`."""
-
-
 def _inverse(
     mech: Mechanism,
     q: Tensor,
@@ -141,7 +143,7 @@ def _inverse(
     f_ext: Tensor | None,
     *,
     answered: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Answers]:
+) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
     tree, q = uncoupled(mech), all_q(mech, q)
     qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
     model = model_at(tree, q)
@@ -155,20 +157,9 @@ def _inverse(
         to_qd = to_qd + torch.diag_embed(_damping_slope(tree, qd))
     if tree.has_gravcomp:
         to_q = to_q - _compensation_tangent(tree, q)
-    answers = _answers(model, motion)
+    answers = motion.answers
     if answers is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.
         to_q, to_qd = to_q + S @ answers[0], to_qd + S @ answers[1]
     to_q, to_qd, M = (own_rows(mech, own_rows(mech, x).mT).mT for x in (to_q, to_qd, M))
     return to_q, to_qd, M, answers
-
-
-def _answers(model: SKOModel, motion: Tangents) -> Answers:
-    if motion.answers is None:
-        return None
-    dofs = model.layout.dofs
-    identity = dofs.pack(
-        torch.eye(dofs.total, dtype=model.inertia.dtype, device=model.inertia.device)
-    )
-    to_q, to_qd = (dofs.collect(own @ identity) for own in motion.answers)
-    return to_q, to_qd

@@ -76,10 +76,11 @@ def stretch_tangent(mech: Mechanism, q: Tensor) -> Tensor:
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     if all(group.kind.vector for group in mech.joints.groups):
         return identity
-    columns: list[Tensor] = []
     width = max(group.kind.num_dof for group in mech.joints.groups)
+    bends = [_stretched(mech, group, q) for group in mech.joints.groups]
+    columns = []
     for i in range(width):
-        parts = [_stretched(mech, group, q, i) for group in mech.joints.groups]
+        parts = [J[..., i] if i < J.shape[-1] else torch.zeros_like(J[..., 0]) for J in bends]
         columns.append(mech.joints.vector(parts, mech.joints.dof_place))
     # Entry (j, k) of the matrix is what the step of k's own number within its joint does to j.
     place, joint = _numbers(mech, q.device)
@@ -87,23 +88,23 @@ def stretch_tangent(mech: Mechanism, q: Tensor) -> Tensor:
     return chosen * (joint[:, None] == joint).to(q.dtype)
 
 
-def _stretched(mech: Mechanism, group: JointGroup, q: Tensor, i: int) -> Tensor:
-    """Change of the stretch of a kind's joints by a step along their i-th dof, `[*batch, g, d]`."""
+def _stretched(mech: Mechanism, group: JointGroup, q: Tensor) -> Tensor:
+    """Derivative of the stretch of a kind's joints to steps of their own, `[*batch, g, d, d]`."""
     kind, at = group.kind, group.coordinates(q)
     rest = group.coordinates(mech.spring_reference)
     batch = broadcast_shapes(at.shape[:-1], rest.shape[:-1])
-    at, rest = (x.expand(*batch, x.shape[-1]) for x in (at, rest))
-    zero = at.new_zeros(*batch, kind.num_dof)
-    if i >= kind.num_dof:
-        return zero
-    unit = torch.eye(kind.num_dof, dtype=q.dtype, device=q.device)[i].expand(zero.shape)
+    d = kind.num_dof
+    unit = torch.eye(d, dtype=q.dtype, device=q.device)
     if kind.vector:
-        return unit
+        return unit.expand(*batch, d, d)
+    at, rest = (x.expand(*batch, x.shape[-1]) for x in (at, rest))
 
-    def stretch(step: Tensor) -> tuple[Tensor]:
-        return (kind.difference(rest, kind.integrate(at, step)),)
+    def stretch(step: Tensor) -> Tensor:
+        return kind.difference(rest, kind.integrate(at, step))
 
-    return tangents_along(stretch, (zero,), (unit,))[0]
+    pull = torch.func.vjp(stretch, at.new_zeros(*batch, d))[1]
+    rows = unit.reshape(d, *[1] * len(batch), d).expand(d, *batch, d)
+    return torch.func.vmap(pull)(rows)[0].movedim(0, -2)
 
 
 def _numbers(mech: Mechanism, device: torch.device) -> tuple[Tensor, Tensor]:
