@@ -287,6 +287,40 @@ def test_an_activation_that_is_replaced_is_noticed(slider, states):
         fast(*states)
 
 
+def twice(fn, x):
+    return 2.0 * fn(x)
+
+
+HOOKS = {
+    "forward hook": lambda m: m.register_forward_hook(lambda m, args, y: 2.0 * y),
+    "hook before": lambda m: m.register_forward_pre_hook(lambda m, args: (2.0 * args[0],)),
+    "backward hook": lambda m: m.register_full_backward_hook(lambda m, gi, go: gi),
+    "backward hook before": lambda m: m.register_full_backward_pre_hook(lambda m, go: go),
+    "forward": lambda m: setattr(m, "forward", functools.partial(twice, m.forward)),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("where", ["all of it", "a part"])
+def test_a_hook_that_comes_or_goes_is_noticed(slider, states, hook, where):
+    policy = mlp()
+    fast = ts.fuse(driven(policy), slider)
+    before = fast(*states)
+    module = policy if where == "all of it" else policy[1]
+    handle = HOOKS[hook](module)
+    with pytest.raises(FusedError, match=r"what a call of .* runs \(its hooks, its forward\)"):
+        fast(*states)
+    if "backward" not in hook:
+        again = ts.fuse(driven(policy), slider)
+        torch.testing.assert_close(again(*states), driven(policy)(slider, *states))
+        vars(module).pop("forward", None) if handle is None else handle.remove()
+        with pytest.raises(FusedError, match="has changed since"):
+            again(*states)
+    else:
+        handle.remove()
+    assert torch.equal(fast(*states), before)
+
+
 def test_a_policy_that_is_replaced_is_noticed(slider, states):
     policy = mlp()
 

@@ -125,7 +125,7 @@ class Captured:
         self._links: list[tuple[Link, ...]] = []
         self._still: list[tuple[str, Link, Any]] = []
         self._fixed: list[tuple[str, tuple[Link, ...], Tensor]] = []
-        self._modules: list[tuple[nn.Module, bool, tuple[str, ...]]] = []
+        self._modules: list[tuple[nn.Module, bool, tuple[str, ...], tuple[Any, ...]]] = []
         if not captures:
             return
         reach = Reachable(fn)
@@ -149,7 +149,7 @@ class Captured:
             name = reach.name_of(x)
             for n, child in x._modules.items():
                 self._still.append((f"{name}.{n}", Link(x._modules, ("item", n)), child))
-            self._modules.append((x, x.training, tuple(x._modules)))
+            self._modules.append((x, x.training, tuple(x._modules), _besides(x)))
 
     def current(self) -> tuple[Tensor, ...]:
         """The inputs' tensors as they are now.
@@ -160,15 +160,32 @@ class Captured:
         for name, link, held in self._still:
             if not _is(_read(name, link), held):
                 raise FusedError(_changed(name))
-        for module, training, names in self._modules:
+        for module, training, names, besides in self._modules:
             if tuple(module._modules) != names:
                 raise FusedError(_changed(type(module).__name__))
+            if _besides(module) != besides:
+                what = f"what a call of {type(module).__name__} runs (its hooks, its forward)"
+                raise FusedError(_changed(what))
             if module.training is not training and _reads_mode(type(module)):
                 raise FusedError(_changed(f"the training mode of {type(module).__name__}"))
         for name, links, value in self._fixed:
             _refuse_change(name, _agreed(name, links), value)
         pairs = zip(self.inputs, self._links, strict=True)
         return tuple(_fitting(capture, links) for capture, links in pairs)
+
+
+def _besides(module: nn.Module) -> tuple[Any, ...]:
+    """What a call of a module runs besides what its class says, or instead."""
+    hooks = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    own = module.__dict__.get("forward")
+    if own is None and not any(hooks):
+        return ()
+    return own, *(tuple(h.values()) for h in hooks)
 
 
 def _reads_mode(kind: type) -> bool:
