@@ -191,7 +191,7 @@ def drawing(gains, generator):
 @pytest.mark.parametrize("law", [counting, summing, drawing])
 @pytest.mark.parametrize("kept", [2, 100, Binomial(1)], ids=str)
 def test_a_law_that_gives_other_forces_when_it_is_called_again_is_refused(law, kept):
-    """Its gradients would be those of another motion: torch compares numbers of tensors, not what is in them."""
+    """Its gradients would be another motion's: torch counts tensors, and does not look into them."""
     gains = GAINS.clone().requires_grad_()
     states = rolled(gains, kept, control=law(gains, torch.Generator().manual_seed(1)))
     with pytest.raises(ts.errors.TorchskoError, match=r"(?s)gave other numbers.*checkpoint=None"):

@@ -38,8 +38,8 @@ _NOT_AGAIN = (
 )
 _OTHER_STEPS = (
     "a control, an f_ext or a step gave other numbers when steps were computed again for their gradients.\n"
-    "With checkpoint they are called once more in the backward pass: what they remember of earlier calls, and "
-    "random numbers of a generator of their own, are others then.\n"
+    "With checkpoint they are called once more in the backward pass: what they remember of earlier calls, "
+    "and random numbers of a generator of their own, are others then.\n"
     "Pass checkpoint=None, or a controller, whose start and act hand its memory on; draw random numbers by "
     "torch's own generator (torch.randn_like(qd)), or all of them before."
 )
@@ -65,7 +65,8 @@ def without_tape(
         memory: of the control, `[*batch, ...]`.
 
     Raises:
-        TorchskoError: inside of torch.func, or in forward mode; in the backward pass, when steps end elsewhere.
+        TorchskoError: inside of torch.func, or in forward mode; in the backward pass, when steps end
+            elsewhere.
     """
     span = (first, last, q, qd, memory)
     if not torch.is_grad_enabled():  # there is no backward pass
