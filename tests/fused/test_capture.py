@@ -429,33 +429,68 @@ def test_the_neighbour_of_a_constant_in_memory_is_read_anew(slider, states):
         gain.mul_(3)
 
 
-@pytest.mark.parametrize("given", ["kernels", "a layer", "a function"])
-def test_what_has_kernels_may_be_called_within(slider, states, given):
-    """Its source is part of the function's kernel; values are read anew, gradients reach its parameters."""
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "given", ["a robot", "kernels", "a layer", "a layer's motion", "a layer's robot", "a function"]
+)
+def test_what_has_kernels_may_be_called_within(slider, states, given, dtype):
+    """Its source is part of the function's kernel; values are read anew, gradients reach its parameters.
+
+    Expressions of a trace are float64, whatever its kernel computes in.
+    """
+    slider, (q, qd) = slider.to(dtype), [x.to(dtype) for x in states]
     mass = slider.mass.clone().requires_grad_()
     layer = ts.Dynamics(slider, {"cart": ts.learn.InertiaLogCholesky()}, fused=True)
     fused = ts.fuse(slider, inputs=("mass",)).replace(mass=mass)
     bias = ts.fuse(lambda mech, q, qd: mass * ts.bias_force(mech, q, qd), slider)
+    heavier = slider.replace(mass=2 * slider.mass)
     hold = {
+        "a robot": lambda q, qd: mass * ts.bias_force(heavier, q, qd),
         "kernels": lambda q, qd: ts.bias_force(fused, q, qd),
         "a layer": layer.bias_force,
+        "a layer's motion": lambda q, qd: layer(q, qd, -q),
+        "a layer's robot": lambda q, qd: ts.bias_force(layer.mechanism(), q, qd),
         "a function": bias,
     }[given]
-    own = layer.parameters() if given == "a layer" else [mass]
+    own = layer.parameters() if "a layer" in given else [mass]
 
     def fn(mech, q, qd):
         return ts.forward_dynamics(mech, q, qd, hold(q, qd) - qd)
 
     fast, leaves = ts.fuse(fn, slider), list(own)
+    close = (
+        {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    )
     for change in (0.0, 0.1):
         with torch.no_grad():
             for x in leaves:
                 x.add_(change)
             layer.start.gravity.mul_(1 + change)
-        found = [f(*states) for f in (fast, lambda q, qd: fn(slider, q, qd))]
-        torch.testing.assert_close(*found, rtol=1e-11, atol=1e-11)
+        found = [f(q, qd) for f in (fast, lambda q, qd: fn(slider, q, qd))]
+        torch.testing.assert_close(*found, **close)
         grads = [torch.autograd.grad(y.sin().sum(), leaves) for y in found]
-        torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(*grads, **close)
+
+
+def test_inputs_of_a_robot_in_single_precision_reach_functions_and_laws(slider, states):
+    slider, (q, qd) = slider.float(), [x.float() for x in states]
+    mass = slider.mass.clone().requires_grad_()
+    gain = torch.ones(2, requires_grad=True)
+    law = lambda t, q, qd: -gain * qd  # noqa: E731
+    step = ts.fuse(
+        lambda mech, q, qd: ts.forward_dynamics(mech, q, qd, law(0, q, qd)),
+        slider,
+        inputs=("mass",),
+    )
+    fused, robot = ts.fuse(slider, inputs=("mass",)).replace(mass=mass), slider.replace(mass=mass)
+    pairs = [
+        (step.replace(mass=mass)(q, qd), ts.forward_dynamics(robot, q, qd, law(0, q, qd))),
+        [ts.rollout(x, q, qd, law, 4, 1e-2, fused=x is fused)[1] for x in (fused, robot)],
+    ]
+    for found, expected in pairs:
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        grads = [torch.autograd.grad(y.square().sum(), (mass, gain)) for y in (found, expected)]
+        torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
 
 
 def test_kernels_within_laws_outlive_other_laws(slider, states, monkeypatch):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from torchsko.fused.clean import concrete, is_wrapped, refuse_when_run
 from torchsko.fused.sources import Link, Reachable, Step, follow_all, names_in
 from torchsko.fused.watch import Swap, Watch, constants_of
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.precision import stands_for
 
 _GONE = (LookupError, AttributeError, TypeError, ValueError)
 
@@ -220,7 +221,8 @@ def _agreed(name: str, links: tuple[Link, ...]) -> Tensor:
 
 def _fitting(capture: Capture, links: tuple[Link, ...]) -> Tensor:
     x = _agreed(capture.name, links)
-    if x.shape != capture.shape or x.dtype != capture.dtype:
+    other = x.dtype != capture.dtype and not stands_for(x, cast(torch.dtype, capture.dtype))
+    if other or x.shape != capture.shape:
         raise FusedError(
             f"{capture.name} is now {tuple(x.shape)} of {x.dtype}.\n"
             f"The kernels were made for {capture.shape} of {capture.dtype}.\n"

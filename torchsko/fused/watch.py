@@ -136,9 +136,14 @@ class Watch(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise FusedError(_random(self._swap.called or f"torch.{name}", name))
+        # Of what is saved and never read a backward pass makes aliases, and a robot of expressions copies:
+        # they are from outside as it is.
+        is_alias = (
+            self._traces and (func.is_view or name == "_to_copy") and self._is_outside(args[0])
+        )
         if name in _LIFTS:
             self._note_made(args)
-        else:
+        elif not is_alias:
             for x in _tensors((*args, *kwargs.values())):
                 if self._is_outside(x):
                     self._meet(x, name)
@@ -147,7 +152,8 @@ class Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         if self._dtype != torch.float64:
             self._refuse_wider(args, result)
-        self._note_made((result,))
+        if not is_alias:
+            self._note_made((result,))
         return result
 
     def _refuse_wider(self, args: Sequence[Any], result: Any) -> None:

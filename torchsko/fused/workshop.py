@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 
@@ -21,6 +22,7 @@ from torchsko.fused.watch import constants_of
 from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
+from torchsko.precision import stands_for
 
 Eager = Callable[..., Any]
 T = TypeVar("T")
@@ -65,11 +67,13 @@ class Workshop:
         self.parameters = tuple(dict.fromkeys([*inputs, *batched]))
         # Replaced by itself, a parameter is no longer assumed to be absent or aligned.
         self.mechanism = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
-        blank = {
-            name: self.mechanism.mass.new_zeros(cast(tuple, self.shape(name)))
-            for name in self.parameters
-        }
-        self._identity = identity_of(self.mechanism.replace(**blank), self.parameters)
+        blank = self.mechanism.replace(**self._blank(self.mechanism.mass))
+        self._identity = identity_of(blank, self.parameters)
+
+    def _blank(self, like: Tensor) -> dict[str, Tensor]:
+        """Zeros in the place of the parameters that are inputs: what a trace reads must not be theirs."""
+        kind = {"dtype": like.dtype, "device": like.device}
+        return {n: torch.zeros(cast(tuple, self.shape(n)), **kind) for n in self.parameters}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape of an argument for one sample, None if its name says nothing."""
@@ -157,9 +161,12 @@ class Workshop:
         num_states = len(tensors) - len(self.parameters)
         mech = self.mechanism
         like = tensors[0] if tensors else mech.mass
-        if mech.dtype != like.dtype:
+        dtype, device = mech.dtype, mech.device
+        if (dtype, device) != (like.dtype, like.device):
+            mech = replace(mech, **self._blank(like))
+        if dtype != like.dtype:
             mech = mech.to(like.dtype)
-        if mech.device != like.device:
+        if device != like.device:
             mech = mech.to(like.device)
         values = dict(zip(self.parameters, tensors[num_states:], strict=True))
         return mech.replace(scalar=scalar, **values), *tensors[:num_states]
@@ -201,6 +208,8 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
     if getattr(x, "dtype", None) is not mech.mass.dtype:
         if not isinstance(x, Tensor):
             raise ShapeError(no_tensor("q", x, mech))
+        if stands_for(x, mech.dtype):
+            return
         raise ShapeError(
             f"the state is {x.dtype}, the mechanism {mech.dtype}.\n"
             f"Nothing is cast in silence.\n{dtype_advice('q', x.dtype, mech.dtype)}"
