@@ -6,6 +6,7 @@ import functools
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import torchsko as ts
 from tests.fused import carts
@@ -609,6 +610,65 @@ def test_a_derivative_of_autograd_within_is_refused_by_name_where_gradients_are_
     fast = ts.fuse(slope, slider)
     torch.testing.assert_close(fast(q, qd), q.cos() * qd)
     with pytest.raises(FusedError, match=r"requires_grad_ was called(.|\n)*torch\.func\.grad"):
+        fast(q, qd.requires_grad_()).sum().backward()
+
+
+class Sign(torch.autograd.Function):
+    """As it was written before torch.func."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, by):
+        return by
+
+
+def hooked():
+    policy = mlp()
+    policy[1].register_full_backward_hook(lambda m, gi, go: gi)
+    return policy
+
+
+class Integral:
+    """A law that keeps to itself what it sums up, from a number or a tensor on."""
+
+    def __init__(self, start):
+        self.total = start
+
+    def __call__(self, t, q, qd):
+        self.total = self.total + 1e-2 * q
+        return -qd - self.total
+
+
+@pytest.mark.parametrize("start", [0.0, torch.zeros(2, dtype=torch.float64)])
+def test_a_law_that_remembers_is_told_what_a_memory_is(slider, states, start):
+    with pytest.raises(FusedError, match="start and act"):
+        ts.rollout(ts.fuse(slider), *states, Integral(start), 3, fused=True)
+
+
+WITHIN = {
+    "a Function": (lambda x: Sign.apply(x), "setup_context"),
+    "a backward hook": (hooked(), "setup_context"),
+    "a checkpoint": (lambda x: checkpoint(torch.tanh, x, use_reentrant=False), "checkpoint"),
+    "an old checkpoint": (lambda x: checkpoint(torch.tanh, x, use_reentrant=True), "checkpoint"),
+}
+
+
+@pytest.mark.parametrize("what", WITHIN)
+def test_what_torch_func_does_not_take_is_refused_by_name_where_gradients_are_asked_for(
+    slider, what
+):
+    act, words = WITHIN[what]
+
+    def fn(mech, q, qd):
+        return act(torch.cat([q, qd], -1))
+
+    q, qd = slider.random_state(3)
+    fast = ts.fuse(fn, slider)
+    torch.testing.assert_close(fast(q, qd), fn(slider, q, qd))
+    with pytest.raises(FusedError, match=rf"{words}.*(.|\n)*traced by torch\.func"):
         fast(q, qd.requires_grad_()).sum().backward()
 
 

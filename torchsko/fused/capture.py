@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchsko.errors import FusedError
 from torchsko.fused.clean import concrete, is_wrapped, refuse_when_run
 from torchsko.fused.sources import Link, Reachable, Step, follow_all, names_in
-from torchsko.fused.watch import Swap, Watch, constants_of
+from torchsko.fused.watch import PASS_IT, Swap, Watch, constants_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.precision import stands_for
 
@@ -95,8 +95,8 @@ def _capture(reach: Reachable, held: Any, dtype: torch.dtype) -> Capture:
     if path is None:
         raise FusedError(
             f"the function reads a tensor {tuple(held.shape)} from outside, and where it is kept was "
-            "not found.\nA kernel reads it anew at each call, through names, attributes and containers.\n"
-            "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)})."
+            "not found, or the function has put another one there.\n"
+            f"A kernel reads it anew at each call, through names, attributes and containers.\n{PASS_IT}"
         )
     name = reach.name_of(held)
     if isinstance(held, Mechanism):

@@ -31,6 +31,12 @@ _READS = frozenset(
     "item tolist numpy __array__ __bool__ __float__ __int__ __index__ __complex__ __dlpack__ data_ptr "
     "storage untyped_storage".split()
 )
+PASS_IT = (
+    "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)}). What a law keeps for its next step is the "
+    "memory of a controller, an object with start and act: see ts.rollout."
+)
+"""What to do with a tensor that a kernel could not read anew."""
+
 _LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
 
 
@@ -190,8 +196,7 @@ class Watch(TorchDispatchMode):
             raise FusedError(
                 f"{self._swap.called or name} got a tensor {tuple(x.shape)} from outside of the "
                 "function, by a way that a kernel cannot follow.\n"
-                "As a constant it would keep today's values for ever.\n"
-                "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)})."
+                f"As a constant it would keep today's values for ever.\n{PASS_IT}"
             )
         self.met[id(x)] = x
         self._outside.add(_memory(x))
