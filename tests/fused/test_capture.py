@@ -506,6 +506,24 @@ def test_kernels_within_laws_outlive_other_laws(slider, states, monkeypatch):
             torch.testing.assert_close(found, expected)
 
 
+def test_a_law_that_a_loop_makes_anew_is_told_once(slider, states, caplog):
+    fast, gain = ts.fuse(slider), torch.tensor(2.0, dtype=torch.float64)
+
+    def made(k):
+        return lambda t, q, qd: -gain * qd - k
+
+    law = made(0.0)
+    for steps, dt in ((2, 1e-2), (3, 1e-2), (2, 1e-3)):
+        ts.rollout(fast, *states, law, steps, dt, fused=True)
+    ts.rollout(fast, *states, lambda t, q, qd: -gain * qd, 2, 1e-2, fused=True)
+    assert not caplog.messages
+    for k in (1.0, 2.0):
+        found = ts.rollout(fast, *states, made(k), 2, 1e-2, fused=True)
+        torch.testing.assert_close(found, ts.rollout(slider, *states, made(k), 2, 1e-2))
+    (said,) = caplog.messages
+    assert "made.<locals>.<lambda> are traced again" in said and "before the loop" in said
+
+
 def test_writes_into_tensors_from_outside_are_refused(slider):
     count = torch.zeros((), dtype=torch.float64)
 

@@ -48,11 +48,11 @@ def refused_by_torch(error: RuntimeError) -> str | None:
     """What to do where torch.func, by which gradients of kernels are traced, refuses what a function does."""
     if "setup_context" in str(error):
         return (
-            "gradients meet a torch.autograd.Function without setup_context within the function; backward "
-            "hooks of modules are such, and so is torch.utils.checkpoint(use_reentrant=True).\n"
+            "gradients meet a torch.autograd.Function without setup_context within the function: one of "
+            "yours, a module's backward hook, or torch.utils.checkpoint(use_reentrant=True).\n"
             "Gradients of kernels are traced by torch.func, which takes none that is written so.\n"
-            "Split its forward into forward and setup_context, put the hook on a tensor, keep checkpoints out "
-            "(kernels hold no tape), or do not fuse the function."
+            "Split its forward into forward and setup_context, put the hook on a tensor, keep checkpoints "
+            "out (kernels hold no tape), or do not fuse the function."
         )
     if "saved tensor hooks" in str(error):
         return (

@@ -32,8 +32,8 @@ _READS = frozenset(
     "storage untyped_storage".split()
 )
 PASS_IT = (
-    "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)}). What a law keeps for its next step is the "
-    "memory of a controller, an object with start and act: see ts.rollout."
+    "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)}). What a law keeps for its next step "
+    "is the memory of a controller, an object with start and act: see ts.rollout."
 )
 """What to do with a tensor that a kernel could not read anew."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import torch
@@ -28,6 +30,12 @@ Eager = Callable[..., Any]
 T = TypeVar("T")
 
 _RECENT = 8
+_log = logging.getLogger("torchsko")
+
+_AGAIN = (
+    "kernels of %s are traced again: it is a new function of the same text. Make it once, before the loop, "
+    "and keep in tensors what changes: they are read anew at each call"
+)
 
 
 class Workshop:
@@ -58,6 +66,7 @@ class Workshop:
         self._made: dict[Any, FusedFunction] = {}
         self._kept: dict[Any, Any] = {}
         self._recent: dict[Any, Any] = {}
+        self._told = False
         self._lock = threading.Lock()
 
     def _hold(self, mech: Mechanism, inputs: Sequence[str]) -> None:
@@ -148,13 +157,30 @@ class Workshop:
     def kept_last(self, key: Any, make: Callable[[], T]) -> T:
         """The same, of the eight keys that were asked for last."""
         with self._lock:
-            found = self._recent.pop(key, None)
-        found = make() if found is None else found
+            found, others = self._recent.pop(key, None), [*self._recent]
+        if found is None:
+            self._tell_again(key, others)
+            found = make()
         with self._lock:
             self._recent[key] = found
             for old in [*self._recent][:-_RECENT]:
                 del self._recent[old]
             return found
+
+    def _tell_again(self, key: tuple[Any, ...], others: Sequence[tuple[Any, ...]]) -> None:
+        """Say once where a function is traced that is another object of the same text as one before.
+
+        What numbers it reads may differ, so that its kernels are its own; in a loop that makes it anew all
+        the time goes there.
+        """
+        before = [x for other in others for x in other if isinstance(x, FunctionType)]
+        for x in key:
+            if isinstance(x, FunctionType) and any(
+                x.__code__ is y.__code__ and x is not y for y in before
+            ):
+                if not self._told:
+                    _log.warning(_AGAIN, x.__qualname__)
+                self._told = True
 
     def split(self, tensors: Tensors, *, scalar: bool) -> tuple[Any, ...]:
         """The mechanism with its parameters taken from the last tensors, then the other tensors."""
