@@ -11,10 +11,12 @@ from torch.utils.checkpoint import checkpoint
 import torchsko as ts
 from tests.fused import carts
 from tests.fused.carts import driven, four_states
+from torchsko.control import Task, impedance
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused import kernel, workshop
 
 DEFAULT = torch.tensor(3.0)
+DAMPED = ("damped", 0.1)
 GLOBAL_GAIN = torch.tensor(1.5, dtype=torch.float64)
 
 
@@ -432,7 +434,16 @@ def test_the_neighbour_of_a_constant_in_memory_is_read_anew(slider, states):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(
-    "given", ["a robot", "kernels", "a layer", "a layer's motion", "a layer's robot", "a function"]
+    "given",
+    [
+        "a robot",
+        "a robot's law",
+        "kernels",
+        "a layer",
+        "a layer's motion",
+        "a layer's robot",
+        "a function",
+    ],
 )
 def test_what_has_kernels_may_be_called_within(slider, states, given, dtype):
     """Its source is part of the function's kernel; values are read anew, gradients reach its parameters.
@@ -445,8 +456,12 @@ def test_what_has_kernels_may_be_called_within(slider, states, given, dtype):
     fused = ts.fuse(slider, inputs=("mass",)).replace(mass=mass)
     bias = ts.fuse(lambda mech, q, qd: mass * ts.bias_force(mech, q, qd), slider)
     heavier = slider.replace(mass=2 * slider.mass)
+    task = [Task(slider.frame_names[-1], (None, torch.tensor([0.5, 0.1, 0.4], dtype=dtype)))]
     hold = {
         "a robot": lambda q, qd: mass * ts.bias_force(heavier, q, qd),
+        "a robot's law": lambda q, qd: (
+            1e-3 * mass * impedance(heavier, q, qd, task, singular=DAMPED)
+        ),
         "kernels": lambda q, qd: ts.bias_force(fused, q, qd),
         "a layer": layer.bias_force,
         "a layer's motion": lambda q, qd: layer(q, qd, -q),
