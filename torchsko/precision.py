@@ -44,4 +44,16 @@ def computed_in(x: Tensor) -> torch.dtype:
         return x.dtype
     while is_functorch_wrapped_tensor(x):
         x = get_unwrapped(x)
-    return getattr(x, "computed_in", x.dtype)
+    known = getattr(x, "computed_in", None)
+    if known is not None:
+        return known
+    with torch._C.DisableTorchFunction():  # where an expression is put in its place, its own type
+        return x.dtype
+
+
+def stands_for(x: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a tensor of another type is one of this type in a function that is traced.
+
+    Expressions are, and what they are put in the place of.
+    """
+    return x.dtype != dtype and computed_in(x) == dtype

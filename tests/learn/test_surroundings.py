@@ -157,6 +157,21 @@ def test_an_exported_layer_serves_batches_of_any_size(forces, strict):
         assert_close(program.module()(*inputs), layer(*inputs), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("verb", ["layer", "forward", "inverse", "mass matrix", "rollout"])
+def test_a_trace_of_torch_jit_serves_batches_of_any_size(verb):
+    mech = branched(torch.float64)
+    fn = layer_of(mech) if verb == "layer" else lambda *x: VERBS[verb](mech, *x)
+    traced = torch.jit.trace(fn, state(mech, 4), check_trace=False)
+    inputs = [x.requires_grad_() for x in state(mech, 3)]
+    found, expected = traced(*inputs), fn(*inputs)
+    assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    slopes = [
+        torch.autograd.grad(y.sin().sum(), inputs, allow_unused=True) for y in (found, expected)
+    ]
+    assert_close(*slopes, rtol=1e-9, atol=1e-9)
+
+
 class Loss(torch.nn.Module):
     """What DDP wraps: a module whose forward asks the layer."""
 

@@ -157,6 +157,59 @@ def test_it_costs_one_more_forward_pass():
     assert operations(2) <= operations(None) + forward
 
 
+def counting(gains, generator):
+    """A law that remembers how often it was called."""
+    calls = []
+
+    def law(t, q, qd):
+        calls.append(t)
+        return -qd * gains * (1 + len(calls) % 3)
+
+    return law
+
+
+def summing(gains, generator):
+    """A law with an integral that it keeps to itself."""
+    total = [torch.zeros_like(QD)]
+
+    def law(t, q, qd):
+        total.append(total[-1] + 1e-2 * qd)
+        return -gains * (qd + total[-1])
+
+    return law
+
+
+def drawing(gains, generator):
+    """A law with noise of its own generator."""
+
+    def law(t, q, qd):
+        return gains * (torch.randn(qd.shape, dtype=qd.dtype, generator=generator) - qd)
+
+    return law
+
+
+@pytest.mark.parametrize("law", [counting, summing, drawing])
+@pytest.mark.parametrize("kept", [2, 100, Binomial(1)], ids=str)
+def test_a_law_that_gives_other_forces_when_it_is_called_again_is_refused(law, kept):
+    """Its gradients would be another motion's: torch counts tensors, and does not look into them."""
+    gains = GAINS.clone().requires_grad_()
+    states = rolled(gains, kept, control=law(gains, torch.Generator().manual_seed(1)))
+    with pytest.raises(ts.errors.TorchskoError, match=r"(?s)gave other numbers.*checkpoint=None"):
+        states.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:the rollout of")
+def test_states_that_are_not_finite_are_computed_again_as_they_were():
+    gains = GAINS.clone().requires_grad_()
+
+    def diverging(t, q, qd):
+        return gains * qd * 1e200
+
+    states = rolled(gains, 2, control=diverging)
+    assert not states[:, -1].isfinite().all()
+    states[:, 0].sum().backward()
+
+
 def dual(gains, call=lambda gains: rolled(gains, 2)):
     with forward_ad.dual_level():
         return call(forward_ad.make_dual(gains, gains))

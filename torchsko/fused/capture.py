@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torchsko.errors import FusedError
 from torchsko.fused.clean import concrete, is_wrapped, refuse_when_run
 from torchsko.fused.sources import Link, Reachable, Step, follow_all, names_in
-from torchsko.fused.watch import Swap, Watch, constants_of
+from torchsko.fused.watch import PASS_IT, Swap, Watch, constants_of
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.precision import stands_for
 
 _GONE = (LookupError, AttributeError, TypeError, ValueError)
 
@@ -94,8 +95,8 @@ def _capture(reach: Reachable, held: Any, dtype: torch.dtype) -> Capture:
     if path is None:
         raise FusedError(
             f"the function reads a tensor {tuple(held.shape)} from outside, and where it is kept was "
-            "not found.\nA kernel reads it anew at each call, through names, attributes and containers.\n"
-            "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)})."
+            "not found, or the function has put another one there.\n"
+            f"A kernel reads it anew at each call, through names, attributes and containers.\n{PASS_IT}"
         )
     name = reach.name_of(held)
     if isinstance(held, Mechanism):
@@ -125,7 +126,7 @@ class Captured:
         self._links: list[tuple[Link, ...]] = []
         self._still: list[tuple[str, Link, Any]] = []
         self._fixed: list[tuple[str, tuple[Link, ...], Tensor]] = []
-        self._modules: list[tuple[nn.Module, bool, tuple[str, ...]]] = []
+        self._modules: list[tuple[nn.Module, bool, tuple[str, ...], tuple[Any, ...]]] = []
         if not captures:
             return
         reach = Reachable(fn)
@@ -149,7 +150,7 @@ class Captured:
             name = reach.name_of(x)
             for n, child in x._modules.items():
                 self._still.append((f"{name}.{n}", Link(x._modules, ("item", n)), child))
-            self._modules.append((x, x.training, tuple(x._modules)))
+            self._modules.append((x, x.training, tuple(x._modules), _besides(x)))
 
     def current(self) -> tuple[Tensor, ...]:
         """The inputs' tensors as they are now.
@@ -160,15 +161,32 @@ class Captured:
         for name, link, held in self._still:
             if not _is(_read(name, link), held):
                 raise FusedError(_changed(name))
-        for module, training, names in self._modules:
+        for module, training, names, besides in self._modules:
             if tuple(module._modules) != names:
                 raise FusedError(_changed(type(module).__name__))
+            if _besides(module) != besides:
+                what = f"what a call of {type(module).__name__} runs (its hooks, its forward)"
+                raise FusedError(_changed(what))
             if module.training is not training and _reads_mode(type(module)):
                 raise FusedError(_changed(f"the training mode of {type(module).__name__}"))
         for name, links, value in self._fixed:
             _refuse_change(name, _agreed(name, links), value)
         pairs = zip(self.inputs, self._links, strict=True)
         return tuple(_fitting(capture, links) for capture, links in pairs)
+
+
+def _besides(module: nn.Module) -> tuple[Any, ...]:
+    """What a call of a module runs besides what its class says, or instead."""
+    hooks = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
+    own = module.__dict__.get("forward")
+    if own is None and not any(hooks):
+        return ()
+    return own, *(tuple(h.values()) for h in hooks)
 
 
 def _reads_mode(kind: type) -> bool:
@@ -203,7 +221,8 @@ def _agreed(name: str, links: tuple[Link, ...]) -> Tensor:
 
 def _fitting(capture: Capture, links: tuple[Link, ...]) -> Tensor:
     x = _agreed(capture.name, links)
-    if x.shape != capture.shape or x.dtype != capture.dtype:
+    other = x.dtype != capture.dtype and not stands_for(x, cast(torch.dtype, capture.dtype))
+    if other or x.shape != capture.shape:
         raise FusedError(
             f"{capture.name} is now {tuple(x.shape)} of {x.dtype}.\n"
             f"The kernels were made for {capture.shape} of {capture.dtype}.\n"

@@ -42,3 +42,22 @@ def refusal(func: Any, name: str) -> str:
             "fused=True out."
         )
     return f"{func} has no rule for tracing to a scalar program.\n{advice}"
+
+
+def refused_by_torch(error: RuntimeError) -> str | None:
+    """What to do where torch.func, by which gradients of kernels are traced, refuses what a function does."""
+    if "setup_context" in str(error):
+        return (
+            "gradients meet a torch.autograd.Function without setup_context within the function: one of "
+            "yours, a module's backward hook, or torch.utils.checkpoint(use_reentrant=True).\n"
+            "Gradients of kernels are traced by torch.func, which takes none that is written so.\n"
+            "Split its forward into forward and setup_context, put the hook on a tensor, keep checkpoints "
+            "out (kernels hold no tape), or do not fuse the function."
+        )
+    if "saved tensor hooks" in str(error):
+        return (
+            "torch.utils.checkpoint, or other hooks of what autograd saves, are used within the function.\n"
+            "Gradients of kernels are traced by torch.func, which takes none; kernels hold no tape anyway.\n"
+            "Call what is checkpointed itself: self.net(x)."
+        )
+    return None

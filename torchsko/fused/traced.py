@@ -19,6 +19,7 @@ from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_ke
 from torchsko.fused.operator import empty_outputs
 from torchsko.fused.program import Port, Program, refuse_size
 from torchsko.fused.quick import Quick
+from torchsko.fused.refusals import refused_by_torch
 from torchsko.fused.saved import load_ports, load_program, save_program
 from torchsko.fused.scan_kernel import FEW_BYTES
 from torchsko.fused.trace import trace
@@ -80,8 +81,13 @@ class Traced:
         self.program  # noqa: B018
 
     def _trace(self) -> Program:
-        with self.traits.around():
-            program = trace(self.sample, self.inputs, self.traits.dtype)
+        try:
+            with self.traits.around():
+                program = trace(self.sample, self.inputs, self.traits.dtype)
+        except RuntimeError as error:
+            if (why := refused_by_torch(error)) is None:
+                raise
+            raise FusedError(why) from error
         refuse_size(program.num_flops)
         return program
 

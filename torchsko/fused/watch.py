@@ -31,6 +31,12 @@ _READS = frozenset(
     "item tolist numpy __array__ __bool__ __float__ __int__ __index__ __complex__ __dlpack__ data_ptr "
     "storage untyped_storage".split()
 )
+PASS_IT = (
+    "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)}). What a law keeps for its next step "
+    "is the memory of a controller, an object with start and act: see ts.rollout."
+)
+"""What to do with a tensor that a kernel could not read anew."""
+
 _LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
 
 
@@ -136,9 +142,14 @@ class Watch(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise FusedError(_random(self._swap.called or f"torch.{name}", name))
+        # Of what is saved and never read a backward pass makes aliases, and a robot of expressions copies:
+        # they are from outside as it is.
+        is_alias = (
+            self._traces and (func.is_view or name == "_to_copy") and self._is_outside(args[0])
+        )
         if name in _LIFTS:
             self._note_made(args)
-        else:
+        elif not is_alias:
             for x in _tensors((*args, *kwargs.values())):
                 if self._is_outside(x):
                     self._meet(x, name)
@@ -147,7 +158,8 @@ class Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         if self._dtype != torch.float64:
             self._refuse_wider(args, result)
-        self._note_made((result,))
+        if not is_alias:
+            self._note_made((result,))
         return result
 
     def _refuse_wider(self, args: Sequence[Any], result: Any) -> None:
@@ -184,8 +196,7 @@ class Watch(TorchDispatchMode):
             raise FusedError(
                 f"{self._swap.called or name} got a tensor {tuple(x.shape)} from outside of the "
                 "function, by a way that a kernel cannot follow.\n"
-                "As a constant it would keep today's values for ever.\n"
-                "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)})."
+                f"As a constant it would keep today's values for ever.\n{PASS_IT}"
             )
         self.met[id(x)] = x
         self._outside.add(_memory(x))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 
@@ -21,11 +24,18 @@ from torchsko.fused.watch import constants_of
 from torchsko.implicit.derivatives import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
+from torchsko.precision import stands_for
 
 Eager = Callable[..., Any]
 T = TypeVar("T")
 
 _RECENT = 8
+_log = logging.getLogger("torchsko")
+
+_AGAIN = (
+    "kernels of %s are traced again: it is a new function of the same text. Make it once, before the loop, "
+    "and keep in tensors what changes: they are read anew at each call"
+)
 
 
 class Workshop:
@@ -56,6 +66,7 @@ class Workshop:
         self._made: dict[Any, FusedFunction] = {}
         self._kept: dict[Any, Any] = {}
         self._recent: dict[Any, Any] = {}
+        self._told = False
         self._lock = threading.Lock()
 
     def _hold(self, mech: Mechanism, inputs: Sequence[str]) -> None:
@@ -65,11 +76,13 @@ class Workshop:
         self.parameters = tuple(dict.fromkeys([*inputs, *batched]))
         # Replaced by itself, a parameter is no longer assumed to be absent or aligned.
         self.mechanism = mech.replace(**{name: getattr(mech, name) for name in self.parameters})
-        blank = {
-            name: self.mechanism.mass.new_zeros(cast(tuple, self.shape(name)))
-            for name in self.parameters
-        }
-        self._identity = identity_of(self.mechanism.replace(**blank), self.parameters)
+        blank = self.mechanism.replace(**self._blank(self.mechanism.mass))
+        self._identity = identity_of(blank, self.parameters)
+
+    def _blank(self, like: Tensor) -> dict[str, Tensor]:
+        """Zeros in the place of the parameters that are inputs: what a trace reads must not be theirs."""
+        kind = {"dtype": like.dtype, "device": like.device}
+        return {n: torch.zeros(cast(tuple, self.shape(n)), **kind) for n in self.parameters}
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Shape of an argument for one sample, None if its name says nothing."""
@@ -144,22 +157,42 @@ class Workshop:
     def kept_last(self, key: Any, make: Callable[[], T]) -> T:
         """The same, of the eight keys that were asked for last."""
         with self._lock:
-            found = self._recent.pop(key, None)
-        found = make() if found is None else found
+            found, others = self._recent.pop(key, None), [*self._recent]
+        if found is None:
+            self._tell_again(key, others)
+            found = make()
         with self._lock:
             self._recent[key] = found
             for old in [*self._recent][:-_RECENT]:
                 del self._recent[old]
             return found
 
+    def _tell_again(self, key: tuple[Any, ...], others: Sequence[tuple[Any, ...]]) -> None:
+        """Say once where a function is traced that is another object of the same text as one before.
+
+        What numbers it reads may differ, so that its kernels are its own; in a loop that makes it anew all
+        the time goes there.
+        """
+        before = [x for other in others for x in other if isinstance(x, FunctionType)]
+        for x in key:
+            if isinstance(x, FunctionType) and any(
+                x.__code__ is y.__code__ and x is not y for y in before
+            ):
+                if not self._told:
+                    _log.warning(_AGAIN, x.__qualname__)
+                self._told = True
+
     def split(self, tensors: Tensors, *, scalar: bool) -> tuple[Any, ...]:
         """The mechanism with its parameters taken from the last tensors, then the other tensors."""
         num_states = len(tensors) - len(self.parameters)
         mech = self.mechanism
         like = tensors[0] if tensors else mech.mass
-        if mech.dtype != like.dtype:
+        dtype, device = mech.dtype, mech.device
+        if (dtype, device) != (like.dtype, like.device):
+            mech = replace(mech, **self._blank(like))
+        if dtype != like.dtype:
             mech = mech.to(like.dtype)
-        if mech.device != like.device:
+        if device != like.device:
             mech = mech.to(like.device)
         values = dict(zip(self.parameters, tensors[num_states:], strict=True))
         return mech.replace(scalar=scalar, **values), *tensors[:num_states]
@@ -201,6 +234,8 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
     if getattr(x, "dtype", None) is not mech.mass.dtype:
         if not isinstance(x, Tensor):
             raise ShapeError(no_tensor("q", x, mech))
+        if stands_for(x, mech.dtype):
+            return
         raise ShapeError(
             f"the state is {x.dtype}, the mechanism {mech.dtype}.\n"
             f"Nothing is cast in silence.\n{dtype_advice('q', x.dtype, mech.dtype)}"

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from torchsko.implicit.products import Tensors, restricted, tangents_along
 from torchsko.precision import in_own_type
@@ -46,8 +47,8 @@ class Equation(Protocol):
 def implicit(equation: Equation, *inputs: Tensor) -> Tensor:
     """The solution of an equation; derivatives of any order, in every mode, by the equation.
 
-    Where torch.compile traces, they are those of the tape of ``equation.solution``: Dynamo cannot trace a
-    Function that has both derivatives.
+    Where torch.compile or torch.jit trace, they are those of the tape of ``equation.solution``: Dynamo cannot
+    trace a Function that has both derivatives, and torch.jit none that is given an object.
 
     Args:
         equation: the equation.
@@ -56,7 +57,7 @@ def implicit(equation: Equation, *inputs: Tensor) -> Tensor:
     Returns:
         ``equation.solution(*inputs)``.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or is_tracing():
         return equation.solution(*inputs)
     return _Solution.apply(equation, *inputs)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.placement import MOST_READ
 from torchsko.mechanism.state import dtype_advice, expands, misfit
+from torchsko.precision import stands_for
 from torchsko.reading import numbers
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def check_placement(
             f"the {what} has {given}.\n{meaning}\n"
             f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]{_meant(x, shape)}."
         )
-    if x.dtype != mech.dtype or x.device != mech.device:
+    other = x.dtype != mech.dtype and not stands_for(x, mech.dtype)
+    if other or x.device != mech.device:
         raise ShapeError(
             f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.\n"
             f"Nothing is cast or copied in silence.\n{dtype_advice('x', x.dtype, mech.dtype)}"

@@ -245,6 +245,12 @@ class Mechanism(Numbering):
                 raise MechanismError(unknown_name("field of Mechanism", name, names))
             if name in PARAMETERS:
                 check_parameter(self, name, value, PARAMETERS[name])
+        for name in changes.keys() & PARAMETERS.keys():
+            if (
+                dtype := changes[name].dtype
+            ) != self.dtype:  # expressions of a trace, which are float64
+                given = {n: x.to(dtype) if n in PARAMETERS else x for n, x in changes.items()}
+                return self.to(dtype).replace(**given)
         if "armature" in changes:
             changes.setdefault("has_armature", True)
         if "damping" in changes or "friction" in changes or "higher_damping" in changes:

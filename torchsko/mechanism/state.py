@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
+from torchsko.precision import stands_for
 from torchsko.shapes import broadcast_shapes
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> str
             "coordinates, in the order of mech.joint_names.\n"
             f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
         )
-    if x.dtype != mech.dtype:
+    if x.dtype != mech.dtype and not stands_for(x, mech.dtype):
         return (
             f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
             f"Nothing is cast in silence.\n{dtype_advice(name, x.dtype, mech.dtype)}"

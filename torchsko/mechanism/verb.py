@@ -11,8 +11,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from torch import Tensor
+
 from torchsko.errors import MechanismError
-from torchsko.precision import in_own_type
+from torchsko.precision import in_own_type, stands_for
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -59,7 +61,13 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
     def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
         if name in kernels_of(mech) and not options & kwargs.keys():
             return getattr(mech, name)(*args, **kwargs)
-        return compute(as_mechanism(mech), *args, **kwargs)
+        robot = as_mechanism(mech)
+        for x in (*args, *kwargs.values()):
+            if isinstance(x, Tensor):
+                if x.dtype is not robot.dtype and stands_for(x, robot.dtype):
+                    robot = robot.to(x.dtype)
+                break
+        return compute(robot, *args, **kwargs)
 
     return call
 

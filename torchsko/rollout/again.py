@@ -2,7 +2,8 @@
 
 Where tensors alone decide on them, they are one node of autograd's graph, which keeps the state that they
 start from. What a function reads cannot be known: its steps leave their nodes, and torch's hooks let go what
-these would save.
+these would save. A function that remembers what it did is then in another state than it was: steps that end
+elsewhere than they did are refused, since their gradients are another motion's.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.mechanism import PARAMETERS
-from torchsko.reading import is_mapped
+from torchsko.reading import is_mapped, numbers
 from torchsko.rollout.series import Series
 
 if TYPE_CHECKING:
@@ -34,6 +36,16 @@ _NOT_AGAIN = (
     "Pass checkpoint=None there, or batch the states and call backward() or torch.autograd.grad; "
     "ImplicitMidpoint and Variational take one with forces that are tensors."
 )
+_OTHER_STEPS = (
+    "a control, an f_ext or a step gave other numbers when steps were computed again for their gradients.\n"
+    "With checkpoint they are called once more in the backward pass: what they remember of earlier calls, "
+    "and random numbers of a generator of their own, are others then.\n"
+    "Pass checkpoint=None, or a controller, whose start and act hand its memory on; draw random numbers by "
+    "torch's own generator (torch.randn_like(qd)), or all of them before."
+)
+_RECOMPUTED = "during recomputation"
+"""What torch says where another number of tensors is saved."""
+
 _SAID = ("saved tensor hooks", "vmap support", "setup_context", "forward mode AD")
 """What torch says then; of a vmap torch 2.11 says that its own function has no rule for it."""
 
@@ -53,7 +65,8 @@ def without_tape(
         memory: of the control, `[*batch, ...]`.
 
     Raises:
-        TorchskoError: inside of torch.func, or in forward mode.
+        TorchskoError: inside of torch.func, or in forward mode; in the backward pass, when steps end
+            elsewhere.
     """
     span = (first, last, q, qd, memory)
     if not torch.is_grad_enabled():  # there is no backward pass
@@ -83,7 +96,40 @@ def _by_hooks(run: Run, *span: Any) -> Tensors:
     Functions with a forward derivative, as forward dynamics is, then hold their own output: a cycle of
     references, which kept the tape of every segment until the garbage collector ran.
     """
-    return checkpoint(run, *span, use_reentrant=False, early_stop=False)
+    return checkpoint(_Repeated(run), *span, use_reentrant=False, early_stop=False)
+
+
+class _Repeated:
+    """Steps that are to end where they ended when they were run first."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._end: Tensors | None = None  # held anyway: the next steps start there
+
+    def __call__(self, *span: Any) -> Tensors:
+        try:
+            after = self._run(*span)
+        except RuntimeError as error:
+            if self._end is not None and _RECOMPUTED in str(error):
+                raise TorchskoError(_OTHER_STEPS) from error
+            raise
+        end = tuple(x.detach() for x in after[:2])
+        if self._end is None:
+            self._end = end
+        elif not all(map(_same, self._end, end)):
+            raise TorchskoError(_OTHER_STEPS)
+        return after
+
+
+def _same(first: Tensor, again: Tensor) -> bool:
+    """Whether states `[*batch, num]` are the same but for rounding, sample by sample."""
+    x, y = (numbers(state.cpu() if state.is_cuda else state) for state in (first, again))
+    if x is None or y is None or not x.size:
+        return True  # there are no numbers to look at
+    room = torch.finfo(first.dtype).eps ** 0.75 * np.abs(x).max(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(y - x) <= room
+    return bool((near | (x == y) | (np.isnan(x) & np.isnan(y))).all())
 
 
 class _Again(torch.autograd.Function):

@@ -84,7 +84,8 @@ def rollout(
             again, for one more forward pass; gradients are the same but for the order of sums. Held besides
             the result are then every so many states, the tape of so many steps and, as always, the gradient
             of the result: it pays in long rollouts of large batches. A control, an f_ext or a method
-            of your own leaves autograd's nodes, too, as many for any batch, and so do limits.
+            of your own leaves autograd's nodes, too, as many for any batch, and so do limits; it is called
+            again, and the backward pass says where it gives other numbers then.
             For ``backward`` and `torch.autograd.grad`, also of gradients; refused inside of torch.func.
             `torchsko.rollout.binomial.Binomial` keeps a number of states that is given, by the schedule
             that computes the fewest steps again; it pays with `every`, since the result keeps states, too.
