@@ -10,6 +10,7 @@ from torchsko.errors import FitError
 from torchsko.learn.angles import SLIDING, refuse_degrees, refuse_kinds
 from torchsko.learn.log import Array, Log
 from torchsko.learn.motion import forget
+from torchsko.learn.orientation import refuse_other_habits
 from torchsko.learn.units import OF, SCALE
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -83,6 +84,7 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
             _refuse_multiples(log, name, t[whole], q[whole][..., at], qd[whole][..., dof])
     if qd is not None:
         _refuse_others(mech, log, t[whole], q[whole], qd[whole])
+        refuse_other_habits(mech, log, t[whole], q[whole], qd[whole])
     refuse_degrees(mech, log, q[:, 0], tau[:, 0])
 
 
