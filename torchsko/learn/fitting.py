@@ -25,6 +25,7 @@ from torchsko.learn.mending import Faults
 from torchsko.learn.mistaken import refuse_mistaken
 from torchsko.learn.motion import check_columns
 from torchsko.learn.names import dof_names, q_names
+from torchsko.learn.noise import Noise, biased
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
 from torchsko.learn.physical import nearest_physical
@@ -224,6 +225,10 @@ def _fitted(
         shares = untold(known.normal.all, chosen.model, solution.choice)
         notes += untold_lines(shares, labels, len(base))
         told = not_sure(told, shares)
+        if estimate.bias is not None:
+            noise = Noise.of(nominal, log, settings)
+            bias = estimate.bias(noise, solution.choice)
+            notes += biased(nominal, noise, known.seen.motions, bias, told, labels, estimate.advice)
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
