@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
+from torchsko.learn.mending import within_reach
 
 if TYPE_CHECKING:
     from torchsko.learn.log import Log
@@ -49,7 +50,7 @@ def counted_on(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
     """
     jumping = np.zeros(log.q.shape[1], np.bool_)
     for at in range(0, len(log), PIECE):
-        x = np.asarray(log.q[at : at + PIECE + 1], np.float64)
+        x = within_reach(np.asarray(log.q[at : at + PIECE + 1], np.float64))
         jumping |= (np.abs(np.diff(x, axis=0)) > TURN / 2).any(0)
     found = {}
     for j in np.flatnonzero(jumping).tolist():
@@ -70,7 +71,7 @@ def counted_on(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
 
 def _counted(what: str, x: Array) -> tuple[int, Array]:
     """How often positions `[samples]` jump by a turn, and the positions without these jumps."""
-    fine = np.flatnonzero(np.isfinite(x))
+    fine = np.flatnonzero(np.isfinite(within_reach(x)))
     near = fine[np.abs(x[fine] - np.median(x[fine])) <= TURN] if len(fine) else fine
     if len(near) <= max(2 * AROUND, MOST * len(fine)):
         return 0, x
