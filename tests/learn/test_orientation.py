@@ -98,3 +98,21 @@ def test_velocities_of_another_place_are_refused_and_noise_at_rest_is_not():
         at_rest + 1e-3 * rng.standard_normal((len(t), 7)),
         1e-2 * rng.standard_normal((len(t), 6)),
     )
+
+
+def test_columns_of_a_body_that_floats_are_named_and_loaded_by_their_names(tmp_path):
+    """It was said to be one column, and then that as many columns as joints were too few."""
+    mech, t, q, qd = floating()
+    names = {
+        "q": ["x", "y", "z", "qw", "qx", "qy", "qz"],
+        "qd": ["wx", "wy", "wz", "vx", "vy", "vz"],
+    }
+    names["tau"] = [f"effort_{x}" for x in names["qd"]]
+    table = np.column_stack([t, q, qd, np.ones_like(qd)])
+    head = ",".join(["t", *names["q"], *names["qd"], *names["tau"]])
+    np.savetxt(tmp_path / "log.csv", table, delimiter=",", header=head, comments="")
+    log = ts.learn.Log.load(tmp_path / "log.csv", mech.joint_names, columns=names)
+    np.testing.assert_allclose(log.q, q, atol=1e-12)
+    few = ts.learn.Log(t, q.numpy()[:, :1], np.ones_like(qd), qd.numpy())
+    with pytest.raises(ts.FitError, match=r"root \(x, y, z, qw, qx, qy, qz\), in this order"):
+        ts.learn.fit(mech, few)
