@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.log import Log
+from torchsko.learn.mapped import forget
 from torchsko.learn.mending import (
     BURST,
     Faults,
@@ -272,16 +272,3 @@ def _lost(
                 if n := int(x[own].any(0).sum()):
                     into[joint] = into.get(joint, 0) + n
     return none
-
-
-def forget(log: Log) -> None:
-    """Give back the memory of a log's pages, of arrays that are mapped to be read: they stay on disk."""
-    advice = getattr(mmap, "MADV_DONTNEED", None)
-    for x in (log.t, log.q, log.tau, log.qd):
-        root: Any = x
-        while isinstance(root, np.ndarray):
-            if root.flags.writeable:
-                break
-            root = root.base
-        if advice is not None and isinstance(root, mmap.mmap):
-            root.madvise(advice)

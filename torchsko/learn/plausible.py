@@ -9,8 +9,8 @@ import numpy as np
 from torchsko.errors import FitError
 from torchsko.learn.angles import SLIDING, refuse_degrees, refuse_kinds
 from torchsko.learn.log import Array, Log
+from torchsko.learn.mapped import forget
 from torchsko.learn.mending import within_reach
-from torchsko.learn.motion import forget
 from torchsko.learn.orientation import refuse_other_habits
 from torchsko.learn.units import OF, SCALE
 from torchsko.mechanism.mechanism import Mechanism

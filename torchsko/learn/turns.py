@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
+from torchsko.learn.mapped import forget
 from torchsko.learn.mending import within_reach
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def counted_on(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
     for at in range(0, len(log), PIECE):
         x = within_reach(np.asarray(log.q[at : at + PIECE + 1], np.float64))
         jumping |= (np.abs(np.diff(x, axis=0)) > TURN / 2).any(0)
+        forget(log)
     found = {}
     for j in np.flatnonzero(jumping).tolist():
         x = np.array(log.q[:, j], np.float64)
