@@ -401,3 +401,20 @@ def test_forces_from_outside_that_are_known_are_those_of_joints():
     fit = ts.learn.fit(mech, log, learn=[], prior=1e-4, cutoff=10.0)
     beta = fit.base.of(ts.inertial_parameters(truth).flatten())
     assert (fit.value - beta).norm() < 0.01 * beta.norm()
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("column", ["q", "tau", "qd"])
+@pytest.mark.parametrize("value", [1.5e308, -1e160, 1e18, np.inf])
+def test_numbers_as_large_as_none_is_measured_are_outliers(column, value):
+    """Their squares overflowed, and in forces no outlier was found any more: warnings, then no robot."""
+    mech = two()
+    t, *measured = swinging(mech)
+    log = dict(zip(("q", "tau", "qd"), measured, strict=True))
+    whole = ts.learn.fit(mech, ts.learn.Log(t, **log), learn=TERMS, method="ols")
+    spoilt = log[column].copy()
+    spoilt[100:1900:60, 0] = value
+    log[column] = spoilt
+    fit = ts.learn.fit(mech, ts.learn.Log(t, **log), learn=TERMS, method="ols")
+    assert any(note.startswith("30 ") and "j1" in note for note in fit.found.notes)
+    assert_close(fit.value, whole.value, rtol=0.05, atol=0.01)

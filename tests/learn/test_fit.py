@@ -1,5 +1,7 @@
 """From a log to a robot: what is found is true, physical, and as sure as it says."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -302,3 +304,42 @@ def test_a_light_joint_on_a_heavy_one_is_fitted_to_its_own_noise():
     )
     off = fit.inverse_dynamics(q, qd, qdd) - torch.from_numpy(log.tau)
     assert (off.square().mean(0).sqrt() < 0.08 * torch.from_numpy(size)).all()
+
+
+def test_a_report_pictures_all_joints_of_a_walking_robot_and_says_what_it_leaves_out(
+    monkeypatch, tmp_path
+):
+    """Of a quadruped that floats the hind legs were left out without a word: its base took their place."""
+    import matplotlib.figure as figures
+
+    builder = ts.MechanismBuilder("floating")
+    for name in ("body", "leg", "foot"):
+        builder.link(name, mass=1.0, com=(0.1, 0, 0), inertia=np.diag([0.02, 0.03, 0.03]).tolist())
+    builder.joint("root", "free", child="body")
+    builder.joint("hip", "revolute", parent="body", child="leg", axis=(0, 1, 0))
+    builder.joint(
+        "knee", "revolute", parent="leg", child="foot", position=(0.2, 0, 0), axis=(0, 1, 0)
+    )
+    mech = builder.build()
+    t = torch.arange(1000, dtype=mech.dtype) / 100
+    w = 0.7 + torch.rand(8, generator=torch.Generator().manual_seed(0), dtype=t.dtype)
+    turn = w * t[:, None]
+    qd, qdd = 0.8 * turn.cos(), -0.8 * w * turn.sin()
+    q = [mech.neutral()]
+    for a, b in pairwise(qd):
+        q.append(ts.integrate(mech, q[-1], (a + b) / 2 / 100))
+    q = torch.stack(q)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd * (torch.arange(8) > 5)
+    log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    fit = ts.learn.fit(mech, log, learn={"root": [], "hip": [Viscous()], "knee": [Viscous()]})
+
+    def titles(draw):
+        figure = figures.Figure()
+        draw(figure, fit)
+        return [ax.get_title() for ax in figure.axes if ax.get_title()]
+
+    assert titles(report.draw_friction) == ["hip", "knee"]
+    assert len(titles(report.draw_forces)) == 8
+    monkeypatch.setattr(report, "SHOWN", 7)
+    report.write_report(fit, tmp_path / "report.html")
+    assert "The first 7; left out: knee." in (tmp_path / "report.html").read_text("utf-8")

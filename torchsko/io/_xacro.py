@@ -117,7 +117,8 @@ def _unexpanded(element: Element, text: str) -> str:
         f"line {element.line}: <{element.tag}> holds the xacro macro {text!r}.\n"
         "The file is the template of a URDF, not yet a URDF.\n"
         "Expand it first: xacro robot.urdf.xacro > robot.urdf; or, with the package xacro installed, pass "
-        "xacro={}, and what its arguments are, to load (info and view: --xacro, --xacro-arg NAME:=VALUE)."
+        "xacro={}, and what its arguments are, to load (info, view, identify: --xacro, --xacro-arg "
+        "NAME:=VALUE)."
     )
 
 

@@ -15,3 +15,5 @@ from torchsko.learn.parametrizations import InertiaLogCholesky as InertiaLogChol
 from torchsko.learn.parametrizations import Parametrization as Parametrization
 from torchsko.learn.parametrizations import Positive as Positive
 from torchsko.learn.parametrizations import Rotation as Rotation
+from torchsko.learn.payload import Payload as Payload
+from torchsko.learn.payload import payload as payload

@@ -40,13 +40,14 @@ from torchsko.learn.instrumental import (
 from torchsko.learn.lasting import Cancelling, Weighted, with_lasting_errors
 from torchsko.learn.least_squares import Information, base_fit, information
 from torchsko.learn.log import Log
+from torchsko.learn.noise import Noise, noise_bias
 from torchsko.learn.normal import Normal, Problem, Stretches
 from torchsko.learn.reading import Seen
 from torchsko.learn.residuals import Residuals, residuals
 from torchsko.learn.selection import WEIGHTS, Folds, least_sure
 from torchsko.learn.settings import Settings
 from torchsko.learn.shooting import Forward, Shooting, Windows
-from torchsko.learn.solving import Model, Solution, solved
+from torchsko.learn.solving import Choice, Model, Solution, solved
 from torchsko.learn.threads import cores, threads
 from torchsko.verbs.base_parameters import BaseParameters
 
@@ -111,6 +112,9 @@ class Estimate:
         normal: the equations, apart for each fold of time.
         solve: takes those of some folds, as one, to a solution.
         inform: what the data tell of the solution of all folds, by what it leaves over.
+        bias: what noise of positions moves base parameters and terms by, `[base + terms]`, with such terms;
+            None of a method that it does not bias.
+        advice: what to do about it.
         weight: of the prior, where the method has one of its own.
         notes: lines to read.
     """
@@ -118,6 +122,8 @@ class Estimate:
     normal: Normal
     solve: Solve
     inform: Callable[[Solution, Residuals], Information]
+    bias: Callable[[Noise, Choice], Tensor] | None = None
+    advice: str = ""
     weight: float | None = None
     notes: tuple[str, ...] = ()
 
@@ -133,7 +139,10 @@ class Estimate:
                 told, data.problem, seen, whole, solution, left.inflation, influence
             )
 
-        return cls(normal, solve, inform)
+        def bias(noise: Noise, choice: Choice) -> Tensor:
+            return noise_bias(data.problem, noise, data.seen.motions, model, choice, 0)
+
+        return cls(normal, solve, inform, bias, 'take method="iv", or "shooting"')
 
 
 def physical(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
@@ -182,7 +191,13 @@ def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -
             Cancelling(length, instrumental_information(*told, weak=True)),
         )  # fmt: skip
 
-    return Estimate(pair, lambda normal: instrumental_fit(normal, model, base), inform)
+    def bias(noise: Noise, choice: Choice) -> Tensor:
+        return noise_bias(data.problem, noise, data.seen.motions, model, choice, lag)
+
+    return Estimate(
+        pair, lambda normal: instrumental_fit(normal, model, base), inform, bias,
+        'take method="shooting", or a lower cutoff',
+    )  # fmt: skip
 
 
 def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
@@ -207,8 +222,9 @@ def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Es
         return shot.information(weight)
 
     return Estimate(
-        shot.normal, lambda some: shot.spread(some, weight), inform, weight, (str(shot),)
-    )
+        shot.normal, lambda some: shot.spread(some, weight), inform,
+        weight=weight, notes=(str(shot),),
+    )  # fmt: skip
 
 
 ESTIMATORS: Mapping[str, Estimator] = {

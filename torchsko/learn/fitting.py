@@ -24,7 +24,8 @@ from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.mistaken import refuse_mistaken
 from torchsko.learn.motion import check_columns
-from torchsko.learn.names import dof_names
+from torchsko.learn.names import dof_names, q_names
+from torchsko.learn.noise import Noise, biased
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
 from torchsko.learn.physical import nearest_physical
@@ -48,6 +49,7 @@ from torchsko.learn.telling import (
 )
 from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
+from torchsko.learn.turns import counted_on
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.base_parameters import BaseParameters
@@ -147,6 +149,8 @@ def _fitted(
     nominal, changed = nearest_physical(mech)
     terms, named = terms_of(nominal, asked.learn, asked.library, asked.method)
     say("reading the log", 0.0)
+    check_columns(nominal, log)
+    log, wrapped = counted_on(log, q_names(nominal))
     log, settings, constants = made_ready(nominal, log, asked.cutoff)
     problem = Problem.of(nominal, terms, asked.regressor)
     waves = waves_in(problem, log, settings, [j for j in range(nominal.num_dof) if j not in named])
@@ -172,8 +176,11 @@ def _fitted(
     allowed = {j: (*asked.library, *besides.get(j, ())) for j in range(nominal.num_dof)}
     chosen = Choosing(problem, parts, base, divergence, given, allowed, asked.prior, say, able)
     notes = [
-        f"unphysical nominal inertia of {name}: the nearest physical one is used"
-        for name in changed
+        *(
+            f"unphysical nominal inertia of {name}: the nearest physical one is used"
+            for name in changed
+        ),
+        *wrapped,
     ]
     if still:
         names = ", ".join(dof_names(nominal)[j] for j in still)
@@ -218,6 +225,10 @@ def _fitted(
         shares = untold(known.normal.all, chosen.model, solution.choice)
         notes += untold_lines(shares, labels, len(base))
         told = not_sure(told, shares)
+        if estimate.bias is not None:
+            noise = Noise.of(nominal, log, settings)
+            bias = estimate.bias(noise, solution.choice)
+            notes += biased(nominal, noise, known.seen.motions, bias, told, labels, estimate.advice)
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
@@ -254,7 +265,6 @@ def made_ready(
     mech: Mechanism, log: Log, cutoff: float | None
 ) -> tuple[Log, Settings, Constants | None]:
     """A log of forces, how it is filtered, and the torque constants of a log of currents."""
-    check_columns(mech, log)
     refuse_other_units(mech, log, rate_of(log))
     settings = settings_of(log, cutoff)
     if not log.current:

@@ -15,6 +15,7 @@ from torchsko.errors import FitError
 from torchsko.learn.columns import matched
 from torchsko.learn.smoother import smoothed
 from torchsko.learn.tables import read
+from torchsko.learn.turns import counted_on
 from torchsko.learn.units import CURRENTS, Units, labelled, scaled
 
 Array = NDArray[np.floating[Any]]
@@ -34,7 +35,7 @@ class Log:
 
     Attributes:
         t: time, ascending, `[samples]` [s].
-        q: positions, `[samples, num_q]` [rad or m].
+        q: positions, `[samples, num_q]` [rad or m]; angles may be kept within a turn, a fit counts them on.
         tau: joint forces, `[samples, num_dof]` [N m or N]: all that move the robot besides its weight. What
             is known to push from outside, `f_ext`, is added as joints feel it, at = (q, 0 * qd, 0 * qd):
             ``ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)``.
@@ -167,8 +168,9 @@ class Log:
             noise: standard deviation of positions, of all joints or of each [rad or m].
             jerk: see `torchsko.learn.smoother.smoothed`.
         """
-        found = smoothed(np.asarray(self.t), np.asarray(self.q), noise, jerk)
-        return replace(self, q=found.q, qd=found.qd)
+        log, _ = counted_on(self)
+        found = smoothed(np.asarray(log.t), np.asarray(log.q), noise, jerk)
+        return replace(log, q=found.q, qd=found.qd)
 
     @classmethod
     def load(

@@ -37,6 +37,9 @@ STEEP = 8
 SHARP = 0.3
 """Step with which a signal comes to a plateau where it is cut off, over its usual: to rest it slows down."""
 
+HUGE = 1e100
+"""Size that no signal has."""
+
 TWICE = 2
 """Plateaus of one value within the range, at least."""
 
@@ -112,11 +115,21 @@ def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None
 
 
 def in_rows(x: Array) -> Array:
-    """Signals `[samples, signals]` as rows: what is done along the time is done in order of memory."""
+    """Signals `[samples, signals]` as rows: what is done along the time is done in order of memory.
+
+    What nobody can have measured is no number there.
+    """
     out = np.empty(x.shape[::-1])
     for at in range(0, len(x), CACHED):
-        out[:, at : at + CACHED] = x[at : at + CACHED].T
+        out[:, at : at + CACHED] = within_reach(x[at : at + CACHED].T)
     return out
+
+
+def within_reach(x: Array) -> Array:
+    """Numbers as they are, nan where they are so large that none was measured, as 1.8e308 for none."""
+    if not x.size or (x.max() < HUGE and x.min() > -HUGE):
+        return x
+    return np.where(np.abs(x) < HUGE, x, np.nan)
 
 
 def in_runs(bad: NDArray[np.bool_], longest: int) -> NDArray[np.bool_]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.log import Log
+from torchsko.learn.mapped import forget
 from torchsko.learn.mending import (
     BURST,
     Faults,
@@ -157,7 +157,7 @@ def check_columns(mech: Mechanism, log: Log) -> None:
         if x is not None and x.shape[1] != size:
             raise FitError(
                 f"{log.name}: {name} has {x.shape[1]} columns, {mech.name!r} has {size}.\n"
-                f"Columns are the joints {', '.join(mech.joint_names[:8])}, in this order.\n"
+                f"Columns are those of the joints {', '.join(_columns(mech, name)[:8])}, in this order.\n"
                 "Leave the others out, or lock joints that were not logged: mech.lock({...})."
             )
     odd = turning(mech)
@@ -167,6 +167,16 @@ def check_columns(mech: Mechanism, log: Log) -> None:
             "Velocities come from positions only where these are a vector.\n"
             "Log qd as well."
         )
+
+
+def _columns(mech: Mechanism, name: str) -> list[str]:
+    """Joints with the names of their columns of q, qd or tau, where these are several."""
+    out = []
+    for joint, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        kind = mech.joints.kinds[k]
+        own = kind.coordinates if name == "q" else kind.rates
+        out.append(joint if len(own) == 1 else f"{joint} ({', '.join(own)})")
+    return out
 
 
 def turning(mech: Mechanism) -> list[str]:
@@ -262,16 +272,3 @@ def _lost(
                 if n := int(x[own].any(0).sum()):
                     into[joint] = into.get(joint, 0) + n
     return none
-
-
-def forget(log: Log) -> None:
-    """Give back the memory of a log's pages, of arrays that are mapped to be read: they stay on disk."""
-    advice = getattr(mmap, "MADV_DONTNEED", None)
-    for x in (log.t, log.q, log.tau, log.qd):
-        root: Any = x
-        while isinstance(root, np.ndarray):
-            if root.flags.writeable:
-                break
-            root = root.base
-        if advice is not None and isinstance(root, mmap.mmap):
-            root.madvise(advice)

@@ -1,4 +1,4 @@
-"""Names of dofs."""
+"""Names of dofs and of coordinates."""
 
 from __future__ import annotations
 
@@ -11,4 +11,13 @@ def dof_names(mech: Mechanism) -> tuple[str, ...]:
     for name in mech.joint_names:
         size = mech.dof_slice(name).stop - mech.dof_slice(name).start
         names += [name] if size == 1 else [f"{name}[{k}]" for k in range(size)]
+    return tuple(names)
+
+
+def q_names(mech: Mechanism) -> tuple[str, ...]:
+    """A name for each coordinate: of its joint, with the coordinate's own where the joint has several."""
+    names = []
+    for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        own = mech.joints.kinds[k].coordinates
+        names += [name] if len(own) == 1 else [f"{name}.{x}" for x in own]
     return tuple(names)

@@ -100,7 +100,7 @@ def _refuse_body(mech: Mechanism, name: str) -> None:
             f"learn names the body {body!r}, and not a joint.\n"
             "A fit finds the inertias of all bodies together; `learn` says what forces joints have besides.\n"
             "For the numbers of one body alone, a payload say, type "
-            f'ts.learn.identify(ts.Dynamics(mech, learn={{"{name}": ...}}), q, qd, qdd, tau).'
+            f'ts.learn.payload(ts.learn.fit(mech, log, method="wls"), "{body}").'
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.learn.log import Array, Log
-from torchsko.learn.mending import Faults
+from torchsko.learn.mending import Faults, within_reach
 from torchsko.learn.residuals import Residuals
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -54,7 +54,7 @@ def piled(mech: Mechanism, log: Log, left: Residuals, faults: Faults) -> list[st
         if name in faults.saturated:
             continue
         for j in range(mech.num_dof)[mech.dof_slice(name)]:
-            force = np.asarray(log.tau[:SAMPLES, j], np.float64)
+            force = within_reach(np.asarray(log.tau[:SAMPLES, j], np.float64))
             error = np.where(known, np.interp(t, at, left.error[:, j].numpy()), np.nan)
             for sign in (1.0, -1.0):
                 limit, noise, there = _end(sign * force)
@@ -81,6 +81,8 @@ def _end(force: Array) -> tuple[float, float, NDArray[np.bool_]]:
         return none
     top = float(np.quantile(finite, 1 - SHARE / 10))
     tried = np.arange(top - 4 * noise, top + 1.5 * noise, noise / 2)
+    if not len(tried):  # an outlier beside which noise is rounding
+        return none
     wide = WIDE * noise
     limit = float(max(tried, key=lambda x: np.count_nonzero(np.abs(finite - x) <= wide)))
     there = np.abs(force - limit) <= wide

@@ -9,7 +9,9 @@ import numpy as np
 from torchsko.errors import FitError
 from torchsko.learn.angles import SLIDING, refuse_degrees, refuse_kinds
 from torchsko.learn.log import Array, Log
-from torchsko.learn.motion import forget
+from torchsko.learn.mapped import forget
+from torchsko.learn.mending import within_reach
+from torchsko.learn.orientation import refuse_other_habits
 from torchsko.learn.units import OF, SCALE
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -62,7 +64,7 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
     rows = (starts[:, None] + np.arange(size + 1)).clip(max=len(log) - 1)
 
     def blocks(x: Array) -> Array:
-        found = np.asarray(x[rows], np.float64)
+        found = within_reach(np.asarray(x[rows], np.float64))
         forget(log)  # of an array that is mapped, whole folios around each block are in memory
         return found
 
@@ -83,6 +85,7 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
             _refuse_multiples(log, name, t[whole], q[whole][..., at], qd[whole][..., dof])
     if qd is not None:
         _refuse_others(mech, log, t[whole], q[whole], qd[whole])
+        refuse_other_habits(mech, log, t[whole], q[whole], qd[whole])
     refuse_degrees(mech, log, q[:, 0], tau[:, 0])
 
 
@@ -155,8 +158,8 @@ def _alike(a: Array, b: Array) -> float:
 
 
 def _moved_by(t: Array, qd: Array) -> Array:
-    """How far velocities go in each block, `[blocks, dofs]`."""
-    return (np.diff(t, axis=1)[..., None] * (qd[:, 1:] + qd[:, :-1]) / 2).sum(1)
+    """How far velocities go in each block, `[blocks, dofs]`; outliers do not."""
+    return (t[:, -1:] - t[:, :1]) * np.median(qd, axis=1)
 
 
 def _refuse_others(mech: Mechanism, log: Log, t: Array, q: Array, qd: Array) -> None:

@@ -22,8 +22,8 @@ from torchsko.learn.page import page
 
 STYLE = "body{font:15px sans-serif;max-width:70em;margin:2em auto}img{max-width:100%}pre{overflow-x:auto}"
 
-SHOWN = 12
-"""Joints that have a picture of their own at most."""
+SHOWN = 40
+"""Dofs that have a picture of their own at most."""
 
 
 def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
@@ -39,7 +39,8 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
     """
     figure = require("matplotlib.figure", "identify")
     parts = [
-        f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>\n{_image(figure, draw, fit)}"
+        f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(_told(text, fit, draw))}</p>\n"
+        f"{_image(figure, draw, fit)}"
         for title, text, draw in FIGURES
     ]
     name = html.escape(fit.mechanism.name)
@@ -80,18 +81,32 @@ def _longest(names: Sequence[str], points: float) -> float:
     return max(map(len, names)) * 0.6 * points / 72
 
 
-def _grid(figure: Any, fit: Fit, height: float) -> list[Any]:
-    count = min(len(dof_names(fit.mechanism)), SHOWN)
-    rows = -(-count // 2)
+def _pictured(fit: Fit, draw: Callable[[Any, Fit], None]) -> list[int]:
+    """Dofs that are told of in pictures of their own: of friction those that have some."""
+    return [j for j, some in enumerate(fit.terms) if some or draw is not draw_friction]
+
+
+def _told(text: str, fit: Fit, draw: Callable[[Any, Fit], None]) -> str:
+    """What a figure shows, and which dofs it leaves out."""
+    names, rest = dof_names(fit.mechanism), _pictured(fit, draw)[SHOWN:]
+    if not rest or draw not in (draw_forces, draw_friction):
+        return text
+    return f"{text} The first {SHOWN}; left out: {', '.join(names[j] for j in rest)}."
+
+
+def _grid(figure: Any, fit: Fit, height: float, dofs: Sequence[int]) -> list[tuple[int, Any]]:
+    """Dofs, and an axis of each."""
+    rows = max(1, -(-len(dofs) // 2))
     _sized(figure, height * rows + 0.6, left=0.9, bottom=0.6, top=0.3)
     # Room for titles and numbers, in parts of an axis.
     room = {"hspace": 0.55 / (height - 0.55), "wspace": 0.14}
     axes = list(figure.subplots(rows, 2, squeeze=False, gridspec_kw=room).flat)
-    for ax in axes[count:]:
+    for ax in axes[len(dofs) :]:
         ax.set_axis_off()
-    for ax, name in zip(axes, dof_names(fit.mechanism), strict=False):
-        ax.set_title(name)
-    return axes[:count]
+    names = dof_names(fit.mechanism)
+    for j, ax in zip(dofs, axes, strict=False):
+        ax.set_title(names[j])
+    return list(zip(dofs, axes, strict=False))
 
 
 def _label(figure: Any, x: str, y: str) -> None:
@@ -103,7 +118,7 @@ def _label(figure: Any, x: str, y: str) -> None:
 def draw_forces(figure: Any, fit: Fit) -> None:
     """Measured and predicted forces of each joint, and what is left."""
     left = fit.residuals
-    for j, ax in enumerate(_grid(figure, fit, 2.0)):
+    for j, ax in _grid(figure, fit, 2.0, _pictured(fit, draw_forces)[:SHOWN]):
         ax.plot(left.t, left.tau[:, j], lw=1, label="measured")
         ax.plot(left.t, left.tau[:, j] + left.error[:, j], lw=0.8, label="predicted")
         ax.plot(left.t, left.error[:, j], lw=0.8, color="black", label="error")
@@ -129,7 +144,7 @@ def draw_errors(figure: Any, fit: Fit) -> None:
 
 def draw_friction(figure: Any, fit: Fit) -> None:
     """Forces of the terms at each speed, at the middle of the joints' ranges and no load."""
-    for j, ax in enumerate(_grid(figure, fit, 1.8)):
+    for j, ax in _grid(figure, fit, 1.8, _pictured(fit, draw_friction)[:SHOWN]):
         top = fit.nominal.velocity_limit[j]
         top = float(top) if bool(top.isfinite()) else 2.0
         v = torch.linspace(-top, top, 401, dtype=fit.phi.dtype)[:, None]

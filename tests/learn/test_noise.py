@@ -1,0 +1,94 @@
+"""Noise of positions biases least squares: the fit says so where that is of weight, and by how much."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.learn.friction import Coulomb, Viscous
+from torchsko.learn.noise import Noise
+from torchsko.learn.settings import settings_of
+
+TERMS = [Viscous(), Coulomb()]
+
+
+def arm():
+    """Two links that swing up and down, and a slide."""
+    builder = ts.MechanismBuilder("arm")
+    for name, mass in (("a", 2.0), ("b", 1.0), ("c", 0.5)):
+        builder.link(name, mass=mass, com=(0.3, 0, 0), inertia=np.diag([0.02, 0.03, 0.03]).tolist())
+    builder.joint("j1", "revolute", child="a", axis=(0, 1, 0))
+    builder.joint("j2", "revolute", parent="a", child="b", position=(0.6, 0, 0), axis=(0, 1, 0))
+    builder.joint("slide", "prismatic", parent="b", child="c", axis=(1, 0, 0))
+    return builder.build()
+
+
+def measured(mech, noise, *, rates=None, seconds=60):
+    """A log at 200 Hz of a motion in closed form, with friction, and noise of positions."""
+    t = torch.arange(200 * seconds, dtype=mech.dtype) / 200
+    w = torch.tensor([[1.3, 1.9, 1.1], [3.1, 4.3, 3.7]]).to(t)
+    size = torch.tensor([[1.0, 0.8, 0.2], [0.2, 0.3, 0.05]]).to(t)
+    turn = w * t[:, None, None]
+    q, qd, qdd = ((size * x).sum(1) for x in (turn.sin(), w * turn.cos(), -w * w * turn.sin()))
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd + 0.5 * qd.sign()
+    rng = np.random.default_rng(0)
+    q = q.numpy() + np.asarray(noise) * rng.standard_normal(q.shape)
+    rates = None if rates is None else qd.numpy() + rates * rng.standard_normal(q.shape)
+    return ts.learn.Log(t.numpy(), q, tau.numpy() + 0.05 * rng.standard_normal(q.shape), rates)
+
+
+def told(fit):
+    """How many deviations the bias is said to be; 0 where nothing is said."""
+    found = [re.search(r"biases numbers by up to about (\S+) of", note) for note in fit.found.notes]
+    return next((float(x[1]) for x in found if x), 0.0)
+
+
+@pytest.mark.parametrize("method", ["ols", "physical"])
+def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
+    """Numbers lay up to ten of their deviations off, and no line of the fit said why."""
+    mech = arm()
+    truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
+    nominal = mech.replace(mass=1.1 * mech.mass)
+    fit = ts.learn.fit(nominal, measured(mech, [1e-3, 1e-3, 2e-4]), learn=TERMS, method=method)
+    numbers = torch.cat([fit.value, *fit.numbers])
+    true = torch.cat([truth, *(x.new_tensor([0.3, 0.5]) for x in fit.numbers)])
+    away = float(((numbers - true) / torch.cat([fit.deviation, *fit.deviations])).abs().max())
+    assert away > 3
+    assert told(fit) == pytest.approx(away, rel=0.4)
+    small = ts.learn.fit(nominal, measured(mech, 1e-4), learn=TERMS, method=method)
+    assert told(small) == 0
+
+
+def test_noise_that_is_larger_than_the_motion_of_a_joint_is_told_too():
+    """Once more as much noise changes little there: most of a number is gone already."""
+    mech = arm()
+    truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
+    log = measured(mech, [1e-4, 1e-4, 6e-3])
+    fit = ts.learn.fit(mech, log, learn=TERMS, method="ols")
+    away = float(((fit.value - truth) / fit.deviation).abs().max())
+    assert away > 10 and told(fit) > away / 2
+
+
+def test_shooting_and_measured_velocities_are_not_blamed():
+    mech = arm()
+    log = measured(mech, 1e-3, rates=1e-3)
+    assert told(ts.learn.fit(mech, log, learn=TERMS, method="ols")) == 0
+    assert told(ts.learn.fit(mech, replace(log, qd=None), learn=TERMS, method="ols")) > 0
+
+
+def test_noise_is_measured_where_no_robot_moves():
+    mech = arm()
+    sizes = np.array([1e-3, 2e-4, 3e-5])
+    log = measured(mech, sizes, rates=1e-2, seconds=20)
+    q = log.q.copy()
+    q[::97, 0] = np.nan
+    for x in (log, replace(log, q=q)):
+        noise = Noise.of(mech, x, settings_of(x))
+        np.testing.assert_allclose(noise.q, sizes, rtol=0.1)
+        assert noise.qd is not None
+        np.testing.assert_allclose(noise.qd, 1e-2, rtol=0.1)
+    exact = measured(mech, 0.0, seconds=20)
+    assert float(Noise.of(mech, exact, settings_of(exact)).q.max()) < 1e-6

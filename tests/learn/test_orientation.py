@@ -1,0 +1,118 @@
+"""Logs of floating robots, as other programs write them."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.learn.orientation import Habit, habits
+from torchsko.learn.plausible import refuse_other_units
+from torchsko.spatial.rotation import quaternion_to_matrix
+
+
+def floating(noise=0.0):
+    """20 s of a body that floats and turns: times, positions, velocities."""
+    builder = ts.MechanismBuilder("floating")
+    builder.link("body", mass=1.0, inertia=np.diag([0.02, 0.03, 0.03]).tolist())
+    builder.joint("root", "free", child="body")
+    mech = builder.build()
+    t = torch.arange(1000, dtype=mech.dtype) / 50
+    wave = torch.tensor([0.31, 0.42, 0.23, 0.37, 0.29, 0.51], dtype=t.dtype)
+    qd = (
+        torch.tensor([0.6, 0.5, 0.9, 0.3, 0.4, 0.2]).to(t)
+        * (2 * torch.pi * wave * t[:, None]).sin()
+    )
+    q = [mech.neutral()]
+    for a, b in pairwise(qd):
+        q.append(ts.integrate(mech, q[-1], (a + b) / 2 / 50))
+    g = torch.Generator().manual_seed(0)
+    q = torch.stack(q) + noise * torch.randn(len(q), 7, generator=g, dtype=t.dtype)
+    return mech, t.numpy(), q, qd + 10 * noise * torch.randn(qd.shape, generator=g, dtype=t.dtype)
+
+
+def written(habit, q, qd):
+    """States as a program of other habits writes them."""
+    turn = quaternion_to_matrix(q[:, 3:])
+    parts = [
+        (turn @ x[..., None])[..., 0] if world else x
+        for x, world in zip(qd.split(3, -1), (habit.angular, habit.linear), strict=True)
+    ]
+    q = torch.cat([q[:, :3], q[:, 4:], q[:, 3:4]], -1) if habit.last else q
+    return q.numpy(), torch.cat(parts[::-1] if habit.exchanged else parts, -1).numpy()
+
+
+def checked(mech, t, q, qd):
+    refuse_other_units(mech, ts.learn.Log(t, q, np.ones_like(qd), qd), 50.0)
+
+
+def test_a_log_in_another_order_or_other_axes_is_refused_and_what_helps_is_said():
+    mech, t, q, qd = floating(noise=1e-3)
+    spiky = qd.numpy().copy()
+    spiky[3::50] = 1e4
+    checked(mech, t, q.numpy(), spiky)
+    words = {
+        "last": "quaternion were x y z w",
+        "exchanged": "linear velocities came first",
+        "angular": "angular velocities were in axes of the world",
+        "linear": "linear velocities were in axes of the world",
+    }
+    others = [x for x in habits(mech.joints.kinds[0]) if x != Habit()]
+    assert len(others) == 15
+    for habit in others:
+        with pytest.raises(ts.FitError) as caught:
+            checked(mech, t, *written(habit, q, qd))
+        told = str(caught.value)
+        assert {name for name, text in words.items() if text in told} == {
+            name for name in words if getattr(habit, name)
+        }, told
+
+
+def test_what_is_said_to_type_makes_the_log_right():
+    mech, t, q, qd = floating()
+    wrong_q, wrong_qd = written(Habit(last=True, exchanged=True), q, qd)
+    with pytest.raises(ts.FitError) as caught:
+        checked(mech, t, wrong_q, wrong_qd)
+    names = {"q": wrong_q.copy(), "qd": wrong_qd.copy(), "numpy": np}
+    told = str(caught.value).splitlines()[-1]
+    for line in told.removeprefix("Write ").removesuffix(".").split(", then "):
+        exec(line.removesuffix(", forces likewise"), names)
+    np.testing.assert_array_equal(names["qd"], qd.numpy())
+    np.testing.assert_array_equal(names["q"], q.numpy())
+
+
+def test_velocities_of_another_place_are_refused_and_noise_at_rest_is_not():
+    mech, t, q, qd = floating()
+    elsewhere = qd.clone()
+    elsewhere[:, 3:] = elsewhere[:, 3:] + torch.linalg.cross(
+        qd[:, :3], torch.tensor([0.9, -0.9, 0.5]).to(qd).expand(len(qd), 3), dim=-1
+    )
+    with pytest.raises(ts.FitError, match="a sensor that sits elsewhere"):
+        checked(mech, t, q.numpy(), elsewhere.numpy())
+    rng = np.random.default_rng(0)
+    at_rest = np.tile(mech.neutral().numpy(), (len(t), 1))
+    checked(
+        mech,
+        t,
+        at_rest + 1e-3 * rng.standard_normal((len(t), 7)),
+        1e-2 * rng.standard_normal((len(t), 6)),
+    )
+
+
+def test_columns_of_a_body_that_floats_are_named_and_loaded_by_their_names(tmp_path):
+    """It was said to be one column, and then that as many columns as joints were too few."""
+    mech, t, q, qd = floating()
+    names = {
+        "q": ["x", "y", "z", "qw", "qx", "qy", "qz"],
+        "qd": ["wx", "wy", "wz", "vx", "vy", "vz"],
+    }
+    names["tau"] = [f"effort_{x}" for x in names["qd"]]
+    table = np.column_stack([t, q, qd, np.ones_like(qd)])
+    head = ",".join(["t", *names["q"], *names["qd"], *names["tau"]])
+    np.savetxt(tmp_path / "log.csv", table, delimiter=",", header=head, comments="")
+    log = ts.learn.Log.load(tmp_path / "log.csv", mech.joint_names, columns=names)
+    np.testing.assert_allclose(log.q, q, atol=1e-12)
+    few = ts.learn.Log(t, q.numpy()[:, :1], np.ones_like(qd), qd.numpy())
+    with pytest.raises(ts.FitError, match=r"root \(x, y, z, qw, qx, qy, qz\), in this order"):
+        ts.learn.fit(mech, few)
