@@ -6,7 +6,8 @@ linear-quadratic problem that they make, and follows its feedback on the robot i
 .. math:: u_t + \alpha k_t + K_t x_t,
 
 with the first alpha of 1, 1/2, 1/4, ... that lowers the cost by a share of what that problem promised. Where
-the problem has no least value it is made convex (`torchsko.control.backward`).
+the problem has no least value it is made convex (`torchsko.control.backward`). With bounds it is solved
+twice, within them and without, and the motion of less cost counts (`torchsko.control.descent`).
 Costates
 
 .. math:: p_t = l_x + A^* p_{t+1}, \qquad g_t = l_u + B^* p_{t+1}
