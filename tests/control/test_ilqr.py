@@ -221,7 +221,9 @@ def test_the_riccati_step_is_that_of_scalar_programs():
     V, hessian = definite(n), definite(n + m)
     v, gradient = (torch.randn(5, k, generator=g, dtype=torch.float64) for k in (n, n + m))
     A, B = (torch.randn(5, n, k, generator=g, dtype=torch.float64) for k in (n, m))
-    none = torch.tensor([torch.inf, 0.0], dtype=torch.float64).expand(5, 2)  # the second input stays
+    none = torch.tensor([torch.inf, 0.0], dtype=torch.float64).expand(
+        5, 2
+    )  # the second input stays
     mu = torch.full((5,), 0.3, dtype=torch.float64)
     found = bounded_step(mech, V, v, A, B, gradient, hessian, -none, none, mu)
     both = [V, v, A, B, gradient, hessian, -none, none, mu]

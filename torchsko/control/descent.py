@@ -77,8 +77,11 @@ def judged(
     closed = (motion.gap.abs() <= tolerance).all(-1).all(0)
     good = (norm <= tolerance) & closed
     motion = motion._replace(gradient=norm, converged=motion.converged | good)
-    room = _room(problem, motion.u)
-    return motion, Model(A, B, gradient, hessian, *end, costates, free, *room, motion.gap)
+    low, high = _room(problem, motion.u)
+    ahead = Model(
+        A, B, gradient, hessian, end[0], end[1], costates, free, low, high, motion.gap
+    )  # fmt: skip
+    return motion, ahead
 
 
 def improved(

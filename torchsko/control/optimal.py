@@ -210,6 +210,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """What the parts of a problem take, goals left out."""
 
+
 def _shapes(num_q: int, n: int, m: int) -> dict[str, tuple[int, ...]]:
     x = 2 * n
     return {
