@@ -99,10 +99,13 @@ def improved(
     feedback, which the first has not where it is at a bound, often leads further. The better one counts.
     """
     motion, model = judged(problem, motion, goals, tolerance)
-    plan, doubtful = _planned(problem, motion, model, goals, exact, stop_early)
+    full = _curved(problem, motion, model, goals) if exact else model
+    plan, doubtful = _planned(problem, motion, model, full, goals, stop_early)
     after, taken = _searched(problem, motion, goals, plan, stop_early)
     if problem.bounds is not None:
-        wide, doubted = _planned(problem, motion, _widened(model), goals, exact, stop_early)
+        loose = _widened(model)
+        curved = _widened(full) if exact else loose
+        wide, doubted = _planned(problem, motion, loose, curved, goals, stop_early)
         other, led = _searched(problem, motion, goals, wide, stop_early)
         better = led & ~(taken & (after.cost <= other.cost))
         after = Motion(*(chosen(better, x, y) for x, y in zip(other, after, strict=True)))
@@ -117,31 +120,31 @@ def _widened(model: Model) -> Model:
     return model._replace(low=low, high=high)
 
 
+def _curved(problem: OptimalControl, motion: Motion, model: Model, goals: list[Tensor]) -> Model:
+    """The model with second derivatives of steps and residuals, as each sample weighs them."""
+    q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
+    more = problem.curvature(q[:-1], qd[:-1], motion.u, model.costates, *(x[:-1] for x in goals))
+    end = problem.final_curvature(q[-1], qd[-1], *(x[-1] for x in goals))
+    return model._replace(
+        hessian=model.hessian + weight * more, end_hessian=model.end_hessian + weight * end
+    )
+
+
 def _planned(
     problem: OptimalControl,
     motion: Motion,
     model: Model,
+    full: Model,
     goals: list[Tensor],
-    exact: bool,
     stop_early: bool,
 ) -> tuple[Plan, Tensor]:
-    """What solves the model, made convex where it has to be, and where that was so."""
-    full = model
-    if exact:
-        q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
-        more = problem.curvature(
-            q[:-1], qd[:-1], motion.u, model.costates, *(x[:-1] for x in goals)
-        )
-        end = problem.final_curvature(q[-1], qd[-1], *(x[-1] for x in goals))
-        full = model._replace(
-            hessian=model.hessian + weight * more, end_hessian=model.end_hessian + weight * end
-        )
+    """What solves the full model, made convex where it has to be, and where that was so."""
     plan = backward(problem, full, motion.mu)
     doubtful = ~plan.good
     if stop_early and not bool(doubtful.any()):
         return plan, doubtful
     numbers = problem.numbers(motion.q[0], motion.qd[0], motion.u[0], *(x[0] for x in goals))
-    if not exact and not any(numbers):  # all Hessians of Gauss and Newton are convex
+    if full is model and not any(numbers):  # all Hessians of Gauss and Newton are convex
         return plan, doubtful
     return safely(problem, model, motion.mu, plan, numbers, stop_early), doubtful
 
