@@ -85,8 +85,10 @@ def main():
     for k, name in enumerate(("first", "second")):
         middle.plot(t, q[:, k], label=f"{name} angle [rad]")
         middle.step(t[:-1], tau[:, k], label=f"{name} torque [N m]", lw=0.8, where="post")
-    middle.set(xlabel="time [s]", title="the best motion")
-    middle.legend(fontsize=7, loc="upper left")
+    low, high = middle.get_ylim()
+    top = high + 0.25 * (high - low)  # room for the legend above the curves
+    middle.set(xlabel="time [s]", title="the best motion", ylim=(low, top))
+    middle.legend(fontsize=7, loc="upper center", ncols=2)
     losses = torch.stack(losses)
     right.semilogy(losses, lw=0.5, color="0.6")
     right.semilogy(losses[:, best], color="C3")

@@ -139,6 +139,26 @@ def test_a_long_rollout_is_one_kernel(arm, told):
     torch.testing.assert_close((qs, qds), expected, rtol=0, atol=0)
 
 
+def test_robots_that_a_loop_locks_share_one_build_where_values_have_a_batch_dimension(
+    told, monkeypatch
+):
+    """So says `Mechanism.lock`: each number has a build of its own."""
+    monkeypatch.setattr(auto, "PAYS", 1)
+    builder = ts.MechanismBuilder("arm")
+    for name, parent in (("upper", None), ("lower", "upper")):
+        builder.link(name, mass=1.0, com=(0.0, 0.0, -0.5))
+        builder.joint(f"{name}_hinge", "revolute", child=name, parent=parent, axis=(0, 1, 0),
+                      position=(0.0, 0.0, -1.0))  # fmt: skip
+    arm, start = builder.build(), torch.ones(3, 1, dtype=torch.float64)
+    for x in (0.2, 0.4, 0.6):
+        one = arm.lock({"lower_hinge": torch.tensor([[x]], dtype=torch.float64)})
+        found = ts.rollout(one, start, 0 * start, None, steps=5)[0]
+        whole = arm.lock({"lower_hinge": x})
+        expected = ts.rollout(whole, start, 0 * start, None, steps=5, fused=False)[0]
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert len(told.records) == 1
+
+
 def test_robots_that_a_loop_makes_share_one_build_and_one_line(told, monkeypatch):
     """Each built kernels of its own, and each call said so."""
     monkeypatch.setattr(auto, "PAYS", 1)

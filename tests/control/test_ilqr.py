@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.control.riccati import riccati_step
+from torchsko.control.riccati import bounded_step, riccati_step
 
 STEPS, DT = 6, 0.04
 
@@ -221,11 +221,13 @@ def test_the_riccati_step_is_that_of_scalar_programs():
     V, hessian = definite(n), definite(n + m)
     v, gradient = (torch.randn(5, k, generator=g, dtype=torch.float64) for k in (n, n + m))
     A, B = (torch.randn(5, n, k, generator=g, dtype=torch.float64) for k in (n, m))
-    free = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(5, 2)
+    none = torch.tensor([torch.inf, 0.0], dtype=torch.float64).expand(
+        5, 2
+    )  # the second input stays
     mu = torch.full((5,), 0.3, dtype=torch.float64)
-    found = riccati_step(mech, V, v, A, B, gradient, hessian, free, mu)
-    both = [V, v, A, B, gradient, hessian, free, mu]
-    scalar = [riccati_step(mech.replace(scalar=True), *(x[k] for x in both)) for k in range(5)]
+    found = bounded_step(mech, V, v, A, B, gradient, hessian, -none, none, mu)
+    both = [V, v, A, B, gradient, hessian, -none, none, mu]
+    scalar = [bounded_step(mech.replace(scalar=True), *(x[k] for x in both)) for k in range(5)]
     for one, others in zip(found, zip(*scalar, strict=True), strict=True):
         assert_close(one, torch.stack(others))
     V_new, _, k, K, slope, curvature, _, good = found
@@ -246,8 +248,43 @@ def test_the_riccati_step_is_that_of_scalar_programs():
     assert_close(V_new, value + cross + cross.mT)
     assert_close(slope, -(q_u**2 / Q_uu[..., 0])[:, 0])
     assert_close(curvature, (k[:, :1] ** 2 * (Q_uu[..., 0] - 0.3))[:, 0])
-    bad = riccati_step(mech, V, v, A, B, gradient, -9 * hessian - 99 * torch.eye(n + m), free, mu)
-    assert (bad[-1] == 0).all()
+    worse = -9 * hessian - 99 * torch.eye(n + m)
+    for step, bounds in ((riccati_step, ()), (bounded_step, (-none, none))):
+        bad = step(mech, V, v, A, B, gradient, worse, *bounds, mu)
+        assert (bad[-1] == 0).all()
+    wide = torch.full_like(none, torch.inf)
+    free = riccati_step(mech, V, v, A, B, gradient, hessian, mu)
+    for one, other in zip(
+        free, bounded_step(mech, V, v, A, B, gradient, hessian, -wide, wide, mu), strict=True
+    ):
+        assert_close(one, other)
+    # Bounds half way to where the first input would go hold it; the second has the best of the rest.
+    tight = torch.where(torch.tensor([True, False]), free[2].abs() / 2, wide)
+    half = bounded_step(mech, V, v, A, B, gradient, hessian, -tight, tight, mu)
+    b = B[..., 1:]
+    Q_u = hessian[:, n + 1 :, n:] + b.mT @ V @ B + 0.3 * torch.tensor([0.0, 1.0])
+    q_u = gradient[:, n + 1 :] + (b.mT @ v[..., None])[..., 0]
+    assert_close(half[2][:, 0], free[2][:, 0] / 2)
+    assert_close((Q_u @ half[2][..., None])[..., 0], -q_u)
+    assert (half[3][:, 0] == 0).all() and (half[3][:, 1] != 0).all()
+
+
+def test_a_swing_up_whose_motor_is_at_its_limits_converges():
+    """Plans that knew nothing of the bounds were cut off, came to no step that helped, and stayed at 0.6."""
+    builder = ts.MechanismBuilder("pendulum")
+    builder.link("rod", mass=1.0, com=(0, 0, -0.5), inertia=(0.02 * torch.eye(3)).tolist())
+    builder.joint("hinge", "revolute", child="rod", axis=(0, 1, 0), damping=0.05)
+    limit, start = torch.full((1,), 3.0).double(), torch.zeros(1).double()
+    problem = ts.control.optimal_control(
+        builder.build(),
+        lambda mech, q, qd, u: torch.cat([0.1 * (q - torch.pi), 0.03 * qd, 0.03 * u], -1),
+        lambda mech, q, qd: torch.cat([10 * (q - torch.pi), 3 * qd], -1),
+        dt=0.15,
+        bounds=(-limit, limit),
+    )
+    u = torch.tensor([0.4, -0.6, 0.3, 0.7]).double().repeat(4)[:, None]
+    found = ts.control.ilqr(problem, start, start, u, tolerance=1e-3, max_iterations=40)
+    assert found.converged and found.cost < 0.41 and (found.u.abs() == 3.0).sum() > 5
 
 
 def test_wrong_arguments_are_named():

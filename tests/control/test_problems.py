@@ -191,6 +191,8 @@ def test_a_sample_that_leaves_the_finite_numbers_is_named_and_spoils_no_other(
     with pytest.warns(RuntimeWarning, match=r"sample \[1\] \(1 such in the batch\).*") as told:
         found = ts.control.ilqr(of, begin, speed, u, weights, **options)
     assert re.search(said, str(told[0].message), re.DOTALL) and not found.converged[1]
+    # Nothing changes it: it does not keep the others until the last iteration.
+    assert (found.iterations[1] < 8) == stop_early
     for k in (0, 2):
         alone = ts.control.ilqr(of, begin[k], speed[k], u[k], weights[k], **options)
         torch.testing.assert_close(found.u[k], alone.u)

@@ -205,6 +205,15 @@ def test_kernels_of_a_coupled_robot():
         assert_close(a, b)
 
 
+@given(coupled_mechanisms(), seeds)
+def test_what_kernels_trace_of_a_coupled_robot_is_what_it_computes(mech, seed):
+    """Fingers at the end of an arm, too: one edge then carries all that hangs below it."""
+    q, qd, _, _ = state(mech, (), seed)
+    traced = mech.replace(scalar=True)
+    agree(ts.mass_matrix(traced, q), ts.mass_matrix(mech, q))
+    agree(ts.coriolis_matrix(traced, q, qd), ts.coriolis_matrix(mech, q, qd))
+
+
 @pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("method", "order"), [("semi_implicit_euler", 1), ("rk4", 4), ("newmark", 2)]

@@ -6,6 +6,8 @@ from unittest.mock import patch
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import torchsko as ts
 from tests.rollout.test_integrators import robot, state
@@ -250,6 +252,37 @@ def test_the_one_kernel_has_the_gradient_of_external_forces(control, rows):
         )
     assert_close(*found, rtol=1e-10, atol=1e-11)
     assert (found[0][-1][0] != 0).any() and (found[0][-1][1] == 0).all()
+
+
+class Shapes(TorchDispatchMode):
+    """Notes the shapes of all tensors that are made inside of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        self.found |= {tuple(x.shape) for x in tree_leaves(made) if isinstance(x, torch.Tensor)}
+        return made
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([7, 9])])
+@pytest.mark.parametrize("control", ["series", "law"])
+def test_constant_external_forces_have_no_gradient_of_a_series(control, lengths):
+    """It was one of all steps, and only then summed."""
+    mech = robot(("revolute", "spherical"))
+    q, qd, g = starts(mech, 2)
+    f = torch.randn(2, 1, mech.num_bodies, 6, generator=g, dtype=q.dtype, requires_grad=True)
+    tau = {"series": torch.ones(9, mech.num_dof).double(), "law": lambda t, q, qd: -0.3 * qd}
+    row = (2, 9, mech.num_bodies, 6)
+    for f_ext, made in ((f, False), (f.expand(row), True)):
+        qs, _ = ts.rollout(
+            ts.fuse(mech), q, qd, tau[control], 9, 0.01, f_ext=f_ext, lengths=lengths, fused=True
+        )
+        with Shapes() as shapes:
+            torch.autograd.grad(qs.square().sum(), f)
+        assert (row in shapes.found) == made
 
 
 @pytest.mark.parametrize("control", ["series", "law"])

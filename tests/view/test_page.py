@@ -138,6 +138,21 @@ def test_a_joint_whose_limits_meet_has_a_slider_that_moves_it():
         assert all(slider.min < 0 < slider.max for slider in served.sliders[0])
 
 
+def test_robots_of_one_name_have_panels_of_their_own(monkeypatch):
+    """Both were called "panda", and which sliders moved which robot was to be tried."""
+    from viser import GuiApi
+
+    add, seen = GuiApi.add_folder, []
+
+    def noted(self, label, *args, **kwargs):
+        seen.append(label)
+        return add(self, label, *args, **kwargs)
+
+    monkeypatch.setattr(GuiApi, "add_folder", noted)
+    with page([arm(), ts.load(ts.robots.quadruped), arm()], port=9100):
+        assert seen == ["panda (1)", "quadruped", "panda (3)"]
+
+
 def test_robots_stand_on_one_ground_and_apart():
     hanging = ts.load(ts.robots.quadruped)  # its body fixed, legs below
     small = Shape(forms.Sphere(0.05), "link7")

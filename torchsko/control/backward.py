@@ -22,7 +22,8 @@ from torchsko.control.optimal import OptimalControl
 class Model(NamedTuple):
     """Expansions along a motion, time in front; see `torchsko.control.expansion.Parts`.
 
-    Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`.
+    Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`; the least
+    and the largest change of the inputs `[steps, *batch, num_u]` where they have bounds, otherwise likewise.
     """
 
     A: Tensor
@@ -33,6 +34,8 @@ class Model(NamedTuple):
     end_hessian: Tensor
     costates: Tensor
     free: Tensor
+    low: Tensor
+    high: Tensor
     gap: Tensor
 
 
@@ -60,7 +63,8 @@ def backward(problem: OptimalControl, model: Model, mu: Tensor) -> Plan:
     """The plan that a model has, under a regularisation `[*batch]`."""
     carry, found, left = [model.end_hessian, model.end_gradient], [], mu * 0
     shooting = model.gap.shape[-1] > 0
-    steps = model.A, model.B, model.gradient, model.hessian, model.free
+    room = () if problem.bounds is None else (model.low, model.high)
+    steps = model.A, model.B, model.gradient, model.hessian, *room
     for t in reversed(range(len(model.A))):
         if shooting:
             V, v = carry
@@ -122,10 +126,10 @@ def safely(
     if rows is not None:
         pairs = zip(_OF_PLAN, plan, other, strict=True)
         return Plan(*(x.index_copy(k, rows, y) for k, x, y in pairs))
-    return Plan(*(_chosen(plan.good, x, y) for x, y in zip(plan, other, strict=True)))
+    return Plan(*(chosen(plan.good, x, y) for x, y in zip(plan, other, strict=True)))
 
 
-_OF_MODEL = (1, 1, 1, 1, 0, 0, 1, 1, 1)
+_OF_MODEL = (1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1)
 _OF_PLAN = (1, 1, 0, 0, 0, 0)
 """Where the batch dimension is of each part, when there is one."""
 
@@ -137,7 +141,7 @@ def _bent_up(H: Tensor) -> Tensor:
     return torch.where(finite, (vectors * values.abs()[..., None, :]) @ vectors.mT, H)
 
 
-def _chosen(which: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def chosen(which: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """The one in samples `[*batch]`, the other elsewhere; time in front, or one number for each."""
     rest = x.ndim - which.ndim - (x.ndim > which.ndim)
     return torch.where(which.reshape(*which.shape, *[1] * rest), x, y)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.control.backward import Model, Plan, backward, safely
+from torchsko.control.backward import Model, Plan, backward, chosen, safely
 from torchsko.control.optimal import OptimalControl
 from torchsko.mechanism.joints.configuration import apart, moved
 
@@ -77,7 +77,11 @@ def judged(
     closed = (motion.gap.abs() <= tolerance).all(-1).all(0)
     good = (norm <= tolerance) & closed
     motion = motion._replace(gradient=norm, converged=motion.converged | good)
-    return motion, Model(A, B, gradient, hessian, end[0], end[1], costates, free, motion.gap)
+    low, high = _room(problem, motion.u)
+    ahead = Model(
+        A, B, gradient, hessian, end[0], end[1], costates, free, low, high, motion.gap
+    )  # fmt: skip
+    return motion, ahead
 
 
 def improved(
@@ -88,38 +92,59 @@ def improved(
     exact: bool,
     stop_early: bool,
 ) -> Motion:
-    """One iteration of the samples that have not converged."""
+    """One iteration of the samples that have not converged.
+
+    Where inputs have bounds, there are two plans. One keeps to them, as the end of the way does: it alone
+    converges where inputs stay at bounds. The other meets them only as it is followed; far from the end its
+    feedback, which the first has not where it is at a bound, often leads further. The better one counts.
+    """
     motion, model = judged(problem, motion, goals, tolerance)
-    plan, doubtful = _planned(problem, motion, model, goals, exact, stop_early)
+    full = _curved(problem, motion, model, goals) if exact else model
+    plan, doubtful = _planned(problem, motion, model, full, goals, stop_early)
     after, taken = _searched(problem, motion, goals, plan, stop_early)
+    if problem.bounds is not None:
+        loose = _widened(model)
+        curved = _widened(full) if exact else loose
+        wide, doubted = _planned(problem, motion, loose, curved, goals, stop_early)
+        other, led = _searched(problem, motion, goals, wide, stop_early)
+        better = led & ~(taken & (after.cost <= other.cost))
+        after = Motion(*(chosen(better, x, y) for x, y in zip(other, after, strict=True)))
+        taken, doubtful = taken | led, torch.where(better, doubted, doubtful)
     return _counted(after, taken, doubtful, plan.size, exact)
+
+
+def _widened(model: Model) -> Model:
+    """The model of inputs that either stay at their bound, or have none."""
+    none, zero = torch.full_like(model.low, torch.inf), torch.zeros_like(model.low)
+    low, high = (torch.where(model.free > 0, x, zero) for x in (-none, none))
+    return model._replace(low=low, high=high)
+
+
+def _curved(problem: OptimalControl, motion: Motion, model: Model, goals: list[Tensor]) -> Model:
+    """The model with second derivatives of steps and residuals, as each sample weighs them."""
+    q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
+    more = problem.curvature(q[:-1], qd[:-1], motion.u, model.costates, *(x[:-1] for x in goals))
+    end = problem.final_curvature(q[-1], qd[-1], *(x[-1] for x in goals))
+    return model._replace(
+        hessian=model.hessian + weight * more, end_hessian=model.end_hessian + weight * end
+    )
 
 
 def _planned(
     problem: OptimalControl,
     motion: Motion,
     model: Model,
+    full: Model,
     goals: list[Tensor],
-    exact: bool,
     stop_early: bool,
 ) -> tuple[Plan, Tensor]:
-    """What solves the model, made convex where it has to be, and where that was so."""
-    full = model
-    if exact:
-        q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
-        more = problem.curvature(
-            q[:-1], qd[:-1], motion.u, model.costates, *(x[:-1] for x in goals)
-        )
-        end = problem.final_curvature(q[-1], qd[-1], *(x[-1] for x in goals))
-        full = model._replace(
-            hessian=model.hessian + weight * more, end_hessian=model.end_hessian + weight * end
-        )
+    """What solves the full model, made convex where it has to be, and where that was so."""
     plan = backward(problem, full, motion.mu)
     doubtful = ~plan.good
     if stop_early and not bool(doubtful.any()):
         return plan, doubtful
     numbers = problem.numbers(motion.q[0], motion.qd[0], motion.u[0], *(x[0] for x in goals))
-    if not exact and not any(numbers):  # all Hessians of Gauss and Newton are convex
+    if full is model and not any(numbers):  # all Hessians of Gauss and Newton are convex
         return plan, doubtful
     return safely(problem, model, motion.mu, plan, numbers, stop_early), doubtful
 
@@ -152,6 +177,13 @@ def _free(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
     lower, upper = problem.bounds
     held = ((u <= lower) & (descent > 0)) | ((u >= upper) & (descent < 0))
     return torch.where(held, torch.zeros_like(u), torch.ones_like(u))
+
+
+def _room(problem: OptimalControl, u: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the largest change of inputs; none where there are no bounds."""
+    if problem.bounds is None:
+        return u[..., :0], u[..., :0]
+    return problem.bounds[0] - u, problem.bounds[1] - u
 
 
 def _searched(

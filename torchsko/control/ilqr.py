@@ -6,7 +6,8 @@ linear-quadratic problem that they make, and follows its feedback on the robot i
 .. math:: u_t + \alpha k_t + K_t x_t,
 
 with the first alpha of 1, 1/2, 1/4, ... that lowers the cost by a share of what that problem promised. Where
-the problem has no least value it is made convex (`torchsko.control.backward`).
+the problem has no least value it is made convex (`torchsko.control.backward`). With bounds it is solved
+twice, within them and without, and the motion of less cost counts (`torchsko.control.descent`).
 Costates
 
 .. math:: p_t = l_x + A^* p_{t+1}, \qquad g_t = l_u + B^* p_{t+1}
@@ -104,9 +105,9 @@ def ilqr(
         tolerance: norm of the gradient at which a sample has converged, in the units of the cost per unit
             of input. It is no share of anything: for costs far from one choose it by their size.
         max_iterations: their largest number.
-        stop_early: end when all samples have converged, and leave out those that have where all share one
-            mechanism; the host then waits for the device. False: every sample takes all iterations, each
-            with all halvings of alpha; those not wanted change nothing.
+        stop_early: end when all samples have converged, or go no further, and leave out those where all
+            share one mechanism; the host then waits for the device. False: every sample takes all
+            iterations, each with all halvings of alpha; those not wanted change nothing.
 
     Returns:
         See `Optimized`.
@@ -186,17 +187,18 @@ def _iterate(
     exact: bool,
     stop_early: bool,
 ) -> Motion:
-    """Iterations, of what has not converged where that may be looked at."""
+    """Iterations, of what has neither converged nor left the numbers where that may be looked at."""
     whole, part, rows = motion, motion, None
     for _ in range(max_iterations):
         part = improved(problem, part, goals, tolerance, exact, stop_early)
         if not stop_early:
             continue
+        going = _going(part)
         if problem.mech.batch_shape:  # samples stay with their robots
-            if bool(part.converged.all()):
+            if not bool(going.any()):
                 return part
             continue
-        left = (~part.converged).nonzero()[:, 0]
+        left = going.nonzero()[:, 0]
         if 2 * len(left) > len(part.cost):
             continue
         whole, rows = _put_back(whole, part, rows), left if rows is None else rows[left]
@@ -206,6 +208,11 @@ def _iterate(
         goals = [x.index_select(1, left) for x in goals]
     part, *_ = judged(problem, part, goals, tolerance)
     return _put_back(whole, part, rows)
+
+
+def _going(motion: Motion) -> Tensor:
+    """Samples that an iteration may still change: those of no number as cost or gradient never do."""
+    return ~(motion.converged | motion.cost.isnan() | ~motion.gradient.isfinite())
 
 
 _BATCH = (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0)

@@ -12,6 +12,7 @@ with that of the steps, weighed by the costates.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from torchsko.control.expansion import Cost, Parts
 from torchsko.control.given import check_bounds, check_cost, checked_goals, driven
-from torchsko.control.riccati import riccati_step
+from torchsko.control.riccati import bounded_step, riccati_step
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.rollout.options import check_dt, check_named
@@ -42,7 +43,7 @@ class OptimalControl:
         cost_final: (q, qd, *goals) to the final cost.
         follow: one step under feedback; see `ilqr`.
         numbers: (q, qd, u, *goals) to whether the running and the final cost are numbers, not residuals.
-        riccati: see `torchsko.control.riccati.riccati_step`.
+        riccati: see `torchsko.control.riccati.riccati_step`, and `bounded_step` there of inputs with bounds.
         bounds: the lowest and the highest inputs, `[num_u]` each; None: none.
         goals: names of what costs depend on besides, with shapes for one sample.
         series: names of what changes from step to step, with shapes for one sample and step. Where goals
@@ -149,7 +150,8 @@ def optimal_control(
     parts = Parts(running, final, dofs, dt, method, bounds)
     named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
     made = {name: _bound(getattr(parts, name), robot) for name in named}
-    made["riccati"] = _bound(riccati_step, robot)
+    back = riccati_step if bounds is None else bounded_step
+    made["riccati"] = _bound(back, robot)
     made["numbers"] = _bound(parts.numbers, robot)
     wanted = held | moving
     if fuse is not None:
@@ -157,7 +159,8 @@ def optimal_control(
         shapes = own | wanted
         for name in named:
             made[name] = _Kernel(fuse, getattr(parts, name), robot, shapes, tuple(wanted))
-        made["riccati"] = fuse(riccati_step, robot, shapes={k: own[k] for k in _RICCATI})
+        taken = inspect.signature(back).parameters
+        made["riccati"] = fuse(back, robot, shapes={k: own[k] for k in taken if k != "mech"})
     return OptimalControl(mech=robot, dofs=dofs, bounds=bounds, goals=held, series=moving, **made)
 
 
@@ -186,7 +189,6 @@ class _Kernel:
 
 def _named(fn: Compiler, names: Sequence[str]) -> Compiler:
     """The function with these names for its arguments after the mechanism: a kernel's inputs have names."""
-    import inspect
 
     def call(mech: Mechanism, *args: Tensor) -> Any:
         return fn(mech, *args)
@@ -208,14 +210,11 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """What the parts of a problem take, goals left out."""
 
-_RICCATI = ("V", "v", "A", "B", "gradient", "hessian", "free", "mu")
-"""What `riccati_step` takes."""
-
 
 def _shapes(num_q: int, n: int, m: int) -> dict[str, tuple[int, ...]]:
     x = 2 * n
     return {
         "u": (m,), "costate": (x,), "q_bar": (num_q,), "qd_bar": (n,), "k": (m,), "K": (m, x),
         "alpha": (), "V": (x, x), "v": (x,), "A": (x, x), "B": (x, m), "gradient": (x + m,),
-        "hessian": (x + m, x + m), "free": (m,), "mu": (),
+        "hessian": (x + m, x + m), "low": (m,), "high": (m,), "mu": (),
     }  # fmt: skip

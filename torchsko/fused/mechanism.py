@@ -210,7 +210,8 @@ class FusedMechanism(Verbs):
             method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
             every: give each so many states.
             ends: of samples that end earlier, in kernels of their own.
-            f_ext: external forces, held over each step, `[*batch, steps, num_bodies, 6]`, likewise.
+            f_ext: external forces, held over each step, `[*batch, steps, num_bodies, 6]`, or over all of
+                them, `[*batch, 1, num_bodies, 6]`, likewise.
 
         Returns:
             Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
@@ -226,8 +227,7 @@ class FusedMechanism(Verbs):
         if ends is not None:
             series["going"] = ends.series(steps, q)
             held |= zip(("q_rest", "qd_rest"), ends.rest, strict=False)
-        if f_ext is not None:
-            series["f_ext"] = f_ext
+        _put_wrenches(f_ext, steps, series, held)
         names = ("q", "qd", *series, *held)
         step, roles = self._step_over(method, names), Roles(2, len(series), 0, 0)
         scan = self._workshop.kept(("trajectory", method, names, roles), lambda: Scan(step, roles))
@@ -268,7 +268,7 @@ class FusedMechanism(Verbs):
             every: give each so many states.
             ends: of samples that end earlier, counted from the first step, in kernels of their own, whose
                 step is ``step.ending``.
-            f_ext: external forces, held over each step, `[*batch, steps, num_bodies, 6]`, likewise.
+            f_ext: external forces, as in `trajectory`.
 
         Returns:
             Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included, and the
@@ -281,12 +281,11 @@ class FusedMechanism(Verbs):
         check_dtype(self._mech, q)
         steps, shape = span[1] - span[0], tuple(memory.shape[q.dim() - 1 :])
         series = {"t": step.dt * torch.arange(*span, dtype=q.dtype, device=q.device)}
-        held = {}
+        held: dict[str, Tensor] = {}
         if ends is not None:
             series["going"] = ends.series(steps, q)
-            held = dict(zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True))
-        if f_ext is not None:
-            series["f_ext"] = f_ext
+            held |= zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True)
+        _put_wrenches(f_ext, steps, series, held)
         names = ("q", "qd", "memory", *series, *held)
         call, scan = self._workshop.kept_last(
             ("driven", *step.key, shape, names),
@@ -409,6 +408,18 @@ for _name in OnlyOfMechanism.names(FusedMechanism):
 
 def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:
     return tuple(getattr(mech, name) for name in workshop.parameters)
+
+
+def _put_wrenches(
+    f_ext: Tensor | None, steps: int, series: dict[str, Tensor], held: dict[str, Tensor]
+) -> None:
+    """External forces of a rollout among what each step has its own of, or what is held over all."""
+    if f_ext is None:
+        return
+    if f_ext.shape[-3] == steps:
+        series["f_ext"] = f_ext
+    else:
+        held["f_ext"] = f_ext[..., 0, :, :]
 
 
 def _solve(mech: Mechanism, q: Tensor, x: Tensor) -> Tensor:

@@ -275,6 +275,10 @@ class Mechanism(Numbering):
         part of its offset. Bodies that hang on the inertial frame then are in ``unused``.
         `singular_joints` and `bare_joints` keep the verdict made at load, as in `replace`.
 
+        Kernels of a robot that is locked once have what it became as constants, and are the faster for it:
+        another value is another build. In a loop over values pass them with a batch dimension,
+        ``{"joint7": torch.tensor([[x]])}``: what has one is an input of kernels, and all share one build.
+
         Args:
             values: by the names of joints, a number for a joint of one coordinate, or the coordinates
                 `[*batch, num_q of the joint]` [rad, m]. Batch dimensions become those of the parameters.

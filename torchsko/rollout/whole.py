@@ -106,10 +106,9 @@ def _window(
 
 
 def _part(f_ext: Tensor, span: tuple[int, int]) -> Tensor:
-    """A series over some steps, also of what is held over all."""
+    """A series over some steps; what is held over all of them stays one, and has no gradient of a series."""
     first, last = span
-    own = f_ext if f_ext.shape[-3] == 1 else f_ext[..., first:last, :, :]
-    return own.expand(*own.shape[:-3], last - first, *own.shape[-2:])
+    return f_ext if f_ext.shape[-3] == 1 else f_ext[..., first:last, :, :]
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,8 +82,8 @@ class Page:
             figure.draw(kind)
         self._toggles(kind)
         self.clock, self.playing = self._playback()
-        for figure, motion in zip(self.figures, self._motions, strict=True):
-            self.sliders.append(self._joints(figure, motion))
+        for title, figure, motion in zip(_titles(mechs), self.figures, self._motions, strict=True):
+            self.sliders.append(self._joints(title, figure, motion))
         self._look()
         self._thread = threading.Thread(target=self._play, daemon=True)
         self._thread.start()
@@ -155,12 +155,12 @@ class Page:
                 for figure in self.figures:
                     figure.show(what, box.value)
 
-    def _joints(self, figure: Figure, motion: Motion | None) -> list[Any]:
+    def _joints(self, title: str, figure: Figure, motion: Motion | None) -> list[Any]:
         """A slider for each dof: displacements from the neutral configuration, and so q of most joints."""
         mech, gui, found = figure.mech, self.server.gui, []
         ways = figure.q[None] if motion is None else motion.q
         start = ways[0]
-        with gui.add_folder(mech.name, expand_by_default=len(self.figures) == 1):
+        with gui.add_folder(title, expand_by_default=len(self.figures) == 1):
             for label, low, high, value in _ranges(mech, ways):
                 step = (high - low) / 1000 or 1e-3
                 value = min(max(value, low), high)
@@ -251,6 +251,12 @@ class Page:
                 t = float(self.clock.value) + float(self._speed.value) * (now - last)
                 self.clock.value = 0.0 if t > self.clock.max else t
             last = now
+
+
+def _titles(mechs: Sequence[Mechanism]) -> list[str]:
+    """A name for each robot: its own, and the place in the row where another has that, too."""
+    names = [mech.name for mech in mechs]
+    return [f"{name} ({k})" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
 
 
 def _ranges(mech: Mechanism, ways: Tensor) -> list[tuple[str, float, float, float]]:

@@ -155,7 +155,8 @@ class LevelEdges(EdgeWeight):
         return join([run.dense() for run in self.runs])
 
     def _with(self, x: Tensor) -> list[tuple[EdgeWeight, Tensor]]:
-        if x.shape[-3] == 1 and len(self.runs) > 1:  # one parent for all
+        # One parent for all, or one edge for all: the run broadcasts.
+        if x.shape[-3] == 1 or len(self.runs) == 1:
             return [(run, x) for run in self.runs]
         return list(zip(self.runs, x.split(self.sizes, dim=-3), strict=True))
 
