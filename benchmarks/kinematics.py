@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/kinematics.py [panda] [talos] [--batch 4096] [--threads 1] [--passes 9] [--only NAME]
 Derivatives of forward and inverse dynamics, Jacobians of four frames, the centroidal map, the torque
-regressor: one kernel each by `ts.fuse`, float64, on the same states, after a check that both agree (the
+regressor, A and B of a step: one kernel each by `ts.fuse`, float64, on the same states, after a check that both agree (the
 largest difference relative to the largest entry). Contestants run interleaved; a ratio is the median over
 passes of the ratio within a pass, with its extremes. Beside them: how large a result is, and how long `zero_`
 takes for as much memory, which computes nothing. Inverse kinematics: benchmarks/inverse_kinematics.py.
@@ -11,6 +11,7 @@ takes for as much memory, which computes nothing. Inverse kinematics: benchmarks
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -36,6 +37,7 @@ def kernels(case: Case, frames: list[str]) -> dict[str, Callable[[], Tensor | tu
         "jacobians": lambda: fast.frame_jacobian(q, frames),
         "centroidal": lambda: fast.centroidal_momentum_matrix(q),
         "regressor": lambda: fast.torque_regressor(q, qd, qdd),
+        "step": lambda: fast.linearize(q, qd, tau, 1e-3),
     }
 
 
@@ -43,11 +45,20 @@ def compared(name: str, mine: Tensor | tuple[Tensor, ...], case: Case) -> Tensor
     """Torchsko's result in the layout of Pinocchio's, to be permuted in its dofs."""
     if name in ("forward_derivatives", "inverse_derivatives"):
         return torch.stack(tuple(mine), 1)
+    if name == "step":
+        return torch.cat(tuple(mine), -1)
     return mine.flatten(-2) if name == "regressor" else mine  # type: ignore[union-attr]
 
 
 def difference(name: str, mine: Tensor, theirs: Tensor, case: Case) -> float:
-    """The largest, relative to the largest entry, over the dofs in Pinocchio's order."""
+    """The largest, relative to the largest entry, over the dofs in Pinocchio's order.
+
+    Not a number for a step of a robot that floats: its rates are along axes that are not turned in a step,
+    Pinocchio's turn.
+    """
+    if name == "step":
+        floats = case.robot.floating_base
+        return math.nan if floats else float((mine - theirs).abs().max() / theirs.abs().max())
     dofs = torch.arange(case.robot.mech.num_dof)
     if case.robot.floating_base:  # theirs is linear first
         dofs = torch.cat([dofs[3:6], dofs[:3], dofs[6:]])

@@ -17,6 +17,7 @@
 #ifdef KINEMATICS
 #include <pinocchio/algorithm/centroidal.hpp>
 #include <pinocchio/algorithm/jacobian.hpp>
+#include <pinocchio/algorithm/joint-configuration.hpp>
 #include <pinocchio/algorithm/regressor.hpp>
 #endif
 
@@ -207,6 +208,28 @@ void pin_matrices(Handle *h, int what, long batch, const Scalar *q, const Scalar
           Matrix(out + k * nv * data.jointTorqueRegressor.cols(), nv,
                  data.jointTorqueRegressor.cols()) = data.jointTorqueRegressor;
           break;
+        case 5: {  // [A B] of a semi-implicit step of 1 ms
+          const Scalar dt = Scalar(1e-3);
+          pin::computeABADerivatives(model, data, qk, vk, xk);
+          const Eigen::Matrix<Scalar, Eigen::Dynamic, 1> step = dt * (vk + dt * data.ddq);
+          Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> of_q(nv, nv), of_step(nv, nv);
+          pin::dIntegrate(model, qk, step, of_q, pin::ARG0);
+          pin::dIntegrate(model, qk, step, of_step, pin::ARG1);
+          Matrix to(out + k * 6 * nv * nv, 2 * nv, 3 * nv);
+          to.bottomLeftCorner(nv, nv) = dt * data.ddq_dq;
+          to.block(nv, nv, nv, nv) = dt * data.ddq_dv;
+          to.block(nv, nv, nv, nv).diagonal().array() += Scalar(1);
+          to.bottomRightCorner(nv, nv) = data.Minv.template selfadjointView<Eigen::Upper>();
+          to.bottomRightCorner(nv, nv) *= dt;
+          to.topRows(nv) = dt * to.bottomRows(nv);
+          // All joints but a free one step along their own axes.
+          if (nq != nv) {
+            const Eigen::Matrix<Scalar, 6, Eigen::Dynamic> base = to.topRows(6);
+            to.topRows(6).noalias() = of_step.topLeftCorner(6, 6) * base;
+          }
+          to.topLeftCorner(nv, nv) += of_q;
+          break;
+        }
       }
     }
   }

@@ -111,7 +111,14 @@ class Model:
         self._lib.pin_matrices(self._handle, what, batch, *given, *chosen)
 
 
-MATRICES = ("forward_derivatives", "inverse_derivatives", "jacobians", "centroidal", "regressor")
+MATRICES = (
+    "forward_derivatives",
+    "inverse_derivatives",
+    "jacobians",
+    "centroidal",
+    "regressor",
+    "step",
+)
 """What pin_matrices computes, by number."""
 
 
@@ -130,11 +137,11 @@ def matrices(
         q = torch.cat([q[:, :3], q[:, 4:7], q[:, 3:4], q[:, 7:]], -1)
     q, v = array(q), array(convention.velocity.to(case.dtype))
     n, bodies = case.robot.mech.num_dof, case.robot.mech.num_bodies
-    shapes = [(3, n, n), (3, n, n), (len(joints), n, 6), (n, 6), (10 * bodies, n)]
+    shapes = [(3, n, n), (3, n, n), (len(joints), n, 6), (n, 6), (10 * bodies, n), (3 * n, 2 * n)]
     chosen = np.array(joints, dtype=np.int32)
 
     def entry(what: int) -> tuple[Callable[[], None], Callable[[], Tensor]]:
-        x = array((convention.force if what == 0 else convention.accel).to(case.dtype))
+        x = array((convention.force if what in (0, 5) else convention.accel).to(case.dtype))
         out = np.empty((case.batch, *shapes[what]), dtype=q.dtype)
 
         def run() -> None:
