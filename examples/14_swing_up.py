@@ -85,9 +85,8 @@ def main():
     for k, name in enumerate(("first", "second")):
         middle.plot(t, q[:, k], label=f"{name} angle [rad]")
         middle.step(t[:-1], tau[:, k], label=f"{name} torque [N m]", lw=0.8, where="post")
-    low, high = middle.get_ylim()
-    top = high + 0.25 * (high - low)  # room for the legend above the curves
-    middle.set(xlabel="time [s]", title="the best motion", ylim=(low, top))
+    middle.margins(y=0.2)  # room for the legend above the curves
+    middle.set(xlabel="time [s]", title="the best motion")
     middle.legend(fontsize=7, loc="upper center", ncols=2)
     losses = torch.stack(losses)
     right.semilogy(losses, lw=0.5, color="0.6")
