@@ -20,7 +20,16 @@ from torchsko.fused.program import Port, Program
 from torchsko.fused.scan_kernel import step_rows
 from torchsko.implicit.steps import Roles
 
-_GENERATOR = ("cpp.py", "cuda.py", "loop_source.py", "schedule.py", "native/lane.cuh")
+_GENERATOR = (
+    "cpp.py",
+    "cuda.py",
+    "held.py",
+    "loop_source.py",
+    "registers.py",
+    "schedule.py",
+    "statements.py",
+    "native/lane.cuh",
+)
 
 _WARP, _BLOCK = 32, 128
 
