@@ -2,10 +2,11 @@
 
 Usage: python benchmarks/kinematics.py [panda] [talos] [--batch 4096] [--threads 1] [--passes 9] [--only NAME]
 Derivatives of forward and inverse dynamics, Jacobians of four frames, the centroidal map, the torque
-regressor, A and B of a step: one kernel each by `ts.fuse`, float64, on the same states, after a check that both agree (the
-largest difference relative to the largest entry). Contestants run interleaved; a ratio is the median over
-passes of the ratio within a pass, with its extremes. Beside them: how large a result is, and how long `zero_`
-takes for as much memory, which computes nothing. Inverse kinematics: benchmarks/inverse_kinematics.py.
+regressor, A and B of a step: one kernel each by `ts.fuse`, float64, on the same states, after a check that
+both agree (the largest difference relative to the largest entry). Contestants run interleaved; a ratio is
+the median over passes of the ratio within a pass, with its extremes. Beside them: how large a result is, and
+how long `zero_` takes for as much memory, which computes nothing. Inverse kinematics:
+benchmarks/inverse_kinematics.py.
 """
 
 from __future__ import annotations

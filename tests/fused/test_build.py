@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ import torch
 
 from tests.fused.programs import random_program
 from torchsko.errors import CompilerError
-from torchsko.fused import build, toolchain
+from torchsko.fused import build, compiled, cuda_kernel, toolchain
 from torchsko.fused.build import built_library, cached_library, compile_library
 from torchsko.fused.compiled import program_digest
 from torchsko.fused.kernel import build_kernel
@@ -447,3 +448,21 @@ def test_the_cache_folder_follows_xdg(monkeypatch, tmp_path):
     monkeypatch.delenv("TORCHSKO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert build.cache_directory() == tmp_path / "torchsko"
+
+
+@pytest.mark.parametrize(
+    ("files", "first"), [(compiled._GENERATOR, "cpp"), (cuda_kernel._GENERATOR, "cuda")]
+)
+def test_a_library_is_told_by_every_file_that_took_part_in_its_text(files, first):
+    """One that is left out would leave kernels of its former self in the cache."""
+    folder = Path(compiled.__file__).parent
+    reached, waiting = set(), [first]
+    while waiting:
+        name = waiting.pop()
+        if name in reached or not (folder / f"{name}.py").exists():
+            continue
+        reached.add(name)
+        text = (folder / f"{name}.py").read_text()
+        waiting += re.findall(r"^from torchsko\.fused\.(\w+) import", text, re.M)
+    # What a program is stands in the digest itself.
+    assert reached - {"program"} <= {Path(file).stem for file in files if file.endswith(".py")}

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from tests.fused.programs import every_operation, random_program
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused import cpp
-from torchsko.fused.cpp import emit_cpp, literal, plan
+from torchsko.fused.cpp import emit_cpp, plan
 from torchsko.fused.evaluate import evaluate
 from torchsko.fused.kernel import build_kernel
 from torchsko.fused.program import Instr, Port, Program
 from torchsko.fused.schedule import schedule
+from torchsko.fused.statements import literal
 from torchsko.fused.toolchain import find_toolchain
 from torchsko.fused.trace import trace
 

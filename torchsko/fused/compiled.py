@@ -27,7 +27,13 @@ from torchsko.implicit.steps import Roles
 BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")
 _NATIVE = tuple(f"native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME))
-_GENERATOR = ("cpp.py", "loop_source.py", "schedule.py", *_NATIVE)
+WRITERS = tuple(
+    f"{name}.py"
+    for name in "angles cpp held loop_source places registers schedule statements".split()
+)
+"""The files of this folder that take part in the text of any kernel."""
+
+_GENERATOR = (*WRITERS, *_NATIVE)
 _OF_STEPS = "native/scan.hpp"
 
 # A helper thread costs its caller some microseconds, more if it sleeps. It pays for each so much work,

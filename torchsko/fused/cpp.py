@@ -9,28 +9,23 @@ vectors and back.
 
 from __future__ import annotations
 
-import math
-import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from itertools import accumulate, pairwise
 
 from torchsko.errors import FusedError
 from torchsko.fused.angles import with_angles
-from torchsko.fused.held import held_lines, is_round_of_products
-from torchsko.fused.loop_source import PARAMETERS, function_name, loop_functions
+from torchsko.fused.loop_source import PARAMETERS, loop_functions
 from torchsko.fused.places import Places
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
-from torchsko.fused.schedule import Chunk, Schedule, schedule
+from torchsko.fused.schedule import Schedule, schedule
+from torchsko.fused.statements import chunk_lines, lines_in_registers, literal
 from torchsko.implicit.steps import Roles
 
 ENTRY = "torchsko_kernel"
 
-# `v<name>` is a function of native/vector.hpp.
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _KNOWN = frozenset(("const", "input", "loop", "part", *UNARY, *BINARY, *TERNARY))
 
 # Costs in time of one addition, to size blocks of work and to decide whether threads pay.
@@ -113,7 +108,7 @@ def emit_cpp(
     width = vector_bytes * 8 // bits
     prelude = _prelude(bits, vector_bytes)
     places = Places.of(cuts) if roles is None else Places.in_order(program)
-    lines_of = _lines_in_registers if vector_bytes == 64 else chunk_lines
+    lines_of = lines_in_registers if vector_bytes == 64 else chunk_lines
     functions = [*loop_functions(cuts, bits, "", lines_of)]
     for k, chunk in enumerate(map(places.of_chunk, cuts.chunks)):
         statements = chunk_lines(cuts, chunk, bits, constants=False)
@@ -146,10 +141,6 @@ def _prelude(bits: int, vector_bytes: int) -> str:
     )
 
 
-def _is_constant(program: Program, value: int) -> bool:
-    return program.code[value].op == "const"
-
-
 def _given_constants(cuts: Schedule) -> dict[int, float]:
     """Constants that loops read, by the slots where they do."""
     program = cuts.program
@@ -157,7 +148,7 @@ def _given_constants(cuts: Schedule) -> dict[int, float]:
         at: program.constants[program.code[x].args[0]]
         for value in cuts.regions
         for x, at in cuts.places_of_arguments(value)
-        if _is_constant(program, x)
+        if program.code[x].op == "const"
     }
 
 
@@ -241,141 +232,3 @@ def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> di
     return {f"{name}_PORTS": len(sizes) for name, sizes in ports.items()} | {
         name: sum(sizes) for name, sizes in ports.items()
     }
-
-
-def chunk_lines(
-    cuts: Schedule,
-    chunk: Chunk,
-    bits: int,
-    name: str = "",
-    place: Callable[[int], str] = "in[{}]".format,
-    *,
-    constants: bool = True,
-) -> Iterator[str]:
-    """The statements of one chunk: each load before its first reader, each store at once.
-
-    Args:
-        cuts: the program.
-        chunk: one of its functions.
-        bits: of its numbers.
-        name: of the program; those of its loops begin with it.
-        place: where the program's inputs stand.
-        constants: whether constants that loops read are written here, not once for all samples.
-    """
-    program, loads, settle = cuts.program, dict(chunk.loads), _settling(cuts, chunk)
-    pairs = _sine_cosine_pairs(program, chunk)
-    loaded: set[int] = set()
-    done: set[int] = set()
-
-    for value in chunk.instrs:
-        op, args = program.code[value]
-        if op == "const":
-            yield f"const V v{value} = splat({literal(program.constants[args[0]], bits)});"
-        elif op == "input":
-            yield f"const V v{value} = {place(args[0])};"
-        elif op == "part":
-            yield f"const V v{value} = s[{cuts.place_of_part(value)}];"
-        else:
-            for x in () if op == "loop" else args:
-                if x in loads and x not in loaded:
-                    loaded.add(x)
-                    yield f"const V v{x} = s[{loads[x]}];"
-            if value in done:
-                continue
-            if op == "loop":
-                for x, at in cuts.places_of_arguments(value):
-                    if program.code[x].op == "input" or (constants and _is_constant(program, x)):
-                        yield f"s[{at}] = v{x};"
-                first, stay = cuts.regions[value][0], cuts.stays[value]
-                yield f"{function_name(name, value)}(s + {first}, s + {stay});"
-                continue
-            if value in pairs:
-                sine, cosine = pairs[value]
-                yield f"V v{sine}, v{cosine}; vsincos(v{args[0]}, &v{sine}, &v{cosine});"
-                done.update((sine, cosine))
-                yield from settle(sine)
-                yield from settle(cosine)
-                continue
-            yield f"const V v{value} = {_expression(op, [f'v{x}' for x in args])};"
-        yield from settle(value)
-
-
-def _lines_in_registers(
-    cuts: Schedule, chunk: Chunk, bits: int, name: str, place: Callable[[int], str]
-) -> Iterator[str]:
-    """As `chunk_lines`, but rounds of products say what is in registers."""
-    program, loads = cuts.program, dict(chunk.loads)
-    if not is_round_of_products(program):
-        return chunk_lines(cuts, chunk, bits, name, place)
-
-    def places(value: int) -> str:
-        op, args = program.code[value]
-        return place(args[0]) if op == "input" else f"s[{loads[value]}]"
-
-    def expression(value: int, names: Callable[[int], str]) -> str:
-        op, args = program.code[value]
-        if op == "const":
-            return f"splat({literal(program.constants[args[0]], bits)})"
-        return _expression(op, [names(x) for x in args])
-
-    return held_lines(program, chunk, places, expression, _settling(cuts, chunk))
-
-
-def _settling(cuts: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:
-    """The statements that store a value of a chunk where others read it."""
-    stores = dict(chunk.stores)
-    outputs: dict[int, list[int]] = {}
-    for scalar, value in chunk.outputs:
-        outputs.setdefault(value, []).append(scalar)
-
-    def settle(value: int) -> Iterator[str]:
-        if value in stores:
-            yield f"s[{stores[value]}] = v{value};"
-        for at in cuts.given.get(value, ()):
-            yield f"s[{at}] = v{value};"
-        for scalar in outputs.get(value, ()):
-            yield f"out[{scalar}] = v{value};"
-
-    return settle
-
-
-def _sine_cosine_pairs(program: Program, chunk: Chunk) -> dict[int, tuple[int, int]]:
-    """For sines and cosines of one argument in one chunk: both values, keyed by each."""
-    of: dict[tuple[str, int], int] = {}
-    for value in chunk.instrs:
-        op, args = program.code[value]
-        if op in ("sin", "cos"):
-            of[op, args[0]] = value
-    pairs: dict[int, tuple[int, int]] = {}
-    for (op, x), sine in of.items():
-        if op == "sin" and ("cos", x) in of:
-            pairs[sine] = pairs[of["cos", x]] = (sine, of["cos", x])
-    return pairs
-
-
-def _expression(op: str, args: list[str]) -> str:
-    if op in _INFIX:
-        return f"{args[0]} {_INFIX[op]} {args[1]}"
-    if op in _COMPARE:
-        return f"truth({args[0]} {_COMPARE[op]} {args[1]})"
-    if op == "where":
-        return f"select({args[0]} != 0, {args[1]}, {args[2]})"
-    if op == "neg":
-        return f"-{args[0]}"
-    if op == "recip":
-        return f"1 / {args[0]}"
-    return f"v{op}({', '.join(args)})"
-
-
-def literal(x: float, bits: int) -> str:
-    """A constant as exact hexadecimal text, rounded once if the kernel is single precision."""
-    if math.isnan(x):
-        return "NOT_A_NUMBER"
-    if bits == 32:
-        try:
-            x = struct.unpack("f", struct.pack("f", x))[0]
-        except OverflowError:
-            x = math.copysign(math.inf, x)
-    if math.isinf(x):
-        return "-INFINITE" if x < 0 else "INFINITE"
-    return x.hex() + ("f" if bits == 32 else "")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsko.fused.cpp import ENTRY, chunk_lines, native, refuse_unknown
+from torchsko.fused.cpp import ENTRY, native, refuse_unknown
 from torchsko.fused.loop_source import loop_functions
 from torchsko.fused.program import Program
 from torchsko.fused.schedule import Schedule, schedule
+from torchsko.fused.statements import chunk_lines
 from torchsko.implicit.steps import Roles
 
 # Read off the machine code for sm_90: fewer accesses to local memory than with smaller bounds, and no

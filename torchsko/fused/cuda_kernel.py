@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError
 from torchsko.fused.build import cache_directory, read_cached, write_cached
-from torchsko.fused.compiled import BITS, cache_key, program_digest
+from torchsko.fused.compiled import BITS, WRITERS, cache_key, program_digest
 from torchsko.fused.cpp import ENTRY
 from torchsko.fused.cuda import cuda_plan, emit_cuda
 from torchsko.fused.kernel import common_batch, rows
@@ -20,7 +20,7 @@ from torchsko.fused.program import Port, Program
 from torchsko.fused.scan_kernel import step_rows
 from torchsko.implicit.steps import Roles
 
-_GENERATOR = ("cpp.py", "cuda.py", "loop_source.py", "schedule.py", "native/lane.cuh")
+_GENERATOR = (*WRITERS, "cuda.py", "native/lane.cuh")
 
 _WARP, _BLOCK = 32, 128
 
