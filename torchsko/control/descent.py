@@ -118,8 +118,8 @@ def _wide(
     if rows is None:
         return motion, led, doubtful
     none = torch.zeros_like(wanted)
-    marks = (none.index_copy(0, rows, x) for x in (led, doubtful))
-    return whole.with_rows(rows, motion), *marks
+    led, doubtful = (none.index_copy(0, rows, x) for x in (led, doubtful))
+    return whole.with_rows(rows, motion), led, doubtful
 
 
 def _widened(model: Model) -> Model:
