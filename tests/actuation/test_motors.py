@@ -156,6 +156,19 @@ def test_a_delay_that_outgrows_its_samples_is_refused():
         assert ts.Delay(fits, dt=0.01, samples=7).samples == 7
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 1.5])
+def test_a_delay_of_whole_steps_has_the_derivative_of_the_line_on_one_side(steps):
+    """That of hat functions at their kinks was twice as much, and at no delay of another sign."""
+    time = number(steps * 0.25).requires_grad_()
+    late = ts.Delay(time, dt=0.25, samples=3)
+    arrived, _ = late.through(number(5.0, 9.0), number(3.0, 8.0, 1.0, 7.0, -1.0, 6.0), 0.25)
+    sent = number(5.0, 3.0, 1.0, -1.0), number(9.0, 8.0, 7.0, 6.0)
+    for k, (line, slope) in enumerate(zip(sent, (-8.0, -4.0), strict=True)):
+        assert arrived[k].item() == line[0].item() + slope * time.item()
+        (to_time,) = torch.autograd.grad(arrived[k], time, retain_graph=True)
+        assert to_time.item() == slope
+
+
 @settings(max_examples=20)
 @given(st.floats(0.0, 0.05))
 def test_a_constant_control_is_late_only_at_the_start(time):

@@ -1,6 +1,7 @@
 """Optimal control: the Riccati step, exact gradients, Newton's convergence, bounds, and batches."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -285,6 +286,35 @@ def test_a_swing_up_whose_motor_is_at_its_limits_converges():
     u = torch.tensor([0.4, -0.6, 0.3, 0.7]).double().repeat(4)[:, None]
     found = ts.control.ilqr(problem, start, start, u, tolerance=1e-3, max_iterations=40)
     assert found.converged and found.cost < 0.41 and (found.u.abs() == 3.0).sum() > 5
+
+
+def test_samples_whose_inputs_come_to_no_bound_are_planned_once():
+    """All were planned, and followed, a second time without bounds: twice the work for the same motion."""
+    mech, costs = robot(("revolute",)), COSTS["residuals"]
+    mech = mech.replace(gravity=0 * mech.gravity, stiffness=0 * mech.stiffness)
+    q, qd, u, target = task(mech, 2)
+    near = torch.tensor([[1.0], [0.01]], dtype=q.dtype)  # the second has next to nothing to do
+    qd, target = near * qd, q + near * (target - q)
+    free = solve(mech, costs, q, qd, u, target).u.abs().amax((1, 2))
+    limit = 0.5 * free[:1]
+    assert free[1] < 0.5 * limit
+    goals = {"target": (mech.num_q,)}
+    problem = ts.control.optimal_control(mech, *costs, DT, goals=goals, bounds=(-limit, limit))
+    planned = []
+
+    def riccati(V, *rest):
+        planned.append(len(V))
+        return problem.riccati(V, *rest)
+
+    counting = replace(problem, riccati=riccati)
+    calm = ts.control.ilqr(counting, *(x[1:] for x in (q, qd, u, target)))
+    assert len(planned) == STEPS * (calm.iterations[0] + 1)  # the last one finds it converged
+    planned.clear()
+    both = ts.control.ilqr(counting, q, qd, u, target, max_iterations=1)
+    assert planned == STEPS * [2] + STEPS * [1]  # the second time of the first sample alone
+    assert (both.u[0].abs() == limit).any() and (both.u[1].abs() < limit).all()
+    every = ts.control.ilqr(problem, q, qd, u, target, max_iterations=1, stop_early=False)
+    assert_close(both.u, every.u, rtol=1e-12, atol=1e-12)
 
 
 def test_wrong_arguments_are_named():

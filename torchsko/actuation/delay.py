@@ -5,7 +5,8 @@ Sampled every h, the control sent at step k arrives at step k + T/h:
 .. math::
     u_k = \sum_i \max(0,\, 1 - |i - T/h|)\; s_{k-i} .
 
-The weights change with T without a jump, so delays have derivatives, and may differ by actuator and sample.
+The weights change with T without a jump, so delays have derivatives (at a whole number of steps that of the
+line to its right), and may differ by actuator and sample.
 """
 
 from __future__ import annotations
@@ -102,15 +103,30 @@ class Delay:
                 "How many controls are on their way depends on it.\n"
                 f"Pass Delay(time, dt={dt})."
             )
+        if not self._samples:
+            return ctrl.expand(*sent.shape[:-1], ctrl.shape[-1]), sent
         count = ctrl.shape[-1]
         before = sent.unflatten(-1, (self._samples, count))
         now = ctrl.expand(*before.shape[:-2], count)[..., None, :]
         line = torch.cat([now, before], -2)
         steps = self.time / self.dt
-        late = torch.arange(self._samples + 1, dtype=ctrl.dtype, device=ctrl.device)[:, None]
         rows = steps[..., None, :] if isinstance(steps, Tensor) and steps.ndim else steps
-        weights = (1 - (late - rows).abs()).clamp(min=0.0)
+        weights = self._weights(ctrl, rows)
         return (weights * line).sum(-2), line[..., : self._samples, :].flatten(-2)
+
+    def _weights(self, like: Tensor, steps: float | Tensor) -> Tensor:
+        """Of the samples that a delay of so many steps is between, `[*batch, samples + 1, n or 1]`.
+
+        At a whole number of steps the line to its right counts, or that to its left where there is none:
+        the formula above has a kink there, of which each operation would take a side of its own.
+        """
+        late = torch.arange(self._samples + 1, dtype=like.dtype, device=like.device)[:, None]
+        off = late - steps
+        none = torch.zeros_like(off)
+        passed = torch.where(off <= 0, none + 1, none)[..., 1 : self._samples, :]
+        behind = late - passed.sum(-2, keepdim=True)
+        falling = torch.where(behind == 0, 1 + off, none)
+        return torch.where(behind == 1, 1 - off, falling)
 
     @property
     def _samples(self) -> int:

@@ -38,6 +38,10 @@ class Model(NamedTuple):
     high: Tensor
     gap: Tensor
 
+    def of(self, rows: Tensor) -> Model:
+        """That of some of the samples of a flat batch, by their numbers."""
+        return Model(*(x.index_select(k, rows) for k, x in zip(_OF_MODEL, self, strict=True)))
+
 
 class Plan(NamedTuple):
     """What solves a model.
@@ -117,8 +121,7 @@ def safely(
     rows = None
     if only_these and not problem.mech.batch_shape:  # otherwise samples stay with their robots
         rows = (~plan.good).nonzero()[:, 0]
-        model = Model(*(x.index_select(k, rows) for k, x in zip(_OF_MODEL, model, strict=True)))
-        mu = mu[rows]
+        model, mu = model.of(rows), mu[rows]
     along, end = numbers
     hessian = _bent_up(model.hessian) if along else model.hessian
     end_hessian = _bent_up(model.end_hessian) if end else model.end_hessian

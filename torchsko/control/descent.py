@@ -12,14 +12,13 @@ with a weight nu that grows until the model lowers it, too: a full step closes a
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from torchsko.control.backward import Model, Plan, backward, chosen, safely
+from torchsko.control.motion import Motion, tried
 from torchsko.control.optimal import OptimalControl
-from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.joints.configuration import apart
 
 SHARE, HALVINGS = 1e-4, 8
 """Of the promised descent that a step has to keep; how often alpha is halved before it is given up."""
@@ -35,31 +34,6 @@ TINY = 1e-12
 
 ROUNDING = 50
 """Rounding units of the cost that a step may seem to lose near the end."""
-
-
-class Motion(NamedTuple):
-    """Samples under way, time in front where there is one; see `torchsko.control.Optimized`.
-
-    Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`.
-    """
-
-    q: Tensor
-    qd: Tensor
-    u: Tensor
-    K: Tensor
-    cost: Tensor
-    gradient: Tensor
-    mu: Tensor
-    exact: Tensor
-    converged: Tensor
-    iterations: Tensor
-    gap: Tensor
-    weight: Tensor
-
-    @property
-    def shooting(self) -> bool:
-        """Whether states were given."""
-        return self.gap.shape[-1] > 0
 
 
 def judged(
@@ -97,20 +71,55 @@ def improved(
     Where inputs have bounds, there are two plans. One keeps to them, as the end of the way does: it alone
     converges where inputs stay at bounds. The other meets them only as it is followed; far from the end its
     feedback, which the first has not where it is at a bound, often leads further. The better one counts.
+    Samples whose first plan comes to no bound have no other, and are left out where they may be.
     """
     motion, model = judged(problem, motion, goals, tolerance)
     full = _curved(problem, motion, model, goals) if exact else model
     plan, doubtful = _planned(problem, motion, model, full, goals, stop_early)
     after, taken = _searched(problem, motion, goals, plan, stop_early)
     if problem.bounds is not None:
-        loose = _widened(model)
-        curved = _widened(full) if exact else loose
-        wide, doubted = _planned(problem, motion, loose, curved, goals, stop_early)
-        other, led = _searched(problem, motion, goals, wide, stop_early)
+        met = (doubtful | _met(model, plan)) & ~motion.converged
+        other, led, doubted = _wide(problem, motion, model, full, goals, met, stop_early)
         better = led & ~(taken & (after.cost <= other.cost))
         after = Motion(*(chosen(better, x, y) for x, y in zip(other, after, strict=True)))
         taken, doubtful = taken | led, torch.where(better, doubted, doubtful)
     return _counted(after, taken, doubtful, plan.size, exact)
+
+
+def _met(model: Model, plan: Plan) -> Tensor:
+    """Samples of inputs at a bound, or planned to come to one; those of others, bounds do not change."""
+    at = (model.low >= 0) | (model.high <= 0)
+    return (at | (plan.k <= model.low) | (plan.k >= model.high)).any(-1).any(0)
+
+
+def _wide(
+    problem: OptimalControl,
+    motion: Motion,
+    model: Model,
+    full: Model,
+    goals: list[Tensor],
+    wanted: Tensor,
+    stop_early: bool,
+) -> tuple[Motion, Tensor, Tensor]:
+    """Where the plan without bounds leads, whether anywhere, and where it was made convex.
+
+    Samples that are not wanted are left out where that may be looked at, and are led nowhere.
+    """
+    rows, whole = None, motion
+    if stop_early and not bool(wanted.any()):
+        return motion, torch.zeros_like(wanted), wanted
+    if stop_early and not problem.mech.batch_shape:  # otherwise samples stay with their robots
+        rows = wanted.nonzero()[:, 0]
+        motion, goals = motion.of(rows), [x.index_select(1, rows) for x in goals]
+    loose, curved = (_widened(x if rows is None else x.of(rows)) for x in (model, full))
+    curved = loose if full is model else curved
+    plan, doubtful = _planned(problem, motion, loose, curved, goals, stop_early)
+    motion, led = _searched(problem, motion, goals, plan, stop_early)
+    if rows is None:
+        return motion, led, doubtful
+    none = torch.zeros_like(wanted)
+    led, doubtful = (none.index_copy(0, rows, x) for x in (led, doubtful))
+    return whole.with_rows(rows, motion), led, doubtful
 
 
 def _widened(model: Model) -> Model:
@@ -206,45 +215,24 @@ def _searched(
     taken, alpha = torch.zeros_like(wanted), torch.ones_like(slope)
     states, cost, gap = [motion.q, motion.qd, motion.u], motion.cost, motion.gap
     for _ in range(HALVINGS + 1):
-        *after, cost_after = followed(problem, motion, k, K, alpha, goals)
+        left = wanted & ~taken
+        if stop_early and not bool(left.any()):
+            break
+        looked = stop_early and not problem.mech.batch_shape  # samples stay with their robots
+        rows = left.nonzero()[:, 0] if looked else None
+        *after, cost_after = tried(problem, motion, k, K, alpha, goals, rows)
         promised = alpha * slope + alpha * alpha / 2 * curvature - alpha * gain
         # Comparisons with what is not finite are false.
         kept = cost_after - alpha * gain <= motion.cost + SHARE * promised + slack
-        now = wanted & ~taken & kept
+        now = left & kept
         states = [torch.where(now[..., None], x, y) for x, y in zip(after, states, strict=True)]
         cost, taken = torch.where(now, cost_after, cost), taken | now
         gap = torch.where(now[..., None], (1 - alpha[..., None]) * motion.gap, gap)
-        if stop_early and bool((taken | ~wanted).all()):
-            break
         alpha = alpha / 2
     q, qd, u = states
     # Feedback about the motion that stays is right, too: a motion that is optimal already has gains.
     K = torch.where(good[..., None, None], K, motion.K)
     return motion._replace(q=q, qd=qd, u=u, K=K, cost=cost, gap=gap, weight=weight), taken
-
-
-def followed(
-    problem: OptimalControl,
-    motion: Motion,
-    k: Tensor,
-    K: Tensor,
-    alpha: Tensor,
-    goals: list[Tensor],
-) -> tuple[Tensor, ...]:
-    """Motion and cost under u + alpha k + K x, with what is left of the gaps."""
-    q, qd, left, us, costs = motion.q[0], motion.qd[0], 1 - alpha[..., None], [], []
-    qs, qds = [q], [qd]
-    for t in range(len(motion.u)):
-        bar = motion.q[t], motion.qd[t], motion.u[t]
-        here = (x[t] for x in goals)
-        q, qd, u, cost = problem.follow(q, qd, *bar, k[t], K[t], alpha, *here)
-        if motion.shooting:
-            turn, speed = (left * motion.gap[t]).tensor_split(2, -1)
-            q, qd = moved(problem.mech, q, turn), qd + speed
-        for found, x in zip((qs, qds, us, costs), (q, qd, u, cost), strict=True):
-            found.append(x)
-    total = torch.stack(costs).sum(0) + problem.cost_final(q, qd, *(x[-1] for x in goals))
-    return torch.stack(qs), torch.stack(qds), torch.stack(us), total
 
 
 def _counted(motion: Motion, taken: Tensor, doubtful: Tensor, size: Tensor, exact: bool) -> Motion:

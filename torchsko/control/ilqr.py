@@ -7,7 +7,8 @@ linear-quadratic problem that they make, and follows its feedback on the robot i
 
 with the first alpha of 1, 1/2, 1/4, ... that lowers the cost by a share of what that problem promised. Where
 the problem has no least value it is made convex (`torchsko.control.backward`). With bounds it is solved
-twice, within them and without, and the motion of less cost counts (`torchsko.control.descent`).
+twice where inputs come to them, within them and without, and the motion of less cost counts
+(`torchsko.control.descent`).
 Costates
 
 .. math:: p_t = l_x + A^* p_{t+1}, \qquad g_t = l_u + B^* p_{t+1}
@@ -38,7 +39,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.control.descent import Motion, followed, gaps, improved, judged
+from torchsko.control.descent import gaps, improved, judged
+from torchsko.control.motion import Motion, followed
 from torchsko.control.optimal import OptimalControl
 from torchsko.control.start import check_solver, started, tell_stuck
 
@@ -204,7 +206,7 @@ def _iterate(
         whole, rows = _put_back(whole, part, rows), left if rows is None else rows[left]
         if not len(left):
             return whole
-        part = Motion(*(x.index_select(k, left) for k, x in zip(_BATCH, part, strict=True)))
+        part = part.of(left)
         goals = [x.index_select(1, left) for x in goals]
     part, *_ = judged(problem, part, goals, tolerance)
     return _put_back(whole, part, rows)
@@ -215,12 +217,5 @@ def _going(motion: Motion) -> Tensor:
     return ~(motion.converged | motion.cost.isnan() | ~motion.gradient.isfinite())
 
 
-_BATCH = (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0)
-"""Where the batch dimension of each part of a flat motion is."""
-
-
 def _put_back(whole: Motion, part: Motion, rows: Tensor | None) -> Motion:
-    if rows is None:
-        return part
-    pairs = zip(_BATCH, whole, part, strict=True)
-    return Motion(*(x.index_copy(k, rows, y) for k, x, y in pairs))
+    return part if rows is None else whole.with_rows(rows, part)

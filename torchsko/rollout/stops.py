@@ -56,7 +56,8 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
         mech: the mechanism.
         qs: configurations, `[*batch, rows, num_q]`, of `torchsko.rollout`.
         qds: velocities, `[*batch, rows, num_dof]`.
-        event: positive before the event, not so after it.
+        event: positive before the event, not so after it. It is asked of all rows at once: what is another
+            number for each sample, such as the height of its ground, it reads as `[*batch, 1]`.
 
     Returns:
         See `Stopped`.
