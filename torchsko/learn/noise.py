@@ -39,8 +39,11 @@ LOOKED = 50_000
 USUAL = 0.8
 """Share of pieces of time, the quietest, that noise is told of."""
 
-STATES = 5_000
-"""Filtered states that are moved by more noise, at most: a bias shows in few."""
+STATES = 2_500
+"""Filtered states that are moved by more noise, at most: what it adds shows in few."""
+
+MORE = 4
+"""Times as many for instruments, which have to be as strong in these states as they are in all."""
 
 BLOCK = 8
 """Length of blocks of them over the filter's, whose reach at both ends is lost."""
@@ -135,7 +138,7 @@ def noise_bias(
     used = sorted({k for some in choice for k in some})
     few = replace(problem, terms=tuple(problem.terms[k] for k in used))
     model = replace(model, choice=tuple(tuple(map(used.index, some)) for some in choice))
-    some = _spread(motions, STATES)
+    some = _spread(motions, MORE * STATES if lag else STATES)
     whole = Stretches(0.0, math.inf, 1)
 
     def equations(sign: float, lag: int = 0) -> Normal:

@@ -77,7 +77,7 @@ def _far_apart(x: Array) -> NDArray[np.bool_]:
     # Most never do, which both ends of all steps tell in a part of the time; what is no number goes on.
     if not step.size or (step.max() <= TURN / 2 and step.min() >= -TURN / 2):
         return np.zeros(x.shape[1], np.bool_)
-    return (np.abs(np.diff(within_reach(x), axis=0)) > TURN / 2).any(0)
+    return np.asarray((np.abs(np.diff(within_reach(x), axis=0)) > TURN / 2).any(0))
 
 
 def _counted(what: str, x: Array) -> tuple[int, Array]:
