@@ -55,8 +55,9 @@ def track(model, parents, steps, dt):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=1000, help="control steps in 2 s")
-    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder")
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     time = torch.linspace(0, 2, args.steps + 1, dtype=torch.float64)
     target, model = torch.stack([sway(t)[0] for t in time.tolist()]), links(TREE)
     fig, axes = plt.subplots(

@@ -60,8 +60,9 @@ def track(law, arm, model, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder")
     args, arm = parser.parse_args(), ts.load(ts.robots.panda)
+    args.out.mkdir(parents=True, exist_ok=True)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     tool = ts.MechanismBuilder("tool").link("ball", mass=TOOL, com=(0.0, 0.0, 0.15))
     with_tool = arm.append(tool.build(floating_base=True), arm.frame_names[-1])

@@ -49,8 +49,9 @@ def pushed(arm, model, start):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder")
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     goal, again = {HAND: (DOWN, PLACE)}, {"restarts": 8, "generator": torch.Generator()}

@@ -60,10 +60,11 @@ def sway(dog, model, rate, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder")
     parser.add_argument("--rate", type=int, default=250, help="of control [Hz]")
     parser.add_argument("--seconds", type=float, default=2.0)
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     dog = ts.load(ts.robots.quadruped, floating_base=True)
     log = sway(dog, on_the_ground(dog), args.rate, args.seconds)
     print(f"centre of mass: {1e3 * (log[:, 0] - log[:, 1]).abs().max():.2f} mm off its way at most")

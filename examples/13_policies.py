@@ -60,8 +60,9 @@ def main():
     for name, number in (("iterations", 400), ("steps", 100), ("batch", 128)):
         parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--eager", action="store_true", help="no kernels")
-    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder")
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6))
     for (name, force), first, axis in zip(

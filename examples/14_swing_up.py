@@ -32,8 +32,9 @@ def main():
     for name, number in (("iterations", 900), ("steps", 200), ("guesses", 128)):
         parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--eager", action="store_true", help="no kernels")
-    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder")
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     mech = double_pendulum()
     given = mech if args.eager else ts.fuse(mech)
     zero, up = torch.zeros(2).double(), torch.tensor([torch.pi, 0.0]).double()
@@ -65,11 +66,8 @@ def main():
     energy = ts.kinetic_energy(mech, q[-1], qd[-1]) + ts.potential_energy(mech, q[-1])
     off = torch.rad2deg(torch.remainder(q[-1] - up + torch.pi, 2 * torch.pi) - torch.pi)
     spent, weight = time.perf_counter() - began, ts.potential_energy(mech, up)
-    print(
-        f"{args.guesses} guesses, {args.iterations} iterations: {spent:.1f} s; torques up to",
-        end=" ",
-    )
-    print(" and ".join(f"{x:.2f}" for x in tau.abs().amax(0)), "N m")
+    print(f"{args.guesses} guesses, {args.iterations} iterations: {spent:.1f} s;", end=" ")
+    print("torques up to", " and ".join(f"{x:.2f}" for x in tau.abs().amax(0)), "N m")
     print(f"best: {off[0]:.2f} and {off[1]:.2f} degrees from upright at the end, speeds", end=" ")
     print(f"{qd[-1, 0]:.3f} and {qd[-1, 1]:.3f} rad/s, energy", end=" ")
     print(f"{energy:.2f} J at the end, {weight:.2f} J upright")

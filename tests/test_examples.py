@@ -100,8 +100,8 @@ def test_10_reaches(tmp_path):
 @pytest.mark.nightly
 def test_13_learns_policies(tmp_path):
     sizes = ("--iterations", "3", "--steps", "4", "--batch", "2", "--eager")
-    out = run("13_policies.py", tmp_path, *sizes, "--out", str(tmp_path))
-    assert (tmp_path / "policies.png").stat().st_size > 10_000
+    out = run("13_policies.py", tmp_path, *sizes, "--out", str(tmp_path / "new"))
+    assert (tmp_path / "new" / "policies.png").stat().st_size > 10_000
     assert len(re.findall(r"(\S+) untrained, (\S+) trained", out)) == 2
 
 

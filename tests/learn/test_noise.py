@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import torchsko as ts
+import torchsko.learn.noise as looked
 from torchsko.learn.friction import Coulomb, Viscous
 from torchsko.learn.noise import Noise
 from torchsko.learn.settings import settings_of
@@ -86,9 +87,36 @@ def test_noise_is_measured_where_no_robot_moves():
     q = log.q.copy()
     q[::97, 0] = np.nan
     for x in (log, replace(log, q=q)):
-        noise = Noise.of(mech, x, settings_of(x))
-        np.testing.assert_allclose(noise.q, sizes, rtol=0.1)
-        assert noise.qd is not None
-        np.testing.assert_allclose(noise.qd, 1e-2, rtol=0.1)
+        found = Noise.of(mech, x, settings_of(x))
+        np.testing.assert_allclose(found.q, sizes, rtol=0.1)
+        assert found.qd is not None
+        np.testing.assert_allclose(found.qd, 1e-2, rtol=0.1)
     exact = measured(mech, 0.0, seconds=20)
     assert float(Noise.of(mech, exact, settings_of(exact)).q.max()) < 1e-6
+
+
+def test_logs_that_are_joined_are_no_noisier_than_each():
+    """Across the gap positions were put on a line, and its corners were taken for noise: fits were blamed."""
+    mech = arm()
+    log = measured(mech, 1e-5, seconds=20)
+    both = ts.learn.Log.joined([log.part(0, 0.4), log.part(0.6, 1)])
+    np.testing.assert_allclose(Noise.of(mech, both, settings_of(both)).q, 1e-5, rtol=0.1)
+    jolt = replace(log, q=log.q + 0.3 * (log.t > 10)[:, None])
+    np.testing.assert_allclose(Noise.of(mech, jolt, settings_of(log)).q, 1e-5, rtol=0.1)
+
+
+def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkeypatch):
+    """The first were, of a robot that stood still: less of its motion than the log's, and more of a bias."""
+    mech = arm()
+    size = np.array([1e-3, 1e-3, 2e-4])
+    log = measured(mech, size)
+    still, rng = np.zeros((2 * len(log), 3)), np.random.default_rng(1)
+    hold = ts.inverse_dynamics(mech, *[torch.as_tensor(still)] * 3).numpy()
+    q, tau = (x + y * rng.standard_normal(still.shape) for x, y in ((still, size), (hold, 0.05)))
+    rest = replace(log, t=np.arange(len(q)) / 200, q=q, tau=tau)
+    fits = []
+    for states in (100_000, 2000):
+        monkeypatch.setattr(looked, "STATES", states)
+        both = ts.learn.Log.joined([rest, log])
+        fits.append(told(ts.learn.fit(mech, both, learn=TERMS, method="ols", cutoff=10.0)))
+    assert fits[1] == pytest.approx(fits[0], rel=0.5)

@@ -140,7 +140,9 @@ class Estimate:
             )
 
         def bias(noise: Noise, choice: Choice) -> Tensor:
-            return noise_bias(data.problem, noise, data.seen.motions, model, choice, 0)
+            return noise_bias(
+                data.problem, data.normal.all, noise, data.seen.motions, model, choice, 0
+            )
 
         return cls(normal, solve, inform, bias, 'take method="iv", or "shooting"')
 
@@ -192,7 +194,9 @@ def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -
         )  # fmt: skip
 
     def bias(noise: Noise, choice: Choice) -> Tensor:
-        return noise_bias(data.problem, noise, data.seen.motions, model, choice, lag)
+        return noise_bias(
+            data.problem, data.normal.all, noise, data.seen.motions, model, choice, lag
+        )
 
     return Estimate(
         pair, lambda normal: instrumental_fit(normal, model, base), inform, bias,

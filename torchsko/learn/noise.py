@@ -25,7 +25,7 @@ from torchsko.learn.instrumental import STRONG, both, instrumental_fit, paired, 
 from torchsko.learn.least_squares import Information, scaled_pseudo_inverse
 from torchsko.learn.log import Array, Log
 from torchsko.learn.mending import even_samples, in_rows, repaired
-from torchsko.learn.motion import Motion
+from torchsko.learn.motion import Motion, stretches
 from torchsko.learn.names import q_names
 from torchsko.learn.normal import Normal, Problem, Stretches, normal_equations, picked
 from torchsko.learn.repeats import repeats, without
@@ -36,8 +36,17 @@ from torchsko.mechanism.mechanism import Mechanism
 LOOKED = 50_000
 """Samples whose noise is looked at."""
 
-STATES = 10_000
-"""Filtered states that are moved by more noise, at most: a bias shows in few."""
+USUAL = 0.8
+"""Share of pieces of time, the quietest, that noise is told of."""
+
+STATES = 2_500
+"""Filtered states that are moved by more noise, at most: what it adds shows in few."""
+
+MORE = 4
+"""Times as many for instruments, which have to be as strong in these states as they are in all."""
+
+BLOCK = 8
+"""Length of blocks of them over the filter's, whose reach at both ends is lost."""
 
 WEIGHT = 1.5
 """Deviations that the bias of a number amounts to, from which on it is said: truth may be beyond three."""
@@ -83,9 +92,13 @@ class Noise:
 
 
 def _white(log: Log, signals: Array, settings: Settings) -> Array:
-    """Standard deviation of signals' white noise, `[signals]`, of the middle of a log."""
-    start = max(0, (len(log) - LOOKED) // 2)
-    rows = slice(start, start + LOOKED)
+    """Standard deviation of signals' white noise, `[signals]`, of the middle of a log's longest stretch.
+
+    A jump between two logs, or as a robot starts, has all frequencies: what most pieces of time have counts.
+    """
+    start, stop = max(stretches(log, settings), key=lambda x: x[1] - x[0])
+    start += max(0, (stop - start - LOOKED) // 2)
+    rows = slice(start, min(start + LOOKED, stop))
     t, x = np.asarray(log.t[rows], np.float64), in_rows(signals[rows])
     x = without(repeats(x), x)
     if not np.isfinite(x).all():
@@ -94,13 +107,17 @@ def _white(log: Log, signals: Array, settings: Settings) -> Array:
     (x,) = even_samples(t, even, [x])
     length = min(len(even), max(int(4 * settings.rate) + 1, len(even) // 50))
     taper = np.sin(np.pi * np.arange(length) / length) ** 2
-    pieces = len(range(0, len(even) - length + 1, max(length // 2, 1)))
-    _, power = spectrum(x.T, settings.rate, length)
-    return np.sqrt(np.median(power[len(power) // 2 :], axis=0) / (pieces * (taper**2).sum()))
+    starts = range(0, len(even) - length + 1, max(length // 2, 1))
+    each = [spectrum(x[:, a : a + length].T, settings.rate, length)[1] for a in starts]
+    # Of one piece the power at a frequency spreads as a square of two normal numbers: its median is less.
+    power = np.stack([np.median(some[len(some) // 2 :], axis=0) / math.log(2) for some in each])
+    usual = np.sort(power, axis=0)[: max(1, int(USUAL * len(power)))]
+    return np.sqrt(usual.mean(0) / (taper**2).sum())
 
 
 def noise_bias(
     problem: Problem,
+    normal: Normal,
     noise: Noise,
     motions: Sequence[Motion],
     model: Model,
@@ -111,6 +128,7 @@ def noise_bias(
 
     Args:
         problem: what explains forces.
+        normal: equations of the whole log, of all of its terms.
         noise: of the log.
         motions: of it, to add the noise to once more.
         model: weights of the fit.
@@ -120,8 +138,7 @@ def noise_bias(
     used = sorted({k for some in choice for k in some})
     few = replace(problem, terms=tuple(problem.terms[k] for k in used))
     model = replace(model, choice=tuple(tuple(map(used.index, some)) for some in choice))
-    part = min(1.0, STATES / max(sum(map(len, motions)), 1))
-    some = [picked(x, slice(0, int(part * len(x)))) for x in motions if int(part * len(x))]
+    some = _spread(motions, MORE * STATES if lag else STATES)
     whole = Stretches(0.0, math.inf, 1)
 
     def equations(sign: float, lag: int = 0) -> Normal:
@@ -136,11 +153,29 @@ def noise_bias(
         more, less, now = (torch.cat([fit.beta, *fit.numbers]) for fit in fits)
         return (more + less) / 2 - now
     more, less, now = map(equations, (1.0, -1.0, 0.0))
-    without = Normal(2 * now.sums - (more.sums + less.sums) / 2, now.count, now.base)
-    (A, c), (A0, c0) = both(paired(without, now), model)
+    # What noise adds to a sample, of some; what robots tell, of all: some may have been at rest.
+    added = (more.sums + less.sums) / 2 - now.sums
+    each = (normal.count / now.count.clamp_min(1))[..., None, None]
+    columns = [*range(normal.base), *(normal.base + k for k in used), normal.sums.shape[-1] - 1]
+    known = replace(normal, sums=normal.sums[..., columns, :][..., columns])
+    without = replace(known, sums=known.sums - each * added)
+    (A, c), (A0, c0) = both(paired(without, known), model)
     start = scaled_pseudo_inverse(A0)[0] @ c0
     root, value, vector = strengths(A, A0)
     return -root @ (vector @ ((vector.mT @ (root.mT @ (c - A @ start))) / value.clamp_min(STRONG)))
+
+
+def _spread(motions: Sequence[Motion], most: int) -> Sequence[Motion]:
+    """States of motions, no more than so many: every so many blocks, for a robot may rest as it begins."""
+    total = sum(map(len, motions))
+    if total <= most:
+        return motions
+    blocks = []
+    for motion in motions:
+        size = BLOCK * len(motion.settings.laws.taps)
+        starts = range(0, max(len(motion) - size, 0) + 1, size)
+        blocks += [picked(motion, slice(a, a + size)) for a in starts]
+    return blocks[:: math.ceil(total / most)]
 
 
 def biased(

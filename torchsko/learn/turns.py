@@ -51,8 +51,8 @@ def counted_on(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
     """
     jumping = np.zeros(log.q.shape[1], np.bool_)
     for at in range(0, len(log), PIECE):
-        x = within_reach(np.asarray(log.q[at : at + PIECE + 1], np.float64))
-        jumping |= (np.abs(np.diff(x, axis=0)) > TURN / 2).any(0)
+        x = np.asarray(log.q[at : at + PIECE + 1], np.float64)
+        jumping |= _far_apart(x)
         forget(log)
     found = {}
     for j in np.flatnonzero(jumping).tolist():
@@ -69,6 +69,15 @@ def counted_on(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
     return replace(log, q=q), [
         f"positions are kept within a turn, and jump by one: counted on, {told}"
     ]
+
+
+def _far_apart(x: Array) -> NDArray[np.bool_]:
+    """Which positions `[samples, num_q]` move by more than half a turn from a sample to the next."""
+    step = np.diff(x, axis=0)
+    # Most never do, which both ends of all steps tell in a part of the time; what is no number goes on.
+    if not step.size or (step.max() <= TURN / 2 and step.min() >= -TURN / 2):
+        return np.zeros(x.shape[1], np.bool_)
+    return np.asarray((np.abs(np.diff(within_reach(x), axis=0)) > TURN / 2).any(0))
 
 
 def _counted(what: str, x: Array) -> tuple[int, Array]:
