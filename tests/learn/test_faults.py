@@ -405,12 +405,15 @@ def test_forces_from_outside_that_are_known_are_those_of_joints():
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("column", ["q", "tau", "qd"])
-@pytest.mark.parametrize("value", [1.5e308, -1e160, 1e18, np.inf])
-def test_numbers_as_large_as_none_is_measured_are_outliers(column, value):
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(x, np.float64) for x in (1.5e308, -1e160, 1e18, np.inf)] + [(3.4e38, np.float32)],
+)
+def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype):
     """Their squares overflowed, and in forces no outlier was found any more: warnings, then no robot."""
     mech = two()
     t, *measured = swinging(mech)
-    log = dict(zip(("q", "tau", "qd"), measured, strict=True))
+    log = {k: x.astype(dtype) for k, x in zip(("q", "tau", "qd"), measured, strict=True)}
     whole = ts.learn.fit(mech, ts.learn.Log(t, **log), learn=TERMS, method="ols")
     spoilt = log[column].copy()
     spoilt[100:1900:60, 0] = value

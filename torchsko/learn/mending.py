@@ -37,8 +37,8 @@ STEEP = 8
 SHARP = 0.3
 """Step with which a signal comes to a plateau where it is cut off, over its usual: to rest it slows down."""
 
-HUGE = 1e100
-"""Size that no signal has."""
+HUGE = 1e30
+"""Size that no signal has, and that numbers of single precision can be compared with."""
 
 TWICE = 2
 """Plateaus of one value within the range, at least."""
@@ -126,7 +126,7 @@ def in_rows(x: Array) -> Array:
 
 
 def within_reach(x: Array) -> Array:
-    """Numbers as they are, nan where they are so large that none was measured, as 1.8e308 for none."""
+    """Numbers as they are, nan where they are as large as none is measured: 1.8e308 and 3.4e38 stand for none."""
     if not x.size or (x.max() < HUGE and x.min() > -HUGE):
         return x
     return np.where(np.abs(x) < HUGE, x, np.nan)
