@@ -126,7 +126,7 @@ def in_rows(x: Array) -> Array:
 
 
 def within_reach(x: Array) -> Array:
-    """Numbers as they are, nan where they are as large as none is measured: 1.8e308 and 3.4e38 stand for none."""
+    """Numbers as they are, nan where as large as none is measured: 1.8e308 and 3.4e38 stand for none."""
     if not x.size or (x.max() < HUGE and x.min() > -HUGE):
         return x
     return np.where(np.abs(x) < HUGE, x, np.nan)
