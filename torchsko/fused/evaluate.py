@@ -55,7 +55,7 @@ def _results(program: Program, scalars: list[Tensor], like: Tensor) -> list[Tens
 
 def _repeated(loop: Loop, args: list[Tensor], like: Tensor) -> list[Tensor]:
     """What a loop gives, in the order of its parts."""
-    state, stay = args[: loop.carry], args[loop.num_args - loop.stay :]
+    state, stay = args[: loop.carry], args[loop.num_moving :]
     states, stacked = [state], []
     summed = [like.new_zeros(())] * loop.summed
     for k in reversed(range(loop.count)) if loop.backward else range(loop.count):

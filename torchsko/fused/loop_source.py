@@ -37,7 +37,7 @@ def loop_functions(
     known = {} if known is None else known
     for value, (_, inner) in cuts.regions.items():
         own = function_name(name, value)
-        loop = cuts.program.loops[cuts.program.code[value].args[0]]
+        loop = cuts.program.loop_of(value)
         head = f"void {own}(V* r, const V* w)"
         # Of equal programs there is one schedule.
         what = (id(inner), *(getattr(loop, field.name) for field in fields(loop)[1:]))

@@ -194,11 +194,6 @@ class Loop:
         return self.carry + self.count * self.stream
 
     @property
-    def num_args(self) -> int:
-        """How many scalars it reads."""
-        return self.num_moving + self.stay
-
-    @property
     def num_parts(self) -> int:
         """How many scalars it gives: states, the start included, what is stacked, what is summed."""
         return (self.count + 1) * self.carry + self.count * self.stacked + self.summed

@@ -246,9 +246,8 @@ class Mechanism(Numbering):
             if name in PARAMETERS:
                 check_parameter(self, name, value, PARAMETERS[name])
         for name in changes.keys() & PARAMETERS.keys():
-            if (
-                dtype := changes[name].dtype
-            ) != self.dtype:  # expressions of a trace, which are float64
+            dtype = changes[name].dtype
+            if dtype != self.dtype:  # expressions of a trace, which are float64
                 given = {n: x.to(dtype) if n in PARAMETERS else x for n, x in changes.items()}
                 return self.to(dtype).replace(**given)
         if "armature" in changes:
