@@ -167,7 +167,7 @@ def test_cuts_and_units_change_nothing(seed, max_ops):
     width = toolchain.vector_bytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpp, "_UNIT_OPS", 5)
-        patch.setattr("torchsko.fused.compiled.plan", lambda p: schedule(p, max_ops))
+        patch.setattr("torchsko.fused.compiled.plan", lambda p, roles: schedule(p, max_ops))
         patch.setattr("torchsko.fused.build.cached_library", lambda key: None)
         units = emit_cpp(schedule(program, max_ops), bits=64, vector_bytes=width, max_units=2)
         kernel = build_kernel(program, torch.float64, toolchain)

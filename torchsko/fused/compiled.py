@@ -29,7 +29,7 @@ _RUNTIME = ("runtime.cpp", "memory.cpp")
 _NATIVE = tuple(f"native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME))
 WRITERS = tuple(
     f"{name}.py"
-    for name in "angles cpp held loop_source places registers schedule statements".split()
+    for name in "angles cpp held loop_source multiples places registers schedule statements".split()
 )
 """The files of this folder that take part in the text of any kernel."""
 
@@ -84,7 +84,7 @@ def build_library(
 
     def units() -> list[str]:
         return emit_cpp(
-            plan(program),
+            plan(program, roles),
             bits=BITS[dtype],
             vector_bytes=width,
             max_units=os.cpu_count() or 1,

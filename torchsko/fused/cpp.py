@@ -9,7 +9,6 @@ vectors and back.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -18,6 +17,7 @@ from itertools import accumulate, pairwise
 from torchsko.errors import FusedError
 from torchsko.fused.angles import with_angles
 from torchsko.fused.loop_source import PARAMETERS, loop_functions
+from torchsko.fused.multiples import with_multiples
 from torchsko.fused.places import Places
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
 from torchsko.fused.schedule import Schedule, schedule
@@ -55,11 +55,13 @@ def cost(program: Program) -> int:
     return own + sum(loop.count * cost(loop.program) for loop in program.loops)
 
 
-def plan(program: Program) -> Schedule:
-    """The order and the cuts in which a program becomes C++."""
+def plan(program: Program, roles: Roles | None = None) -> Schedule:
+    """The order and the cuts in which a program becomes C++; ``roles`` as for `emit_cpp`."""
+    program, factors = (program, {}) if roles is not None else with_multiples(program)
     program, angles = with_angles(program)
     ops = program.num_flops
-    return replace(schedule(program, ops if ops <= _WHOLE_OPS else _FUNCTION_OPS), angles=angles)
+    cuts = schedule(program, ops if ops <= _WHOLE_OPS else _FUNCTION_OPS)
+    return replace(cuts, angles=angles, factors=factors)
 
 
 def refuse_unknown(program: Program) -> None:
@@ -158,8 +160,9 @@ Texts = tuple[str, list[str]]
 
 def _in_equal_parts(functions: Sequence[Texts], num_parts: int) -> list[list[Texts]]:
     """Parts of about as many statements each, none of them empty."""
-    ends = [*accumulate(len(statements) for _, statements in functions)]
-    cuts = [bisect_left(ends, ends[-1] * k / num_parts) for k in range(1, num_parts)]
+    ends = [0, *accumulate(len(statements) for _, statements in functions)]
+    wanted = [ends[-1] * k / num_parts for k in range(1, num_parts)]
+    cuts = [min(range(len(ends)), key=lambda k: abs(ends[k] - end)) for end in wanted]
     parts = pairwise([0, *cuts, len(functions)])
     return [[*functions[start:stop]] for start, stop in parts if start < stop]
 
@@ -193,8 +196,8 @@ def _driver(
         defines |= _of_roles(roles, inputs, outputs)
     constants, given = places.constants, _given_constants(cuts)
     defines |= {"NUM_CONSTANT": len(constants), "NUM_GIVEN": len(given)}
-    in_order = list(places.at) == list(range(len(program.results)))
-    defines["NUM_OWN"], defines["IN_ORDER"] = places.own, int(in_order)
+    in_order = not places.by and list(places.at) == list(range(len(program.results)))
+    defines |= {"NUM_OWN": places.own, "IN_ORDER": int(in_order), "MULTIPLES": int(bool(places.by))}
     lines = [f"#define {name} {value}" for name, value in defines.items()]
     for name, values in ("CONSTANT", constants.values()), ("GIVEN", given.values()):
         texts = ", ".join([literal(x, bits) for x in (*values, 0.0)])
@@ -205,6 +208,7 @@ def _driver(
         "ANGLES": cuts.angles,
         "ZERO": places.zero_blocks(width),
         "AT": () if in_order else places.at,
+        "BY": places.by,
     }
     tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs}
     # A trailing 0: C++ has no empty array.

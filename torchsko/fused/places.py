@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torchsko.fused.program import Program
 from torchsko.fused.schedule import Chunk, Schedule
@@ -15,13 +15,17 @@ class Places:
 
     Attributes:
         program: whose results.
-        own: how many vectors there are for results alone; the slots are behind them.
+        own: how many vectors there are for results alone; the slots are behind them, the inputs before them.
         at: for each result its vector.
+        by: for each result the vector that it is still to be multiplied with; empty where there is none.
+        numbers: further vectors that are the same for all samples.
     """
 
     program: Program
     own: int
     at: Sequence[int]
+    by: Sequence[int] = ()
+    numbers: Mapping[int, float] = field(default_factory=dict)
 
     @staticmethod
     def in_order(program: Program) -> Places:
@@ -35,11 +39,13 @@ class Places:
         for value in cuts.program.results:
             if cuts.program.code[value].op != "part":
                 own.setdefault(value, len(own))
+        numbers, by = _multiples(cuts, len(own))
+        num_own = len(own) + len(numbers)
         at = [
-            own[value] if value in own else len(own) + cuts.place_of_part(value)
+            own[value] if value in own else num_own + cuts.place_of_part(value)
             for value in cuts.program.results
         ]
-        return Places(cuts.program, len(own), at)
+        return Places(cuts.program, num_own, at, by, numbers)
 
     @property
     def constants(self) -> dict[int, float]:
@@ -49,7 +55,8 @@ class Places:
         """
         numbered = zip(self.at, self.program.results, strict=True)
         found = ((at, self.program.code[value]) for at, value in numbered)
-        return {at: self.program.constants[x.args[0]] for at, x in found if x.op == "const"}
+        own = {at: self.program.constants[x.args[0]] for at, x in found if x.op == "const"}
+        return {**own, **self.numbers}
 
     def of_chunk(self, chunk: Chunk) -> Chunk:
         """A chunk whose outputs are the vectors that it writes."""
@@ -69,3 +76,27 @@ class Places:
             for k in range(first, first + port.size // width * width, width):
                 yield int(zeros.issuperset(self.at[k : k + width]))
             first += port.size
+
+
+def _multiples(cuts: Schedule, first: int) -> tuple[dict[int, float], list[int]]:
+    """Numbers that results are still to be multiplied with, by their vectors, and the vector of each result.
+
+    The first is one, for all other results; inputs, which stand before the results, are where they are.
+    """
+    if not cuts.factors:
+        return {}, []
+    program = cuts.program
+    num_inputs = sum(port.size for port in program.inputs)
+    numbers, places = {first: 1.0}, dict[int, int]()
+    for value in dict.fromkeys(cuts.factors.values()):
+        op, (k,) = program.code[value]
+        if op == "input":
+            places[value] = k - num_inputs
+        else:
+            places[value] = first + len(numbers)
+            numbers[places[value]] = program.constants[k]
+    by = [
+        places[cuts.factors[at]] if at in cuts.factors else first
+        for at in range(len(program.results))
+    ]
+    return numbers, by

@@ -19,7 +19,7 @@ Rules that a code generator can rely on:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from math import prod
 
@@ -61,6 +61,8 @@ class Schedule:
         stays: for the value of each loop, where in the scratch array what it reads in every round begins.
         given: for a computed value that loops read, where they do, and it is to be written at once.
         angles: inputs whose sines and cosines are the last input port, in turn; see `torchsko.fused.angles`.
+        factors: by the positions of results, the values that they are still to be multiplied with; see
+            `torchsko.fused.multiples`.
     """
 
     program: Program
@@ -71,6 +73,7 @@ class Schedule:
     stays: Mapping[int, int]
     given: Mapping[int, Sequence[int]]
     angles: tuple[int, ...] = ()
+    factors: Mapping[int, int] = field(default_factory=dict)
 
     def place_of_part(self, value: int) -> int:
         """Where in the scratch array lies what a loop gives, for the value of a ``part``."""

@@ -11,14 +11,17 @@
 //   run_tile(in, out, s)   calls the chunks
 //   NUM_OWN                vectors of results alone; some results are equal, some lie in the slots behind
 //   IN_ORDER               whether each result has a vector of its own, in order
+//   MULTIPLES              whether results are vectors times others
 //   NUM_CONSTANT           vectors of results that are constants, which no chunk writes
 //   NUM_GIVEN              slots of loops that are constants, likewise
 // and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those vectors, GIVEN_AT,
-// GIVEN of those slots, ZERO of the ports' whole blocks of W columns: whether they are zeros, and AT, if they
-// are not in order: where results are.
+// GIVEN of those slots, ZERO of the ports' whole blocks of W columns: whether they are zeros, AT, if they are
+// not in order: where results are, and BY: where what they are multiplied with is, from `out` on.
 
 #if IN_ORDER
 #define FROM(out) ((const V*)(out))
+#elif MULTIPLES
+#define FROM(out) (Multiples{out, AT, BY})
 #else
 #define FROM(out) (Placed{out, AT})
 #endif

@@ -76,6 +76,14 @@ struct Placed {
   __attribute__((always_inline)) Placed operator+(int k) const { return {from, at + k}; }
 };
 
+// The same, each times another one.
+struct Multiples {
+  const V* from;
+  const int *at, *by;
+  __attribute__((always_inline)) V operator[](int k) const { return from[at[k]] * from[by[k]]; }
+  __attribute__((always_inline)) Multiples operator+(int k) const { return {from, at + k, by + k}; }
+};
+
 // Output rows follow each other without gaps. `zero` tells for each whole block of W columns
 // whether it is all zeros for every sample: most of a regressor is, and of a Jacobian.
 template <int SIZE, class Vectors>
