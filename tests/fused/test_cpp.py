@@ -357,3 +357,28 @@ def test_results_larger_than_the_caches_are_those_of_any_batch(target, dtype):
         for k, mine in enumerate(found):
             assert torch.equal(mine, torch.cat([part[k] for part in parts]))
             mine.fill_(7.0)
+
+
+def test_inputs_that_nothing_is_read_of_may_hold_anything():
+    """One between others that are read; by an angle alone, as a factor alone, as a result alone."""
+
+    def fn(by_angle, unread, factor, result):
+        return torch.stack([factor * by_angle.sin().sum() for _ in range(8)]), result
+
+    program = trace(
+        fn, [Port("by_angle", (2,)), Port("unread", (3,)), Port("factor", ()), Port("result", ())]
+    )
+    kernel = build_kernel(program, torch.float64)
+    x, factor, result = torch.randn(37, 2), torch.randn(37), torch.randn(37)
+    inputs = [
+        x.double(),
+        torch.full((37, 3), torch.nan, dtype=torch.float64),
+        factor.double(),
+        result.double(),
+    ]
+    first, second = kernel(inputs)
+    right = inputs[2] * inputs[0].sin().sum(1)
+    torch.testing.assert_close(first, right[:, None].expand(37, 8))
+    assert torch.equal(second, inputs[3])
+    (text,) = emit_cpp(plan(program), bits=64, vector_bytes=16)
+    assert "READ_AT_ALL[] = {1, 0, 1, 1," in text

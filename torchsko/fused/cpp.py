@@ -210,7 +210,7 @@ def _driver(
         "AT": () if in_order else places.at,
         "BY": places.by,
     }
-    tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs}
+    tables |= {"IN_SIZE": inputs, "OUT_SIZE": outputs, "READ_AT_ALL": _read_ports(cuts)}
     # A trailing 0: C++ has no empty array.
     for name, entries in tables.items():
         lines.append(f"static constexpr int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
@@ -223,6 +223,16 @@ def _driver(
     lines.append("}")
     loop = native("driver.hpp" if roles is None else "scan.hpp")
     return "\n".join(lines) + "\n" + native("rows.hpp") + loop
+
+
+def _read_ports(cuts: Schedule) -> list[int]:
+    """For each input port whether anything of it is read: of what a gradient is given, not all is."""
+    code = cuts.program.code
+    values = {*cuts.program.results, *cuts.factors.values()}
+    values.update(x for value in range(len(code)) for x in cuts.program.operands(value))
+    read = {*cuts.angles, *(code[x].args[0] for x in values if code[x].op == "input")}
+    ends = [0, *accumulate(port.size for port in cuts.program.inputs)]
+    return [int(not read.isdisjoint(range(*bounds))) for bounds in pairwise(ends)]
 
 
 def _of_roles(roles: Roles, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, int]:

@@ -14,7 +14,7 @@
 //   MULTIPLES              whether results are vectors times others
 //   NUM_CONSTANT           vectors of results that are constants, which no chunk writes
 //   NUM_GIVEN              slots of loops that are constants, likewise
-// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, CONSTANT_AT, CONSTANT of those vectors, GIVEN_AT,
+// and the tables IN_SIZE, OUT_SIZE of the ports' sizes, READ_AT_ALL: whether an input port is, CONSTANT_AT, CONSTANT of those vectors, GIVEN_AT,
 // GIVEN of those slots, ZERO of the ports' whole blocks of W columns: whether they are zeros, AT, if they are
 // not in order: where results are, and BY: where what they are multiplied with is, from `out` on.
 
@@ -58,7 +58,7 @@ static void prefetch_tile(
     const CallPort* in, const CallPort* out, long long sample, long long rows, bool past) {
   if (rows < 2 * W) return;
   for (int p = 0; p < NUM_IN_PORTS; ++p)
-    if (in[p].stride != 0) prefetch_rows(in[p], sample + W, IN_SIZE[p], false);
+    if (READ_AT_ALL[p] && in[p].stride != 0) prefetch_rows(in[p], sample + W, IN_SIZE[p], false);
   for (int p = 0; p < NUM_OUT_PORTS; ++p)
     if (out[p].stride != 0 && FETCHED_BEFORE(OUT_SIZE[p]) && !(past && goes_past(out[p].data, OUT_SIZE[p])))
       prefetch_rows(out[p], sample, OUT_SIZE[p], true);
@@ -69,7 +69,7 @@ template <int P = 0>
 INLINE void load_ports(const CallPort* ports, long long sample, long long rows, V* to) {
   if constexpr (P < NUM_IN_PORTS) {
     const CallPort port = ports[P];
-    if (port.stride != 0) load_rows<IN_SIZE[P]>(port.data + sample * port.stride, port.stride, rows, to);
+    if (READ_AT_ALL[P] && port.stride != 0) load_rows<IN_SIZE[P]>(port.data + sample * port.stride, port.stride, rows, to);
     load_ports<P + 1>(ports, sample, rows, to + IN_SIZE[P]);
   }
 }
