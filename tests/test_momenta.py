@@ -108,7 +108,9 @@ def test_gravity_force_is_the_gradient_of_gravitys_potential(mech, seed):
     agree(ts.gravity_force(mech, q), jacrev(potential)(still), 1e-12)
 
 
-SPRUNG = {kind: (1.0, 2.0, 3.0, 4.0, 5.0, 6.0) for kind in ALL_KINDS if kind not in ("spherical", "free")}
+SPRUNG = {
+    kind: (1.0, 2.0, 3.0, 4.0, 5.0, 6.0) for kind in ALL_KINDS if kind not in ("spherical", "free")
+}
 SPRUNG["spherical"] = (2.0, 2.0, 2.0)
 
 
