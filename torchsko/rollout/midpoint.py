@@ -17,8 +17,8 @@ obeys the discrete equations of Lagrange and d'Alembert, written with momenta:
     \mathcal M(q) v = -D_1 L_d - \tfrac h2 f, \qquad \mathcal M(q') v' = D_2 L_d + \tfrac h2 f,
 
 f all forces without a potential, at the midpoint. Gravity has one, and so have springs, but for some of
-spherical and free joints (`torchsko.potential_energy`). Without f the map is symplectic: its energy stays near
-that of the start for exponentially long times, and momenta of symmetries stay to rounding.
+spherical and free joints (`torchsko.potential_energy`). Without f the map is symplectic: its energy stays
+near that of the start for exponentially long times, and momenta of symmetries stay to rounding.
 
 Reference: J. Marsden, M. West, *Discrete mechanics and variational integrators*, Acta Numerica 10, 2001,
 sections 2.6.2 and 3.2; E. Hairer, C. Lubich, G. Wanner, *Geometric Numerical Integration*, 2nd edition,
