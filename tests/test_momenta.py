@@ -108,6 +108,23 @@ def test_gravity_force_is_the_gradient_of_gravitys_potential(mech, seed):
     agree(ts.gravity_force(mech, q), jacrev(potential)(still), 1e-12)
 
 
+def sprung(kind: str) -> tuple[float, ...]:
+    """Stiffnesses under which springs of a joint have a potential."""
+    return (2.0,) * 3 if kind == "spherical" else (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if kind != "free"])
+def test_springs_pull_down_the_slope_of_what_potential_energy_counts_of_them(kind):
+    """Of all kinds that it is said of, balls equally stiff about every axis among them."""
+    mech = random_mechanism([kind], [-1], seed=3, passive=False)
+    stiffness = torch.tensor(sprung(kind)[: mech.num_dof], dtype=mech.dtype)
+    mech = mech.replace(stiffness=stiffness, gravity=torch.zeros_like(mech.gravity))
+    q, *_ = states(mech, 0)
+    still = torch.zeros(mech.num_dof, dtype=q.dtype)
+    slope = jacrev(lambda s: ts.potential_energy(mech, ts.integrate(mech, q, s)))(still)
+    agree(slope, ts.passive_force(mech, q, still), 1e-12)
+
+
 def test_potential_energy_is_zero_level_with_the_origin_and_springs_relaxed():
     mech = ts.MechanismBuilder("slider").link("box", mass=2.0)
     mech = mech.joint("rail", "prismatic", child="box", axis=(0.0, 0.0, 1.0)).build()

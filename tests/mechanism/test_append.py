@@ -207,3 +207,23 @@ def test_what_does_not_fit_is_refused_by_name(other, options, said):
     with pytest.raises(ts.TorchskoError, match=said) as error:
         FIRST.append(other, **{"frame": "body1"} | options)
     assert len(str(error.value).splitlines()) == 3
+
+
+@pytest.mark.filterwarnings("ignore::torchsko.RobotFileWarning")
+def test_a_tool_on_a_link_without_mass_makes_its_joint_move_as_the_refusal_says():
+    """A verdict of load: what lifts it after lock and append is told by who refuses."""
+    heavy = {"mass": 2.0, "com": (0.1, 0.0, 0.0), "inertia": torch.eye(3).tolist()}
+
+    def robot(massless):
+        arm = ts.MechanismBuilder("arm").link("upper", **heavy)
+        arm = arm.joint("shoulder", "revolute", child="upper")
+        arm = arm.link("tip", **({} if massless else heavy))
+        return arm.joint("wrist", "revolute", child="tip", parent="upper", axis=(0, 1, 0)).build()
+
+    tool = ts.MechanismBuilder("tool").link("tool", **heavy).joint("base", "free", child="tool")
+    arm = robot(massless=True).append(tool.build(), "tip")
+    q, qd = arm.random_state()
+    with pytest.raises(ts.MechanismError, match="that alone where lock or append has changed it"):
+        ts.forward_dynamics(arm, q, qd, 0 * qd)
+    found = ts.forward_dynamics(ts.checked(arm), q, qd, 0 * qd)
+    agree(found, ts.forward_dynamics(robot(massless=False), q, qd, 0 * qd), 1e-12)

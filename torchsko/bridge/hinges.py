@@ -57,7 +57,7 @@ def undefined(name: str, joints: Sequence[str]) -> str:
         "body has, so a force there gives no finite acceleration (inverse dynamics and the mass matrix "
         "are fine).\n"
         "Give the link mass, or the joint armature (mech.replace(armature=...)), then call "
-        "torchsko.checked(mech)."
+        "torchsko.checked(mech); that alone where lock or append has changed it since it was loaded."
     )
 
 

@@ -7,8 +7,8 @@ With the error :math:`e = q_{target} \ominus q` along the manifold (`torchsko.di
     \tau = K_p e - K_d \dot q + ID(q, 0, 0).
 
 Under the first every joint whose coordinates are a vector obeys :math:`\ddot e + K_d \dot e + K_p e = 0`.
-Under the second the energy :math:`T + \tfrac12 e^* K_p e` falls at the rate
-:math:`\dot q^* K_d \dot q`, and that of losses.
+Under the second, where these springs have a potential (`torchsko.potential_energy` says at which joints), the
+energy :math:`T + \tfrac12 e^* K_p e` falls at the rate :math:`\dot q^* K_d \dot q`, and that of losses.
 
 References: B. Siciliano, L. Sciavicco, L. Villani, G. Oriolo, *Robotics*, Springer 2009, sections 8.5.1 and
 8.5.2; M. Takegaki, S. Arimoto, *A new feedback method for dynamic control of manipulators*, Journal of

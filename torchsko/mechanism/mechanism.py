@@ -311,7 +311,9 @@ class Mechanism(Numbering):
         What hung on the other's inertial frame hangs on the frame. Where the other floats (its only root
         is a free joint), its base is welded to the frame; that is how its base keeps its mass, so load
         it with ``floating_base=True``. Bodies, joints, frames, q, qd and tau are this one's, then the
-        other's. Gravity is this one's. Keyframes are gone: none says where both are.
+        other's. Gravity is this one's. Keyframes are gone: none says where both are. `singular_joints` and
+        `bare_joints` keep the verdicts made at load, as in `replace`: where the other gives inertia to a
+        joint that had none, call `torchsko.checked`.
 
         Args:
             other: of the same dtype and device.

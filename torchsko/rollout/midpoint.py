@@ -16,9 +16,9 @@ obeys the discrete equations of Lagrange and d'Alembert, written with momenta:
 .. math::
     \mathcal M(q) v = -D_1 L_d - \tfrac h2 f, \qquad \mathcal M(q') v' = D_2 L_d + \tfrac h2 f,
 
-f all forces without a potential (gravity and springs have one), at the midpoint. Without them the map is
-symplectic: its energy stays near that of the start for exponentially long times, and momenta of symmetries
-stay to rounding.
+f all forces without a potential, at the midpoint. Gravity has one, and so have springs, but for some of
+spherical and free joints (`torchsko.potential_energy`). Without f the map is symplectic: its energy stays
+near that of the start for exponentially long times, and momenta of symmetries stay to rounding.
 
 Reference: J. Marsden, M. West, *Discrete mechanics and variational integrators*, Acta Numerica 10, 2001,
 sections 2.6.2 and 3.2; E. Hairer, C. Lubich, G. Wanner, *Geometric Numerical Integration*, 2nd edition,
@@ -39,7 +39,8 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State
 from torchsko.symmetric import spd_solve
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, passive_force
-from torchsko.verbs.momenta import kinetic_energy, potential_energy
+from torchsko.verbs.energy import passive_force_parts
+from torchsko.verbs.momenta import kinetic_energy, potential_energy, spring_energy
 
 Residual = Callable[[Tensor], Tensor]
 
@@ -106,7 +107,10 @@ class Variational:
             middle, rate = moved(mech, q, u / 2), u / dt
             qdd = accelerate(mech, t + dt / 2, middle, rate)
             applied = inverse_dynamics(mech, middle, rate, qdd)
-            return dt / 2 * (applied - passive_force(rigid, middle, rate))
+            lost = passive_force(rigid, middle, rate)
+            if not all(kind.vector for kind in mech.joints.kinds):
+                lost = lost + _swirl(mech, middle, rate)
+            return dt / 2 * (applied - lost)
 
         def residual(u: Tensor) -> Tensor:
             end = moved(mech, q, u)
@@ -118,6 +122,12 @@ class Variational:
         after = _slope(lambda b: action(q, moved(mech, end, b)), u) + impulse(u)
         M = mass_matrix(mech, end)
         return end, spd_solve(M, after[..., None], scalar=mech.scalar)[..., 0]
+
+
+def _swirl(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """What the force of springs is besides the gradient of their energy, `[*batch, num_dof]`."""
+    energy = _slope(lambda step: spring_energy(mech, moved(mech, q, step)), qd)
+    return passive_force_parts(mech, q, qd).springs - energy
 
 
 def _slope(fn: Residual, like: Tensor) -> Tensor:

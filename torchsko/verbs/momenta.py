@@ -146,16 +146,17 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 
     It is zero where the centre of mass is level with the inertial frame's origin (at a right angle to
     gravity) and all springs are relaxed (`spring_reference`). Springs count 1/2 stiffness *
-    difference(spring_reference, q)^2: their potential where each joint with springs has one dof or is
-    a vector, and of spherical and free joints where they are equally stiff about every axis.
+    difference(spring_reference, q)^2: their potential where the coordinates of each joint with springs are
+    a vector, and of spherical joints where they are equally stiff about every axis. Of free joints, and of
+    other spherical ones, `passive_force` has no potential: round a closed way it gives or takes energy.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
 
     Returns:
-        `[*batch]` [J]; its gradient is `gravity_force` and the part of springs and of compensated weights
-        in `passive_force`.
+        `[*batch]` [J]; its gradient is `gravity_force` and the part of springs that have a potential, and of
+        compensated weights, in `passive_force`.
 
     Raises:
         ShapeError: when q does not fit the mechanism.
@@ -166,8 +167,13 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     if mech.has_gravcomp:
         mass, first = compensated_mass(mech.mass, mech.com, mech.gravcomp)
         moment = moment - (mass * pose.position + _turned(pose, first)).sum(-2)
+    return spring_energy(mech, q) - (mech.gravity * moment).sum(-1)
+
+
+def spring_energy(mech: Mechanism, q: Tensor) -> Tensor:
+    """What `potential_energy` counts of joint springs, `[*batch]` [J]."""
     stretch = apart(uncoupled(mech), mech.spring_reference, all_q(mech, q))
-    return (mech.stiffness * stretch.square()).sum(-1) / 2 - (mech.gravity * moment).sum(-1)
+    return (mech.stiffness * stretch.square()).sum(-1) / 2
 
 
 @verb
