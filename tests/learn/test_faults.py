@@ -427,7 +427,7 @@ def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype)
 
 
 def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():
-    """Of a log of a minute some joint was: a sixth of the usual error in the mean of five visits is chance."""
+    """A joint of a right log was: a sixth of the usual error in the mean of five visits is chance."""
     mech, rng = two(), np.random.default_rng(0)
     t = np.arange(6000) / 100
     force = np.tanh(20 * np.sin(0.5 * t))[:, None] + 1e-3 * rng.normal(size=(6000, 2))

@@ -59,10 +59,11 @@ def piled(mech: Mechanism, log: Log, left: Residuals, faults: Faults) -> list[st
         for j in range(mech.num_dof)[mech.dof_slice(name)]:
             force = within_reach(np.asarray(log.tau[:SAMPLES, j], np.float64))
             error = np.where(known, np.interp(t, at, left.error[:, j].numpy()), np.nan)
-            for sign in (1.0, -1.0):
-                limit, noise, visit = _end(sign * force)
+            ends = [(sign, *_end(sign * force)) for sign in (1.0, -1.0)]
+            others = error[known & (ends[0][-1] == 0) & (ends[1][-1] == 0)]
+            for sign, limit, noise, visit in ends:
                 there = visit > 0
-                asked, others = sign * error[there & known], error[~there & known]
+                asked = sign * error[there & known]
                 times = len(np.unique(visit[there & known]))
                 if times < OFTEN or not len(others):
                     continue
