@@ -16,8 +16,11 @@ from torchsko.learn.friction import (
     SmoothCoulomb,
     Viscous,
 )
+from torchsko.learn.mending import Faults
+from torchsko.learn.piling import piled
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.report import write_report
+from torchsko.learn.residuals import Residuals, correlated
 from torchsko.learn.settings import settings_of
 
 
@@ -421,3 +424,28 @@ def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype)
     fit = ts.learn.fit(mech, ts.learn.Log(t, **log), learn=TERMS, method="ols")
     assert any(note.startswith("30 ") and "j1" in note for note in fit.found.notes)
     assert_close(fit.value, whole.value, rtol=0.05, atol=0.01)
+
+
+def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():
+    """A joint of a right log was: a sixth of the usual error in the mean of five visits is chance."""
+    mech, rng = two(), np.random.default_rng(0)
+    t = np.arange(6000) / 100
+    force = np.tanh(20 * np.sin(0.5 * t))[:, None] + 1e-3 * rng.normal(size=(6000, 2))
+    log = ts.learn.Log(t, np.zeros((6000, 2)), force)
+
+    def told(error):
+        ones = torch.ones(2, dtype=torch.float64)
+        at, tau, error = (torch.from_numpy(x) for x in (t, force, error))
+        inflation = correlated(error)
+        left = Residuals(at, tau, error, error.square().mean(0), ones, inflation, inflation / 100)
+        return piled(mech, log, left, Faults())
+
+    def chance():
+        smooth = np.convolve(rng.normal(size=6100), np.ones(101) / 10, "valid")
+        return np.stack([smooth, smooth], 1)
+
+    for _ in range(30):
+        assert not told(chance())
+    # Of a drive the robot asks for more each time.
+    lines = told(0.2 * chance() + np.sign(force) * (np.abs(force) > 0.99))
+    assert len(lines) == 4 and all("a drive at its limit" in line for line in lines)

@@ -120,3 +120,14 @@ def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkey
         both = ts.learn.Log.joined([rest, log])
         fits.append(told(ts.learn.fit(mech, both, learn=TERMS, method="ols", cutoff=10.0)))
     assert fits[1] == pytest.approx(fits[0], rel=0.5)
+
+
+def test_positions_that_stand_out_are_no_noise():
+    """Ten made 0.016 rad of it: a right fit's numbers were said to be 2e4 deviations off."""
+    mech = arm()
+    log = measured(mech, 1e-5, seconds=20)
+    q = log.q.copy()
+    q[70::400, 0] += 0.5
+    np.testing.assert_allclose(
+        Noise.of(mech, replace(log, q=q), settings_of(log)).q, 1e-5, rtol=0.1
+    )

@@ -148,8 +148,10 @@ class Told:
         alike = not_told_apart(self.whole[columns[:, None], columns])[:, base:]
         deviation = torch.where((alike > 0).any(0), torch.inf, deviation)
         sure = dict(zip(some, (self.numbers(some)[at].abs() / deviation).tolist(), strict=True))
-        out = min(others, key=sure.__getitem__)
-        return out if sure[out] < SURE else None
+        # What is kept goes where the log does not tell it apart at all, after what it is not told apart from.
+        others = [k for k in others if not self.terms[k].kept or not sure[k]]
+        out = min(others, key=lambda k: (sure[k], self.terms[k].kept), default=None)
+        return out if out is not None and sure[out] < SURE else None
 
 
 def grown(
@@ -177,7 +179,7 @@ def grown(
         moves = [tuple(sorted((*now, k))) for k in allowed if k not in now]
         moves += [tuple(sorted((*(x for x in now if x != d), k)))
                   for d in dry for k in allowed if k not in now and terms[k].level[1]]  # fmt: skip
-        moves += [tuple(x for x in now if x != k) for k in now]
+        moves += [tuple(x for x in now if x != k) for k in now if not terms[k].kept]
         moves = list(dict.fromkeys(moves))
         # One more has to pay, one less may cost a little.
         scored = [

@@ -30,6 +30,9 @@ OFTEN = 3
 ASKED = 0.15
 """What a fit asks for beyond it in the mean, over what it is usually off: dry friction piles up, too."""
 
+SURE = 3.0
+"""Standard errors of that mean by what errors are elsewhere: those of a visit, while they last, are one."""
+
 
 def piled(mech: Mechanism, log: Log, left: Residuals, faults: Faults) -> list[str]:
     """Lines that name joints whose forces pile up at an end, where the robot that was fitted asks for more.
@@ -49,18 +52,25 @@ def piled(mech: Mechanism, log: Log, left: Residuals, faults: Faults) -> list[st
     # Errors are known of some stretches only.
     near = np.clip(np.searchsorted(at, t), 1, len(at) - 1)
     known = (at[near] - at[near - 1] <= 3 * np.median(np.diff(at))) & (t >= at[0]) & (t <= at[-1])
-    lines = []
+    lines, step = [], float(np.median(np.diff(t)))
     for name in mech.joint_names:
         if name in faults.saturated:
             continue
         for j in range(mech.num_dof)[mech.dof_slice(name)]:
             force = within_reach(np.asarray(log.tau[:SAMPLES, j], np.float64))
             error = np.where(known, np.interp(t, at, left.error[:, j].numpy()), np.nan)
-            for sign in (1.0, -1.0):
-                limit, noise, there = _end(sign * force)
+            ends = [(sign, *_end(sign * force)) for sign in (1.0, -1.0)]
+            others = error[known & (ends[0][-1] == 0) & (ends[1][-1] == 0)]
+            for sign, limit, noise, visit in ends:
+                there = visit > 0
                 asked = sign * error[there & known]
+                times = len(np.unique(visit[there & known]))
+                if times < OFTEN or not len(others):
+                    continue
+                apart = max(times, len(asked) * step / float(left.lasting[j]))
+                unsure = SURE * math.sqrt(np.square(others).mean() / apart)
                 usual = float(left.error[:, j].square().mean().sqrt())
-                if len(asked) and asked.mean() > ASKED * usual:
+                if asked.mean() > max(ASKED * usual, unsure):
                     lines.append(
                         f"{100 * there.mean():.0f} percent of the forces of {name} are {sign * limit:.4g} "
                         "but for noise, where the robot needs more: a drive at its limit. They count: "
@@ -69,9 +79,12 @@ def piled(mech: Mechanism, log: Log, left: Residuals, faults: Faults) -> list[st
     return lines
 
 
-def _end(force: Array) -> tuple[float, float, NDArray[np.bool_]]:
-    """The upper end at which a signal piles up, its noise, and which samples are there; none where not."""
-    none = math.nan, 0.0, np.zeros(len(force), np.bool_)
+def _end(force: Array) -> tuple[float, float, NDArray[np.int64]]:
+    """The upper end at which a signal piles up, its noise, and at which visit samples are there, from 1 on.
+
+    Where a signal does not, no sample is.
+    """
+    none = math.nan, 0.0, np.zeros(len(force), np.int64)
     finite = force[np.isfinite(force)]
     if len(finite) < 3:
         return none
@@ -87,10 +100,13 @@ def _end(force: Array) -> tuple[float, float, NDArray[np.bool_]]:
     limit = float(max(tried, key=lambda x: np.count_nonzero(np.abs(finite - x) <= wide)))
     there = np.abs(force - limit) <= wide
     beside = np.count_nonzero((finite < limit - wide) & (finite >= limit - 3 * wide))
-    far = finite < limit - 3 * wide
-    side = np.where(np.abs(finite - limit) <= wide, 1, np.where(far, -1, 0))
-    visits = np.count_nonzero(np.diff(side[side != 0]) > 0)
+    # A visit begins where the signal comes from far.
+    side = np.where(there, 1, np.where(force < limit - 3 * wide, -1, 0))
+    comes = np.flatnonzero(side)
+    starts = np.diff(side[comes], prepend=-1) > 0
+    visit = np.zeros(len(force), np.int64)
+    visit[comes] = np.cumsum(starts) * (side[comes] > 0)
     count = np.count_nonzero(there)
-    if count < SHARE * len(force) or count < STEEP * beside or visits < OFTEN:
+    if count < SHARE * len(force) or count < STEEP * beside or visit.max() < OFTEN:
         return none
-    return limit, noise, there
+    return limit, noise, visit

@@ -17,6 +17,7 @@ class Offset(Term):
     """A constant: a sensor's zero, a current that a controller adds."""
 
     linear: ClassVar[bool] = True
+    kept: ClassVar[bool] = True
 
     def column(self, motion: Series) -> Tensor:
         """Ones."""

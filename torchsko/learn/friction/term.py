@@ -56,6 +56,8 @@ class Term:
         not_negative: of those that may be 0 besides.
         usual: whether every joint has it, so that a fit chooses it by what it predicts alone; others the data
             have to tell, too.
+        kept: whether each joint has it that a fit chooses terms of, however little the data tell of it:
+            weights would take its part, and be said to be as sure as if it were known to be zero.
         why: what a report says of a number that dissipates and came out negative, so that it is zero.
         note: what a report says of joints that have the term, where it has to be known.
     """
@@ -70,6 +72,7 @@ class Term:
     positive: ClassVar[tuple[str, ...]] = ()
     not_negative: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[bool] = False
+    kept: ClassVar[bool] = False
     why: ClassVar[str] = "friction does not drive"
     note: ClassVar[str] = ""
 
