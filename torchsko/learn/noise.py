@@ -100,9 +100,8 @@ def _white(log: Log, signals: Array, settings: Settings) -> Array:
     start += max(0, (stop - start - LOOKED) // 2)
     rows = slice(start, min(start + LOOKED, stop))
     t, x = np.asarray(log.t[rows], np.float64), in_rows(signals[rows])
-    x, _ = repaired(
-        t, without(repeats(x), x)
-    )  # one that stands out has all frequencies, as noise has
+    # A value that stands out has all frequencies, as noise has.
+    x, _ = repaired(t, without(repeats(x), x))
     even = t[0] + np.arange(int((t[-1] - t[0]) * settings.rate)) / settings.rate
     (x,) = even_samples(t, even, [x])
     length = min(len(even), max(int(4 * settings.rate) + 1, len(even) // 50))
