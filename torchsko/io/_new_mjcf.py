@@ -19,6 +19,7 @@ from torchsko.io._new_urdf import followed
 from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io.mujoco_numbers import FARTHEST
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.numbering import motions
 
 ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
 """MuJoCo's types of joints by ours."""
@@ -134,9 +135,7 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
     name, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
     dofs, q = mech.tree_dof_slice(name), mech.tree_q_slice(name)
     stack, lines = _stack(mech, k), []
-    labels = name.split("+") if len(stack) > 1 else [name]
-    if len(labels) != len(stack):
-        labels = [f"{name}_{rate}" for rate in kind.rates]
+    labels = motions(name, kind) if len(stack) > 1 else (name,)
     for i, (type_, axis, point) in enumerate(stack):
         label = labels[i]
         dof = dofs.start + i
