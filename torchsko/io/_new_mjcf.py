@@ -91,7 +91,7 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
             "a body that moves is named 'world'.\nIn MJCF that is the name of what does not move.\n"
             "Save to URDF (.urdf), or give the link another name in the robot's own file."
         )
-    place = "" if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
+    place = _start(mech, k) if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
     _check_resists(mech, k)
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
     moments = physical(mech.body_names[k], moments, torch.finfo(mech.dtype).eps)
@@ -105,6 +105,14 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
         *_sites(mech, k, indent + 2),
         *(f"{space}  {line}" for line in mjcf_geoms(mech, k)),
     ]
+
+
+def _start(mech: Mechanism, k: int) -> str:
+    """Where a body that floats begins, in MuJoCo's words the place of the body; nothing at the origin."""
+    if mech.kept.initial is None:
+        return ""
+    q = mech.initial()[mech.q_slice(mech.tree_joint_names[k])]
+    return f' pos="{_words(q[:3])}" quat="{_words(q[3:])}"'
 
 
 def _check_resists(mech: Mechanism, k: int) -> None:

@@ -124,6 +124,11 @@ class Numbering:
         if name in self.body_names:
             joint = self.tree_joint_names[self.body_names.index(name)]
             advice = f"{name!r} is a body, moved by the joint {joint!r}: use that."
+        for joint, kind in zip(self.tree_joint_names, self.joints.kinds, strict=True):
+            if name in (parts := motions(joint, kind)):
+                advice = (
+                    f"{name!r} is a motion of the joint {joint!r}, of {', '.join(parts)}: use that."
+                )
         return _index("moving joint", name, self.tree_joint_names, advice)
 
     def frame_index(self, name: str) -> int:
