@@ -68,6 +68,14 @@ DESCRIPTIONS = {
     "flat centre": (lambda: build(com=(0, 0)), "com of link 'elbow_link' has 2 components"),
     "nan inertia": (lambda: build(inertia=matrix(NAN, 1, 1)), "'elbow_link': .* not finite"),
     "flat inertia": (lambda: build(inertia=[[1, 0], [0, 1]]), "inertia of link 'elbow_link' has 2"),
+    "diagonal": (
+        lambda: build(inertia=(1, 1, 1)),
+        "inertia of link 'elbow_link' is a row(.|\n)*xx",
+    ),
+    "diagonal tensor": (
+        lambda: build(inertia=torch.ones(3)),
+        "inertia of link 'elbow_link' is a row",
+    ),
     "triangle": (lambda: build(inertia=matrix(1, 1, 5)), "'elbow_link': .*triangle inequality"),
     "negative inertia": (lambda: build(inertia=matrix(-1, 1, 1)), "'elbow_link': .*negative"),
     "skew inertia": (lambda: build(inertia=matrix(1, 1, 1, off=0.5)), "'elbow_link'.*symmetric"),

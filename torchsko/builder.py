@@ -301,7 +301,13 @@ def _vector(values: Sequence[float], what: str) -> Vector:
 
 
 def _matrix(rows: Sequence[Sequence[float]], what: str) -> Matrix:
-    x, y, z = (_vector(row, f"row of the {what}") for row in _three(rows, what))
+    given = _three(rows, what)
+    if not any(isinstance(row, Sized) and getattr(row, "ndim", 1) for row in given):
+        raise MechanismError(
+            f"the {what} is a row of numbers.\nIt is a matrix, three rows of three.\n"
+            "Pass [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], with zeros beside a diagonal."
+        )
+    x, y, z = (_vector(row, f"row of the {what}") for row in given)
     return x, y, z
 
 

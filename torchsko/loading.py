@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from torchsko.bridge.hinges import checked, undefined
-from torchsko.errors import MechanismError, RobotFileWarning
+from torchsko.errors import MechanismError, RobotFileWarning, listed
 from torchsko.io._packages import own_folders
 from torchsko.io._source import check_folders, check_model, check_source, format_of, naming
 from torchsko.io._xacro import expanded
@@ -124,7 +124,7 @@ def load(
             device=device,
         )
         if mech.singular_joints:
-            mech = _with_singular(mech, strict)
+            mech = _with_singular(mech, strict, floating_base)
     if mech.report:
         warnings.warn(_told(mech), RobotFileWarning, stacklevel=2)
     return mech
@@ -154,15 +154,30 @@ def _read(
     return read_mjcf(source, mesh_path=mesh_path)
 
 
-def _with_singular(mech: Mechanism, strict: bool) -> Mechanism:
+def _with_singular(mech: Mechanism, strict: bool, floating_base: bool) -> Mechanism:
     """The mechanism with joints that no inertia resists in its report; refused when strict."""
     if strict:
         raise MechanismError(undefined(mech.name, mech.singular_joints))
     faults = (
-        Fault(f"joint {name!r}", "no inertia resists it: forward dynamics refuse it")
+        Fault(
+            f"joint {name!r}",
+            "no inertia resists it: forward dynamics refuse it"
+            + (_floats_twice(mech, name) if floating_base else ""),
+        )
         for name in mech.singular_joints
     )
     return mech.replace(report=(*mech.report, *faults))
+
+
+def _floats_twice(mech: Mechanism, joint: str) -> str:
+    """Advice on a free joint of a root link on which nothing hangs but free joints, as in files of `save`."""
+    k, kinds = mech.joint_index(joint), mech.joints.kinds
+    below = [i for i, parent in enumerate(mech.parents) if parent == k]
+    afloat = all(kinds[i].name == "free" for i in (k, *below))
+    if mech.parents[k] >= 0 or not below or not afloat:
+        return ""
+    names = listed([mech.tree_joint_names[i] for i in below])
+    return f"; what it carries floats by {names} already: leave floating_base out"
 
 
 def _told(mech: Mechanism) -> str:

@@ -161,6 +161,26 @@ def test_conversions_run_under_vmap_and_have_gradients():
     assert torch.autograd.gradcheck(lambda q, qd: conv.qdd_to(q, qd, qdd[0]), (q, qd))
 
 
+def test_joints_of_several_numbers_have_mujocos_names_of_the_file_that_was_saved(tmp_path):
+    """A cart that carries a crane, with MuJoCo as the plant."""
+    mujoco = pytest.importorskip("mujoco")
+    mech = random_mechanism(["planar", "universal", "cylindrical"], [-1, 0, 1], seed=5)
+    ts.save(mech, tmp_path / "cart.xml")
+    model = mujoco.MjModel.from_xml_path(str(tmp_path / "cart.xml"))
+    names = [model.joint(k).name for k in range(model.njnt)]
+    conv, (q, qd, _, tau) = ts.conventions("mujoco", mech, names), states(mech)
+    assert mech.q_slice(names[2]) == slice(2, 3)
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = conv.q_to(q).numpy(), conv.qd_to(q, qd).numpy()
+    data.qfrc_applied[:] = conv.tau_to(q, tau).numpy()
+    mujoco.mj_forward(model, data)
+    frictionless = mech.replace(friction=torch.zeros_like(mech.friction))
+    qdd = conv.qdd_to(q, qd, ts.forward_dynamics(frictionless, q, qd, tau))
+    agree(torch.tensor(data.qacc_smooth)[None], qdd[None], 1e-9)
+    with pytest.raises(ts.MechanismError, match="'joint0' is named by its single motions"):
+        ts.conventions("pinocchio", random_mechanism(["planar"], [-1], seed=5), names[:3])
+
+
 def test_what_cannot_be_converted_is_refused_by_name():
     mech, ball = hand(), random_mechanism(["spherical"], [-1], seed=0)
     refused = [

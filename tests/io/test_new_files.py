@@ -101,3 +101,18 @@ def test_a_moving_body_of_the_worlds_name_is_refused_in_mjcf_by_name(tmp_path):
     with pytest.raises(ts.MechanismError, match=r"a body that moves is named 'world'(.|\n)*urdf"):
         ts.save(mech, tmp_path / "leg.xml")
     ts.save(mech, tmp_path / "leg.urdf")
+
+
+SCENE = """<mujoco><worldbody>
+  <body name="cup" pos="0.5 0 0.8" euler="0 0 90"><freejoint name="cup_free"/>
+  <geom type="sphere" size=".05"/></body>
+  <body name="kite" pos="1 0 2"><freejoint name="line"/><geom type="box" size=".1 .2 .01"/></body>
+</worldbody></mujoco>"""
+
+
+def test_what_floats_begins_in_a_new_mjcf_file_where_it_did(tmp_path):
+    mech = ts.load(SCENE)
+    ts.save(mech, tmp_path / "scene.xml")
+    start = torch.from_numpy(mujoco.MjModel.from_xml_path(str(tmp_path / "scene.xml")).qpos0)
+    assert float(start[2]) == 0.8 and torch.equal(start, mech.initial())
+    assert torch.equal(ts.load(tmp_path / "scene.xml").initial(), mech.initial())

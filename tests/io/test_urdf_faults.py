@@ -240,6 +240,16 @@ def test_dynamics_of_an_inertia_that_breaks_the_triangle_inequality_are_newtons(
     assert math.isclose(qdd, 1 / resisted, rel_tol=1e-12)
 
 
+def test_a_robot_that_floats_in_its_file_says_so_where_it_is_floated_again(tmp_path):
+    """As `save` writes one that was loaded with `floating_base=True`."""
+    text = robot(JOINT).replace('<link name="a"/>', LINK.replace('"b"', '"a"'))
+    ts.save(ts.load(text, floating_base=True), tmp_path / "afloat.urdf")
+    assert ts.load(tmp_path / "afloat.urdf").joint_kinds[0] == "free"
+    with pytest.warns(ts.RobotFileWarning, match="leave floating_base out"):
+        mech = ts.load(tmp_path / "afloat.urdf", floating_base=True)
+    assert mech.report[0].reason.endswith("floats by root_joint already: leave floating_base out")
+
+
 # What stays an error.
 
 

@@ -185,6 +185,33 @@ def test_mass_that_the_other_left_out_is_asked_for():
     agree(joined.mass.sum()[None, None], (FIRST.mass.sum() + 1.1)[None, None], 1e-14)
 
 
+def test_mass_that_a_lock_left_on_the_inertial_frame_is_not_lost_on_one_that_moves():
+    cart = FIRST.append(SECOND.lock({"joint1": torch.zeros(1).double()}), "body1", prefix="b_")
+    agree(cart.mass.sum()[None, None], (FIRST.mass.sum() + SECOND.mass.sum())[None, None], 1e-14)
+    stopped = FIXED.lock({"joint0": 0.3})
+    with pytest.raises(ts.MechanismError, match="body 'body0' of 'random' was left out") as error:
+        FIRST.append(stopped, "body1", prefix="b_")
+    assert "append(other, frame).lock" in str(error.value).splitlines()[2]
+    light = FIXED.replace(mass=FIXED.mass * torch.tensor([0.0, 1.0]).double())
+    light = light.replace(inertia=FIXED.inertia * torch.tensor([0.0, 1.0]).double()[:, None, None])
+    joined = FIRST.append(light.lock({"joint0": 0.3}), "body1", prefix="b_")
+    agree(joined.mass[2:], FIXED.mass[1:], 1e-14)
+
+
+def test_robots_stand_side_by_side_with_bases_that_never_move():
+    """Two arms on one bench, of files whose bases have mass: each moves as it does alone."""
+    arm, apart = ts.load(ts.robots.panda), torch.tensor([0.8, 0.0, 0.0]).double()
+    assert any(entry.held for entry in arm.unused)
+    pair = arm.append(arm, "link0", position=apart, prefix="right_")
+    q, qd = pair.random_state(generator=torch.Generator().manual_seed(0))
+    alone = [ts.bias_force(arm, *(x[part] for x in (q, qd))) for part in (slice(7), slice(7, 14))]
+    agree(ts.bias_force(pair, q, qd)[None], torch.cat(alone)[None], 1e-13)
+    hand = ts.frame_pose(pair, q, "right_flange").position
+    agree(hand[None], (ts.frame_pose(arm, q[7:], "flange").position + apart)[None], 1e-13)
+    with pytest.raises(ts.MechanismError, match="link 'link0' <inertial>"):
+        FIRST.append(pair, "body1", prefix="b_")
+
+
 @pytest.mark.parametrize(
     ("other", "options", "said"),
     [

@@ -152,3 +152,11 @@ def test_what_cannot_be_locked_is_refused_by_name(values, said):
     with pytest.raises(ts.TorchskoError, match=said) as error:
         CHAIN.lock(values)
     assert len(str(error.value).splitlines()) == 3
+
+
+def test_where_a_motion_of_a_joint_is_no_joint_the_joint_is_named():
+    cart = random_mechanism(["planar", "revolute"], [-1, 0], seed=0)
+    with pytest.raises(
+        ts.MechanismError, match=r"a motion of the joint 'joint0'.*joint0_angle: use"
+    ):
+        cart.lock({"joint0_angle": 0.0})

@@ -144,6 +144,21 @@ def check_kinds(mech: Mechanism, library: str, known: Sequence[str], joints: set
             )
 
 
+def check_whole(mech: Mechanism, library: str, joints: Sequence[int]) -> None:
+    """Refuse single motions of joints whose velocity a library takes in other axes, which mix them.
+
+    Raises:
+        MechanismError: names the joint.
+    """
+    if joints:
+        name = mech.tree_joint_names[joints[0]]
+        raise MechanismError(
+            f"joint {name!r} is named by its single motions, which {library!r} has not.\n"
+            "There it is one joint, with its velocity in other axes, which mix them.\n"
+            f"Name {name!r} once, in their place."
+        )
+
+
 def check_all_there(mech: Mechanism, names: Sequence[str], places: Sequence[Place]) -> None:
     """Refuse joints named twice, and independent joints left out.
 

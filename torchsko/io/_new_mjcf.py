@@ -19,6 +19,7 @@ from torchsko.io._new_urdf import followed
 from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io.mujoco_numbers import FARTHEST
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.numbering import motions
 
 ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
 """MuJoCo's types of joints by ours."""
@@ -90,7 +91,7 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
             "a body that moves is named 'world'.\nIn MJCF that is the name of what does not move.\n"
             "Save to URDF (.urdf), or give the link another name in the robot's own file."
         )
-    place = "" if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
+    place = _start(mech, k) if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
     _check_resists(mech, k)
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
     moments = physical(mech.body_names[k], moments, torch.finfo(mech.dtype).eps)
@@ -104,6 +105,14 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
         *_sites(mech, k, indent + 2),
         *(f"{space}  {line}" for line in mjcf_geoms(mech, k)),
     ]
+
+
+def _start(mech: Mechanism, k: int) -> str:
+    """Where a body that floats begins, in MuJoCo's words the place of the body; nothing at the origin."""
+    if mech.kept.initial is None:
+        return ""
+    q = mech.initial()[mech.q_slice(mech.tree_joint_names[k])]
+    return f' pos="{_words(q[:3])}" quat="{_words(q[3:])}"'
 
 
 def _check_resists(mech: Mechanism, k: int) -> None:
@@ -134,9 +143,7 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
     name, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
     dofs, q = mech.tree_dof_slice(name), mech.tree_q_slice(name)
     stack, lines = _stack(mech, k), []
-    labels = name.split("+") if len(stack) > 1 else [name]
-    if len(labels) != len(stack):
-        labels = [f"{name}_{rate}" for rate in kind.rates]
+    labels = motions(name, kind) if len(stack) > 1 else (name,)
     for i, (type_, axis, point) in enumerate(stack):
         label = labels[i]
         dof = dofs.start + i

@@ -24,6 +24,7 @@ from torchsko.io._convention_order import (
     QOrder,
     check_all_there,
     check_kinds,
+    check_whole,
     dof_order,
     is_special,
     q_order,
@@ -209,8 +210,10 @@ def conventions(
         mech: the mechanism.
         joint_names: the library's joints in its order: ``model.names[1:]`` of Pinocchio, the names of
             MuJoCo's joints, ``robot.joint_names`` of Isaac Lab. The mechanism's own order when left out.
-            Joints stacked in one of ours may be named one by one. Joints that follow others may be there or
-            not; a floating base that is not named stands first.
+            Joints stacked in one of ours may be named one by one, and so may the motions of a planar joint
+            "base" and others of several numbers, as a new MJCF file has them: "base_x", "base_y",
+            "base_angle". Joints that follow others may be there or not (with Pinocchio's ``mimic=True`` they
+            have no coordinates: leave them out); a floating base that is not named stands first.
         cos_sin: joints whose angle the library gives by cosine and sine, as Pinocchio does for continuous
             joints of a URDF file.
 
@@ -232,6 +235,9 @@ def conventions(
     names = _named(mech, joint_names)
     places = [mech.joint_place(name) for name in names]
     check_kinds(mech, library, theirs.kinds, {k for k, _ in places})
+    check_whole(
+        mech, library, [k for k, part in places if part is not None and is_special(mech, theirs, k)]
+    )
     check_all_there(mech, names, places)
     q = q_order(mech, theirs, places, tuple(cos_sin))
     special = tuple(_special(mech, theirs, k) for k, _ in places if is_special(mech, theirs, k))

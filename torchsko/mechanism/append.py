@@ -48,8 +48,9 @@ def appended(
     if weld and afloat:
         other = _renamed(other, other.tree_joint_names[roots[0]])
     _check_names(mech, other, prefix)
-    _check_base(other)
     at, (R, r) = mech.frame_index(frame), _placement(mech, rotation, position)
+    if mech.frame_body[at] >= 0:
+        _check_base(other)
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
     place = R_frame @ R, r_frame + turned(R_frame, r)
     joined = _joined(mech, other, shapes, mech.frame_body[at], place, prefix)
@@ -217,11 +218,18 @@ def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
 
 
 def _check_base(other: Mechanism) -> None:
-    lost = [x for x in other.unused if x.reason == STILL]
+    """Refuse one that left out inertia which a frame that moves would feel."""
+    lost = [x for x in other.unused if x.held]
     if lost:
+        at_load = lost[0].reason == STILL
         raise MechanismError(
-            f"{lost[0].element} of {other.name!r} was left out when it was loaded.\n"
+            f"{lost[0].element} of {other.name!r} was left out when it was "
+            f"{'loaded' if at_load else 'locked'}.\n"
             "On the inertial frame it never moved; on a frame that moves its mass would be missing.\n"
-            "Load the robot that is appended with floating_base=True (MJCF: with a <freejoint/> in its "
-            "root body): its base is then welded to the frame, with its mass."
+            + (
+                "Load the robot that is appended with floating_base=True (MJCF: with a <freejoint/> in its "
+                "root body): its base is then welded to the frame, with its mass."
+                if at_load
+                else "Append it first, and lock its joints then: mech.append(other, frame).lock({...})."
+            )
         )

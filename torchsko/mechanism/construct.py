@@ -313,7 +313,7 @@ def _start(
 def _still(robot: RobotDescription, frames: dict[str, Frame]) -> tuple[Unused, ...]:
     """Inertias that no equation of motion holds: those of links that do not move."""
     return tuple(
-        Unused(f"link {link.name!r} <inertial>", STILL)
+        Unused(f"link {link.name!r} <inertial>", STILL, held=True)
         for link in robot.links
         if frames[link.name].carrier is None and (link.mass or np.any(link.inertia))
     )

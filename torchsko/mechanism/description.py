@@ -137,10 +137,12 @@ class Unused:
     Attributes:
         element: what it is and where, by name ("link 'base' <visual>").
         reason: why it is not used.
+        held: whether it is an inertia that the inertial frame holds, and that a frame that moves would feel.
     """
 
     element: str
     reason: str
+    held: bool = field(default=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.element}: {self.reason}"

@@ -24,6 +24,7 @@ from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.state import dtype_advice
+from torchsko.reading import numbers
 from torchsko.shapes import broadcast_shapes
 from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import skew
@@ -342,10 +343,17 @@ def _stopped(
         Unused(
             f"body {mech.body_names[k]!r}",
             f"with joint {mech.tree_joint_names[k]!r} locked it hangs on the inertial frame, and never moves",
+            held=_has_inertia(mech, k),
         )
         for k, where in placed.items()
         if where.carrier < 0
     )
+
+
+def _has_inertia(mech: Mechanism, body: int) -> bool:
+    """Whether a body resists; what cannot be looked at, as under vmap, counts as if it did."""
+    found = [numbers(x) for x in (mech.mass[..., body], mech.inertia[..., body, :, :])]
+    return any(x is None or bool(x.any()) for x in found)
 
 
 def turned(R: Tensor, v: Tensor) -> Tensor:

@@ -326,7 +326,8 @@ class Mechanism(Numbering):
 
         Raises:
             MechanismError: on an unknown frame, another dtype or device, names that both have, a placement
-                that is none, or mass that the other left out since it hung on the inertial frame.
+                that is none, or, at a frame that moves, mass that the other left out since it hung on the
+                inertial frame, from its file on or since a joint was locked.
             ShapeError: when rotation or position does not fit.
 
         Example:

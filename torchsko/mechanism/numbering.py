@@ -11,6 +11,7 @@ from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.joints.groups import JointSet
+from torchsko.mechanism.joints.kind import JointType
 
 Place = tuple[int, int | None]
 """A joint of the tree, and which of its coordinates; None for all."""
@@ -123,6 +124,11 @@ class Numbering:
         if name in self.body_names:
             joint = self.tree_joint_names[self.body_names.index(name)]
             advice = f"{name!r} is a body, moved by the joint {joint!r}: use that."
+        for joint, kind in zip(self.tree_joint_names, self.joints.kinds, strict=True):
+            if name in (parts := motions(joint, kind)):
+                advice = (
+                    f"{name!r} is a motion of the joint {joint!r}, of {', '.join(parts)}: use that."
+                )
         return _index("moving joint", name, self.tree_joint_names, advice)
 
     def frame_index(self, name: str) -> int:
@@ -140,7 +146,8 @@ class Numbering:
     def joint_place(self, name: str) -> Place:
         """The joint with this name; or the one that has a motion of this name, and which motion.
 
-        A compound joint "hip_x+hip_z", as MJCF files stack them, has the motions "hip_x" and "hip_z".
+        A compound joint "hip_x+hip_z", as MJCF files stack them, has the motions "hip_x" and "hip_z", a
+        planar joint "base" has "base_x", "base_y" and "base_angle"; see `motions`.
 
         Raises:
             MechanismError: when there is none.
@@ -148,8 +155,7 @@ class Numbering:
         if name in self.tree_joint_names:
             return self.tree_joint_names.index(name), None
         for k, joint in enumerate(self.tree_joint_names):
-            parts, kind = joint.split("+"), self.joints.kinds[k]
-            if name in parts and kind.vector and len(parts) == kind.num_dof:
+            if name in (parts := motions(joint, self.joints.kinds[k])):
                 return k, parts.index(name)
         return self.joint_index(name), None
 
@@ -203,6 +209,20 @@ class Numbering:
         place = _index(f"parameter of joint {joint!r}", name, tuple(p.name for p in own))
         start = sum(kind.num_parameters for kind in kinds[:k]) + sum(p.size for p in own[:place])
         return slice(start, start + own[place].size)
+
+
+def motions(joint: str, kind: JointType) -> tuple[str, ...]:
+    """Names of the motions of a joint that has several, each a number in q and in qd; none of others.
+
+    They are the names that MuJoCo knows them by: those that a file stacked ("hip_x+hip_z"), else the joint's
+    own with the rate's ("base_x"), as a new MJCF file has them.
+    """
+    if not kind.vector or kind.num_dof == 1:
+        return ()
+    stacked = tuple(joint.split("+"))
+    if len(stacked) == kind.num_dof:
+        return stacked
+    return tuple(f"{joint}_{rate}" for rate in kind.rates)
 
 
 def _index(kind: str, name: str, names: tuple[str, ...], advice: str | None = None) -> int:
