@@ -27,9 +27,9 @@ def arm():
     return builder.build()
 
 
-def measured(mech, noise, *, rates=None, seconds=60):
-    """A log at 200 Hz of a motion in closed form, with friction, and noise of positions."""
-    t = torch.arange(200 * seconds, dtype=mech.dtype) / 200
+def measured(mech, noise, *, rates=None, seconds=60, hertz=200):
+    """A log of a motion in closed form, with friction, and noise of positions."""
+    t = torch.arange(hertz * seconds, dtype=mech.dtype) / hertz
     w = torch.tensor([[1.3, 1.9, 1.1], [3.1, 4.3, 3.7]]).to(t)
     size = torch.tensor([[1.0, 0.8, 0.2], [0.2, 0.3, 0.05]]).to(t)
     turn = w * t[:, None, None]
@@ -131,3 +131,18 @@ def test_positions_that_stand_out_are_no_noise():
     np.testing.assert_allclose(
         Noise.of(mech, replace(log, q=q), settings_of(log)).q, 1e-5, rtol=0.1
     )
+
+
+def test_a_log_with_too_few_samples_for_its_motion_says_so():
+    """A Panda's numbers lay up to seven of their deviations off at 10 Hz, and no line said why."""
+
+    def said(hertz, **options):
+        log = measured(arm(), 0.0, hertz=hertz, seconds=120)
+        notes = ts.learn.fit(arm(), log, learn=TERMS, method="ols", **options).found.notes
+        return [note for note in notes if "samples a second are few" in note]
+
+    (line,) = said(10)
+    enough = int(re.search(r"Log at (\d+) Hz or more", line)[1])
+    assert 10 < enough < 60
+    assert not said(enough)
+    assert not said(10, cutoff=1.25)  # somebody's choice

@@ -187,7 +187,7 @@ def _fitted(
         notes.append(f"stood still, so that no friction is chosen there: {names}")
     if constants is not None:
         notes.append(constants_told(nominal, constants))
-    notes += in_other_units(problem, log, known.normal)
+    notes += [*settings.lines(), *in_other_units(problem, log, known.normal)]
     whole = True
     try:
         chosen.run(state, lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at))
