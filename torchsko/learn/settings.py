@@ -98,9 +98,9 @@ class Settings:
             return []
         enough = math.ceil(0.5 * ROOM * SELDOM * self.motion)
         return [
-            f"{self.rate:.3g} samples a second are few for a motion of up to {self.motion:.2g} Hz: the filter "
-            f"ends at {self.cutoff:.3g} Hz, where forces have more, and numbers may lie further off than their "
-            f"deviations say. Log at {enough} Hz or more, or move more slowly"
+            f"{self.rate:.3g} samples a second are few for a motion of up to {self.motion:.2g} Hz: the "
+            f"filter ends at {self.cutoff:.3g} Hz, where forces have more, and numbers may lie further off "
+            f"than their deviations say. Log at {enough} Hz or more, or move more slowly"
         ]
 
     @property
