@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -92,6 +93,29 @@ def test_a_controller_remembers(arm, fast, start):
     pid = PID(kp=20.0, ki=50.0, kd=2.0)
     control = MotorControl(arm, target, Motor(0.0, 0.0, 0.0), pid)
     assert_same(*both(arm, fast, start, control))
+
+
+@dataclass
+class Integral:
+    """A controller as one writes it: a dataclass, which may change, so that no dict takes it as a key."""
+
+    gain: float
+    goal: torch.Tensor
+
+    def start(self, q, qd):
+        return torch.zeros_like(qd)
+
+    def act(self, t, dt, q, qd, memory):
+        return self.gain * memory - qd, memory + dt * (self.goal - q)
+
+
+def test_a_control_that_may_change_is_told_by_itself(arm, fast, start):
+    first, other = Integral(50.0, arm.middle()), Integral(50.0, arm.middle())
+    assert_same(*both(arm, fast, start, first))
+    other.goal = other.goal + 1.0
+    assert_same(*both(arm, fast, start, other))
+    first.goal = first.goal - 1.0  # read anew, by the kernel that there is
+    assert_same(*both(arm, fast, start, first))
 
 
 def test_forces_saturate_and_limits_hold(arm, fast):
