@@ -177,3 +177,21 @@ def test_a_law_moves_a_fleet_of_no_robots(inputs):
     qs, _ = ts.rollout(fast, q, qd, lambda t, q, qd: -qd, steps=2, fused=True)
     assert qs.shape == (0, 3, 2)
     assert torch.autograd.grad(qs.sum(), mass)[0].shape == (0, 2)
+
+
+@pytest.mark.nightly  # Dynamo looks at all that makes a kernel, piece by piece
+def test_a_compiled_caller_breaks_its_graph_where_kernels_are_made():
+    mech = random_mechanism(["revolute", "revolute"], [-1, 0])
+    fast, (q, qd) = ts.fuse(mech), mech.random_state(3, generator=torch.Generator().manual_seed(0))
+    gain = torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+    def law(t, q, qd):
+        return -gain * qd
+
+    def end(mech, fused):
+        return ts.rollout(mech, q, qd, law, STEPS, DT, fused=fused)[1].sin()
+
+    mine = torch.compile(lambda: end(fast, True), backend="eager")()
+    theirs = end(mech, None)
+    assert_same([mine], [theirs])
+    assert_same(*([torch.autograd.grad(x.sum(), gain)[0]] for x in (mine, theirs)))
