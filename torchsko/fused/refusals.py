@@ -45,7 +45,7 @@ def refusal(func: Any, name: str) -> str:
 
 
 def refused_by_torch(error: RuntimeError) -> str | None:
-    """What to do where torch refuses what a function does: torch.func, by which gradients are traced, or modes."""
+    """What to do where torch refuses what a function does: a mode, or torch.func, which traces gradients."""
     if "setup_context" in str(error):
         return (
             "gradients meet a torch.autograd.Function without setup_context within the function: one of "
