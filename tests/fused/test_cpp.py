@@ -70,6 +70,20 @@ def test_every_operation_agrees_with_torch_on_special_values_too(dtype, target):
     agree(program, build_kernel(program, dtype, toolchain_for(target)), [x, y, c])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sample_is_the_same_to_the_last_digit_beside_any_other(dtype):
+    program = every_operation()
+    kernel = build_kernel(program, dtype)
+    x, y, c = random_inputs(program, (64,), dtype)
+    (plain,) = kernel([x, y, c])
+    for odd in (0.0, -1.0, 1e-40, 1e6, 1e30, math.inf, math.nan):
+        beside = x.clone()
+        beside[::3] = odd
+        (found,) = kernel([beside, y, c])
+        kept = torch.arange(64) % 3 != 0
+        torch.testing.assert_close(found[kept], plain[kept], rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.some(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS[1:])

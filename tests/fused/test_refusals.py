@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._higher_order_ops import while_loop
 
 import torchsko as ts
 from tests.strategies import random_mechanism
@@ -34,6 +35,18 @@ def reach(mech, q, target):
 def test_what_fuse_cannot_mean_is_refused(call, words):
     with pytest.raises(ts.FusedError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda mech, q: torch.cond(q.sum() > 0, torch.sin, torch.cos, (q,)),
+        lambda mech, q: while_loop(lambda x: x.sum() < 9, lambda x: (x + 1,), (q,))[0],
+    ],
+)
+def test_operators_that_take_functions_are_refused_with_what_serves(fn):
+    with pytest.raises(ts.FusedError, match=r"torch.cond.*\n.*\nWrite ts.loop\(.*torch.where"):
+        ts.fuse(fn, ARM)
 
 
 @pytest.mark.parametrize("layer", [False, True])

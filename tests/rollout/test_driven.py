@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -94,6 +95,29 @@ def test_a_controller_remembers(arm, fast, start):
     assert_same(*both(arm, fast, start, control))
 
 
+@dataclass
+class Integral:
+    """A controller as one writes it: a dataclass, which may change, so that no dict takes it as a key."""
+
+    gain: float
+    goal: torch.Tensor
+
+    def start(self, q, qd):
+        return torch.zeros_like(qd)
+
+    def act(self, t, dt, q, qd, memory):
+        return self.gain * memory - qd, memory + dt * (self.goal - q)
+
+
+def test_a_control_that_may_change_is_told_by_itself(arm, fast, start):
+    first, other = Integral(50.0, arm.middle()), Integral(50.0, arm.middle())
+    assert_same(*both(arm, fast, start, first))
+    other.goal = other.goal + 1.0
+    assert_same(*both(arm, fast, start, other))
+    first.goal = first.goal - 1.0  # read anew, by the kernel that there is
+    assert_same(*both(arm, fast, start, first))
+
+
 def test_forces_saturate_and_limits_hold(arm, fast):
     q, qd = (arm.upper - 1e-3)[None], torch.ones(1, 7, dtype=torch.float64)
 
@@ -153,3 +177,21 @@ def test_a_law_moves_a_fleet_of_no_robots(inputs):
     qs, _ = ts.rollout(fast, q, qd, lambda t, q, qd: -qd, steps=2, fused=True)
     assert qs.shape == (0, 3, 2)
     assert torch.autograd.grad(qs.sum(), mass)[0].shape == (0, 2)
+
+
+@pytest.mark.nightly  # Dynamo looks at all that makes a kernel, piece by piece
+def test_a_compiled_caller_breaks_its_graph_where_kernels_are_made():
+    mech = random_mechanism(["revolute", "revolute"], [-1, 0])
+    fast, (q, qd) = ts.fuse(mech), mech.random_state(3, generator=torch.Generator().manual_seed(0))
+    gain = torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+    def law(t, q, qd):
+        return -gain * qd
+
+    def end(mech, fused):
+        return ts.rollout(mech, q, qd, law, STEPS, DT, fused=fused)[1].sin()
+
+    mine = torch.compile(lambda: end(fast, True), backend="eager")()
+    theirs = end(mech, None)
+    assert_same([mine], [theirs])
+    assert_same(*([torch.autograd.grad(x.sum(), gain)[0]] for x in (mine, theirs)))

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torchsko.errors import FusedError, ShapeError, TorchskoError, unknown_name
 from torchsko.fused.capture import Capture, Captured, discover
 from torchsko.fused.clean import in_clean_thread, unfollowed
+from torchsko.fused.refusals import refused_by_torch
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.sources import Reachable
 from torchsko.fused.watch import Swap, Watch, constants_of
@@ -279,6 +280,8 @@ class FusedCall:
         except (IndexError, RuntimeError, ValueError) as error:
             if isinstance(error, TorchskoError):
                 raise
+            if isinstance(error, RuntimeError) and (why := refused_by_torch(error)) is not None:
+                raise FusedError(why) from error
             # Of the function's own: its batch may be all that it misses.
             seen = ", ".join(
                 f"{name} {list(shape)}" for name, shape in shapes.items() if 0 not in shape

@@ -40,6 +40,7 @@ from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
 
+from torchsko.fused.clean import in_clean_thread
 from torchsko.fused.kernel import broadcast_batch
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ def define_operator(function: FusedFunction) -> Any:
     Args:
         function: held weakly.
     """
+    if torch.compiler.is_compiling():  # which follows no thread, nor a registry that grows
+        return in_clean_thread(lambda: _defined(function))
+    return _defined(function)
+
+
+def _defined(function: FusedFunction) -> Any:
+    """The operator of a function, registered."""
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
     # What a library's own finalizer forgets (PyTorch 2.11) is the name in torch.ops, a trap to those
     # who enumerate them; this clears it as well.

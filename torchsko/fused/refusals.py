@@ -45,7 +45,7 @@ def refusal(func: Any, name: str) -> str:
 
 
 def refused_by_torch(error: RuntimeError) -> str | None:
-    """What to do where torch.func, by which gradients of kernels are traced, refuses what a function does."""
+    """What to do where torch refuses what a function does: a mode, or torch.func, which traces gradients."""
     if "setup_context" in str(error):
         return (
             "gradients meet a torch.autograd.Function without setup_context within the function: one of "
@@ -59,5 +59,11 @@ def refused_by_torch(error: RuntimeError) -> str | None:
             "torch.utils.checkpoint, or other hooks of what autograd saves, are used within the function.\n"
             "Gradients of kernels are traced by torch.func, which takes none; kernels hold no tape anyway.\n"
             "Call what is checkpointed itself: self.net(x)."
+        )
+    if "HigherOrderOperator" in str(error):
+        return (
+            "torch.cond, while_loop, scan, map or another operator that takes functions is called within the "
+            "function.\nA kernel is a straight line, with loops that ts.loop makes.\n"
+            "Write ts.loop(body, carry, n, args, until=...) for a loop, torch.where for a choice."
         )
     return None

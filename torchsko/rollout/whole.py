@@ -112,6 +112,32 @@ def _part(f_ext: Tensor, span: tuple[int, int]) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class Itself:
+    """In the place of what cannot be a key, such as a dataclass that may change: equal to itself alone.
+
+    Attributes:
+        of: what it stands for.
+    """
+
+    of: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Itself) and self.of is other.of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+
+def is_hashable(x: object) -> bool:
+    """Whether a dict takes it as a key; a frozen dataclass that holds a list is none."""
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, eq=False)
 class ControlledStep:
     """A step under a control, of one sample: what a kernel repeats.
 
@@ -136,7 +162,8 @@ class ControlledStep:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for steps that do the same: those under one control, with the same choices."""
-        return self.source, self.effort, self.dt, self.method, self.limits, self.f_ext
+        own = (self.source, self.effort, self.dt, self.method, self.limits, self.f_ext)
+        return tuple(x if is_hashable(x) else Itself(x) for x in own)
 
     def __call__(
         self,

@@ -91,7 +91,7 @@ INLINE V vround(V x) { return vrint(x); }  // halves to even, unlike the C libra
 // Sine and cosine. The argument loses its nearest multiple n of pi/2 in steps (Cody and Waite 1980).
 // With a fused multiply-add every product n * PIO2_k is exact, so full-width parts serve; without it
 // all parts but the last are short enough for their products to be exact, which bounds n.
-// Beyond REDUCIBLE the C library reduces, lane by lane. The polynomials are minimax fits on
+// Beyond REDUCIBLE the C library reduces, lane by lane, those lanes alone. The polynomials are minimax fits on
 // |x| <= pi/4 (Remez exchange), 2^-58 and 2^-64 in double, 2^-37 and 2^-33 in single precision.
 #if T_BITS == 64
 #define SHIFT 0x1.8p+52
@@ -138,15 +138,7 @@ INLINE V horner(const T (&coefficients)[N], V z) {
   return sum;
 }
 
-static __attribute__((noinline, cold, unused)) void sincos_by_lane(V x, V* sine, V* cosine) {
-  LANES {
-    (*sine)[lane] = LIBM(sin)(x[lane]);
-    (*cosine)[lane] = LIBM(cos)(x[lane]);
-  }
-}
-
-INLINE void sincos_of(V x, V* sine, V* cosine) {
-  if (__builtin_expect(any(vabs(x) > (T)REDUCIBLE), 0)) return sincos_by_lane(x, sine, cosine);
+INLINE void sincos_reduced(V x, V* sine, V* cosine) {
   const V shifted = x * (T)0x1.45f306dc9c883p-1 + (T)SHIFT;  // the low bits now hold n
   const V n = shifted - (T)SHIFT;
   V r = ((x - n * (T)PIO2_1) - n * (T)PIO2_2) - n * (T)PIO2_3;
@@ -159,6 +151,20 @@ INLINE void sincos_of(V x, V* sine, V* cosine) {
   const M quadrant = (M)shifted, odd = (quadrant & 1) != 0;
   *sine = (V)((M)select(odd, c, s) ^ ((quadrant & 2) << (T_BITS - 2)));
   *cosine = (V)((M)select(odd, s, c) ^ (((quadrant + 1) & 2) << (T_BITS - 2)));
+}
+
+// Only the lanes that need it, so that no sample's last digit depends on those beside it.
+static __attribute__((noinline, cold, unused)) void sincos_by_lane(V x, V* sine, V* cosine) {
+  sincos_reduced(x, sine, cosine);
+  LANES if (!(LIBM(fabs)(x[lane]) <= (T)REDUCIBLE)) {
+    (*sine)[lane] = LIBM(sin)(x[lane]);
+    (*cosine)[lane] = LIBM(cos)(x[lane]);
+  }
+}
+
+INLINE void sincos_of(V x, V* sine, V* cosine) {
+  if (__builtin_expect(any(vabs(x) > (T)REDUCIBLE), 0)) return sincos_by_lane(x, sine, cosine);
+  sincos_reduced(x, sine, cosine);
 }
 // One copy a unit: inlined, it would cost a third of the build time and gain nothing.
 static __attribute__((noinline, unused)) void vsincos(V x, V* sine, V* cosine) { sincos_of(x, sine, cosine); }
@@ -225,17 +231,21 @@ static __attribute__((noinline, unused)) V vtanh(V x) {
   return (V)((M)(y / (y + 2)) | ((M)x ^ (M)size));
 }
 
-static __attribute__((noinline, cold, unused)) V log_by_lane(V x) {
-  V y = x;
-  LANES y[lane] = LIBM(log)(x[lane]);
-  return y;
-}
-
-static __attribute__((noinline, unused)) V vlog(V x) {
-  if (__builtin_expect(any(~((x >= (T)SMALLEST_NORMAL) & (x <= (T)LARGEST))), 0)) return log_by_lane(x);
+INLINE V log_of_normal(V x) {
   const M n = ((M)x - (I)ROOT_HALF_BITS) >> MANTISSA;
   const V whole = __builtin_convertvector(n, V);
   const V f = (V)((M)x - (n << MANTISSA)) - 1, s = f / (2 + f), z = s * s, half = f * f * (T)0.5;
   const V rest = s * (half + z * horner(LOG, z));
   return whole * (T)LN2_1 - ((half - (rest + whole * (T)LN2_2)) - f);
+}
+
+static __attribute__((noinline, cold, unused)) V log_by_lane(V x) {
+  V y = log_of_normal(x);
+  LANES if (!(x[lane] >= (T)SMALLEST_NORMAL && x[lane] <= (T)LARGEST)) y[lane] = LIBM(log)(x[lane]);
+  return y;
+}
+
+static __attribute__((noinline, unused)) V vlog(V x) {
+  if (__builtin_expect(any(~((x >= (T)SMALLEST_NORMAL) & (x <= (T)LARGEST))), 0)) return log_by_lane(x);
+  return log_of_normal(x);
 }
