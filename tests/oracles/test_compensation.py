@@ -181,11 +181,9 @@ def test_locked_and_appended_they_are_those_of_the_file_that_welds():
     torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     empty = ts.load("""<mujoco><worldbody><body name="rail"><joint type="slide" name="rail"/>
       <geom size="1"/></body></worldbody></mujoco>""", gravity=whole.gravity.tolist())  # fmt: skip
-    both = empty.append(
-        whole.lock({"loose": torch.tensor([0.0] * 3 + [1.0] + [0.0] * 3).double()}), "rail"
-    )
+    stopped = {"loose": torch.tensor([0.0] * 3 + [1.0] + [0.0] * 3).double()}
+    alone, both = whole.lock(stopped), empty.append(whole, "rail").lock(stopped)
     assert both.has_gravcomp and both.has_higher_damping
-    alone = whole.lock({"loose": torch.tensor([0.0] * 3 + [1.0] + [0.0] * 3).double()})
     q, qd, _, _ = state(alone, 3)
     on = ts.passive_force(both, *(torch.cat([x.new_zeros(3, 1), x], -1) for x in (q, qd)))
     torch.testing.assert_close(on[:, 1:], ts.passive_force(alone, q, qd), rtol=1e-12, atol=1e-12)
