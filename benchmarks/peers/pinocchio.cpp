@@ -213,6 +213,7 @@ void pin_matrices(Handle *h, int what, long batch, const Scalar *q, const Scalar
           pin::computeABADerivatives(model, data, qk, vk, xk);
           const Eigen::Matrix<Scalar, Eigen::Dynamic, 1> step = dt * (vk + dt * data.ddq);
           Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic> of_q(nv, nv), of_step(nv, nv);
+          of_q.setZero();  // blocks of joints alone are written
           pin::dIntegrate(model, qk, step, of_q, pin::ARG0);
           pin::dIntegrate(model, qk, step, of_step, pin::ARG1);
           Matrix to(out + k * 6 * nv * nv, 2 * nv, 3 * nv);
