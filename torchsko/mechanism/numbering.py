@@ -120,15 +120,16 @@ class Numbering:
         Raises:
             MechanismError: when no moving joint has it.
         """
+        if name in self.tree_joint_names:
+            return self.tree_joint_names.index(name)
         advice = None
         if name in self.body_names:
             joint = self.tree_joint_names[self.body_names.index(name)]
             advice = f"{name!r} is a body, moved by the joint {joint!r}: use that."
-        for joint, kind in zip(self.tree_joint_names, self.joints.kinds, strict=True):
-            if name in (parts := motions(joint, kind)):
-                advice = (
-                    f"{name!r} is a motion of the joint {joint!r}, of {', '.join(parts)}: use that."
-                )
+        if (found := self._motion(name)) is not None:
+            joint, kind = self.tree_joint_names[found[0]], self.joints.kinds[found[0]]
+            others = ", ".join(motions(joint, kind))
+            advice = f"{name!r} is a motion of the joint {joint!r}, of {others}: use that."
         return _index("moving joint", name, self.tree_joint_names, advice)
 
     def frame_index(self, name: str) -> int:
@@ -154,10 +155,14 @@ class Numbering:
         """
         if name in self.tree_joint_names:
             return self.tree_joint_names.index(name), None
+        return self._motion(name) or (self.joint_index(name), None)
+
+    def _motion(self, name: str) -> tuple[int, int] | None:
+        """The joint that has a motion of this name, and which."""
         for k, joint in enumerate(self.tree_joint_names):
             if name in (parts := motions(joint, self.joints.kinds[k])):
                 return k, parts.index(name)
-        return self.joint_index(name), None
+        return None
 
     def dof_slice(self, joint: str) -> slice:
         """Where the dofs of a joint, or of a motion of a compound one, lie in qd and tau.

@@ -39,7 +39,6 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State
 from torchsko.symmetric import spd_solve
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, passive_force
-from torchsko.verbs.energy import passive_force_parts
 from torchsko.verbs.momenta import kinetic_energy, potential_energy, spring_energy
 
 Residual = Callable[[Tensor], Tensor]
@@ -92,7 +91,6 @@ class Variational:
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
-        rigid = mech.replace(stiffness=torch.zeros_like(mech.stiffness), has_gravcomp=False)
         p = _times(mass_matrix(mech, q), qd)
 
         def action(start: Tensor, end: Tensor) -> Tensor:
@@ -107,10 +105,7 @@ class Variational:
             middle, rate = moved(mech, q, u / 2), u / dt
             qdd = accelerate(mech, t + dt / 2, middle, rate)
             applied = inverse_dynamics(mech, middle, rate, qdd)
-            lost = passive_force(rigid, middle, rate)
-            if not all(kind.vector for kind in mech.joints.kinds):
-                lost = lost + _swirl(mech, middle, rate)
-            return dt / 2 * (applied - lost)
+            return dt / 2 * (applied - _without_potential(mech, middle, rate))
 
         def residual(u: Tensor) -> Tensor:
             end = moved(mech, q, u)
@@ -124,10 +119,14 @@ class Variational:
         return end, spd_solve(M, after[..., None], scalar=mech.scalar)[..., 0]
 
 
-def _swirl(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """What the force of springs is besides the gradient of their energy, `[*batch, num_dof]`."""
-    energy = _slope(lambda step: spring_energy(mech, moved(mech, q, step)), qd)
-    return passive_force_parts(mech, q, qd).springs - energy
+def _without_potential(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
+    """Passive forces but for the gradient of what `potential_energy` counts, `[*batch, num_dof]`."""
+    mech = mech.replace(has_gravcomp=False)
+    if all(kind.vector for kind in mech.joints.kinds):
+        return passive_force(mech.replace(stiffness=torch.zeros_like(mech.stiffness)), q, qd)
+    return passive_force(mech, q, qd) - _slope(
+        lambda step: spring_energy(mech, moved(mech, q, step)), qd
+    )
 
 
 def _slope(fn: Residual, like: Tensor) -> Tensor:
