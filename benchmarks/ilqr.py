@@ -4,8 +4,9 @@ Usage: python benchmarks/ilqr.py [--problems 1024] [--threads 2] [--beside 32] [
 Random starts and random points to reach within limits, horizon 50 of 20 ms, from the torques that hold the
 start, float64; the same costs (Gauss and Newton), the same semi-implicit Euler step. Each problem counts as
 solved where the norm of the gradient of its cost by all torques is below 1e-6; of Crocoddyl's solution, too,
-the gradient is asked of the same function. Crocoddyl (pip install crocoddyl) solves the first `--beside`
-problems; its final cost is printed beside ours, since both may end in different valleys.
+the gradient is asked of the same function. Crocoddyl solves the first `--beside` problems; its final cost is
+printed beside ours, since both may end in different valleys. Its 3.2.1 crashes on the newest Pinocchio: give
+it an environment of its own, `pip install crocoddyl pin==4.0.0 libpinocchio==4.0.0`.
 """
 
 from __future__ import annotations
@@ -180,7 +181,9 @@ def main() -> None:
     try:
         theirs = crocoddyl_solver(args.threads)
     except ImportError:
-        raise SystemExit("not installed: pip install crocoddyl") from None
+        raise SystemExit(
+            "not installed: pip install crocoddyl pin==4.0.0 libpinocchio==4.0.0"
+        ) from None
     some = slice(min(args.beside, args.problems))
     rows, spent_there, cpu_there = timed(
         lambda: [theirs(*task) for task in zip(start[some], hold[some], target[some], strict=True)]
