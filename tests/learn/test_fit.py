@@ -71,6 +71,27 @@ def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior
         assert decrement < 1e-9 * objective(phi).abs()
 
 
+@pytest.mark.parametrize(("size", "weight"), [(1.0, 1e-4), (10.0, 1e-4), (100.0, 1e-2)])
+def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimum(size, weight):
+    """There Newton's method creeps along the wall of the cone, for more than a thousand steps."""
+    mech = ts.load(ts.robots.panda)
+    base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
+    prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(0)
+    X = torch.randn(500, len(base), generator=g, dtype=mech.dtype)
+    y = X @ (size * torch.randn(len(base), generator=g, dtype=mech.dtype))
+    phi, steps = entropic_least_squares(X.mT @ X, y @ X, prior, weight)
+    assert (torch.linalg.eigvalsh(prior.pseudo(phi)) > 0).all()
+    assert steps < 150
+    slope, curvature = prior.derivatives(phi)
+    misses = X @ base.of(phi) - y
+    g = 2 * misses @ X @ base.matrix + weight * slope
+    H = 2 * base.matrix.mT @ X.mT @ X @ base.matrix + weight * curvature
+    scale = H.diagonal().rsqrt()
+    decrement = scale * g @ torch.linalg.solve(scale[:, None] * H * scale, scale * g)
+    # An objective of self-concordance: in its units the minimum is less than this below.
+    assert decrement < 1e-3 * weight
+
+
 def test_where_forces_tell_nothing_the_divergence_alone_decides():
     """Its slope is zero there, however large squares are beside its weight."""
     mech = ts.load(ts.robots.panda)

@@ -11,6 +11,10 @@ definite, so a step that lowers the objective stays physical: a step too long is
 self-concordant: from any physical start Newton's method ends at the one minimum. A parametrization
 (`InertiaLogCholesky`) would bend this, and its steps would stall where the cone's wall is near.
 
+There Newton's method itself creeps, a thousand steps and more, when forces ask for inertias far from nominal
+ones. So the logarithm is a barrier of its own at first: beside the trace, whose weight is lambda already, its
+weight falls from a large one to lambda, and every step has room.
+
 Reference: T. Lee, P. Wensing, F. Park, *Geometric robot dynamic identification: a convex programming
 approach*, IEEE Transactions on Robotics 36(2), 2020; S. Boyd, L. Vandenberghe, *Convex optimization*, 9.6.
 """
@@ -31,8 +35,14 @@ UNITS = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
 WALL = 0.6
 """Part of the way to the cone's wall that a step goes at most: from next to it steps only double."""
 
-NEWTON = 1000
-"""Steps after which Newton's method is given up; it needs ten, near the wall hundreds."""
+NEWTON = 200
+"""Steps after which Newton's method is given up; for each weight of the barrier it needs about ten."""
+
+PATIENCE = 30
+"""Steps from a given start after which the way begins at the nominal robot instead."""
+
+SLACK = 1e-6
+"""The trace's weight over the barrier's is no less: inertias would grow beyond all numbers."""
 
 
 def pseudo_units(like: Tensor) -> Tensor:
@@ -85,12 +95,13 @@ class Prior:
         """Pseudo-inertias `[*batch, bodies, 4, 4]` of numbers `[*batch, bodies * 10]`."""
         return (phi.unflatten(-1, (-1, 10)) @ self.units.flatten(1)).unflatten(-1, (4, 4))
 
-    def value(self, phi: Tensor) -> Tensor:
-        """The sum of divergences `[*batch]`; inf outside of the cone."""
+    def value(self, phi: Tensor, barrier: float = 1.0) -> Tensor:
+        """The sum of divergences `[*batch]`, inf outside of the cone; their logarithms times `barrier`."""
         J = self.pseudo(phi)
         L, info = torch.linalg.cholesky_ex(J)
         logdet = 2 * L.diagonal(dim1=-2, dim2=-1).log().sum((-2, -1))
-        apart = (self.inverse * J).sum((-3, -2, -1)) - logdet - self.known - 4 * J.shape[-3]
+        trace = (self.inverse * J).sum((-3, -2, -1)) - 4 * J.shape[-3]
+        apart = trace - barrier * (logdet + self.known)
         inside = (info == 0).all(-1) & apart.isfinite()
         return torch.where(inside, apart, torch.inf)
 
@@ -102,22 +113,18 @@ class Prior:
         """
         L, info = torch.linalg.cholesky_ex(self.pseudo(phi))
         if bool(info.any()) or not bool(move.isfinite().all()):
-            raise FitError(
-                "inertias of the fit are physical no longer, to rounding.\n"
-                "Forces or inertias are too far apart in size.\n"
-                "Check the units of the log, or pass a larger prior."
-            )
+            raise _too_far_apart("inertias of the fit are physical no longer, to rounding.")
         half = torch.linalg.solve_triangular(L, self.pseudo(move), upper=False)
         both = torch.linalg.solve_triangular(L, half.mT, upper=False)
         most = torch.linalg.eigvalsh((both + both.mT) / 2).flatten(-2).amax(-1)
         return torch.where(most > 0, 1 / most, torch.inf)
 
-    def derivatives(self, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradient `[*batch, n]`, and the Hessian `[*batch, n, n]`, positive definite; n = 10 bodies."""
+    def derivatives(self, phi: Tensor, barrier: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Gradient `[*batch, n]` of `value`, Hessian `[*batch, n, n]`, positive definite; n = 10 bodies."""
         inverse, units = torch.linalg.inv(self.pseudo(phi)), self.units.flatten(1)
-        slope = (self.inverse - inverse).flatten(-2) @ units.mT
+        slope = (self.inverse - barrier * inverse).flatten(-2) @ units.mT
         each = inverse[..., None, :, :] @ self.units
-        blocks = each.flatten(-2) @ each.mT.flatten(-2).mT
+        blocks = barrier * each.flatten(-2) @ each.mT.flatten(-2).mT
         apart = torch.eye(len(self.nominal)).to(phi)[:, None, :, None]
         return slope.flatten(-2), (blocks[..., None, :] * apart).flatten(-2).flatten(-3, -2)
 
@@ -146,28 +153,50 @@ def entropic_least_squares(
             "It keeps inertias physical, and bounds what the data do not tell.\n"
             "Pass a small positive number, prior=1e-6 say."
         )
+    steps = 0
     if start is not None:
-        return _newton(A, c, prior, weight, start)
-    # From the nominal robot along the path of weights: a small one alone takes many steps along the wall.
-    phi, steps, now = prior.nominal.flatten().expand(*c.shape[:-1], -1), 0, 1e3
-    while now > 3 * weight:
-        phi, taken = _newton(A, c, prior, now, phi, loose=True)
-        steps, now = steps + taken, now / 10
-    phi, taken = _newton(A, c, prior, weight, phi)
-    return phi, steps + taken
+        phi, steps, ended = _newton(A, c, prior, weight, weight, start, PATIENCE)
+        if ended:
+            return phi, steps
+    phi, barrier, last = prior.nominal.flatten().expand(*c.shape[:-1], -1), _explained(A, c), False
+    while not last:
+        last = barrier <= 3 * weight
+        barrier = weight if last else barrier
+        phi, taken, ended = _newton(
+            A, c, prior, max(weight, SLACK * barrier), barrier, phi, NEWTON, loose=not last
+        )
+        steps, barrier = steps + taken, barrier / 10
+        if not ended:
+            raise _too_far_apart(f"Newton's method has not ended after {NEWTON} steps.")
+    return phi, steps
 
 
 def _newton(
-    A: Tensor, c: Tensor, prior: Prior, weight: float, phi: Tensor, loose: bool = False
-) -> tuple[Tensor, int]:
-    """Newton's method with steps that stay in the cone; if loose, only to where the next weight begins."""
-    told = prior.told
-    squares = told.mT @ A @ told
+    A: Tensor, c: Tensor, prior: Prior, weight: float, barrier: float, phi: Tensor, most: int,
+    *, loose: bool = False,
+) -> tuple[Tensor, int, bool]:  # fmt: skip
+    """Newton's method with steps that stay in the cone.
 
+    Args:
+        A: of the squares.
+        c: of the squares.
+        prior: the nominal robot.
+        weight: of its divergence, but its logarithm.
+        barrier: weight of that.
+        phi: where to begin.
+        most: steps, at most.
+        loose: only to where the next barrier begins.
+
+    Returns:
+        Where it is, how many steps that took, and whether it is the minimum.
+    """
+    told, share = prior.told, barrier / weight
+    squares = told.mT @ A @ told
     done = torch.zeros(c.shape[:-1], dtype=torch.bool)
-    for step in range(NEWTON):
-        slope, curvature = prior.derivatives(phi)
-        beta, before = phi @ told.mT, prior.value(phi)
+    last = c.new_full(c.shape[:-1], torch.inf)
+    for step in range(most):
+        slope, curvature = prior.derivatives(phi, share)
+        beta, before = phi @ told.mT, prior.value(phi, share)
         forces = (A @ beta[..., None])[..., 0]
         value = (beta * (forces - 2 * c)).sum(-1) + weight * before
         steep = 2 * (forces - c) @ told
@@ -175,22 +204,25 @@ def _newton(
         H = 2 * squares + weight * curvature
         scale = H.diagonal(dim1=-2, dim2=-1).rsqrt()
         unit = scale[..., :, None] * H * scale[..., None, :]
-        move = scale * solve_each(unit, scale * g)
+        move = scale * _solution(unit, scale * g)
         decrement = (g * move).sum(-1)
-        enough = (1e-8 * (1 + value.abs())).clamp_max(1e-2 * weight)
+        enough = (1e-8 * (1 + value.abs())).clamp_max(1e-10 * barrier)
+        # So near it falls by its square, or is rounding.
+        rounding = (decrement <= barrier / 100) & (decrement > last / 4)
         # Differences of the prior drown in rounding; so near, a whole step is right, unless rounding alone
         # takes it out of the cone: then there is nothing to gain.
-        near = ~done & (decrement <= (enough.clamp_min(weight / 10) if loose else enough))
+        some = rounding | (decrement <= (enough.clamp_min(barrier / 10) if loose else enough))
+        near, last = ~done & some, decrement
         if bool(near.any()):
-            whole = near & prior.value(phi - move).isfinite()
+            whole = near & prior.value(phi - move, share).isfinite()
             phi, done = torch.where(whole[..., None], phi - move, phi), done | near
         if bool(done.all()):
-            return phi, step + 1
+            return phi, step + 1, True
         size = (WALL * prior.room(phi, move)).clamp_max(1.0)
         # How squares change, not what they are: of forces without noise that is below their rounding.
         first, second = (steep * move).sum(-1), (move * (squares @ move[..., None])[..., 0]).sum(-1)
         while True:
-            after = prior.value(phi - size[..., None] * move)
+            after = prior.value(phi - size[..., None] * move, share)
             change = size * (size * second - first) + weight * (after - before)
             high = ~done & ~(change <= -0.1 * size * decrement)
             if not bool(high.any()):
@@ -198,8 +230,25 @@ def _newton(
             size = torch.where(high, size / 2, size)
             done = done | (high & (size < 1e-12))  # what is left to gain is below rounding
         phi = torch.where(done[..., None], phi, phi - size[..., None] * move)
-    raise FitError(
-        f"Newton's method has not ended after {NEWTON} steps.\n"
-        "Forces or inertias may be too far apart in size.\n"
+    return phi, most, False
+
+
+def _explained(A: Tensor, c: Tensor) -> float:
+    """By how much one parameter alone lowers the squares, at most: what a barrier is large beside."""
+    size = A.diagonal(dim1=-2, dim2=-1)
+    return float(torch.where(size > 0, c * c / size, 0.0).amax())
+
+
+def _solution(A: Tensor, b: Tensor) -> Tensor:
+    """Of equations that are positive definite, if numbers are not too far apart."""
+    try:
+        return solve_each(A, b)
+    except torch.linalg.LinAlgError:
+        raise _too_far_apart("the curvature of the fit is singular, to rounding.") from None
+
+
+def _too_far_apart(what: str) -> FitError:
+    return FitError(
+        f"{what}\nForces or inertias are too far apart in size.\n"
         "Check the units of the log, or pass a larger prior."
     )
