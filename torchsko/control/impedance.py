@@ -62,8 +62,8 @@ class Task:
             frame, either of which may be None, or a position alone. What is None is left free.
         stiffness: of rotation [N m/rad] and position [N/m]; each a number, or one for each inertial axis,
             `[*batch, 3]`.
-        damping: of rotation [N m s/rad] and position [N s/m], likewise; left out, critical on the inertia that
-            is felt along each axis (`critical_damping`).
+        damping: of rotation [N m s/rad] and position [N s/m], likewise; left out, critical on the inertia
+            that is felt along each axis (`critical_damping`).
         velocity: [omega; v] of the target in inertial axes, `[*batch, 6]`; at rest when left out.
         acceleration: its rate, `[*batch, 6]`; zero when left out.
 
@@ -212,10 +212,10 @@ def critical_damping(
 ) -> tuple[Tensor, Tensor]:
     r"""Damping of rotation and of position under which springs come to rest without swinging.
 
-    For each axis :math:`2 \sqrt{K_i / (J M^{-1} J^*)_{ii}}`, of the inertia that is felt there while all other
-    axes give way: the least that it can be. Sampled every dt it is stable where the springs are slow for that,
-    :math:`\sum_i \sqrt{K_i (J M^{-1} J^*)_{ii}}\, dt < 1`; a damping chosen once for all inertias is not, at
-    the light end of an arm. 0 where there is no spring, and where nothing moves.
+    For each axis :math:`2 \sqrt{K_i / (J M^{-1} J^*)_{ii}}`, of the inertia that is felt there while all
+    other axes give way: the least that it can be. Sampled every dt, what it takes of a velocity stays stable
+    where the springs are slow for that, :math:`\sum_i \sqrt{K_i (J M^{-1} J^*)_{ii}}\, dt < 1`; one damping
+    for all inertias does not, at the light end of an arm. 0 where there is no spring, or nothing moves.
 
     Args:
         mech: the mechanism.
