@@ -50,6 +50,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--kill-at", type=int, default=-1)
     args, first = parser.parse_args(), 0
+    args.out.mkdir(parents=True, exist_ok=True)
     arm = ts.load(ts.robots.panda)
     if WORLD > 1:
         # A place to meet of each attempt's own: where the killed one met, nobody answers any more.

@@ -52,10 +52,9 @@ def hand(mech, q, qd, place, twist, rate):
 
 def track(law, targets, arm, model, start):
     """Places of the hand at every step."""
-    data, there = mujoco.MjData(model), []
     names = [*"xva"] if law is joints else ["place", "twist", "rate"]
     shapes = {name: x.shape[1:] for name, x in zip(names, targets, strict=True)}
-    control = ts.fuse(law, arm, shapes=shapes)
+    data, there, control = mujoco.MjData(model), [], ts.fuse(law, arm, shapes=shapes)
     data.qpos[:], data.qvel[:] = start[0].numpy(), start[1].numpy()
     for target in zip(*targets, strict=True):
         q, qd = (torch.from_numpy(x.copy()) for x in (data.qpos, data.qvel))
@@ -68,8 +67,9 @@ def track(law, targets, arm, model, start):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--out", type=Path, default=Path(), help="an existing folder")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder")
     args, arm = parser.parse_args(), ts.load(ts.robots.panda)
+    args.out.mkdir(parents=True, exist_ok=True)
     arm = arm.replace(damping=0 * arm.damping, friction=0 * arm.friction)
     path, found = joint_path(arm, ts.fuse(arm), args.seconds)
     print(f"path of the joints: {len(path)} poses, the first found: {found}")

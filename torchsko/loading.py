@@ -148,8 +148,8 @@ def _read(
     if floating_base:
         raise MechanismError(
             "floating_base=True was given with an MJCF file.\n"
-            "There a body floats where it has a free joint.\n"
-            "Write <freejoint/> into the root body, and leave floating_base out."
+            "There a body floats where the file gives it a free joint, and only there.\n"
+            "Leave floating_base out; where the root body has no <freejoint/>, write one into it."
         )
     return read_mjcf(source, mesh_path=mesh_path)
 
@@ -157,7 +157,12 @@ def _read(
 def _with_singular(mech: Mechanism, strict: bool, floating_base: bool) -> Mechanism:
     """The mechanism with joints that no inertia resists in its report; refused when strict."""
     if strict:
-        raise MechanismError(undefined(mech.name, mech.singular_joints))
+        said = undefined(mech.name, mech.singular_joints)
+        for name in mech.singular_joints if floating_base else ():
+            if twice := _floats_twice(mech, name):
+                *why, _ = said.split("\n")
+                said = "\n".join([*why, f"The robot floats twice, by {name!r} too{twice}."])
+        raise MechanismError(said)
     faults = (
         Fault(
             f"joint {name!r}",

@@ -65,9 +65,10 @@ def save(
     each is physical if the body is.
 
     Without `like` the file is new, and holds dynamics, names, limits and shapes: no actuators, no keyframes,
-    no mass that hangs on the inertial frame. In MJCF what floats begins where ``mech.initial()`` has it.
-    URDF takes boxes, balls, cylinders, capsules, and meshes by the path that the robot's own file gave them;
-    MJCF primitives. Other shapes are left out, with a `RobotFileWarning` that counts them. MJCF has no
+    no mass that hangs on the inertial frame. In MJCF what floats begins where ``mech.initial()`` has it,
+    other joints at 0, as without a <joint ref>: one q is one pose before and after. URDF takes boxes, balls,
+    cylinders, capsules, and meshes by the path that the robot's own file gave them; MJCF primitives. Other
+    shapes are left out, with a `RobotFileWarning` that counts them. MJCF has no
     limits of velocity, and none that leave no room, as an effort of 0 does; another warning names joints of
     these.
     Bodies and joints are read from a file depth first: after `Mechanism.append`, in another order than here.

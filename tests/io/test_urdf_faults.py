@@ -248,6 +248,9 @@ def test_a_robot_that_floats_in_its_file_says_so_where_it_is_floated_again(tmp_p
     with pytest.warns(ts.RobotFileWarning, match="leave floating_base out"):
         mech = ts.load(tmp_path / "afloat.urdf", floating_base=True)
     assert mech.report[0].reason.endswith("floats by root_joint already: leave floating_base out")
+    with pytest.raises(ts.TorchskoError, match="floats by root_joint already: leave") as told:
+        ts.load(tmp_path / "afloat.urdf", floating_base=True, strict=True)
+    assert len(str(told.value).splitlines()) == 3 and "Give the link mass" not in str(told.value)
 
 
 # What stays an error.

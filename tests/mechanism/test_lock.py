@@ -126,6 +126,40 @@ def test_a_joint_of_the_inertial_frame_leaves_bodies_that_never_move():
     assert left.parents[0] == -1
 
 
+def limits_told(mech: ts.Mechanism) -> list[str]:
+    return [x.element for x in mech.unused if x.element.startswith("limit")]
+
+
+def test_notes_on_limits_are_of_joints_that_are_left():
+    """They went on counting joints that were locked, and named one of them."""
+    builder = ts.MechanismBuilder("arm")
+    ends = {
+        "first": (-1.0, 1.0),
+        "second": (-2.0, 2.0),
+        "third": (0.5, 0.5),
+        "fourth": (None, None),
+    }
+    for k, (name, (lower, upper)) in enumerate(ends.items()):
+        builder.link(f"link{k}", mass=1.0)
+        parent = {"parent": f"link{k - 1}"} if k else {}
+        bounds = {} if lower is None else {"lower": lower, "upper": upper}
+        builder.joint(name, "revolute", child=f"link{k}", **parent, **bounds)
+    mech = builder.build()
+    assert limits_told(mech) == [
+        "limits of position of joint 'first' and 2 more",
+        "limits of position that meet of joint 'third'",
+    ]
+    assert limits_told(mech.lock({"first": 0.1})) == [
+        "limits of position of joint 'second' and 1 more",
+        "limits of position that meet of joint 'third'",
+    ]
+    left = mech.lock({"third": 0.5})
+    assert limits_told(left) == ["limits of position of joint 'first' and 1 more"]
+    assert limits_told(left.lock({"first": 0.0, "second": 0.0})) == []
+    others = [x for x in mech.unused if not x.element.startswith("limit")]
+    assert [x for x in left.unused if not x.element.startswith("limit")] == others
+
+
 def test_joints_that_no_inertia_resists_are_still_named_where_they_are_left():
     builder = ts.MechanismBuilder("tip")
     builder.link("arm", mass=1.0, com=(0.1, 0.0, 0.0)).link("tip")

@@ -62,7 +62,8 @@ class Task:
             frame, either of which may be None, or a position alone. What is None is left free.
         stiffness: of rotation [N m/rad] and position [N/m]; each a number, or one for each inertial axis,
             `[*batch, 3]`.
-        damping: of rotation [N m s/rad] and position [N s/m], likewise.
+        damping: of rotation [N m s/rad] and position [N s/m], likewise; left out, critical on the inertia
+            that is felt along each axis (`critical_damping`).
         velocity: [omega; v] of the target in inertial axes, `[*batch, 6]`; at rest when left out.
         acceleration: its rate, `[*batch, 6]`; zero when left out.
 
@@ -75,13 +76,13 @@ class Task:
     frame: str | Frame
     target: Any
     stiffness: tuple[float | Tensor, float | Tensor] = (100.0, 1000.0)
-    damping: tuple[float | Tensor, float | Tensor] = (20.0, 60.0)
+    damping: tuple[float | Tensor, float | Tensor] | None = None
     velocity: Tensor | None = None
     acceleration: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Refuse gains that are no pair, and targets that are no pose."""
-        for name in ("stiffness", "damping"):
+        for name in self.gains:
             check_pair(
                 f"the {name} of the task for {self.frame!r}", getattr(self, name),
                 "Rotation and position have units of their own.",
@@ -90,6 +91,11 @@ class Task:
         R, r = pair_of(self.frame, self.target)
         check_rotation(f"rotation of the target of {self.frame!r}", R)
         check_position(f"position of the target of {self.frame!r}", r)
+
+    @property
+    def gains(self) -> tuple[str, ...]:
+        """Names of those that are given."""
+        return ("stiffness",) if self.damping is None else ("stiffness", "damping")
 
 
 def impedance(
@@ -136,7 +142,7 @@ def impedance(
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
     for task in tasks:
-        J, bias, pull, asked = task_rows(robot, task, q, qd)
+        J, bias, pull, asked = task_rows(robot, task, q, qd, M)
         J_free = J @ free
         back = spd_solve(M, J_free.mT, scalar=robot.scalar)
         compliance = J_free @ back
@@ -164,9 +170,17 @@ def _rank_tolerance(J: Tensor, J_free: Tensor) -> Tensor:
 
 
 def task_rows(
-    mech: Mechanism, task: Task, q: Tensor, qd: Tensor
+    mech: Mechanism, task: Task, q: Tensor, qd: Tensor, M: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """J, dJ/dt qd, the force of spring and damper, and the target's acceleration: columns of its rows."""
+    """J, dJ/dt qd, the force of spring and damper, and the target's acceleration: columns of its rows.
+
+    Args:
+        mech: the mechanism.
+        task: of one of its frames.
+        q: configuration, `[*batch, num_q]`.
+        qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
+        M: mass matrix, on whose inertia a damping that is left out is critical; on units of it without.
+    """
     R_target, r_target = pair_of(task.frame, task.target)
     pose = frame_pose(mech, q, task.frame)
     V = frame_velocity(mech, q, qd, task.frame, "mixed")
@@ -174,19 +188,53 @@ def task_rows(
     zero = torch.zeros_like(qd)
     bias = frame_acceleration(mech, q, qd, zero, task.frame, "mixed", classical=True)
     asked = torch.zeros_like(V) if task.acceleration is None else task.acceleration
+    J = frame_jacobian(mech, q, task.frame, "mixed")
+    damping = critical_damping(mech, task.stiffness, J, M) if task.damping is None else task.damping
     pulls, used = [], []
     if R_target is not None:
         turn = (pose.rotation @ matrix_log(pose.rotation.mT @ R_target)[..., None])[..., 0]
-        pulls.append(task.stiffness[0] * turn + task.damping[0] * off[..., :3])
+        pulls.append(task.stiffness[0] * turn + damping[0] * off[..., :3])
         used += [0, 1, 2]
     if r_target is not None:
         way = r_target - pose.position
-        pulls.append(task.stiffness[1] * way + task.damping[1] * off[..., 3:])
+        pulls.append(task.stiffness[1] * way + damping[1] * off[..., 3:])
         used += [3, 4, 5]
-    J = frame_jacobian(mech, q, task.frame, "mixed")
     part = slice(used[0], used[-1] + 1)
     pull = torch.cat(torch.broadcast_tensors(*pulls), -1)
     return J[..., part, :], bias[..., part, None], pull[..., None], asked[..., part, None]
+
+
+def critical_damping(
+    mech: Mechanism,
+    stiffness: tuple[float | Tensor, float | Tensor],
+    J: Tensor,
+    M: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    r"""Damping of rotation and of position under which springs come to rest without swinging.
+
+    For each axis :math:`2 \sqrt{K_i / (J M^{-1} J^*)_{ii}}`, of the inertia that is felt there while all
+    other axes give way: the least that it can be. Sampled every dt, what it takes of a velocity stays stable
+    where the springs are slow for that, :math:`\sum_i \sqrt{K_i (J M^{-1} J^*)_{ii}}\, dt < 1`; one damping
+    for all inertias does not, at the light end of an arm. 0 where there is no spring, or nothing moves.
+
+    Args:
+        mech: the mechanism.
+        stiffness: of rotation and position, each a number or `[*batch, 3]`.
+        J: Jacobian of the frame in inertial axes, `[*batch, 6, num_dof]`.
+        M: mass matrix, `[*batch, num_dof, num_dof]`; units of inertia when left out.
+    """
+    if M is None:
+        moved = torch.ones_like(J[..., 0])
+    else:
+        moved = (J * spd_solve(M, J.mT, scalar=mech.scalar).mT).sum(-1)
+    found = []
+    for k, half in zip(stiffness, moved.split(3, -1), strict=True):
+        swings = (half > 0) & (k + 0 * half > 0)
+        inertia = 1 / torch.where(swings, half, 1.0)
+        found.append(
+            torch.where(swings, 2 * torch.sqrt(torch.where(swings, k * inertia, 1.0)), 0.0)
+        )
+    return found[0], found[1]
 
 
 def check_tasks(mech: Mechanism, tasks: Sequence[Task], **states: Tensor) -> None:
@@ -212,6 +260,6 @@ def _batches_of(mech: Mechanism, task: Task) -> Batches:
     for name, (x, shape) in parts.items():
         what, meaning = f"{name} of the target of {task.frame!r}", moving if shape == (6,) else None
         batches |= {f"the {what}": check_placement(mech, what, x, shape, meaning)}
-    for name in ("stiffness", "damping"):
+    for name in task.gains:
         batches |= axis_gains(mech, f"{name} of the task for {task.frame!r}", getattr(task, name))
     return batches

@@ -39,6 +39,8 @@ def frame_objective(
 ) -> Objective:
     """A frame on the way to a target: its stiffness and damping count per unit inertia [1/s^2, 1/s].
 
+    A damping that is left out is critical, 2 sqrt(stiffness).
+
     Raises:
         MechanismError: on an unknown frame.
         ShapeError: when a shape or dtype does not fit the mechanism.

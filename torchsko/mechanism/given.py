@@ -85,7 +85,7 @@ def check_placement(
         given = f"shape {list(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
         raise ShapeError(
             f"the {what} has {given}.\n{meaning}\n"
-            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]{_meant(x, shape)}."
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]{_meant(x, shape, mech.dtype)}."
         )
     other = x.dtype != mech.dtype and not stands_for(x, mech.dtype)
     if other or x.device != mech.device:
@@ -96,9 +96,11 @@ def check_placement(
     return tuple(x.shape[: x.ndim - len(shape)])
 
 
-def _meant(x: Any, shape: tuple[int, ...]) -> str:
-    """What to type of poses that are written otherwise: as quaternions, or as matrices of four rows."""
+def _meant(x: Any, shape: tuple[int, ...], dtype: torch.dtype) -> str:
+    """What to type of what is no tensor, and of poses as quaternions, or as matrices of four rows."""
     found = tuple(x.shape) if isinstance(x, Tensor) else ()
+    if isinstance(x, tuple | list | np.ndarray):
+        return f": torch.as_tensor(x, dtype={dtype}) of such numbers"
     if shape in ((3,), (3, 3)) and found[-2:] == (4, 4):
         return ": of a matrix x of 4 x 4 the pair (x[..., :3, :3], x[..., :3, 3])"
     if shape == (3, 3) and found[-1:] == (4,):

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchsko.mechanism.description import Unused
+from torchsko.mechanism.numbering import motions
+from torchsko.reading import numbers
+
+if TYPE_CHECKING:
+    from torchsko.mechanism.mechanism import Mechanism
+
+HELD = ("lower", "upper", "velocity_limit", "effort_limit")
+"""Fields of a mechanism that hold limits."""
 
 
 class Limits(NamedTuple):
@@ -35,6 +43,37 @@ def limit_notes(hinges: Sequence[Limits]) -> tuple[Unused, ...]:
     return (*entries, *_no_room(hinges))
 
 
+def without_gone(mech: Mechanism, notes: Sequence[Unused]) -> tuple[Unused, ...]:
+    """What is not used of a robot, with notes on limits of those joints that it still has.
+
+    Notes count joints by the name of the first, which may be gone. They stay where limits cannot be looked
+    at, as under vmap.
+
+    Args:
+        mech: the robot.
+        notes: of the robot that it was, with more joints.
+    """
+    values = [numbers(getattr(mech, name)) for name in HELD]
+    if any(x is None for x in values):
+        return tuple(notes)
+    lower, upper, velocity, effort = (
+        x.reshape(-1, x.shape[-1])[0] for x in values if x is not None
+    )
+    hinges = []
+    for name in mech.joint_names:
+        kind = mech.joints.kinds[mech.joint_index(name)]
+        q, dof = mech.q_slice(name).start, mech.dof_slice(name).start
+        for i, label in enumerate(motions(name, kind) or (name,) * kind.num_dof):
+            ends = (
+                (float(lower[q + i]), float(upper[q + i])) if kind.vector else (-math.inf, math.inf)
+            )
+            hinges.append(Limits(label, *ends, float(velocity[dof + i]), float(effort[dof + i])))
+    ours = {note.reason for note in limit_notes([Limits("", 0.0, 0.0, 0.0, 0.0)])}  # any there are
+    told = {note.reason for note in notes}
+    others = tuple(note for note in notes if note.reason not in ours)
+    return others + tuple(note for note in limit_notes(hinges) if note.reason in told)
+
+
 def _no_room(hinges: Sequence[Limits]) -> list[Unused]:
     """Limits that allow nothing, as files write them that know none."""
     kinds = (
@@ -60,5 +99,6 @@ def _no_room(hinges: Sequence[Limits]) -> list[Unused]:
 
 def _counted(joints: Sequence[Limits]) -> str:
     """The first of some joints, and how many more there are."""
-    more = f" and {len(joints) - 1} more" if len(joints) > 1 else ""
-    return f"joint {joints[0].name!r}{more}"
+    names = list(dict.fromkeys(joint.name for joint in joints))
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"joint {names[0]!r}{more}"

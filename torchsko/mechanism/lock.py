@@ -22,6 +22,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import Unused
+from torchsko.mechanism.limit_notes import without_gone
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.state import dtype_advice
 from torchsko.reading import numbers
@@ -85,7 +86,8 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
         mech.device,
     )
     whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
-    return type(mech)(**(whole | rest | changes | names | frame))
+    left = type(mech)(**(whole | rest | changes | names | frame))
+    return left.replace(unused=without_gone(left, left.unused))
 
 
 def _value(mech: Mechanism, name: str, value: Any) -> Tensor:
