@@ -133,7 +133,7 @@ class Traced:
         if not batch:
             return self.sample(*inputs)
         flat = [
-            x.expand((*batch, *port.shape)).reshape((-1, *port.shape)) if lead else x
+            x.expand((*batch, *port.shape)).reshape((batch.numel(), *port.shape)) if lead else x
             for x, lead, port in zip(inputs, leads, self.inputs, strict=True)
         ]
         in_dims = tuple(0 if lead else None for lead in leads)
