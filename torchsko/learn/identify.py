@@ -66,8 +66,9 @@ def identify(
         generator: source of randomness, on the device of the samples.
         fused: whether kernels, built within seconds, compute the error, the divergence and their gradients.
             None: where a compiler is there, on a CPU, and steps times batch are 400 000 at least, which pays
-            for the build, unless the layer declines (``ts.Dynamics(..., fused=False)``); a parametrization that cannot be traced is left to the eager functions. The
-            progress bar says so. True: errors of tracing are raised. Both ways give the same fit to rounding.
+            for the build, unless the layer declines (``ts.Dynamics(..., fused=False)``); a parametrization
+            that cannot be traced is left to the eager functions. The progress bar says so. True: errors of
+            tracing are raised. Both ways give the same fit to rounding.
 
     Returns:
         The squared error, without the prior's part, at every step, `[steps]`.
