@@ -248,6 +248,28 @@ def test_rollouts_of_a_layer_asked_for_kernels_have_them_at_once(arm):
     assert isinstance(layer._fast, FusedLayer)
 
 
+@pytest.mark.parametrize("fused", [True, None])
+def test_a_layers_rollout_asked_to_be_one_kernel_is(arm, fused):
+    """It was refused as one of a mechanism without kernels, also of a layer that was asked for them."""
+    layer, (q, qd) = layer_of(arm, fused=fused), arm.random_state(2)
+    gain = torch.tensor(2.0, dtype=q.dtype, requires_grad=True)
+    found, calls = [], []
+
+    def law(t, q, qd):
+        calls.append(q.shape)
+        return -gain * qd
+
+    for whole in (True, False):
+        qs, _ = ts.rollout(layer, q, qd, law, steps=4, fused=whole)
+        found.append(torch.autograd.grad(qs.square().sum(), [gain, *layer.parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+    calls.clear()
+    layer.rollout(q, qd, law, steps=4, fused=True)
+    assert not calls  # the kernel is there
+    with pytest.raises(ts.FusedError, match="has no kernels"):
+        ts.rollout(layer_of(arm, fused=False), q, qd, law, steps=4, fused=True)
+
+
 @pytest.mark.parametrize("before", ["asked for", "forward pass", "made again", "between"])
 def test_a_layer_within_a_checkpoint_saves_what_it_saves_again(arm, monkeypatch, before):
     """Kernels that come in the midst of it save something else: torch refused the backward pass."""

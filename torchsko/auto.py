@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -94,9 +94,13 @@ def _with_kernels(
         if "trajectory" not in kernels_of(mech) and not torch.compiler.is_compiling():
             bound = signature.bind(mech, *args, **kwargs)
             bound.apply_defaults()
-            if _pays(mech, bound.arguments):
-                # A layer keeps its own.
-                fast = cast(Any, mech).taken() if hasattr(mech, "taken") else kernels_for(mech)
+            # A layer keeps its own.
+            taken = getattr(mech, "taken", None)
+            asked = bound.arguments["fused"] and taken and getattr(mech, "fused", None) is not False
+            if asked or _pays(mech, bound.arguments):
+                fast = taken() if taken else kernels_for(mech)
+                if asked and isinstance(fast, str):
+                    raise FusedError(fast)
                 mech = mech if isinstance(fast, str) else fast
         return fn(mech, *args, **kwargs)
 

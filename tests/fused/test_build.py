@@ -372,6 +372,7 @@ def test_a_compiler_may_have_a_launcher_flags_and_spaces(cache, tmp_path, monkey
         ("exit 0", "left no library"),
         ('for last; do :; done; echo nothing > "$last"', "left no library"),
         (r"printf 'caf\351' >&2; exit 1", "caf\ufffd"),
+        ("kill -9 $$", "status -9"),  # as a system short of memory does
     ],
 )
 def test_a_compiler_that_fails_in_its_own_way_is_named(cache, tmp_path, monkeypatch, does, words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_gradients_and_writes_are_those_of_any_tensor(arm, fast):
     M = M.detach()
     M += 1
     torch.testing.assert_close(M[:50] - 1, ts.mass_matrix(arm, q[:50]), rtol=1e-12, atol=1e-12)
+
+
+def test_it_goes_where_any_tensor_goes_but_stays_as_large(arm, fast):
+    """What the guide says of it: memory that others may have next is no storage to be resized."""
+    q = some(arm, 7, 20_000)[0]
+    expected = fast.mass_matrix(q)
+    shared = pickle.loads(pickle.dumps(fast.mass_matrix(q).share_memory_()))
+    assert torch.equal(shared, expected)
+    assert torch.equal(torch.mul(expected, 2, out=fast.mass_matrix(q)), 2 * expected)
+    with pytest.raises(RuntimeError, match="not resizable"):
+        fast.mass_matrix(q).resize_(len(q) + 1, 7, 7)
+    assert fast.mass_matrix(q).clone().resize_(len(q) + 1, 7, 7).shape[0] == len(q) + 1
 
 
 def test_threads_share_it(arm, fast):

@@ -281,6 +281,18 @@ def test_kernels_give_the_fit_of_the_eager_functions():
         assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("declines", [True, False])
+def test_a_layer_that_declines_kernels_is_fitted_without(declines, monkeypatch):
+    """They were built whatever the layer had been told."""
+    module = sys.modules[ts.learn.identify.__module__]
+    monkeypatch.setattr(module, "_PAYS", 1)
+    layer, _ = arm_and_data(4)
+    layer.fused = False if declines else None
+    with torch.no_grad():
+        reference = layer.mechanism()
+    assert module._objective(layer, reference, None, 1).is_fused is not declines
+
+
 class Sorted(torch.nn.Module):
     """A parametrization that no program has: its order depends on values."""
 

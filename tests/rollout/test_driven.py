@@ -147,6 +147,17 @@ def test_without_kernels_it_is_said(arm, start):
         ts.rollout(arm, *start, None, STEPS, DT, fused=True)
 
 
+@pytest.mark.filterwarnings("ignore:no C.. compiler")
+def test_without_a_compiler_a_law_that_remembers_nothing_runs_by_steps(arm, start, monkeypatch):
+    """The empty memory of a batch was an error of torch's own: cannot reshape tensor of 0 elements."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    gain = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    found = both(arm, ts.fuse(arm), start, lambda t, q, qd: -gain * qd)
+    assert_same(*found)
+    assert_same(*(torch.autograd.grad(qs.square().sum(), [gain]) for qs, _ in found), 1e-9)
+
+
 def test_declined_it_runs_eagerly(arm, fast, start):
     mine = ts.rollout(fast, *start, None, STEPS, DT, fused=False)
     theirs = ts.rollout(arm, *start, None, STEPS, DT)

@@ -134,7 +134,9 @@ def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[S
         for job, process in zip(jobs, running, strict=True):
             _, said = process.communicate(timeout=_SECONDS)
             if process.returncode != 0:
-                failed.append((job, said))
+                failed.append(
+                    (job, said or f"It ended with status {process.returncode}, without a word.")
+                )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompilerError(f"{toolchain.path} could not build a fused kernel: {error}") from error
     finally:

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import torch
@@ -133,7 +134,7 @@ class Traced:
         if not batch:
             return self.sample(*inputs)
         flat = [
-            x.expand((*batch, *port.shape)).reshape((-1, *port.shape)) if lead else x
+            x.expand((*batch, *port.shape)).reshape((prod(batch), *port.shape)) if lead else x
             for x, lead, port in zip(inputs, leads, self.inputs, strict=True)
         ]
         in_dims = tuple(0 if lead else None for lead in leads)

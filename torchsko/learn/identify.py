@@ -66,8 +66,9 @@ def identify(
         generator: source of randomness, on the device of the samples.
         fused: whether kernels, built within seconds, compute the error, the divergence and their gradients.
             None: where a compiler is there, on a CPU, and steps times batch are 400 000 at least, which pays
-            for the build; a parametrization that cannot be traced is left to the eager functions. The
-            progress bar says so. True: errors of tracing are raised. Both ways give the same fit to rounding.
+            for the build, unless the layer declines (``ts.Dynamics(..., fused=False)``); a parametrization
+            that cannot be traced is left to the eager functions. The progress bar says so. True: errors of
+            tracing are raised. Both ways give the same fit to rounding.
 
     Returns:
         The squared error, without the prior's part, at every step, `[steps]`.
@@ -144,7 +145,8 @@ def _objective(
         robot = layer.mechanism().replace(scalar=mech.scalar)
         return inertia_divergence(robot, reference).mean()
 
-    if fused or (fused is None and evaluations >= _PAYS and reference.device.type == "cpu"):
+    may = fused is None and layer.fused is not False and reference.device.type == "cpu"
+    if fused or (may and evaluations >= _PAYS):
         try:
             find_toolchain()
             errors = fuse(misfit, reference, shapes={"weight": (reference.num_dof,)})
