@@ -58,6 +58,28 @@ def test_limits_hold_between_samples(arm, harmonics, reach, effort, steps):
         assert 0.99 * reach < max(used) <= reach, used
 
 
+def test_a_limit_on_one_side_alone_holds(arm):
+    """A joint from 3.5 rad on, and one up to -4 rad, as SDF has them: both lie beyond half a turn."""
+    inf = torch.inf
+    mech = arm.replace(
+        lower=torch.tensor([3.5, -inf]).to(arm.lower), upper=torch.tensor([inf, -4.0]).to(arm.upper)
+    )
+    g, t = torch.Generator().manual_seed(0), torch.linspace(0, 10.0, 20_000).to(arm.lower)
+    for motion in (
+        ts.learn.exciting_trajectory(mech, harmonics=3, generator=g),
+        ts.learn.optimal_trajectory(mech, harmonics=3, steps=30, generator=g),
+    ):
+        q = motion(t)[0]
+        assert bool((q >= mech.lower).all() and (q <= mech.upper).all())
+        assert float((q.amax(0) - q.amin(0)).min()) > 0.5
+    # The ascent is told of the limit, and not only begins within it.
+    judge = Judge.of(mech, motion, 0.8, {}, 60)
+    out = ts.learn.excitation.Trajectory(
+        torch.tensor([3.4, -3.9]).to(arm.lower), motion.cosine, motion.sine, 10.0
+    )
+    assert bool((judge.passed(out)[:2] > 0).all())
+
+
 OPTIONS = [
     ({"period": 0.0}, "period is 0.0"),
     ({"period": -3.0}, "period is -3.0"),

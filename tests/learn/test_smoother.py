@@ -63,3 +63,64 @@ def test_a_log_is_smoothed_and_a_noise_of_nothing_is_refused():
     assert np.abs(again.qd - qd).std() < 0.2 * np.abs(np.gradient(seen, t, axis=0) - qd).std()
     with pytest.raises(ts.FitError, match=r"the noise is 0\.0"):
         log.smoothed(0.0)
+
+
+def test_positions_that_are_missing_or_far_off_tell_nothing():
+    """The others are as if the log had been without these samples; a fit finds them as missing."""
+    t, _, seen = motion()
+    bad = np.zeros(seen.shape, bool)
+    bad[[0, 50, 51, 399], 0] = True
+    spoilt = np.where(bad, np.nan, seen)
+    spoilt[200, 1] += 0.5  # an encoder's glitch
+    bad[200, 1] = True
+    log = ts.learn.Log(t, spoilt, seen)
+    found, without = smoothed(t, spoilt, 1e-3), log.smoothed(1e-3)
+    np.testing.assert_array_equal(found.unseen, bad)
+    np.testing.assert_array_equal(np.isnan(without.q), bad)
+    np.testing.assert_array_equal(np.isnan(without.qd), bad)
+    for j in range(2):
+        keep = ~bad[:, j]
+        alone = smoothed(t[keep], seen[keep][:, [j]], 1e-3, found.jerk[j])
+        for mine, other in ((found.q, alone.q), (found.qd, alone.qd), (found.qdd, alone.qdd)):
+            size = np.abs(other).max()
+            np.testing.assert_allclose(mine[keep, j], other[:, 0], atol=1e-5 * size)
+        np.testing.assert_allclose(
+            found.deviation[:, keep, j], alone.deviation[..., 0], rtol=1e-4, atol=0
+        )
+
+
+def test_logs_that_are_joined_are_smoothed_each_by_itself():
+    logs = [ts.learn.Log(t, x + 2.0 * k, x) for k in (0, 1) for t, _, x in [motion(seed=k)]]
+    joined = ts.learn.Log.joined(logs)
+    both = smoothed(joined.t, joined.q, 1e-3, 40.0)
+    alone = [smoothed(log.t, log.q, 1e-3, 40.0) for log in logs]
+    for k, name in enumerate(("q", "qd", "qdd")):
+        parts = np.concatenate([getattr(x, name) for x in alone])
+        off = np.abs(getattr(both, name) - parts) / both.deviation[k]
+        assert off.max() < 0.01  # starts are vague, and rounded as such
+    parts = np.concatenate([x.deviation for x in alone], 1)
+    np.testing.assert_allclose(both.deviation, parts, rtol=1e-3)
+
+
+def test_a_log_in_single_precision_is_smoothed_in_double():
+    t, _, seen = motion()
+    single = ts.learn.Log(t, seen.astype(np.float32), seen).smoothed(1e-3)
+    np.testing.assert_allclose(single.q, ts.learn.Log(t, seen, seen).smoothed(1e-3).q, atol=1e-6)
+
+
+def test_what_cannot_be_smoothed_is_refused_by_name():
+    t, _, seen = motion()
+    late = t.copy()
+    late[100] = late[99]
+    none = t.copy()
+    none[100] = np.nan
+    for log, options, match in (
+        (ts.learn.Log(late, seen, seen), (1e-3,), "the time at sample 100 is"),
+        (ts.learn.Log(none, seen, seen), (1e-3,), "the time at sample 100 is nan"),
+        (ts.learn.Log(t, np.tile(seen, (1, 2)), seen), (1e-3,), "4 positions and 2 forces"),
+        (ts.learn.Log(t, seen, seen), ([1e-3] * 3,), "of each of 2"),
+        (ts.learn.Log(t, seen, seen), (1e-3, -1.0), "the jerk is -1"),
+        (ts.learn.Log(t, seen, seen), (1e-3, 0.0), "the jerk is 0"),
+    ):
+        with pytest.raises(ts.FitError, match=match):
+            log.smoothed(*options)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError, MechanismError
 from torchsko.learn.limits import refuse_zero_limits
+from torchsko.mechanism.joints.kind import range_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import verb
 
@@ -101,7 +102,7 @@ def exciting_trajectory(
         period: [s].
         harmonics: number of terms; the highest frequency is harmonics / period.
         reach: largest part of the limits that is used, in (0, 1]; pi rad or 1 m (per second) stands
-            for a limit that is not there.
+            for a limit that is not there; of positions with a limit on one side, twice that from there on.
         generator: source of randomness, on the mechanism's device.
 
     Returns:
@@ -128,9 +129,8 @@ def exciting_trajectory(
             )
     refuse_zero_limits(mech, "velocity_limit", "upper")
     like = {"dtype": mech.dtype, "device": mech.device}
-    usual = torch.tensor([x for kind in kinds for x in kind.usual_speed], **like)
-    lower = torch.where(mech.lower.isfinite(), mech.lower, -usual)
-    upper = torch.where(mech.upper.isfinite(), mech.upper, usual)
+    usual = usual_of(mech)
+    lower, upper = range_of(mech.lower, mech.upper, usual)
     speed = torch.where(mech.velocity_limit.isfinite(), mech.velocity_limit, usual)
     cosine, sine = torch.randn(2, harmonics, mech.num_dof, generator=generator, **like)
     grid = torch.linspace(0, period, 1 + FINE * harmonics, **like)
@@ -139,6 +139,13 @@ def exciting_trajectory(
     reach = reach * math.cos(math.pi / FINE)
     scale = reach * torch.minimum((upper - lower) / 2 / q.abs().amax(0), speed / qd.abs().amax(0))
     return Trajectory((lower + upper) / 2, scale * cosine, scale * sine, period)
+
+
+def usual_of(mech: Mechanism) -> Tensor:
+    """Half of the range, and speed, of dofs without limits, `[num_dof]` [rad or m, per second]."""
+    kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
+    usual = [x for kind in kinds for x in kind.usual_speed]
+    return torch.tensor(usual, dtype=mech.dtype, device=mech.device)
 
 
 def refuse_options(period: float, harmonics: int, reach: float) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchsko.learn.excitation import FINE, Trajectory
+from torchsko.learn.excitation import FINE, Trajectory, usual_of
 from torchsko.learn.names import dof_names
+from torchsko.mechanism.joints.kind import range_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import base_parameters
 from torchsko.verbs.dynamics import inverse_dynamics
@@ -131,20 +132,26 @@ class Judge:
         return hard * passed.square().sum() - course.information
 
     def _over(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        mech, parts = self.mech, []
-        middle, half = (mech.lower + mech.upper) / 2, (mech.upper - mech.lower) / 2
+        mech = self.mech
         force = inverse_dynamics(mech, q, qd, qdd)
-        for x, limit in (
-            (q - middle, half), (qd, mech.velocity_limit), (force, mech.effort_limit),
-        ):  # fmt: skip
+        parts = [self._beyond(q)]
+        for x, limit in ((qd, mech.velocity_limit), (force, mech.effort_limit)):
             # Infinite limits are passed by nothing; where they are, x may be no number.
             known = limit.isfinite()
             size = torch.where(known, limit, 1.0)
-            inside = torch.where(known, x.abs() / size - self.reach, -1.0)
-            parts.append(inside)
+            parts.append(torch.where(known, x.abs() / size - self.reach, -1.0))
         for frame, (low, high) in self.workspace.items():
             at = frame_pose(mech, q, (frame,)).position[:, 0]
             box = torch.tensor([list(low), list(high)]).to(at)
             span = box[1] - box[0]
             parts += [(box[0] - at) / span, (at - box[1]) / span]
         return torch.cat(parts, -1)
+
+    def _beyond(self, q: Tensor) -> Tensor:
+        """How far positions pass their limits, over half of their range; a side may have none."""
+        mech = self.mech
+        lower, upper = range_of(mech.lower, mech.upper, usual_of(mech))
+        place = (q - (lower + upper) / 2) / ((upper - lower) / 2)
+        sides = zip((-place, place), (mech.lower, mech.upper), strict=True)
+        under, over = (torch.where(x.isfinite(), y - self.reach, -1.0) for y, x in sides)
+        return torch.maximum(under, over)

@@ -164,13 +164,28 @@ class Log:
     def smoothed(self, noise: float | Array, jerk: float | Array | None = None) -> Log:
         """The log with positions and velocities of Kalman's smoother, where the noise of q is known.
 
+        Positions that are missing, or stand out of their neighbours, tell nothing, and stay missing, with
+        their velocities: a fit finds and counts them. Logs that were joined are smoothed each by itself.
+
         Args:
             noise: standard deviation of positions, of all joints or of each [rad or m].
             jerk: see `torchsko.learn.smoother.smoothed`.
+
+        Raises:
+            FitError: on a noise or jerk that is not positive, times that do not ascend, or positions of which
+                some are a quaternion's.
         """
+        if self.q.shape[1] != self.tau.shape[1]:
+            raise FitError(
+                f"{self.name}: there are {self.q.shape[1]} positions and {self.tau.shape[1]} forces.\n"
+                "Some are a quaternion's, of which the smoother would make no rotation.\n"
+                "Leave it out: a fit filters orientations as such, and takes noise by its cut-off."
+            )
         log, _ = counted_on(self)
-        found = smoothed(np.asarray(log.t), np.asarray(log.q), noise, jerk)
-        return replace(log, q=found.q, qd=found.qd)
+        t, q = (np.asarray(x, np.float64) for x in (log.t, log.q))
+        found = smoothed(t, q, noise, jerk)
+        q, qd = (np.where(found.unseen, np.nan, x) for x in (found.q, found.qd))
+        return replace(log, q=q, qd=qd)
 
     @classmethod
     def load(

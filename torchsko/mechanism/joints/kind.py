@@ -53,6 +53,25 @@ class Parameter:
         return math.prod(self.shape)
 
 
+def range_of(lower: Tensor, upper: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Where coordinates of a vector move at random or on purpose: their limits, where they have any.
+
+    A limit on one side only leaves a range of the usual width on the other.
+
+    Args:
+        lower: `[*, num_q]` [rad or m], infinite where there is none.
+        upper: likewise.
+        reach: half of the usual width.
+    """
+    low = torch.where(
+        lower.isfinite(), lower, torch.where(upper.isfinite(), upper - 2 * reach, -reach)
+    )
+    high = torch.where(
+        upper.isfinite(), upper, torch.where(lower.isfinite(), lower + 2 * reach, reach)
+    )
+    return low, high
+
+
 @dataclass(frozen=True)
 class JointType(ABC):
     """A kind of joint. All methods take all g joints of the kind together, in any batch shape.
@@ -196,13 +215,7 @@ class JointType(ABC):
         """Random configurations within limits `[*, g, num_q]`: `[*size, num_q]`, size = (*batch, g)."""
         like = {"dtype": lower.dtype, "device": lower.device}
         reach = torch.tensor(self.usual_speed, **like)
-        # A limit on one side only leaves a range of the usual width on the other.
-        low = torch.where(
-            lower.isfinite(), lower, torch.where(upper.isfinite(), upper - 2 * reach, -reach)
-        )
-        high = torch.where(
-            upper.isfinite(), upper, torch.where(lower.isfinite(), lower + 2 * reach, reach)
-        )
+        low, high = range_of(lower, upper, reach)
         uniform = torch.rand(*size, self.num_q, generator=generator, **like)
         return low + (high - low) * uniform
 
