@@ -371,6 +371,10 @@ def test_logs_of_another_robot_or_at_rest_are_refused():
     fifth = (np.arange(len(log)) % 5 == 0)[:, None]
     rare = replace(log, tau=np.where(fifth, log.tau, np.nan))
     refused(lambda: ts.learn.fit(mech, rare), "80 percent of the forces of joint")
+    # The median force is below the limit, and each second has some beyond it.
+    faint = replace(log, tau=np.where(fifth, log.tau, 0.1 * log.tau))
+    weak = mech.replace(effort_limit=torch.from_numpy(0.2 * np.abs(log.tau).max(0)))
+    refused(lambda: ts.learn.fit(weak, faint), "is left.\n.* percent .* effort limit of")
     names = replace(log, t=np.where(np.arange(len(log)) == 7, np.nan, log.t))
     refused(lambda: ts.learn.fit(mech, names), "1 times are not finite, the first at sample 7")
 

@@ -166,6 +166,17 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
                 "What a filter makes of forces that nobody measured tells nothing.\n"
                 "Keep the samples that have a force: states between them may be missing."
             )
+        limit = mech.effort_limit.detach().cpu()[dof_names(mech).index(quiet[0])].item()
+        held = float((np.abs(tau) >= limit).mean())
+        if held > 0:
+            raise FitError(
+                f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"
+                f"{100 * held:.3g} percent of its forces, up to {np.nanmax(np.abs(tau)):.3g}, are at the "
+                f"robot's effort limit of {limit:.3g} or beyond it, where a drive gives what it can, and the "
+                f"filter needs {settings.reach:.3g} s without one on each side.\n"
+                "Pass the robot with the drives' true limits, mech.replace(effort_limit=...), or log motions "
+                "that need less."
+            )
         raise FitError(
             f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"
             f"The filter of {settings.cutoff:.3g} Hz needs {settings.reach:.3g} s "
