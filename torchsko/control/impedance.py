@@ -217,9 +217,11 @@ def critical_damping(
     other axes give way: the least that it can be. Where these are held, too, more inertia is felt, and
     motions that couple axes swing: with the gains of `Task` and all six rows the least damped one of a
     Panda's hand has a third of the critical damping in the median of random poses, and hardly any close to
-    singular ones. A damping that is given is the caller's to choose against that. Sampled every dt, what it takes of a velocity stays stable
-    where the springs are slow for that, :math:`\sum_i \sqrt{K_i (J M^{-1} J^*)_{ii}}\, dt < 1`; one damping
-    for all inertias does not, at the light end of an arm. 0 where there is no spring, or nothing moves.
+    singular ones. A damping that is given is the caller's to choose against that.
+
+    Sampled every dt, what it takes of a velocity stays stable where the springs are slow for that,
+    :math:`\sum_i \sqrt{K_i (J M^{-1} J^*)_{ii}}\, dt < 1`; one damping for all inertias does not, at the
+    light end of an arm. 0 where there is no spring, or nothing moves.
 
     Args:
         mech: the mechanism.
