@@ -293,6 +293,18 @@ def test_every_sample_may_have_a_friction_of_its_own_with_derivatives(dog):
     assert gradcheck(forces, (mu,), check_forward_ad=True, rtol=1e-4, atol=1e-4)
 
 
+def test_every_sample_may_have_drives_of_its_own_in_one_state(dog):
+    """Robots that differ in their limits of effort alone: nothing else of the program has a batch."""
+    q, qd = (x[0] for x in standing(dog))
+    limits = dog.effort_limit * torch.tensor([[1.0], [0.1], [0.2]], dtype=q.dtype)
+    out = commanded(dog.replace(effort_limit=limits), q, qd, 5.0)
+    for k, limit in enumerate(limits):
+        alone = commanded(dog.replace(effort_limit=limit), q, qd, 5.0)
+        agree(out.tau[k], alone.tau, 1e-7)
+    assert (out.residual < 1e-6).all()
+    assert (out.tau[:-1] - out.tau[1:]).abs().amax(-1).min() > 0.1
+
+
 def test_an_arm_without_contacts_does_what_computed_torque_does():
     arm = ts.load(ts.robots.panda)
     arm = arm.replace(effort_limit=torch.full_like(arm.effort_limit, torch.inf))

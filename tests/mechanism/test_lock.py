@@ -160,6 +160,25 @@ def test_notes_on_limits_are_of_joints_that_are_left():
     assert [x for x in left.unused if not x.element.startswith("limit")] == others
 
 
+def test_notes_on_limits_are_of_those_that_hold_after_replace():
+    """After what a note said to type it went on to say that no force is allowed."""
+    builder, lower, none = ts.MechanismBuilder("arm"), -1.0, {"effort": 0.0, "velocity": 0.0}
+    for k, limits in enumerate(({"lower": lower, "upper": 1.0}, none)):
+        builder.link(f"link{k}", mass=1.0)
+        parent = {"parent": f"link{k - 1}"} if k else {}
+        builder.joint(f"joint{k}", "revolute", child=f"link{k}", **parent, **limits)
+    mech = builder.build()
+    zeros = ["limit of velocity 0 of joint 'joint1'", "limit of effort 0 of joint 'joint1'"]
+    assert limits_told(mech)[-2:] == zeros
+    freed = mech.replace(effort_limit=torch.tensor([torch.inf, 5.0], dtype=mech.dtype))
+    assert [x for x in limits_told(mech) if x not in limits_told(freed)] == zeros[1:]
+    open_ended = torch.full_like(mech.upper, torch.inf)
+    freed = freed.replace(lower=-open_ended, upper=open_ended, velocity_limit=open_ended)
+    assert limits_told(freed) == ["limits of effort of joint 'joint1'"]
+    assert limits_told(mech.replace(effort_limit=mech.effort_limit[None][:0])) == limits_told(mech)
+    assert limits_told(mech.replace(mass=2 * mech.mass)) == limits_told(mech)
+
+
 def test_joints_that_no_inertia_resists_are_still_named_where_they_are_left():
     builder = ts.MechanismBuilder("tip")
     builder.link("arm", mass=1.0, com=(0.1, 0.0, 0.0)).link("tip")
@@ -194,3 +213,16 @@ def test_where_a_motion_of_a_joint_is_no_joint_the_joint_is_named():
         ts.MechanismError, match=r"a motion of the joint 'joint0'.*joint0_angle: use"
     ):
         cart.lock({"joint0_angle": 0.0})
+
+
+def test_one_motion_of_a_compound_joint_is_refused_with_how_to_hold_it():
+    mech = ts.load(
+        """<mujoco><worldbody><body name="ball"><joint name="a" axis="0 0 1"/>
+             <joint name="b" axis="0 1 0"/><geom size=".1" mass="1"/>
+             <body name="rod" pos="0 0 .3"><joint name="c"/><geom size=".1" mass="1"/></body>
+           </body></worldbody></mujoco>"""
+    )
+    with pytest.raises(ts.MechanismError, match="to hold 'b' alone") as told:
+        mech.lock({"b": 0.0})
+    assert "{'a+b': [0.0, 0.0]}" in str(told.value)
+    assert mech.lock({"a+b": [0.0, 0.0]}).joint_names == ("c",)

@@ -174,10 +174,10 @@ def _program(
     size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # rows of one size
     rows, moved = dynamics.index_select(-2, driven) / size[..., None], bias.index_select(-1, driven)
     cone = torch.nn.functional.pad(cones(contacts, dynamics), (n, 0))
-    every = torch.broadcast_shapes(batch, cone.shape[:-2])
+    every = torch.broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
     G = torch.cat([x.expand(*every, *x.shape[-2:]) for x in (rows, -rows, cone)], -2)
     h = [(limit - moved) / size, (limit + moved) / size, torch.zeros(cone.shape[-2], **like)]
-    h = torch.cat([x.expand(*batch, x.shape[-1]) for x in h], -1)
+    h = torch.cat([x.expand(*every, x.shape[-1]) for x in h], -1)
     return Program(P, p, A, b, G, h)
 
 

@@ -13,7 +13,7 @@ from torchsko.reading import numbers
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
-HELD = ("lower", "upper", "velocity_limit", "effort_limit")
+LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
 """Fields of a mechanism that hold limits."""
 
 
@@ -44,17 +44,19 @@ def limit_notes(hinges: Sequence[Limits]) -> tuple[Unused, ...]:
 
 
 def without_gone(mech: Mechanism, notes: Sequence[Unused]) -> tuple[Unused, ...]:
-    """What is not used of a robot, with notes on limits of those joints that it still has.
+    """What is not used of a robot, with notes on limits of those joints that it still has, and that hold.
 
     Notes count joints by the name of the first, which may be gone. They stay where limits cannot be looked
-    at, as under vmap.
+    at, as under vmap. No kind of note is added: that somebody took limits to 0 he knows.
 
     Args:
         mech: the robot.
-        notes: of the robot that it was, with more joints.
+        notes: of the robot that it was, with more joints, or other limits.
     """
-    values = [numbers(getattr(mech, name)) for name in HELD]
-    if any(x is None for x in values):
+    ours = {note.reason for note in limit_notes([Limits("", 0.0, 0.0, 0.0, 0.0)])}  # any there are
+    told = {note.reason for note in notes} & ours
+    values = [numbers(getattr(mech, name)) for name in LIMITS] if told else [None]
+    if any(x is None or not x.size for x in values):
         return tuple(notes)
     lower, upper, velocity, effort = (
         x.reshape(-1, x.shape[-1])[0] for x in values if x is not None
@@ -68,8 +70,6 @@ def without_gone(mech: Mechanism, notes: Sequence[Unused]) -> tuple[Unused, ...]
                 (float(lower[q + i]), float(upper[q + i])) if kind.vector else (-math.inf, math.inf)
             )
             hinges.append(Limits(label, *ends, float(velocity[dof + i]), float(effort[dof + i])))
-    ours = {note.reason for note in limit_notes([Limits("", 0.0, 0.0, 0.0, 0.0)])}  # any there are
-    told = {note.reason for note in notes}
     others = tuple(note for note in notes if note.reason not in ours)
     return others + tuple(note for note in limit_notes(hinges) if note.reason in told)
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.limit_notes import without_gone
+from torchsko.mechanism.numbering import motions
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.state import dtype_advice
 from torchsko.reading import numbers
@@ -51,7 +52,7 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
             "It says by joint where that is held.\n"
             f"Pass {{{mech.joint_names[-1]!r}: 0.0}}, say."
         )
-    held = {mech.joint_index(name): _value(mech, name, x) for name, x in values.items()}
+    held = {_whole_joint(mech, name): _value(mech, name, x) for name, x in values.items()}
     held, offsets = _followed(mech, held)
     kept = [k for k in range(mech.num_bodies) if k not in held]
     if not kept:
@@ -88,6 +89,20 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
     whole: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     left = type(mech)(**(whole | rest | changes | names | frame))
     return left.replace(unused=without_gone(left, left.unused))
+
+
+def _whole_joint(mech: Mechanism, name: str) -> int:
+    """Number of a joint that is to be held; one motion of several is refused."""
+    k, motion = mech.joint_place(name)
+    if motion is None:
+        return k
+    joint, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
+    raise MechanismError(
+        f"{name!r} is a motion of the joint {joint!r}, of {', '.join(motions(joint, kind))}: use that.\n"
+        "lock holds joints whole: without one motion the others would be a joint of another kind.\n"
+        f"Pass {{{joint!r}: {[0.0] * kind.num_q}}}, say; to hold {name!r} alone, describe the robot "
+        "without it, in its file or by a MechanismBuilder."
+    )
 
 
 def _value(mech: Mechanism, name: str, value: Any) -> Tensor:

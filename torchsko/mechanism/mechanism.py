@@ -27,6 +27,7 @@ from torchsko.mechanism.joints.configuration import (
 )
 from torchsko.mechanism.joints.groups import JointSet
 from torchsko.mechanism.kept import Kept, Keyframe
+from torchsko.mechanism.limit_notes import LIMITS, without_gone
 from torchsko.mechanism.numbering import Numbering
 from torchsko.shapes import broadcast_shapes
 
@@ -233,11 +234,11 @@ class Mechanism(Numbering):
         Args:
             **changes: new values by field name; tensors of the shapes listed in the class, with any
                 leading batch dimensions. `singular_joints` and `bare_joints` keep the verdict made at
-                load: call `checked` to redo it.
+                load: call `checked` to redo it. Notes in `unused` on limits are of those that hold now.
 
         Raises:
             MechanismError: on an unknown field, or a tensor whose shape, dtype or device does not fit. Values
-                are not read: layers replace all of them at every call.
+                are not checked: layers replace all of them at every call.
         """
         names = tuple(field.name for field in fields(self))
         for name, value in changes.items():
@@ -263,7 +264,11 @@ class Mechanism(Numbering):
         if "replaced" not in changes:
             new = (n for n in PARAMETERS if n in changes or n in self.replaced)
             changes["replaced"] = tuple(new)
-        return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
+        made = Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
+        if "unused" in changes or not any(changes.get(x) is not None for x in LIMITS):
+            return made
+        notes = without_gone(made, self.unused)
+        return made if notes == self.unused else made.replace(unused=notes)
 
     def lock(self, values: Mapping[str, Any]) -> Mechanism:
         """The mechanism with some joints held where they are told to be; differentiable in the values.
