@@ -110,7 +110,8 @@ class Dynamics(nn.Module, Verbs):
             flag: getattr(start, flag) or any(n in learned or self._acts(n) for n in names)
             for flag, names in _FLAGS.items()
         }
-        return start.replace(**fields, **flags, replaced=self.learns)
+        # Notes as they are: nobody is to read limits at every call.
+        return start.replace(**fields, **flags, replaced=self.learns, unused=start.unused)
 
     rollout = rollout
 
