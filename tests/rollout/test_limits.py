@@ -203,7 +203,7 @@ def test_a_humanoid_that_falls_for_five_seconds_is_brought_back_within_its_limit
 def test_what_a_refusal_of_limits_says_to_type_can_be_typed():
     mech = pendulum()
     with pytest.raises(ts.TorchskoError) as refused:
-        ts.rollout(mech, mech.neutral(), torch.zeros(1).double(), limits=1e6)
+        ts.rollout(mech, mech.neutral(), torch.zeros(mech.num_dof).double(), limits=1e6)
     line = str(refused.value).splitlines()[-1]
     typed = line.removeprefix("Type ").partition(" and pass limits=")
     names = {}
