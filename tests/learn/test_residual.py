@@ -109,3 +109,39 @@ def test_a_residual_that_gives_no_forces_is_refused():
         ts.FitError, match=r"(?s)Linear gives an error.*called as module\(q, qd, qdd\)"
     ):
         ts.learn.fit(nominal, log, residual=torch.nn.Linear(3, 3), **options)
+
+
+class Noisy(Pull):
+    """A number, and a network that drops parts and scales by the batch while it trains."""
+
+    def __init__(self):
+        super().__init__()
+        double = torch.float64
+        self.net = nn.Sequential(
+            nn.BatchNorm1d(9, dtype=double), nn.Dropout(0.3), nn.Linear(9, 3, dtype=double)
+        )
+
+    def forward(self, q, qd, qdd):
+        return super().forward(q, qd, qdd) + self.net(torch.cat([q, qd, qdd], -1))
+
+
+def test_what_drops_out_and_is_normalised_in_training_is_at_rest_in_a_fit(tmp_path):
+    truth, nominal = arm()
+    log, (q, qd, qdd, _) = log_of(truth, odd, seconds=5.0, noise=0.02)
+    torch.manual_seed(0)
+    module = Noisy()
+    fit = ts.learn.fit(nominal, log, residual=module, learn=TERMS, cutoff=8.0, prior=1.0)
+    told = fit.inverse_dynamics(q, qd, qdd)
+    assert fit.residual.part.max() > 0
+    assert module.training and module.net[0].num_batches_tracked == 0
+    assert_close(fit.inverse_dynamics(q[:5], qd[:5], qdd[:5]), told[:5])
+    fit.save(tmp_path)
+    again = ts.learn.Fit.load(tmp_path, residual=Noisy())
+    assert torch.equal(again.inverse_dynamics(q, qd, qdd), told)
+
+
+def test_a_residual_in_single_precision_is_told_what_to_type():
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, seconds=4.0)
+    with pytest.raises(ts.FitError, match=r"pass residual=module\.double\(\)"):
+        ts.learn.fit(nominal, log, residual=Noisy().float(), learn=TERMS, cutoff=8.0, prior=1.0)

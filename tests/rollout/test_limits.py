@@ -198,3 +198,14 @@ def test_a_humanoid_that_falls_for_five_seconds_is_brought_back_within_its_limit
     assert outside.double().mean() < 1e-3
     assert not (outside[:, :-50] & outside[:, 50:]).any()  # a tenth of a second later
     assert beyond(mech, qs[:, -1]) < 1e-3
+
+
+def test_what_a_refusal_of_limits_says_to_type_can_be_typed():
+    mech = pendulum()
+    with pytest.raises(ts.TorchskoError) as refused:
+        ts.rollout(mech, mech.neutral(), torch.zeros(mech.num_dof).double(), limits=1e6)
+    line = str(refused.value).splitlines()[-1]
+    typed = line.removeprefix("Type ").partition(" and pass limits=")
+    names = {}
+    exec(typed[0], names)
+    assert isinstance(eval(typed[2].partition(",")[0], names), LimitSprings)

@@ -159,7 +159,7 @@ def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | 
     module = Network(**shape) if given is None else copy.deepcopy(given)
     whole = Shrunk(module, kept["state"]["part"])
     whole.load_state_dict(kept["state"])
-    return whole.requires_grad_(False)
+    return whole.requires_grad_(False).eval()
 
 
 def _of_term(term: Term) -> tuple[str, dict[str, float]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,8 @@ def trained(
     """The module, a copy, trained by Adam and then L-BFGS on what a solution leaves over.
 
     Every other one of the folds' stretches is left out, the last among them if they are odd. The best for
-    them is kept, and of its force the part that is best there, none where it does not help.
+    them is kept, and of its force the part that is best there, none where it does not help. What drops out
+    or is normalised does so while it trains alone: judged, and given back, is the module at rest (`eval`).
 
     Args:
         module: called with positions, velocities, accelerations `[samples, num_dof]`, gives forces. Its
@@ -91,13 +93,13 @@ def trained(
         extra = own.regularizer() if hasattr(module, "regularizer") else 0.0
         return _loss(module, sheets, "train", scale) / start + extra
 
-    with torch.no_grad():
+    with torch.no_grad(), _at_rest(module):
         before = float(_loss(module, sheets, "test", scale))
     best = before, copy.deepcopy(module.state_dict())
 
     def judged() -> bool:
         nonlocal best
-        with torch.no_grad():
+        with torch.no_grad(), _at_rest(module):
             now = float(_loss(module, sheets, "test", scale))
         if now < best[0]:
             best = now, copy.deepcopy(module.state_dict())
@@ -109,15 +111,28 @@ def trained(
         module.load_state_dict(best[1])
         _by_lbfgs(module, objective, judged)
         module.load_state_dict(best[1])
+    module.eval()
     with torch.no_grad():
         force = [s.filter(module(*s.states)) for s in sheets]
         both = sum((s.test * f * s.error).sum(0) for s, f in zip(sheets, force, strict=True))
         square = sum((s.test * f * f).sum(0) for s, f in zip(sheets, force, strict=True))
         part = torch.as_tensor(both / torch.as_tensor(square).clamp_min(1e-300)).clamp(0, 1)
-        shrunk = Shrunk(module.requires_grad_(False), part)
+        shrunk = Shrunk(module.requires_grad_(False), part).eval()
         left = torch.stack([_squares(shrunk, s, "test") for s in sheets]).sum(0)
         count = torch.stack([s.test.sum(0) for s in sheets]).sum(0).clamp_min(1)
     return shrunk, (left / count)[None]
+
+
+@contextmanager
+def _at_rest(module: nn.Module) -> Generator[None]:
+    """The module as it will be used; what trains in it trains on after."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, trains in modes:
+            part.training = trains
 
 
 def _by_adam(
@@ -182,8 +197,9 @@ def _loss(module: nn.Module | None, sheets: Sequence[Sheet], which: str, scale: 
 def _refuse(module: nn.Module, states: Sequence[Tensor]) -> None:
     """Refuse a module that gives no forces."""
     few = [x[:5] for x in states]
+    kinds = {x.dtype for x in module.parameters() if x.is_floating_point()} - {few[0].dtype}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _at_rest(module):
             found = module(*few)
         told = str(list(found.shape)) if isinstance(found, Tensor) else type(found).__name__
     except Exception as error:  # it is the caller's code, and may raise anything
@@ -194,5 +210,9 @@ def _refuse(module: nn.Module, states: Sequence[Tensor]) -> None:
             f"the residual {type(module).__name__} gives {told} for states of shape {list(few[1].shape)}.\n"
             "It is called as module(q, qd, qdd), positions, velocities and accelerations of that shape, and "
             "gives forces of it.\n"
-            f"Pass ts.learn.Network({few[1].shape[1]}), or a module like it."
+            + (
+                f"Its numbers are {kinds.pop()}, states {few[0].dtype}: pass residual=module.double()."
+                if kinds
+                else f"Pass ts.learn.Network({few[1].shape[1]}), or a module like it."
+            )
         )

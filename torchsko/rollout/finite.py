@@ -135,7 +135,7 @@ def _remedy(dt: float, step: Step) -> str:
             f"Try substeps={4 * step.substeps}, tolerance={100 * step.tolerance:.3g}, or dt={dt / 4:.3g}; "
             'across dry friction, method="semi_implicit_euler"'
         )
-    limits = ", or limits=ts.rollout.limits.LimitSprings()" if takes_damping(step) else ""
+    limits = ", or limits=LimitSprings() of torchsko.rollout.limits" if takes_damping(step) else ""
     return (
         "The step is too long for a motion this fast or forces this stiff, or the control is not finite.\n"
         f"Try dt={dt / 4:.3g}, damping or armature at the joint, softer gains, "

@@ -46,7 +46,8 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
 
     The place between two states follows from the function's values at both, to second order in the step; the
     state there is on the line between them, in tangent coordinates. It depends on the states by the
-    equation that defines it, and so do its derivatives. No event is seen that comes and goes within a step.
+    equation that defines it, and so do its derivatives, to first order in the step. No event is seen that
+    comes and goes within a step.
 
     What the rollout does after the event has a gradient of zero; where it leaves the finite numbers there,
     zero times its derivative is nan. Then roll out again with ``lengths=every * found.lengths``, and
