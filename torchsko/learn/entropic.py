@@ -243,7 +243,7 @@ def _solution(A: Tensor, b: Tensor) -> Tensor:
     """Of equations that are positive definite, if numbers are not too far apart."""
     try:
         return solve_each(A, b)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public by its documentation
         raise _too_far_apart("the curvature of the fit is singular, to rounding.") from None
 
 
