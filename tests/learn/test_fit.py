@@ -88,8 +88,9 @@ def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimu
     H = 2 * base.matrix.mT @ X.mT @ X @ base.matrix + weight * curvature
     scale = H.diagonal().rsqrt()
     decrement = scale * g @ torch.linalg.solve(scale[:, None] * H * scale, scale * g)
-    # An objective of self-concordance: in its units the minimum is less than this below.
-    assert decrement < 1e-3 * weight
+    # Over its weight the objective is self-concordant: the minimum is no more than this below, and what
+    # Newton's method would still move is a tenth of the way that its model holds.
+    assert decrement < 1e-2 * weight
 
 
 def test_where_forces_tell_nothing_the_divergence_alone_decides():

@@ -104,7 +104,7 @@ def check_limits(mech: Mechanism, limits: object) -> None:
         raise TorchskoError(
             f"limits is {limits!r}.\n"
             "How stiff the ends of joints are is part of them; where they are is mech.lower and mech.upper.\n"
-            "Type from torchsko.rollout.limits import LimitSprings and pass limits=LimitSprings(), or None."
+            "Pass limits=LimitSprings() after from torchsko.rollout.limits import LimitSprings; or None."
         )
     for name in ("stiffness", "damping"):
         value = getattr(limits, name)
