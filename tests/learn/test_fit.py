@@ -71,7 +71,7 @@ def test_the_entropic_minimum_is_stationary_and_physical_however_small_the_prior
         assert decrement < 1e-9 * objective(phi).abs()
 
 
-@pytest.mark.parametrize(("size", "weight"), [(1.0, 1e-4), (10.0, 1e-4), (100.0, 1e-2)])
+@pytest.mark.parametrize(("size", "weight"), [(1.0, 1e-4), (10.0, 1e-2)])
 def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimum(size, weight):
     """There Newton's method creeps along the wall of the cone, for more than a thousand steps."""
     mech = ts.load(ts.robots.panda)
@@ -88,9 +88,8 @@ def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimu
     H = 2 * base.matrix.mT @ X.mT @ X @ base.matrix + weight * curvature
     scale = H.diagonal().rsqrt()
     decrement = scale * g @ torch.linalg.solve(scale[:, None] * H * scale, scale * g)
-    # Over its weight the objective is self-concordant: the minimum is no more than this below, and what
-    # Newton's method would still move is a tenth of the way that its model holds.
-    assert decrement < 1e-2 * weight
+    # Over its weight the objective is self-concordant: the minimum is no more than this below.
+    assert decrement < 1e-4 * weight
 
 
 def test_where_forces_tell_nothing_the_divergence_alone_decides():
