@@ -191,6 +191,7 @@ def _newton(
         Where it is, how many steps that took, and whether it is the minimum.
     """
     told, share = prior.told, barrier / weight
+    enough = barrier / 10 if loose else 1e-11 * barrier
     squares = told.mT @ A @ told
     done = torch.zeros(c.shape[:-1], dtype=torch.bool)
     last = c.new_full(c.shape[:-1], torch.inf)
@@ -198,7 +199,6 @@ def _newton(
         slope, curvature = prior.derivatives(phi, share)
         beta, before = phi @ told.mT, prior.value(phi, share)
         forces = (A @ beta[..., None])[..., 0]
-        value = (beta * (forces - 2 * c)).sum(-1) + weight * before
         steep = 2 * (forces - c) @ told
         g = steep + weight * slope
         H = 2 * squares + weight * curvature
@@ -206,13 +206,11 @@ def _newton(
         unit = scale[..., :, None] * H * scale[..., None, :]
         move = scale * _solution(unit, scale * g)
         decrement = (g * move).sum(-1)
-        enough = (1e-8 * (1 + value.abs())).clamp_max(1e-10 * barrier)
         # So near it falls by its square, or is rounding.
         rounding = (decrement <= barrier / 100) & (decrement > last / 4)
         # Differences of the prior drown in rounding; so near, a whole step is right, unless rounding alone
         # takes it out of the cone: then there is nothing to gain.
-        some = rounding | (decrement <= (enough.clamp_min(barrier / 10) if loose else enough))
-        near, last = ~done & some, decrement
+        near, last = ~done & (rounding | (decrement <= enough)), decrement
         if bool(near.any()):
             whole = near & prior.value(phi - move, share).isfinite()
             phi, done = torch.where(whole[..., None], phi - move, phi), done | near

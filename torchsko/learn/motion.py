@@ -33,6 +33,8 @@ Array = NDArray[np.floating[Any]]
 PIECE = 200_000
 """Samples of a log that are read at once."""
 
+AT_LIMIT = 0.999
+"""Part of a drive's limit from which on a force is at it, where it tells nothing."""
 
 REACHED = 1e-4
 """Share of a filter's weight on positions that are missing, up to which a state counts."""
@@ -201,7 +203,7 @@ def filtered(mech: Mechanism, log: Log, settings: Settings, faults: Faults, piec
     parts = [in_rows(x[rows]) for x in measured]
     forget(log)
     limit = mech.effort_limit.detach().cpu().numpy()[:, None]
-    held = np.abs(parts[1]) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf)
+    held = np.abs(parts[1]) >= AT_LIMIT * limit
     if settings.ends is not None:
         least, most = settings.ends[..., None]
         held |= (parts[1] <= least) | (parts[1] >= most)

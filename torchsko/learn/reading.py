@@ -15,7 +15,7 @@ from torchsko.fused.api import fuse
 from torchsko.fused.toolchain import find_toolchain
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
-from torchsko.learn.motion import Motion, Piece, check_columns, filtered, pieces
+from torchsko.learn.motion import AT_LIMIT, Motion, Piece, check_columns, filtered, pieces
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import (
     Normal,
@@ -158,7 +158,8 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
     total = normal.count.sum(0)
     quiet = [j for j, n in zip(dof_names(mech), total.tolist(), strict=True) if n == 0]
     if quiet:
-        tau = np.asarray(log.tau[:, dof_names(mech).index(quiet[0])])
+        dof = dof_names(mech).index(quiet[0])
+        tau = np.asarray(log.tau[:, dof])
         none = float((~np.isfinite(tau)).mean())
         if none > MISSING:
             raise FitError(
@@ -166,8 +167,8 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
                 "What a filter makes of forces that nobody measured tells nothing.\n"
                 "Keep the samples that have a force: states between them may be missing."
             )
-        limit = mech.effort_limit.detach().cpu()[dof_names(mech).index(quiet[0])].item()
-        held = float((np.abs(tau) >= limit).mean())
+        limit = mech.effort_limit[dof].item()
+        held = float((np.abs(tau) >= AT_LIMIT * limit).mean())
         if held > 0:
             raise FitError(
                 f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"

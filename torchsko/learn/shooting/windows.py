@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.errors import FitError
 from torchsko.learn.log import Log
 from torchsko.learn.mending import repaired
-from torchsko.learn.motion import stretches
+from torchsko.learn.motion import AT_LIMIT, stretches
 from torchsko.learn.normal import Stretches
 from torchsko.learn.repeats import repeats, without
 from torchsko.learn.settings import Settings
@@ -67,7 +67,7 @@ class Windows:
         new = (x if k == 1 else without(repeats(x), x) for k, x in enumerate(rows))
         (q, off), (tau, wrong), *rates = (repaired(t, x) for x in new)
         limit = mech.effort_limit.detach().cpu().numpy()[:, None]
-        wrong = wrong | (np.abs(tau) >= 0.999 * np.where(np.isfinite(limit), limit, np.inf))
+        wrong = wrong | (np.abs(tau) >= AT_LIMIT * limit)
         fold, bad = folds.of(torch.from_numpy(t)).numpy(), np.any(wrong, 0)
         chains: list[list[int]] = []
         for start, stop in stretches(log, settings):
