@@ -40,7 +40,7 @@ def test_no_chunk_of_a_robot_calls_a_sine():
     program = trace(
         lambda q, qd: ts.inverse_dynamics(arm, q, qd, qd), [Port("q", (7,)), Port("qd", (7,))]
     )
-    cuts = plan(program)
+    cuts = plan(program, 32)
     assert len(cuts.angles) == 6  # the first joint turns about gravity
     assert not {"sin", "cos"} & {op for op, _ in cuts.program.code}
 

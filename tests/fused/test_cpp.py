@@ -181,7 +181,7 @@ def test_cuts_and_units_change_nothing(seed, max_ops):
     width = toolchain.vector_bytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpp, "_UNIT_OPS", 5)
-        patch.setattr("torchsko.fused.compiled.plan", lambda p, roles: schedule(p, max_ops))
+        patch.setattr("torchsko.fused.compiled.plan", lambda p, width, roles: schedule(p, max_ops))
         patch.setattr("torchsko.fused.build.cached_library", lambda key: None)
         units = emit_cpp(schedule(program, max_ops), bits=64, vector_bytes=width, max_units=2)
         kernel = build_kernel(program, torch.float64, toolchain)
@@ -261,7 +261,7 @@ def test_names_do_not_reach_the_source():
     evil = '"; system("x"); //'
     code = (Instr("input", (0,)), Instr("neg", (0,)))
     program = Program((Port(evil, ()),), (Port(evil, ()),), code, (), (1,))
-    (text,) = emit_cpp(plan(program), bits=64, vector_bytes=16)
+    (text,) = emit_cpp(plan(program, 16), bits=64, vector_bytes=16)
     assert "system" not in text
 
 
@@ -281,7 +281,7 @@ def test_constants_are_exact(x, dtype):
 def test_an_unknown_instruction_is_refused_by_name():
     program = Program((Port("x", ()),), (Port("y", ()),), (Instr("frobnicate", ()),), (), (0,))
     with pytest.raises(FusedError, match="frobnicate"):
-        emit_cpp(plan(program), bits=64, vector_bytes=16)
+        emit_cpp(plan(program, 16), bits=64, vector_bytes=16)
 
 
 def test_inputs_that_do_not_fit_are_refused_by_name(sample):
@@ -394,5 +394,5 @@ def test_inputs_that_nothing_is_read_of_may_hold_anything():
     right = inputs[2] * inputs[0].sin().sum(1)
     torch.testing.assert_close(first, right[:, None].expand(37, 8))
     assert torch.equal(second, inputs[3])
-    (text,) = emit_cpp(plan(program), bits=64, vector_bytes=16)
+    (text,) = emit_cpp(plan(program, 16), bits=64, vector_bytes=16)
     assert "READ_AT_ALL[] = {1, 0, 1, 1," in text

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.fused.test_cpp import TARGETS, agree, toolchain_for
 from tests.fused.test_groups import limbs, on_paths
 from tests.fused.test_products import masked
-from torchsko.fused.held import REGISTERS, held, is_round_of_products
+from torchsko.fused.held import held
 from torchsko.fused.kernel import build_kernel
 from torchsko.fused.program import Port
+from torchsko.fused.rounds import by_sums, is_round_of_products
 from torchsko.fused.schedule import schedule
 from torchsko.fused.trace import trace
 
@@ -40,7 +41,7 @@ def steps_of(program, chunk):
     return [(v, [x for x in program.operands(v) if x not in passing], v in passing) for v in steps]
 
 
-def reads_by_habit(steps):
+def reads_by_habit(steps, registers):
     """How often values are read where those used longest ago make room."""
     inside, reads, left = OrderedDict(), 0, {}
     for _, operands, _ in steps:
@@ -50,7 +51,7 @@ def reads_by_habit(steps):
     def hold(x):
         inside.pop(x, None)
         inside[x] = None
-        if len(inside) > REGISTERS:
+        if len(inside) > registers:
             inside.popitem(last=False)
 
     for value, operands, passes in steps:
@@ -68,19 +69,73 @@ def reads_by_habit(steps):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    n=st.integers(2, 12), m=st.integers(1, 6), density=st.floats(0.2, 1), seed=st.integers(0, 99)
+    n=st.integers(2, 12),
+    m=st.integers(1, 6),
+    density=st.floats(0.2, 1),
+    seed=st.integers(0, 99),
+    registers=st.sampled_from([13, 28]),
 )
-def test_no_more_is_read_than_where_the_oldest_makes_room(n, m, density, seed):
+def test_no_more_is_read_than_where_the_oldest_makes_room(n, m, density, seed, registers):
     program = rounds(n, m, density, seed)
     (chunk,) = schedule(program, 10**6).chunks
-    reads, left = held(program, chunk)
+    reads, left = held(program, chunk, registers)
     found = [x for anew in reads.values() for x in anew]
-    assert len(found) <= reads_by_habit(steps_of(program, chunk))
+    assert len(found) <= reads_by_habit(steps_of(program, chunk), registers)
     # What is read was an input, or is kept when it leaves; each input is read once at least.
     computed = {v for v, _, _ in steps_of(program, chunk)}
     assert {x for x in found if x in computed} <= left
     inputs = {x for _, operands, _ in steps_of(program, chunk) for x in operands} - computed
     assert inputs <= {*found}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(2, 12),
+    m=st.integers(1, 6),
+    density=st.floats(0.2, 1),
+    seed=st.integers(0, 99),
+    sums=st.integers(1, 9),
+)
+def test_by_sums_all_is_computed_once_and_no_more_sums_grow(n, m, density, seed, sums):
+    program = rounds(n, m, density, seed)
+    written = [v for v, instr in enumerate(program.code) if instr.op not in ("const", "input")]
+    order = by_sums(program, written, sums)
+    assert sorted(order) == written
+    place = {value: k for k, value in enumerate(order)}
+    assert all(place[x] < k for v, k in place.items() for x in program.operands(v) if x in place)
+    growing = [(start, stop) for start, stop in _spans(program, order) if start < stop]
+    for k in range(len(order)):
+        assert sum(start <= k < stop for start, stop in growing) <= sums
+
+
+def _spans(program, order):
+    """For each sum that is a result, where its first and its last addition stand."""
+    place = {value: k for k, value in enumerate(order)}
+    for result in {value for value in program.results if value in place}:
+        at = [result]
+        for value in at:
+            at += [
+                x for x in program.operands(value) if program.code[x].op in ("add", "sub", "neg")
+            ]
+        yield min(place[x] for x in at), place[result]
+
+
+def test_fewer_registers_serve_sums_that_grow_fewer_at_once():
+    """Rounds are written for sixteen sums; in thirteen registers eight at once are read less often."""
+    factor = limbs([7, 7, 5])
+    n = factor.shape[0]
+    fn = masked(
+        lambda w, x: w.mT @ (w @ x), factor.to(D), torch.cat([on_paths(factor).to(D)] * 4, 1)
+    )
+    program = trace(fn, [Port("w", (n, n)), Port("x", (n, 4 * n))])
+
+    def moved(sums):
+        cuts = schedule(program, 10**6, sums)
+        inner = {id(part): part for _, part in cuts.regions.values()}.values()
+        counts = [held(part.program, chunk, 13) for part in inner for chunk in part.chunks]
+        return sum(len(left) + sum(map(len, reads.values())) for reads, left in counts)
+
+    assert moved(8) < moved(0)
 
 
 @pytest.mark.parametrize("target", TARGETS[:1])

@@ -182,7 +182,7 @@ def test_a_subprogram_is_there_once_and_what_is_known_of_arguments_is_known_with
     given = [x.detach() for x in inputs(ports, (4,))]
     expected = torch.vmap(plain)(*given)
     torch.testing.assert_close(evaluate(program, given)[0], expected, rtol=1e-13, atol=1e-13)
-    (text,) = emit_cpp(plan(program), bits=64, vector_bytes=16)
+    (text,) = emit_cpp(plan(program, 16), bits=64, vector_bytes=16)
     assert text.count("= vcos(") == 3 + 2  # of the second one is known
 
 

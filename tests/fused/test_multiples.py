@@ -50,7 +50,7 @@ PORTS = [Port("x", (7,)), Port("step", (), shared=True), Port("mass", ())]
 @pytest.mark.parametrize("size", [1, 5, 23, 5000])
 def test_kernels_give_such_multiples(dtype, vector_bytes, size):
     program = trace(matrices, PORTS)
-    assert plan(program).factors
+    assert plan(program, 32).factors
     kernel = build_kernel(program, dtype, vector_bytes=vector_bytes)
     x, step = torch.randn(size, 7, dtype=dtype), torch.tensor(0.01, dtype=dtype)
     mass = torch.rand(size, dtype=dtype)

@@ -84,9 +84,8 @@ def compiled(
 ):
     """The path of a program that makes one call of the kernel."""
     bits = 64 if dtype == torch.float64 else 32
-    texts = emit_cpp(
-        plan(program, roles), bits=bits, vector_bytes=toolchain.vector_bytes, roles=roles
-    )
+    width = toolchain.vector_bytes
+    texts = emit_cpp(plan(program, width, roles), bits=bits, vector_bytes=width, roles=roles)
     texts += [native("runtime.cpp"), native("memory.cpp"), MAIN]
     sources = [folder / f"{k}.cpp" for k in range(len(texts))]
     for path, text in zip(sources, texts, strict=True):

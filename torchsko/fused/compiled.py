@@ -29,7 +29,10 @@ _RUNTIME = ("runtime.cpp", "memory.cpp")
 _NATIVE = tuple(f"native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME))
 WRITERS = tuple(
     f"{name}.py"
-    for name in "angles cpp held loop_source multiples places registers schedule statements".split()
+    for name in (
+        *("angles", "cpp", "held", "loop_source", "multiples", "places", "registers", "rounds"),
+        *("schedule", "statements", "widths"),
+    )
 )
 """The files of this folder that take part in the text of any kernel."""
 
@@ -84,7 +87,7 @@ def build_library(
 
     def units() -> list[str]:
         return emit_cpp(
-            plan(program, roles),
+            plan(program, width, roles),
             bits=BITS[dtype],
             vector_bytes=width,
             max_units=os.cpu_count() or 1,
@@ -158,6 +161,7 @@ class Compiled:
 
     Attributes:
         width: lanes of its vectors.
+        tiles: how many vectors of samples it takes together.
         cost: time of one vector, in additions.
         kernel: address of the code.
         scratch_bytes: what a thread needs.
@@ -168,9 +172,9 @@ class Compiled:
         self._toolchain = toolchain
         self._runtime = runtime = _runtime(toolchain)
         self.kernel = _address(library, ENTRY)
-        self.width, self.cost, self.scratch_bytes = (
+        self.width, self.tiles, self.cost, self.scratch_bytes = (
             ctypes.c_longlong.in_dll(library, f"torchsko_{name}").value
-            for name in ("width", "cost", "scratch_bytes")
+            for name in ("width", "tiles", "cost", "scratch_bytes")
         )
         self._plan = _Plan(self.kernel, self.scratch_bytes)
         self._plan_address = ctypes.addressof(self._plan)

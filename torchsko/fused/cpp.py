@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from itertools import accumulate, pairwise
 
@@ -22,6 +23,7 @@ from torchsko.fused.places import Places
 from torchsko.fused.program import BINARY, TERNARY, UNARY, Program
 from torchsko.fused.schedule import Schedule, schedule
 from torchsko.fused.statements import chunk_lines, lines_in_registers, literal
+from torchsko.fused.widths import layout_of
 from torchsko.implicit.steps import Roles
 
 ENTRY = "torchsko_kernel"
@@ -42,12 +44,6 @@ _COST = {
 } | {name: 100 for name in "pow atan2 fmod tan atan asin acos log1p erf sinh cosh".split()}
 _UNIT_OPS = 1500
 
-# Programs of so many operations are one function, up to a tenth faster than cut. Larger ones are cut, to
-# keep the compiler's time in bounds: a humanoid's functions of this size are some percent faster than of
-# twice as many.
-_WHOLE_OPS = 4000
-_FUNCTION_OPS = 1000
-
 
 def cost(program: Program) -> int:
     """Time of one vector of samples through a program, in additions."""
@@ -55,12 +51,14 @@ def cost(program: Program) -> int:
     return own + sum(loop.count * cost(loop.program) for loop in program.loops)
 
 
-def plan(program: Program, roles: Roles | None = None) -> Schedule:
-    """The order and the cuts in which a program becomes C++; ``roles`` as for `emit_cpp`."""
+def plan(program: Program, vector_bytes: int, roles: Roles | None = None) -> Schedule:
+    """The order and the cuts in which a program becomes C++; arguments as for `emit_cpp`."""
+    layout = layout_of(vector_bytes, repeated=roles is not None)
     program, factors = (program, {}) if roles is not None else with_multiples(program)
     program, angles = with_angles(program)
     ops = program.num_flops
-    cuts = schedule(program, ops if ops <= _WHOLE_OPS else _FUNCTION_OPS)
+    max_ops = ops if ops <= layout.whole_ops else layout.function_ops
+    cuts = schedule(program, max_ops, layout.sums)
     return replace(cuts, angles=angles, factors=factors)
 
 
@@ -107,10 +105,9 @@ def emit_cpp(
     """
     program = cuts.program
     refuse_unknown(program)
-    width = vector_bytes * 8 // bits
     prelude = _prelude(bits, vector_bytes)
     places = Places.of(cuts) if roles is None else Places.in_order(program)
-    lines_of = lines_in_registers if vector_bytes == 64 else chunk_lines
+    lines_of = partial(lines_in_registers, registers=layout_of(vector_bytes).registers)
     functions = [*loop_functions(cuts, bits, "", lines_of)]
     for k, chunk in enumerate(map(places.of_chunk, cuts.chunks)):
         statements = chunk_lines(cuts, chunk, bits, constants=False)
@@ -126,7 +123,7 @@ def emit_cpp(
         for head, statements in group:
             lines += [f"{linkage}{head} {{", *statements, "}"]
         units.append("\n".join(lines) + "\n")
-    units[0] += _driver(cuts, width, bits, places, roles)
+    units[0] += _driver(cuts, vector_bytes, bits, places, roles)
     return units
 
 
@@ -169,17 +166,17 @@ def _in_equal_parts(functions: Sequence[Texts], num_parts: int) -> list[list[Tex
 
 def _driver(
     cuts: Schedule,
-    width: int,
+    vector_bytes: int,
     bits: int,
     places: Places,
     roles: Roles | None,
 ) -> str:
-    program, half = cuts.program, width // 2
+    program, width = cuts.program, vector_bytes * 8 // bits
+    half = width // 2
     inputs = [port.size for port in program.inputs]
     if cuts.angles:
         del inputs[-1]
     outputs = [port.size for port in program.outputs]
-    names = [f"c{k}" for k in range(len(cuts.chunks))]
     defines = {
         "ENTRY": ENTRY,
         "NUM_IN": sum(inputs),
@@ -194,6 +191,9 @@ def _driver(
     }
     if roles is not None:
         defines |= _of_roles(roles, inputs, outputs)
+    else:
+        of_tile = sum(inputs) + 2 * len(cuts.angles) + places.own + cuts.num_slots
+        defines["TILES"] = layout_of(vector_bytes).tiles_of(of_tile, vector_bytes)
     constants, given = places.constants, _given_constants(cuts)
     defines |= {"NUM_CONSTANT": len(constants), "NUM_GIVEN": len(given)}
     in_order = not places.by and list(places.at) == list(range(len(program.results)))
@@ -214,15 +214,39 @@ def _driver(
     # A trailing 0: C++ has no empty array.
     for name, entries in tables.items():
         lines.append(f"static constexpr int {name}[] = {{{', '.join(map(str, [*entries, 0]))}}};")
-    lines.append("INLINE void run_tile(V* in, V* out, V* s) {")
-    if cuts.angles:
-        lines.append("  V* angle = in + NUM_IN;")
-        lines.append("  for (int k = 0; k < NUM_ANGLES; ++k, angle += 2)")
-        lines.append("    sincos_of(in[ANGLES[k]], angle, angle + 1);")
-    lines.extend(f"  {name}(in, out, s);" for name in names)
-    lines.append("}")
+    lines += _calls(cuts, by_tile=roles is None)
     loop = native("driver.hpp" if roles is None else "scan.hpp")
     return "\n".join(lines) + "\n" + native("rows.hpp") + loop
+
+
+def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
+    """The function that runs all chunks, for one vector of samples, or each for several before the next."""
+    calls = [f"c{k}(in, out, s);" for k in range(len(cuts.chunks))]
+    if cuts.angles:
+        calls.insert(0, "angles_of(in);")
+    lines = []
+    if cuts.angles:
+        lines += [
+            "static void angles_of(V* in) {",
+            "  V* angle = in + NUM_IN;",
+            "  for (int k = 0; k < NUM_ANGLES; ++k, angle += 2)",
+            "    sincos_of(in[ANGLES[k]], angle, angle + 1);",
+            "}",
+        ]
+    if not by_tile:
+        return [*lines, "INLINE void run_tile(V* in, V* out, V* s) {", *calls, "}"]
+    lines += [
+        "enum { NUM_READ = NUM_IN + 2 * NUM_ANGLES, OF_TILE = NUM_READ + NUM_OWN + NUM_SLOTS };",
+        "INLINE void run_tiles(V* tiles, int count) {",
+    ]
+    for call in calls:
+        lines += [
+            "  for (int t = 0; t < count; ++t) {",
+            "    V *in = tiles + t * OF_TILE, *out = in + NUM_READ, *s = out + NUM_OWN;",
+            f"    {call}",
+            "  }",
+        ]
+    return [*lines, "}"]
 
 
 def _read_ports(cuts: Schedule) -> list[int]:

@@ -16,19 +16,14 @@ from collections.abc import Callable, Iterator
 from torchsko.fused.program import Program
 from torchsko.fused.schedule import Chunk
 
-REGISTERS = 28
-"""Of 32, as vectors of 64 bytes have them; shorter ones may have half as many, too few for a block."""
 
-_PRODUCTS = frozenset(("const", "input", "mul", "add", "sub", "neg"))
-
-
-def is_round_of_products(program: Program) -> bool:
-    """Whether a program has nothing but products and sums."""
-    return all(op in _PRODUCTS for op, _ in program.code)
-
-
-def held(program: Program, chunk: Chunk) -> tuple[dict[int, list[int]], set[int]]:
+def held(program: Program, chunk: Chunk, registers: int) -> tuple[dict[int, list[int]], set[int]]:
     """What is read before each instruction of a chunk, and which of its values are read so.
+
+    Args:
+        program: the program.
+        chunk: one of its functions.
+        registers: how many values are in registers at most.
 
     Returns:
         For each computed value what is to be read for it, in order, and values of the chunk that
@@ -51,7 +46,7 @@ def held(program: Program, chunk: Chunk) -> tuple[dict[int, list[int]], set[int]
 
     def hold(x: int, now: list[int]) -> None:
         inside.add(x)
-        if len(inside) > REGISTERS:
+        if len(inside) > registers:
             last = max(inside.difference(now), key=lambda y: uses[y][0])
             inside.discard(last)
             if last in computed:
@@ -78,6 +73,7 @@ def held_lines(
     places: Callable[[int], str],
     expression: Callable[[int, Callable[[int], str]], str],
     settled: Callable[[int], Iterator[str]],
+    registers: int,
 ) -> Iterator[str]:
     """The statements of a chunk that is a round of products.
 
@@ -87,8 +83,9 @@ def held_lines(
         places: where inputs and what earlier chunks computed are read.
         expression: the text of a value's expression, from names of others.
         settled: the statements by which a value is stored where others read it.
+        registers: how many values are in registers at most.
     """
-    reads, left = held(program, chunk)
+    reads, left = held(program, chunk, registers)
     kept = {value: f"kept[{k}]" for k, value in enumerate(sorted(left))}
     if kept:
         yield f"V kept[{len(kept)}];"

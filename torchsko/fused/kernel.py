@@ -101,7 +101,8 @@ class Kernel:
         self._width, cost = compiled.width, compiled.cost
         self._threaded_batch = max(1, THREADED_COST * self._width // cost)
         self._rows_of_tiles = self._width * _BLOCKS
-        self._most_tiles = max(1, min(64, BLOCK_COST // cost))
+        together = compiled.tiles
+        self._most_tiles = max(1, min(64, BLOCK_COST // cost) // together) * together
 
     def quick(self, one_lead: bool) -> Quick | None:
         """The kernel's call for usual inputs of small batches; see `torchsko.fused.quick`.

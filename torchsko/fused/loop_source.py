@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 
-from torchsko.fused.held import is_round_of_products
 from torchsko.fused.program import Loop
+from torchsko.fused.rounds import is_round_of_products
 from torchsko.fused.schedule import Chunk, Schedule
 
 PARAMETERS = "const V* __restrict in, V* __restrict out, V* __restrict s"

@@ -25,6 +25,7 @@ from math import prod
 
 from torchsko.fused.program import Program
 from torchsko.fused.registers import in_registers
+from torchsko.fused.rounds import by_sums, is_round_of_products
 
 _FREE = ("const", "input")
 
@@ -95,7 +96,7 @@ class _Split:
     num_slots: int
 
 
-def schedule(program: Program, max_ops: int) -> Schedule:
+def schedule(program: Program, max_ops: int, sums: int = 0) -> Schedule:
     """Order a program and cut it into chunks of at most ``max_ops`` operations.
 
     The order is depth first, its results as they come or outermost first, whichever needs values less long;
@@ -104,32 +105,37 @@ def schedule(program: Program, max_ops: int) -> Schedule:
     Args:
         program: the program.
         max_ops: bound on the arithmetic instructions of one chunk.
+        sums: how many sums of a round of products grow at once; 0: as many as are written so.
 
     Returns:
         The schedule; a program of at most ``max_ops`` operations is one chunk without scratch.
     """
     orders = [depth_first(program, outermost_first=way) for way in (False, True)]
     order = in_registers(program, min(orders, key=lambda order: _time_kept(program, order)))
-    return _scheduled(program, order, _split(program, order, max_ops), max_ops, {})
+    return _scheduled(program, order, _split(program, order, max_ops), _Rounds(max_ops, sums))
 
 
-def _of_round(program: Program, max_ops: int, known: dict[Program, Schedule]) -> Schedule:
-    """The schedule of a loop's program: depth first or as written, whichever needs values less long.
+class _Rounds:
+    """Schedules of the programs of loops; of equal programs there is one."""
 
-    A product of matrices is written so that an entry is read once for all columns of a round. Depth first
-    it would be column by column, and all entries would wait in memory for the next one.
+    def __init__(self, max_ops: int, sums: int) -> None:
+        self._max_ops, self._sums = max_ops, sums
+        self._known: dict[Program, Schedule] = {}
 
-    Args:
-        program: the program.
-        max_ops: as for `schedule`.
-        known: schedules by their programs; of equal ones there is one.
-    """
-    if program in known:
-        return known[program]
-    written = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
-    order = min(depth_first(program), written, key=lambda order: _time_kept(program, order))
-    known[program] = _scheduled(program, order, _split(program, order, max_ops), max_ops, known)
-    return known[program]
+    def of(self, program: Program) -> Schedule:
+        """The schedule: depth first or as written, whichever needs values less long.
+
+        A product of matrices is written so that an entry is read once for all columns of a round. Depth
+        first it would be column by column, and all entries would wait in memory for the next one.
+        """
+        if program not in self._known:
+            written = [v for v, instr in enumerate(program.code) if instr.op not in _FREE]
+            if self._sums and is_round_of_products(program):
+                written = by_sums(program, written, self._sums)
+            order = min(depth_first(program), written, key=lambda order: _time_kept(program, order))
+            split = _split(program, order, self._max_ops)
+            self._known[program] = _scheduled(program, order, split, self)
+        return self._known[program]
 
 
 def _time_kept(program: Program, order: Sequence[int]) -> int:
@@ -147,8 +153,7 @@ def _scheduled(
     program: Program,
     order: list[int],
     split: _Split,
-    max_ops: int,
-    known: dict[Program, Schedule],
+    rounds: _Rounds,
 ) -> Schedule:
     num_slots = split.num_slots
     regions: dict[int, tuple[int, Schedule]] = {}
@@ -157,7 +162,7 @@ def _scheduled(
     for value in order:
         if program.code[value].op == "loop":
             loop = program.loop_of(value)
-            inner = _of_round(loop.program, max_ops, known)
+            inner = rounds.of(loop.program)
             regions[value] = num_slots, inner
             num_slots += loop.region_size + inner.num_slots
             # What stays is only read: loops that read the same share it.

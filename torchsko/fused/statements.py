@@ -6,9 +6,10 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 
-from torchsko.fused.held import held_lines, is_round_of_products
+from torchsko.fused.held import held_lines
 from torchsko.fused.loop_source import function_name
 from torchsko.fused.program import Program
+from torchsko.fused.rounds import is_round_of_products
 from torchsko.fused.schedule import Chunk, Schedule
 
 # `v<name>` is a function of native/vector.hpp.
@@ -76,9 +77,15 @@ def chunk_lines(
 
 
 def lines_in_registers(
-    cuts: Schedule, chunk: Chunk, bits: int, name: str, place: Callable[[int], str]
+    cuts: Schedule,
+    chunk: Chunk,
+    bits: int,
+    name: str,
+    place: Callable[[int], str],
+    *,
+    registers: int,
 ) -> Iterator[str]:
-    """As `chunk_lines`, but rounds of products say what is in registers."""
+    """As `chunk_lines`, but rounds of products say what is in registers, and in how many."""
     program, loads = cuts.program, dict(chunk.loads)
     if not is_round_of_products(program):
         return chunk_lines(cuts, chunk, bits, name, place)
@@ -93,7 +100,7 @@ def lines_in_registers(
             return f"splat({literal(program.constants[args[0]], bits)})"
         return _expression(op, [names(x) for x in args])
 
-    return held_lines(program, chunk, places, expression, _settling(cuts, chunk))
+    return held_lines(program, chunk, places, expression, _settling(cuts, chunk), registers)
 
 
 def _settling(cuts: Schedule, chunk: Chunk) -> Callable[[int], Iterator[str]]:

@@ -8,7 +8,9 @@
 //   NUM_ANGLES             inputs whose sines and cosines stand behind the inputs
 //   NUM_SLOTS              scratch vectors of the chunks
 //   COST                   time of one vector of samples, in additions
-//   run_tile(in, out, s)   calls the chunks
+//   TILES                  how many vectors of samples a chunk is run for at most, before the next one
+//   NUM_READ, OF_TILE      vectors of inputs and their sines and cosines, and of all scratch, for one of these
+//   run_tiles(tiles, n)    calls the chunks for n of these
 //   NUM_OWN                vectors of results alone; some results are equal, some lie in the slots behind
 //   IN_ORDER               whether each result has a vector of its own, in order
 //   MULTIPLES              whether results are vectors times others
@@ -52,13 +54,13 @@ static const long long MOST_CACHED = 3 << 23;
 static const long long MOST_CACHED = 7 << 21;
 #endif
 
-// What the next tile reads and this one writes arrives while this one is computed: the hardware does
+// What the next tiles read and these write arrives while these are computed: the hardware does
 // not foresee a few rows of several arrays every thousand operations.
 static void prefetch_tile(
     const CallPort* in, const CallPort* out, long long sample, long long rows, bool past) {
-  if (rows < 2 * W) return;
+  if (rows < (TILES + 1) * W) return;
   for (int p = 0; p < NUM_IN_PORTS; ++p)
-    if (READ_AT_ALL[p] && in[p].stride != 0) prefetch_rows(in[p], sample + W, IN_SIZE[p], false);
+    if (READ_AT_ALL[p] && in[p].stride != 0) prefetch_rows(in[p], sample + TILES * W, IN_SIZE[p], false);
   for (int p = 0; p < NUM_OUT_PORTS; ++p)
     if (out[p].stride != 0 && FETCHED_BEFORE(OUT_SIZE[p]) && !(past && goes_past(out[p].data, OUT_SIZE[p])))
       prefetch_rows(out[p], sample, OUT_SIZE[p], true);
@@ -90,41 +92,51 @@ INLINE void store_ports(
 }
 
 TELL torchsko_width = W;
+TELL torchsko_tiles = TILES;
 TELL torchsko_cost = COST;
-TELL torchsko_scratch_bytes = (NUM_IN + 2 * NUM_ANGLES + NUM_OWN + NUM_SLOTS + NUM_OUT) * sizeof(V);
+TELL torchsko_scratch_bytes = (TILES * OF_TILE + NUM_OUT) * sizeof(V);
 
-// The samples of blocks first to last - 1. Scratch comes from the caller: thread stacks are small.
+// The samples of blocks first to last - 1, some tiles of W at a time, each with scratch of its own. Scratch comes
+// from the caller: thread stacks are small.
 extern "C" __attribute__((visibility("default"))) void ENTRY(
     const Call* call, void* scratch, long long first, long long last) {
-  V *in = (V*)scratch, *out = in + NUM_IN + 2 * NUM_ANGLES, *slots = out + NUM_OWN, *sums = slots + NUM_SLOTS;
+  V *tiles = (V*)scratch, *sums = tiles + TILES * OF_TILE;
   const CallPort *inputs = call->ports, *outputs = inputs + NUM_IN_PORTS;
   // More than a second-level cache holds.
   const bool is_large = call->batch > (long long)((1 << 20) / ((NUM_IN + NUM_OUT) * sizeof(T)));
   const bool past = call->batch * (long long)(NUM_OUT * sizeof(T)) > MOST_CACHED;
   bool sum = false;
   for (int p = 0; p < NUM_OUT_PORTS; ++p) sum |= outputs[p].stride == 0;
-  V* to = in;
-  for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++])
-    if (inputs[p].stride == 0)
-      for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
-  for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
-  for (int k = 0; k < NUM_GIVEN; ++k) slots[GIVEN_AT[k]] = splat(GIVEN[k]);
+  for (int t = 0; t < TILES && t * (long long)W < call->batch; ++t) {
+    V *to = tiles + t * OF_TILE, *out = to + NUM_READ, *slots = out + NUM_OWN;
+    for (int p = 0; p < NUM_IN_PORTS; to += IN_SIZE[p++])
+      if (inputs[p].stride == 0)
+        for (int k = 0; k < IN_SIZE[p]; ++k) to[k] = splat(inputs[p].data[k]);
+    for (int k = 0; k < NUM_CONSTANT; ++k) out[CONSTANT_AT[k]] = splat(CONSTANT[k]);
+    for (int k = 0; k < NUM_GIVEN; ++k) slots[GIVEN_AT[k]] = splat(GIVEN[k]);
+  }
   for (long long block = first; block < last; ++block) {
     for (int k = 0; sum && k < NUM_OUT; ++k) sums[k] = V{};
     const long long begin = block * call->block_rows, next = begin + call->block_rows;
     const long long end = next < call->batch ? next : call->batch;
-    for (long long sample = begin; sample < end; sample += W) {
-      const long long rows = call->batch - sample;
-      load_ports(inputs, sample, rows, in);
-      if (is_large) prefetch_tile(inputs, outputs, sample, rows, past);
-      run_tile(in, out, slots);
-      store_ports(outputs, sample, rows, FROM(out), ZERO, past);
-      if (!sum) continue;
-      M live;
-      LANES live[lane] = lane < rows ? -1 : 0;
-      for (int k = 0, p = 0; p < NUM_OUT_PORTS; k += OUT_SIZE[p++])
-        for (int j = 0; outputs[p].stride == 0 && j < OUT_SIZE[p]; ++j)
-          sums[k + j] += select(live, FROM(out)[k + j], V{});
+    for (long long group = begin; group < end; group += TILES * W) {
+      int count = 0;
+      for (long long sample = group; count < TILES && sample < end; sample += W, ++count) {
+        load_ports(inputs, sample, call->batch - sample, tiles + count * OF_TILE);
+        if (is_large) prefetch_tile(inputs, outputs, sample, call->batch - sample, past);
+      }
+      run_tiles(tiles, count);
+      for (int t = 0; t < count; ++t) {
+        const long long sample = group + t * W, rows = call->batch - sample;
+        V* out = tiles + t * OF_TILE + NUM_READ;
+        store_ports(outputs, sample, rows, FROM(out), ZERO, past);
+        if (!sum) continue;
+        M live;
+        LANES live[lane] = lane < rows ? -1 : 0;
+        for (int k = 0, p = 0; p < NUM_OUT_PORTS; k += OUT_SIZE[p++])
+          for (int j = 0; outputs[p].stride == 0 && j < OUT_SIZE[p]; ++j)
+            sums[k + j] += select(live, FROM(out)[k + j], V{});
+      }
     }
     int k = 0;
     for (int p = 0; p < NUM_OUT_PORTS; k += OUT_SIZE[p++])

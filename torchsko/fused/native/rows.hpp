@@ -218,5 +218,6 @@ INLINE T lane_sum(V x) {
   return sum;
 }
 
-// What the caller has to know: lanes of a vector, the cost, bytes of scratch for one thread.
+// What the caller has to know: lanes of a vector, how many vectors go together, the cost of one, bytes of scratch for
+// one thread.
 #define TELL extern "C" __attribute__((visibility("default"))) const long long

@@ -43,6 +43,7 @@ static void load_port(ScanPort port, long long sample, long long first, int size
 }
 
 TELL torchsko_width = W;
+TELL torchsko_tiles = 1;
 TELL torchsko_cost = COST;
 TELL torchsko_scratch_bytes =
     (NUM_IN + 2 * NUM_ANGLES + NUM_OUT + SUMMED + W * (CARRY + STREAM + STACKED) + NUM_SLOTS) * sizeof(V);
