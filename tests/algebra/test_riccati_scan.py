@@ -196,6 +196,28 @@ def test_forward_dynamics_by_the_scan_has_the_derivatives_of_the_sweeps():
         torch.testing.assert_close(scanned, swept, rtol=1e-9, atol=1e-8)
 
 
+def test_derivatives_by_the_scan_agree_in_every_order_of_modes_and_over_robots():
+    mech = random_mechanism(
+        ["revolute", "prismatic", "spherical", "revolute"], [-1, 0, 1, 2], seed=1
+    )
+    q, qd = mech.random_state(generator=torch.Generator().manual_seed(0))
+
+    def accelerate(mass, method="scan"):
+        return ts.forward_dynamics(mech.replace(mass=mass), q, qd, qd, method=method)
+
+    def along(fn):
+        return lambda mass: torch.func.jvp(fn, (mass,), (mech.mass.flip(0),))[1]
+
+    # Forward over reverse is the sweeps' own second derivative.
+    slope = torch.func.grad(lambda mass: accelerate(mass, "articulated").sum())
+    agree(torch.func.grad(along(lambda m: accelerate(m).sum()))(mech.mass), along(slope)(mech.mass))
+    masses = mech.mass * torch.tensor([[1.0], [1.5], [2.0]], dtype=mech.dtype)
+    by_columns, by_rows = (
+        torch.vmap(way(accelerate))(masses) for way in (torch.func.jacfwd, torch.func.jacrev)
+    )
+    torch.testing.assert_close(by_columns, by_rows, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.nightly
 def test_forward_dynamics_by_the_scan_compiles_and_vectorises():
     mech = random_mechanism(["free", "spherical", "revolute", "prismatic"], [-1, 0, 1, 0], seed=5)

@@ -43,6 +43,26 @@ def test_second_derivatives(verb, mech):
     assert gradgradcheck(*side_by_side(mech, verb), **FAST)
 
 
+@pytest.mark.some(12)
+@cases
+def test_second_derivatives_are_the_same_whichever_mode_comes_first(verb, mech):
+    fn, vector = side_by_side(mech, verb)
+    vector = vector.detach()
+    way = torch.randn(vector.shape, dtype=vector.dtype, generator=torch.Generator().manual_seed(1))
+
+    def total(x):
+        return sum(y.sin().sum() for y in fn(x))
+
+    def along(function):
+        return lambda x: torch.func.jvp(function, (x,), (way,))[1]
+
+    reverse_first, forward_first = (
+        each(vector) for each in (along(torch.func.grad(total)), torch.func.grad(along(total)))
+    )
+    scale = reverse_first.abs().max()
+    torch.testing.assert_close(forward_first, reverse_first, rtol=0, atol=float(1e-9 * scale))
+
+
 @cases
 def test_a_second_backward_gives_the_same_gradient(verb, mech):
     tensors = leaves(mech, verb)

@@ -184,7 +184,8 @@ def compose(outer: Crossing, inner: Crossing) -> Crossing:
     m = outer.C.shape[-1]
     identity = torch.eye(m, dtype=outer.C.dtype, device=outer.C.device)
     met = identity + outer.C @ inner.J
-    solved = torch.linalg.solve_ex(met, torch.cat([outer.E, outer.C], -1)).result
+    # Not solve: its forward derivative is wrong under vmap, and when differentiated again (torch 2.13).
+    solved = torch.linalg.inv_ex(met).inverse @ torch.cat([outer.E, outer.C], -1)
     E, X = (inner.E @ solved).split(m, -1)
     C = inner.C + X @ inner.E.mT
     J = outer.J + outer.E.mT @ (inner.J @ solved.narrow(-1, 0, m))
