@@ -179,12 +179,23 @@ def factor_solve(D: Tensor, B: Tensor, *, adjoint: bool, scalar: bool) -> Tensor
         adjoint: solve with L*.
         scalar: see the module.
     """
-    L = spd_factor(D, scalar=scalar)
-    if D.shape[-1] == 1:
+    return triangular_solve(spd_factor(D, scalar=scalar), B, adjoint=adjoint, scalar=scalar)
+
+
+def triangular_solve(L: Tensor, B: Tensor, *, adjoint: bool, scalar: bool) -> Tensor:
+    """Solve L X = B, or L* X = B, for a lower triangular L.
+
+    Args:
+        L: `[*, d, d]`.
+        B: `[*, d, r]`.
+        adjoint: solve with L*.
+        scalar: see the module.
+    """
+    if L.shape[-1] == 1:
         return B / L
     if not scalar:
         return torch.linalg.solve_triangular(L.mT if adjoint else L, B, upper=adjoint)
-    d = D.shape[-1]
+    d = L.shape[-1]
     rows: dict[int, Tensor] = {}
     for i in reversed(range(d)) if adjoint else range(d):
         known = [L[..., j, i] if adjoint else L[..., i, j] for j in rows]

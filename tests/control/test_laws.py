@@ -152,6 +152,56 @@ def test_a_damping_that_is_left_out_is_critical_on_the_inertia_felt_along_each_a
     assert stiffness.grad is not None and stiffness.grad.isfinite().all() and stiffness.grad[0] != 0
 
 
+def falling(mech: ts.Mechanism, q: Tensor, law) -> tuple[Tensor, Tensor]:
+    """A and B of d/dt qd = -A dq - B qd about rest at q, `[*batch, n, n]`."""
+    still = torch.zeros(*q.shape[:-1], mech.num_dof, dtype=q.dtype)
+    ways = torch.eye(mech.num_dof, dtype=q.dtype)[:, *(None,) * (q.ndim - 1)].expand(
+        -1, *still.shape
+    )
+
+    def moved(step: Tensor, qd: Tensor) -> Tensor:
+        at = ts.integrate(mech, q, step)
+        return ts.forward_dynamics(mech, at, qd, law(at, qd))
+
+    by_way = [jvp(lambda x: moved(x, still), (still,), (e,))[1] for e in ways]
+    by_rate = [jvp(lambda x: moved(still, x), (still,), (e,))[1] for e in ways]
+    return -torch.stack(by_way, -1), -torch.stack(by_rate, -1)
+
+
+@pytest.mark.parametrize("singular", ["pinv", "nan", ("damped", 0.1)], ids=str)
+def test_a_damping_that_is_left_out_is_critical_for_every_motion_of_a_pose(singular):
+    """With A = M^-1 J* K J that is B^2 = 4 A: axis by axis, a third of it was left in the median."""
+    arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
+    q, *_ = state(arm, 3, 6)
+    task = control.Task(
+        HAND, ts.frame_pose(arm, q, HAND), (100.0, torch.tensor([1e3, 0.0, 50.0]).to(q))
+    )
+    A, B = falling(arm, q, lambda q, qd: control.impedance(arm, q, qd, [task], singular=singular))
+    agree(B @ B, 4 * A, 1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_so_it_is_where_rows_outnumber_dofs(dtype):
+    """Six springs hold three hinges: of twelve motions of the rows six are none."""
+    mech = random_mechanism(["revolute", "prismatic", "revolute"], [-1, 0, 1], seed=8).to(dtype)
+    mech = mech.replace(**{x: 0 * getattr(mech, x) for x in ("damping", "friction", "stiffness")})
+    q, *_ = state(mech, 4, 5)
+    task = control.Task("body2", ts.frame_pose(mech, q, "body2"))
+    A, B = falling(mech, q, lambda q, qd: control.impedance(mech, q, qd, [task]))
+    agree(B @ B, 4 * A, 1e-8 if dtype == torch.float64 else 2e-2)
+
+
+def test_so_it_is_for_what_a_task_before_it_leaves_free():
+    arm = ARM.replace(damping=0 * ARM.damping, friction=0 * ARM.friction)
+    q, *_ = state(arm, 5, 4)
+    pose = ts.frame_pose(arm, q, HAND)
+    tasks = [control.Task(HAND, (None, pose.position)), control.Task(HAND, (pose.rotation, None))]
+    A, B = falling(arm, q, lambda q, qd: control.impedance(arm, q, qd, tasks))
+    J, M = ts.frame_jacobian(arm, q, HAND, "mixed"), ts.mass_matrix(arm, q)
+    free = torch.stack([consistent(*x) for x in zip(M, J[:, 3:], strict=True)])
+    agree(B @ B @ free, 4 * A @ free, 1e-8)
+
+
 def rotation_vector(R: Tensor) -> Tensor:
     """By the angle and the skew part; away from zero and half turns."""
     angle = ((R.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2).acos()[..., None]

@@ -17,6 +17,8 @@ last what is free takes the acceleration of the posture. Under
 
 .. math:: \Lambda (\ddot x - \ddot x_{target}) = K e + D \dot e + F_{ext}.
 
+A damping that is left out is the one of `torchsko.control.damping` on the inertia that a task feels.
+
 References: O. Khatib, *A unified approach for motion and force control of robot manipulators*, IEEE Journal
 of Robotics and Automation 3(1), 1987; L. Sentis, O. Khatib, *Synthesis of whole-body behaviors through
 hierarchical control of behavioral primitives*, International Journal of Humanoid Robotics 2(4), 2005.
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +38,7 @@ from torchsko.algorithms.operational_space import (
     invert_compliance,
     rounding_of_rank,
 )
+from torchsko.control.damping import critical_braking
 from torchsko.control.gains import Batches, axis_gains, beside, check_pair
 from torchsko.control.goals import pair_of
 from torchsko.errors import MechanismError
@@ -46,7 +49,7 @@ from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.precision import computed_in
 from torchsko.spatial.rotation import matrix_log
-from torchsko.symmetric import spd_solve
+from torchsko.symmetric import spd_factor, triangular_solve
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
 from torchsko.verbs.frame import Frame
 from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose, frame_velocity
@@ -62,9 +65,10 @@ class Task:
             frame, either of which may be None, or a position alone. What is None is left free.
         stiffness: of rotation [N m/rad] and position [N/m]; each a number, or one for each inertial axis,
             `[*batch, 3]`.
-        damping: of rotation [N m s/rad] and position [N s/m], likewise; left out, critical on the inertia
-            that is felt along each axis while the others give way: stable at the usual rates, though motions
-            that couple axes swing before they rest (`critical_damping`).
+        damping: of rotation [N m s/rad] and position [N s/m], likewise; left out, critical for every motion
+            of the springs on the inertia that is felt, also where that couples axes: none swings. Sampled
+            every dt, it is stable while the fastest of these is slow for that, omega dt < 0.8. An axis
+            without a spring has no damper, and along what cannot move none acts.
         velocity: [omega; v] of the target in inertial axes, `[*batch, 6]`; at rest when left out.
         acceleration: its rate, `[*batch, 6]`; zero when left out.
 
@@ -139,19 +143,21 @@ def impedance(
     states = {"q": q, "qd": qd} | ({} if posture is None else {"posture": posture})
     check_state(robot, **states)
     check_tasks(robot, tasks, **states)
-    M = mass_matrix(mech, q)
+    L = spd_factor(mass_matrix(mech, q), scalar=robot.scalar)
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
     for task in tasks:
-        J, bias, pull, asked = task_rows(robot, task, q, qd, M)
-        J_free = J @ free
-        back = spd_solve(M, J_free.mT, scalar=robot.scalar)
-        compliance = J_free @ back
-        rank = _rank_tolerance(J, J_free)
+        rows = task_rows(robot, task, q, qd)
+        J_free = rows.J @ free
+        half = triangular_solve(L, J_free.mT, adjoint=False, scalar=robot.scalar)
+        compliance = half.mT @ half
+        rank = _rank_tolerance(rows.J, J_free)
         felt = invert_compliance(compliance, singular, rank, scalar=robot.scalar)
-        inverse = free @ back @ felt
+        inverse = free @ triangular_solve(L, half, adjoint=True, scalar=robot.scalar) @ felt
         # Where nothing moves the task any more, its compliance vanishes, and its pull with it.
-        wanted = asked + compliance @ pull - bias - J @ qdd[..., None]
+        wanted = rows.asked + compliance @ rows.pull - rows.bias - rows.J @ qdd[..., None]
+        if task.damping is None:
+            wanted = wanted + _braking(rows, half, compliance, singular, scalar=robot.scalar)
         qdd = qdd + (inverse @ wanted)[..., 0]
         free = free - inverse @ J_free
     if posture is not None:
@@ -170,17 +176,49 @@ def _rank_tolerance(J: Tensor, J_free: Tensor) -> Tensor:
     return rounding_of_rank(J.shape[-2], computed_in(J)) * share
 
 
-def task_rows(
-    mech: Mechanism, task: Task, q: Tensor, qd: Tensor, M: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """J, dJ/dt qd, the force of spring and damper, and the target's acceleration: columns of its rows.
+def _braking(
+    rows: Rows, half: Tensor, compliance: Tensor, singular: Singular, *, scalar: bool
+) -> Tensor:
+    """What critical damping asks of accelerations.
+
+    Under damped inverses C (C + d)^-1 of it is done, and springs feel C (C + d)^-1 C.
+    """
+    Y = X = half.mT
+    if isinstance(singular, tuple):
+        identity = torch.eye(compliance.shape[-1], dtype=half.dtype, device=half.device)
+        Y = spd_factor(compliance + singular[1] * identity, scalar=scalar)
+        X = triangular_solve(Y, compliance, adjoint=False, scalar=scalar).mT
+    return critical_braking(rows.stiffness, Y, X, rows.off, scalar=scalar)
+
+
+class Rows(NamedTuple):
+    """Of a task those rows that count, as columns `[*batch, r, 1]`.
+
+    Attributes:
+        J: `[*batch, r, num_dof]`.
+        bias: dJ/dt qd.
+        stiffness: K.
+        pull: force of the springs, and of the dampers that are given.
+        off: velocity that is left to the target's.
+        asked: acceleration of the target.
+    """
+
+    J: Tensor
+    bias: Tensor
+    stiffness: Tensor
+    pull: Tensor
+    off: Tensor
+    asked: Tensor
+
+
+def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> Rows:
+    """What a task asks for at a state.
 
     Args:
         mech: the mechanism.
         task: of one of its frames.
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
-        M: mass matrix, on whose inertia a damping that is left out is critical; on units of it without.
     """
     R_target, r_target = pair_of(task.frame, task.target)
     pose = frame_pose(mech, q, task.frame)
@@ -190,57 +228,32 @@ def task_rows(
     bias = frame_acceleration(mech, q, qd, zero, task.frame, "mixed", classical=True)
     asked = torch.zeros_like(V) if task.acceleration is None else task.acceleration
     J = frame_jacobian(mech, q, task.frame, "mixed")
-    damping = critical_damping(mech, task.stiffness, J, M) if task.damping is None else task.damping
-    pulls, used = [], []
+    ways: list[tuple[int, Tensor]] = []
     if R_target is not None:
         turn = (pose.rotation @ matrix_log(pose.rotation.mT @ R_target)[..., None])[..., 0]
-        pulls.append(task.stiffness[0] * turn + damping[0] * off[..., :3])
-        used += [0, 1, 2]
+        ways.append((0, turn))
     if r_target is not None:
-        way = r_target - pose.position
-        pulls.append(task.stiffness[1] * way + damping[1] * off[..., 3:])
-        used += [3, 4, 5]
-    part = slice(used[0], used[-1] + 1)
-    pull = torch.cat(torch.broadcast_tensors(*pulls), -1)
-    return J[..., part, :], bias[..., part, None], pull[..., None], asked[..., part, None]
-
-
-def critical_damping(
-    mech: Mechanism,
-    stiffness: tuple[float | Tensor, float | Tensor],
-    J: Tensor,
-    M: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    r"""Damping of rotation and of position that is critical for each axis by itself.
-
-    For each axis :math:`2 \sqrt{K_i / (J M^{-1} J^*)_{ii}}`, of the inertia that is felt there while all
-    other axes give way: the least that it can be. Where these are held, too, more inertia is felt, and
-    motions that couple axes swing: with the gains of `Task` and all six rows the least damped one of a
-    Panda's hand has a third of the critical damping in the median of random poses, and hardly any close to
-    singular ones. A damping that is given is the caller's to choose against that.
-
-    Sampled every dt, what it takes of a velocity stays stable where the springs are slow for that,
-    :math:`\sum_i \sqrt{K_i (J M^{-1} J^*)_{ii}}\, dt < 1`; one damping for all inertias does not, at the
-    light end of an arm. 0 where there is no spring, or nothing moves.
-
-    Args:
-        mech: the mechanism.
-        stiffness: of rotation and position, each a number or `[*batch, 3]`.
-        J: Jacobian of the frame in inertial axes, `[*batch, 6, num_dof]`.
-        M: mass matrix, `[*batch, num_dof, num_dof]`; units of inertia when left out.
-    """
-    if M is None:
-        moved = torch.ones_like(J[..., 0])
-    else:
-        moved = (J * spd_solve(M, J.mT, scalar=mech.scalar).mT).sum(-1)
-    found = []
-    for k, half in zip(stiffness, moved.split(3, -1), strict=True):
-        swings = (half > 0) & (k + 0 * half > 0)
-        inertia = 1 / torch.where(swings, half, 1.0)
-        found.append(
-            torch.where(swings, 2 * torch.sqrt(torch.where(swings, k * inertia, 1.0)), 0.0)
-        )
-    return found[0], found[1]
+        ways.append((1, r_target - pose.position))
+    springs, pulls = [], []
+    for half, way in ways:
+        k = task.stiffness[half] * torch.ones_like(off[..., :3])
+        pull = k * way
+        if task.damping is not None:
+            pull = pull + task.damping[half] * off[..., 3 * half : 3 * half + 3]
+        springs.append(k)
+        pulls.append(pull)
+    part = slice(3 * ways[0][0], 3 * ways[-1][0] + 3)
+    stiffness, pull = (
+        torch.cat(torch.broadcast_tensors(*x), -1)[..., None] for x in (springs, pulls)
+    )
+    return Rows(
+        J[..., part, :],
+        bias[..., part, None],
+        stiffness,
+        pull,
+        off[..., part, None],
+        asked[..., part, None],
+    )
 
 
 def check_tasks(mech: Mechanism, tasks: Sequence[Task], **states: Tensor) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchsko.control.damping import roots_of
 from torchsko.control.gains import axis_gains, check_pair
 from torchsko.control.impedance import Task, check_tasks, task_rows
 from torchsko.control.tracking import checked_batch
@@ -53,8 +54,11 @@ def frame_objective(
             f"Pass Task({robot.frame_names[-1]!r}, target), say."
         )
     check_tasks(robot, [task], q=q, qd=qd)
-    J, bias, pull, asked = task_rows(robot, task, q, qd)
-    return Objective(J, (asked + pull - bias)[..., 0], weight)
+    rows = task_rows(robot, task, q, qd)
+    wanted = rows.asked + rows.pull - rows.bias
+    if task.damping is None:
+        wanted = wanted + 2 * roots_of(rows.stiffness) * rows.off
+    return Objective(rows.J, wanted[..., 0], weight)
 
 
 def com_objective(
