@@ -69,6 +69,13 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
         return str(error)
 
 
+def say_built(name: str) -> None:
+    """Say that kernels of a robot are built, which nobody has asked for."""
+    _log.warning(
+        "kernels of %r are built and take over, since that pays (fused=False declines)", name
+    )
+
+
 class _Told:
     """What kernels are traced in: the first time a line says that they are built, where the disk has none."""
 
@@ -77,8 +84,7 @@ class _Told:
 
     def __call__(self) -> AbstractContextManager:
         if not self._told:
-            said = "kernels of %r are built and take over, since that pays (fused=False declines)"
-            _log.warning(said, self._name)
+            say_built(self._name)
         self._told = True
         return nullcontext()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.overrides import TorchFunctionMode
 from torch.torch_version import TorchVersion
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.strategies import few
@@ -335,6 +336,59 @@ def test_without_a_compiler_the_source_runs_after_one_warning(monkeypatch):
     with pytest.warns(UserWarning, match="eager"):
         gradients = torch.autograd.grad(fused(*inputs)[1].sum(), inputs)
     assert_same(gradients, torch.autograd.grad(fused.eager(*inputs)[1].sum(), inputs))
+
+
+class Onward(TorchDispatchMode):
+    """Changes nothing."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def below(mode, fn):
+    def call(*inputs):
+        with mode():
+            return fn(*inputs)
+
+    return call
+
+
+@pytest.fixture
+def without_compiler(monkeypatch):
+    def none(*args):
+        raise CompilerError("no C++ compiler")
+
+    monkeypatch.setattr(kernel, "find_toolchain", none)
+
+
+@pytest.mark.filterwarnings("ignore:no C\\+\\+ compiler")
+@pytest.mark.parametrize("order", [0, 2])
+@pytest.mark.parametrize("way", ["compiled", "below a mode"])
+def test_the_source_runs_where_a_mode_calls_it(way, order, without_compiler):
+    """PyTorch hides transforms from such calls: a vmap failed there, and a derivative ended the process."""
+    fused = FusedFunction(source, PORTS, Traits(num_outputs=2, order=order))
+    inputs = leaves((4, 3), (4, 3), (2,))
+    fn = compiled(lambda *x: fused(*x)) if way == "compiled" else below(Onward, fused)
+    found, expected = fn(*inputs), fused.eager(*inputs)
+    assert_same(found, expected)
+
+    def grad(y):
+        return torch.autograd.grad(y.sin().sum(), inputs)
+
+    mine = (grad if way == "compiled" else below(Onward, grad))(found[1])
+    assert_same(mine, grad(expected[1]))
+
+
+@pytest.mark.filterwarnings("ignore:no C\\+\\+ compiler")
+@pytest.mark.parametrize("lead", [(0,), (2, 0)])
+def test_an_empty_batch_needs_no_compiler(lead, without_compiler):
+    """A Jacobian within the source maps, too, and looked for a first sample of none."""
+    fused = FusedFunction(torch.func.jacrev(lambda x: x.sin() * x.sum()), PORTS[:1], Traits())
+    (x,) = leaves((*lead, 3))
+    (found,) = fused(x)
+    assert found.shape == (*lead, 3, 3)
+    assert torch.autograd.grad(found.sum(), x)[0].shape == x.shape
+    assert torch.vmap(lambda x: fused(x)[0], -2)(x.new_zeros(0, 4, 3)).shape == (4, 0, 3, 3)
 
 
 def test_an_operator_lives_as_long_as_its_function():

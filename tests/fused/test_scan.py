@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from torchsko.errors import FusedError
+from torchsko.errors import CompilerError, FusedError
+from torchsko.fused import scan_kernel
 from torchsko.fused.cpp import Roles
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
@@ -105,6 +106,29 @@ def test_an_empty_batch_is_an_empty_batch(scan, leads):
     for x, y in zip(given, torch.autograd.grad(sum(y.sum() for y in found), given), strict=True):
         assert y.shape == x.shape
         assert not y.any()
+
+
+@pytest.mark.filterwarnings("ignore:no C")
+@pytest.mark.parametrize("compiler", [True, False])
+@pytest.mark.parametrize("every", [0, 1])
+def test_no_step_leaves_the_start_of_the_whole_batch(every, compiler, states_alone, monkeypatch):
+    """Without a compiler its gradient was an error of shapes."""
+    if not compiler:
+        monkeypatch.setattr(scan_kernel, "find_toolchain", _none)
+        states_alone = Scan(states_alone.step, states_alone.roles)
+    given = inputs(0, [(4,), (), (), (), (1,)])
+    found = states_alone.over(0, every)(*given)
+    starts = [x.expand(4, -1) for x in given[:2]]
+    starts = [x[:, None] for x in starts] if every else starts
+    for x, y in zip(found, starts, strict=True):
+        assert torch.equal(x, y)
+    grads = torch.autograd.grad(sum(x.sum() for x in found), given)
+    for x, count in zip(grads, (1, 4, 0, 0, 0), strict=True):
+        assert torch.equal(x, torch.full_like(x, count))
+
+
+def _none(*args):
+    raise CompilerError("no C++ compiler")
 
 
 @pytest.mark.some(1)

@@ -1,5 +1,6 @@
 """Identification: the fit finds what makes the data, and refuses data that would spoil it."""
 
+import logging
 import sys
 
 import pytest
@@ -291,6 +292,18 @@ def test_a_layer_that_declines_kernels_is_fitted_without(declines, monkeypatch):
     with torch.no_grad():
         reference = layer.mechanism()
     assert module._objective(layer, reference, None, 1).is_fused is not declines
+
+
+@pytest.mark.parametrize(("asked", "wants"), [(None, None), (True, None), (None, True)])
+def test_kernels_that_nobody_asked_for_are_said(asked, wants, monkeypatch, caplog):
+    monkeypatch.setattr(sys.modules[ts.learn.identify.__module__], "_PAYS", 1)
+    layer, data = arm_and_data(40)
+    layer.fused = wants
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        fit(layer, data, fused=asked)
+    by_themselves = asked is wants is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * by_themselves
+    assert ("fused=False" in caplog.text) is by_themselves
 
 
 class Sorted(torch.nn.Module):

@@ -9,16 +9,35 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch._C import _dispatch_tls_is_dispatch_key_excluded
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor, maybe_get_bdim
 from torch.autograd import forward_ad
 
 T = TypeVar("T")
+
+_TRANSFORMS: Any = torch._C._parse_dispatch_key("FuncTorchDynamicLayerFrontMode")
 
 
 def in_clean_thread(work: Callable[[], T]) -> T:
     """Run in a thread of its own: modes, transforms and autocast of the caller do not reach there."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(work).result()
+
+
+def below_modes(work: Callable[[], T]) -> T:
+    """Run ordinary operations on plain tensors, the gradients of which are somebody else's.
+
+    A mode of dispatch that calls on, as torch.compile's "aot_eager" has one, leaves the transforms of
+    torch.func out of whatever is called then: a vmap fails there, and a derivative may end the process.
+    """
+    if not _dispatch_tls_is_dispatch_key_excluded(_TRANSFORMS):
+        return work()
+
+    def apart() -> T:
+        with torch.no_grad():  # as below autograd, which a new thread is not
+            return work()
+
+    return in_clean_thread(apart)
 
 
 def is_followed() -> bool:

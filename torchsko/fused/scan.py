@@ -22,6 +22,7 @@ from torch import Tensor
 
 from torchsko.errors import FusedError
 from torchsko.fused.cuda_kernel import CudaScan, Launch, load_cuda
+from torchsko.fused.kernel import broadcast_batch
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan_derivatives import pulled_step, pushed_step
@@ -163,6 +164,10 @@ class ScanFunction(FusedFunction):
         count, stop = scan.roles.carry, scan.roles.carry + scan.roles.stacked
         ranks = [len(port.shape) for port in scan.step.inputs]
         times = range(self.steps)
+        batch = broadcast_batch(self.inputs, [self.batch_of(k, x) for k, x in enumerate(inputs)])
+        # At once: where no step follows, nothing else brings the start into the batch.
+        pairs = zip(state, self.inputs, strict=False)
+        state = tuple(x.expand(*batch, *port.shape) for x, port in pairs)
         states, stacked, summed = [state], [], []
         for t in reversed(times) if scan.backward else times:
             now = [x.select(-1 - r, t) for x, r in zip(streams, ranks[count:], strict=False)]
@@ -175,15 +180,14 @@ class ScanFunction(FusedFunction):
             summed = [x + y for x, y in sums] if summed else list(found[stop:])
         outputs = scan.step.outputs
         if not self.steps:
-            summed = [state[0].new_zeros(port.shape) for port in outputs[stop:]]
-            stacked = []
+            summed = [state[0].new_zeros((*batch, *port.shape)) for port in outputs[stop:]]
         if scan.backward:
             states, stacked = states[::-1], stacked[::-1]
         kept = state if not every else _stacked(states, outputs[:count])
         if self.steps:
             series = _stacked(stacked, outputs[count:stop])
         else:
-            series = tuple(state[0].new_zeros((0, *p.shape)) for p in outputs[count:stop])
+            series = tuple(state[0].new_zeros((*batch, 0, *p.shape)) for p in outputs[count:stop])
         return (*kept, *series, *summed)
 
     def pull(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
-from torchsko.fused.clean import in_clean_thread
+from torchsko.fused.clean import below_modes, in_clean_thread
 from torchsko.fused.cpp import cost
 from torchsko.fused.cuda_kernel import CudaKernel, load_cuda
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
@@ -133,6 +133,8 @@ class Traced:
         batch = broadcast_batch(self.inputs, leads)
         if not batch:
             return self.sample(*inputs)
+        if 0 in batch:
+            return self._of_none(inputs, batch)
         flat = [
             x.expand((*batch, *port.shape)).reshape((prod(batch), *port.shape)) if lead else x
             for x, lead, port in zip(inputs, leads, self.inputs, strict=True)
@@ -140,6 +142,12 @@ class Traced:
         in_dims = tuple(0 if lead else None for lead in leads)
         outputs = torch.func.vmap(self.sample, in_dims)(*flat)
         return self._sum(inputs, [y.reshape(*batch, *y.shape[1:]) for y in outputs])
+
+    def _of_none(self, inputs: Sequence[Tensor], batch: Sequence[int]) -> Tensors:
+        """Results of an empty batch, of which a vmap within the source would look for the first sample."""
+        zero = sum(x.sum() for x in inputs)  # so that derivatives are zero, and not unknown
+        outputs = [inputs[0].new_zeros((*batch, *port.shape)) + zero for port in self.outputs]
+        return self._sum(inputs, outputs)
 
     def batch_of(self, k: int, x: Tensor) -> torch.Size:
         """Batch shape of input k."""
@@ -195,7 +203,7 @@ class Traced:
         if device.type == "meta":
             return lambda inputs, summed=None: empty_outputs(self, inputs)
         if self.traits.order < 0:
-            return lambda inputs, summed=None: self.eager(*inputs)
+            return self._without_a_kernel
         if device.type not in ("cpu", "cuda"):
             raise FusedError(
                 f"no fused kernel for device {device}.\nKernels run on cpu and cuda.\n"
@@ -207,7 +215,10 @@ class Traced:
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
             warnings.warn(message, stacklevel=level_of_caller())
-            return lambda inputs, summed=None: self.eager(*inputs)
+            return self._without_a_kernel
+
+    def _without_a_kernel(self, inputs: Sequence[Tensor], summed: object = None) -> Tensors:
+        return below_modes(lambda: self.eager(*inputs))
 
     def _cpu_kernel(self, dtype: torch.dtype, few: bool = False) -> Callable[..., Tensors]:
         known = self.traits.identity and load_kernel(

@@ -11,6 +11,7 @@ from numbers import Integral, Real
 import torch
 from torch import Tensor, nn
 
+from torchsko.auto import say_built
 from torchsko.errors import CompilerError, FitError, FusedError, MissingExtraError
 from torchsko.extras import require
 from torchsko.fused.api import fuse
@@ -67,8 +68,8 @@ def identify(
         fused: whether kernels, built within seconds, compute the error, the divergence and their gradients.
             None: where a compiler is there, on a CPU, and steps times batch are 400 000 at least, which pays
             for the build, unless the layer declines (``ts.Dynamics(..., fused=False)``); a parametrization
-            that cannot be traced is left to the eager functions. The progress bar says so. True: errors of
-            tracing are raised. Both ways give the same fit to rounding.
+            that cannot be traced is left to the eager functions. The logger ``torchsko`` says so, and the
+            progress bar. True: errors of tracing are raised. Both ways give the same fit to rounding.
 
     Returns:
         The squared error, without the prior's part, at every step, `[steps]`.
@@ -154,6 +155,8 @@ def _objective(
             # Traced now, so that what has no rule is known before the first step.
             for call, names in ((errors, ("q", "qd", "qdd", "tau", "weight")), (way, ())):
                 call.function(names).trace()
+            if not (fused or layer.fused):  # nobody has asked for them
+                say_built(reference.name)
             return _Objective(errors, way, True)
         except (FusedError, CompilerError):
             if fused:
