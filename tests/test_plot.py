@@ -10,7 +10,12 @@ from hypothesis import given, settings
 
 import torchsko as ts
 from tests.strategies import sko_models
-from torchsko.algebra.topology.sparsity import mass_matrix_pattern, spo_pattern
+from torchsko.algebra.topology.sparsity import (
+    expand,
+    mass_matrix_pattern,
+    segment_tree,
+    spo_pattern,
+)
 from torchsko.extras import require
 
 pytest.importorskip("matplotlib")
@@ -68,6 +73,17 @@ def test_sparsity_figure_saves(parents):
     file = io.BytesIO()
     ts.plot.sparsity_figure(ts.Tree.from_parents(parents)).savefig(file, format="png", dpi=30)
     assert file.getvalue().startswith(b"\x89PNG")
+
+
+@settings(max_examples=10)
+@given(sko_models(9))
+def test_figure_of_an_aggregated_model_has_a_row_for_each_dof_and_white_where_zeros_are(model):
+    tree, dofs = model.tree, model.layout.dofs
+    _, ax = ts.plot.sparsity_figure(ts.aggregate_segments(model)).axes
+    assert {label.get_text() for label in ax.get_yticklabels()} == set(segment_tree(tree).names)
+    assert ax.get_xlim() == (0, dofs.total)
+    area = sum(r.get_height() * r.get_width() for r in ax.patches)
+    assert area == expand(mass_matrix_pattern(tree), dofs, dofs).sum()
 
 
 def test_missing_matplotlib_names_the_extra(monkeypatch):

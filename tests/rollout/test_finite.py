@@ -64,6 +64,31 @@ def test_several_batch_dimensions_are_told():
     assert (found.step, found.sample, found.samples) == (4, (1, 2), 2)
 
 
+def test_one_motion_of_positions_serves_several_of_velocities():
+    qs, qds = ts.rollout(arm(), *state(), steps=5)
+    several = qds.repeat(3, 1, 1)
+    several[2, 4, 0] = NAN
+    found = ts.first_nonfinite(arm(), qs, several)
+    assert (found.step, found.sample, found.joint) == (4, (2,), "shoulder")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda qs, qds: (qs[..., :1], qds), "qs has shape"),
+        (lambda qs, qds: (qs, torch.cat([qds, qds], -1)), "qds has shape"),
+        (lambda qs, qds: (qs.float(), qds), "qs is torch.float32"),
+        (lambda qs, qds: (qs, qds.numpy()), "qds was given as ndarray"),
+        (lambda qs, qds: (qs, qds[:3]), "qs has the batch dimensions"),
+        (lambda qs, qds: (qs[0], qds[0]), "A trajectory has a state for each step"),
+    ],
+)
+def test_what_is_no_trajectory_of_the_robot_is_refused_by_name(change, said):
+    with pytest.raises(ts.ShapeError, match=said) as error:
+        ts.first_nonfinite(arm(), *change(*ts.rollout(arm(), *state(), steps=5)))
+    assert len(str(error.value).splitlines()) == 3
+
+
 def test_a_warning_is_the_default_and_points_at_the_caller():
     q, qd = state(4)
     with pytest.warns(RuntimeWarning, match="left the finite numbers at step") as caught:

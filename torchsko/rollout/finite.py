@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import NonFiniteError, level_of_caller
+from torchsko.errors import NonFiniteError, ShapeError, level_of_caller
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.state import check_coordinates, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.reading import numbers
 from torchsko.rollout.adaptive import AdaptiveRungeKutta
@@ -47,6 +48,9 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
         The earliest such state, in the first of the samples that have one then; None where all are
         finite.
 
+    Raises:
+        ShapeError: when a shape or dtype does not fit the mechanism, or there is no dimension of steps.
+
     Example:
         >>> import torchsko as ts
         >>> arm = ts.load(ts.robots.panda)
@@ -56,7 +60,14 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
         NonFinite(step=0, sample=(2,), joint='joint6', samples=1)
     """
     robot = as_mechanism(mech)
-    qs, qds = qs.detach(), qds.detach()
+    batch = shared_batch(check_coordinates(robot, qs=qs, qds=qds))
+    if not batch:
+        raise ShapeError(
+            f"qs has shape {list(qs.shape)}.\n"
+            "A trajectory has a state for each step, one row after the other, as ts.rollout gives it.\n"
+            "Pass both with a dimension of steps: qs[None], qds[None]."
+        )
+    qs, qds = (x.detach().expand(*batch, x.shape[-1]) for x in (qs, qds))
     good = qs.isfinite().all(-1) & qds.isfinite().all(-1)
     if bool(good.all()):
         return None

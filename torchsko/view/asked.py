@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +105,26 @@ def configurations(mech: Mechanism, q: Any) -> Tensor:
             f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.\n"
             f"Pass a tensor of shape [{mech.num_q}] or [steps, {mech.num_q}]."
         )
-    if not bool(q.isfinite().all()):
-        raise ShapeError(
-            "q holds what is not finite.\n"
-            "No robot can be drawn there.\n"
-            "Pass the steps before: ts.first_nonfinite(q) tells where they end."
-        )
-    return q if q.ndim == 2 else q[None]
+    rows = q if q.ndim == 2 else q[None]
+    check_finite("q", rows.isfinite().all(-1).tolist())
+    return rows
+
+
+def check_finite(name: str, rows: Sequence[bool]) -> None:
+    """Refuse what holds a row that is not finite.
+
+    Args:
+        name: of what is drawn.
+        rows: whether each of its rows is finite.
+
+    Raises:
+        ShapeError: says which is the first, and how to pass those before.
+    """
+    if all(rows):
+        return
+    first = list(rows).index(False)
+    before = f"the rows before, {name}[:{first}]" if first else "finite numbers"
+    raise ShapeError(
+        f"{name} holds what is not finite, first in row {first}.\n"
+        f"No robot can be drawn there.\nPass {before}."
+    )

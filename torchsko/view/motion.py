@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError, RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.view.asked import tensor_of
+from torchsko.view.asked import check_finite, tensor_of
 
 TABLES = (".csv", ".txt", ".parquet")
 """Endings of logs whose columns have names."""
@@ -74,18 +74,14 @@ def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> M
             f"Pass {len(q)} increasing numbers in seconds, or the time between two."
         ) from None
     times = times * np.arange(len(q)) if times.ndim == 0 else times.reshape(-1)
+    check_finite("t", np.isfinite(times).tolist())
     if times.shape != (len(q),) or not np.all(np.diff(times) >= 0):
         raise ShapeError(
             f"t has shape {list(times.shape)} for {len(q)} configurations, or decreases.\n"
             "Each configuration has its time.\n"
             f"Pass {len(q)} increasing numbers in seconds, or the time between two."
         )
-    if not bool(q.isfinite().all()) or not np.isfinite(times).all():
-        raise ShapeError(
-            "the motion holds what is not finite.\n"
-            "No robot can be drawn there.\n"
-            "Pass the steps before: ts.first_nonfinite(q) tells where they end."
-        )
+    check_finite("q", q.isfinite().all(-1).tolist())
     points = None if contacts is None else np.asarray(contacts, dtype=np.float64)
     if points is not None and (points.ndim != 3 or points.shape[::2] != (len(q), 3)):
         raise ShapeError(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.topology.sparsity import mass_matrix_pattern
+from torchsko.algebra.topology.subgraph import coarse_tree
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import TreeError
 from torchsko.extras import require
@@ -37,7 +38,8 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
     """A tree, and beside it the block pattern of its mass matrix.
 
     Args:
-        shown: a tree, one row per node; or a model, rows as tall as its nodes have dofs.
+        shown: a tree, one row per node; or a model, rows as tall as its nodes have dofs. Nodes that one
+            hinge moves, as in an aggregated model, are one.
 
     Returns:
         A matplotlib figure that pyplot knows nothing of: save it with `figure.savefig(path)`, or
@@ -47,9 +49,7 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
         MissingExtraError: when matplotlib is not installed.
         TreeError: when the tree has more nodes than a figure can show.
     """
-    tree, sizes = (
-        (shown, None) if isinstance(shown, Tree) else (shown.tree, shown.layout.dofs.sizes)
-    )
+    tree, sizes = (shown, None) if isinstance(shown, Tree) else _hinged(shown)
     figure = require("matplotlib.figure", "plot").Figure(figsize=(11.0, 5.4), layout="constrained")
     _refuse_large(tree)
     left, right = figure.subplots(1, 2)
@@ -60,6 +60,14 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
         "mass matrix: grey where segments are related, zero where white", fontsize=11, labelpad=9
     )
     return figure
+
+
+def _hinged(model: SKOModel) -> tuple[Tree, list[int]]:
+    """A model's tree with one node for each hinge, and how many dofs each has."""
+    layout = model.layout
+    # Members that share a hinge share its dofs: a row for each would count these several times.
+    sizes = [layout.dofs.sizes[members[0]] for members in layout.hinges]
+    return coarse_tree(model.tree, layout.hinges), sizes
 
 
 def _refuse_large(tree: Tree) -> None:
