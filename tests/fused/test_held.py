@@ -21,6 +21,12 @@ from torchsko.fused.schedule import schedule
 from torchsko.fused.trace import trace
 
 D = torch.float64
+ROUNDS = {
+    "n": st.integers(2, 12),
+    "m": st.integers(1, 6),
+    "density": st.floats(0.2, 1),
+    "seed": st.integers(0, 99),
+}
 
 
 def rounds(n, m, density, seed):
@@ -68,13 +74,7 @@ def reads_by_habit(steps, registers):
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    n=st.integers(2, 12),
-    m=st.integers(1, 6),
-    density=st.floats(0.2, 1),
-    seed=st.integers(0, 99),
-    registers=st.sampled_from([13, 28]),
-)
+@given(**ROUNDS, registers=st.sampled_from([13, 28]))
 def test_no_more_is_read_than_where_the_oldest_makes_room(n, m, density, seed, registers):
     program = rounds(n, m, density, seed)
     (chunk,) = schedule(program, 10**6).chunks
@@ -89,13 +89,7 @@ def test_no_more_is_read_than_where_the_oldest_makes_room(n, m, density, seed, r
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    n=st.integers(2, 12),
-    m=st.integers(1, 6),
-    density=st.floats(0.2, 1),
-    seed=st.integers(0, 99),
-    sums=st.integers(1, 9),
-)
+@given(**ROUNDS, sums=st.integers(1, 9))
 def test_by_sums_all_is_computed_once_and_no_more_sums_grow(n, m, density, seed, sums):
     program = rounds(n, m, density, seed)
     written = [v for v, instr in enumerate(program.code) if instr.op not in ("const", "input")]
