@@ -320,11 +320,15 @@ def test_parameters_and_inference_mode_pass(fused, dtype):
         assert_same(fused(x, y, p), expected)
 
 
-def test_without_a_compiler_the_source_runs_after_one_warning(monkeypatch):
+@pytest.fixture
+def without_compiler(monkeypatch):
     def none(*args):
         raise CompilerError("no C++ compiler")
 
     monkeypatch.setattr(kernel, "find_toolchain", none)
+
+
+def test_without_a_compiler_the_source_runs_after_one_warning(without_compiler):
     fused = FusedFunction(source, PORTS, Traits(num_outputs=2))
     inputs = leaves((4, 3), (4, 3), (2,))
     with pytest.warns(UserWarning, match="eager"):
@@ -351,14 +355,6 @@ def below(mode, fn):
             return fn(*inputs)
 
     return call
-
-
-@pytest.fixture
-def without_compiler(monkeypatch):
-    def none(*args):
-        raise CompilerError("no C++ compiler")
-
-    monkeypatch.setattr(kernel, "find_toolchain", none)
 
 
 @pytest.mark.filterwarnings("ignore:no C\\+\\+ compiler")

@@ -192,8 +192,10 @@ def _driver(
     if roles is not None:
         defines |= _of_roles(roles, inputs, outputs)
     else:
-        of_tile = sum(inputs) + 2 * len(cuts.angles) + places.own + cuts.num_slots
-        defines["TILES"] = layout_of(vector_bytes).tiles_of(of_tile, vector_bytes)
+        read = sum(inputs) + 2 * len(cuts.angles)
+        of_tile = read + places.own + cuts.num_slots
+        tiles = layout_of(vector_bytes).tiles_of(of_tile, vector_bytes)
+        defines |= {"NUM_READ": read, "OF_TILE": of_tile, "TILES": tiles}
     constants, given = places.constants, _given_constants(cuts)
     defines |= {"NUM_CONSTANT": len(constants), "NUM_GIVEN": len(given)}
     in_order = not places.by and list(places.at) == list(range(len(program.results)))
@@ -222,10 +224,9 @@ def _driver(
 def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
     """The function that runs all chunks, for one vector of samples, or each for several before the next."""
     calls = [f"c{k}(in, out, s);" for k in range(len(cuts.chunks))]
-    if cuts.angles:
-        calls.insert(0, "angles_of(in);")
     lines = []
     if cuts.angles:
+        calls.insert(0, "angles_of(in);")
         lines += [
             "static void angles_of(V* in) {",
             "  V* angle = in + NUM_IN;",
@@ -235,10 +236,7 @@ def _calls(cuts: Schedule, *, by_tile: bool) -> list[str]:
         ]
     if not by_tile:
         return [*lines, "INLINE void run_tile(V* in, V* out, V* s) {", *calls, "}"]
-    lines += [
-        "enum { NUM_READ = NUM_IN + 2 * NUM_ANGLES, OF_TILE = NUM_READ + NUM_OWN + NUM_SLOTS };",
-        "INLINE void run_tiles(V* tiles, int count) {",
-    ]
+    lines.append("INLINE void run_tiles(V* tiles, int count) {")
     for call in calls:
         lines += [
             "  for (int t = 0; t < count; ++t) {",

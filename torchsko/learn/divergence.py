@@ -7,7 +7,7 @@ from torch import Tensor
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism, verb
 from torchsko.spatial.inertia import pseudo_inertia
-from torchsko.symmetric import factor_solve, spd_logdet
+from torchsko.symmetric import spd_factor, spd_logdet, triangular_solve
 
 
 @verb
@@ -32,6 +32,7 @@ def inertia_divergence(mech: Mechanism, reference: MechanismLike) -> Tensor:
     J = pseudo_inertia(mech.mass, mech.com, mech.inertia)
     J_ref = pseudo_inertia(reference.mass, reference.com, reference.inertia)
     scalar = mech.scalar
-    half = factor_solve(J_ref, J, adjoint=False, scalar=scalar)
-    X = factor_solve(J_ref, half.mT, adjoint=False, scalar=scalar)
+    L = spd_factor(J_ref, scalar=scalar)
+    half = triangular_solve(L, J, adjoint=False, scalar=scalar)
+    X = triangular_solve(L, half.mT, adjoint=False, scalar=scalar)
     return X.diagonal(dim1=-2, dim2=-1).sum(-1) - spd_logdet(X, scalar=scalar) - 4
