@@ -1,7 +1,9 @@
 // Rows of samples as vectors, and back: what the loops over a batch share.
 //
 // The generator defines before this text
-//   LOW, HIGH              lanes of the interleaved lower and upper halves of two vectors
+//   PART                   lanes within which values move in one instruction
+//   LOW, HIGH              lanes of the interleaved lower and upper halves of each part of two vectors
+//   FRONT, BACK            lanes of the first and of the last parts of two vectors
 
 // A port of one call. Rows are `stride` scalars apart; stride 0 says that an input has one row for
 // the whole batch, and that an output is to be summed over each block of the batch, into one row a
@@ -11,19 +13,30 @@ struct CallPort {
   long long stride;
 };
 
-// Transposes W vectors: log2(W) perfect shuffles.
+// Transposes W vectors: within each part by perfect shuffles of PART vectors, and then the parts. Vectors of
+// 32 bytes are two parts; to move a value from one to the other within a shuffle takes three instructions.
 INLINE void transpose(V* a) {
+  V b[W];
 #pragma GCC unroll 4
-  for (int step = 1; step < W; step *= 2) {
-    V b[W];
+  for (int step = 1; step < PART; step *= 2) {
 #pragma GCC unroll 16
     for (int k = 0; k < W / 2; ++k) {
-      b[2 * k] = __builtin_shufflevector(a[k], a[k + W / 2], LOW);
-      b[2 * k + 1] = __builtin_shufflevector(a[k], a[k + W / 2], HIGH);
+      const V *x = a + k / (PART / 2) * PART + k % (PART / 2), *y = x + PART / 2;
+      b[2 * k] = __builtin_shufflevector(*x, *y, LOW);
+      b[2 * k + 1] = __builtin_shufflevector(*x, *y, HIGH);
     }
 #pragma GCC unroll 16
     for (int k = 0; k < W; ++k) a[k] = b[k];
   }
+#if defined(FRONT)
+#pragma GCC unroll 16
+  for (int k = 0; k < PART; ++k) {
+    b[k] = __builtin_shufflevector(a[k], a[k + PART], FRONT);
+    b[k + PART] = __builtin_shufflevector(a[k], a[k + PART], BACK);
+  }
+#pragma GCC unroll 16
+  for (int k = 0; k < W; ++k) a[k] = b[k];
+#endif
 }
 
 typedef T Row __attribute__((vector_size(BYTES), may_alias, aligned(sizeof(T))));
