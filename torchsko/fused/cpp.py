@@ -164,6 +164,21 @@ def _in_equal_parts(functions: Sequence[Texts], num_parts: int) -> list[list[Tex
     return [[*functions[start:stop]] for start, stop in parts if start < stop]
 
 
+def _shuffles(width: int, part: int) -> dict[str, str]:
+    """Lanes of two vectors that `transpose` puts into one, for vectors of one or two parts."""
+    lanes, half = range(width), part // 2
+    found = {
+        "LOW": [x for k in lanes if k % part < half for x in (k, k + width)],
+        "HIGH": [x for k in lanes if k % part >= half for x in (k, k + width)],
+    }
+    if part < width:
+        found |= {
+            "FRONT": [*lanes[:part], *range(width, width + part)],
+            "BACK": [*lanes[part:], *range(width + part, 2 * width)],
+        }
+    return {"PART": str(part)} | {name: ", ".join(map(str, x)) for name, x in found.items()}
+
+
 def _driver(
     cuts: Schedule,
     vector_bytes: int,
@@ -172,7 +187,6 @@ def _driver(
     roles: Roles | None,
 ) -> str:
     program, width = cuts.program, vector_bytes * 8 // bits
-    half = width // 2
     inputs = [port.size for port in program.inputs]
     if cuts.angles:
         del inputs[-1]
@@ -186,9 +200,7 @@ def _driver(
         "NUM_SLOTS": cuts.num_slots,
         "NUM_ANGLES": len(cuts.angles),
         "COST": max(1, cost(program) + len(cuts.angles) * (_COST["sin"] + _COST["cos"])),
-        "LOW": ", ".join(f"{k}, {k + width}" for k in range(half)),
-        "HIGH": ", ".join(f"{k}, {k + width}" for k in range(half, width)),
-    }
+    } | _shuffles(width, width // 2 if vector_bytes == 32 else width)
     if roles is not None:
         defines |= _of_roles(roles, inputs, outputs)
     else:

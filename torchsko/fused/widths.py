@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-_CACHE_BYTES = 1 << 18  # half of a second-level cache of today
+_CACHE_BYTES = 1 << 19  # a second-level cache of today
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ INLINE void store_ports(
     enum { SIZE = OUT_SIZE[P] };
     T* data = ports[P].data + sample * SIZE;
     if (ports[P].stride != 0 && past && rows >= W && goes_past(ports[P].data, SIZE))
-      store_rows_past(data, SIZE, from, zero);
+      store_rows_past<SIZE % W>(data, SIZE, from, zero);
     else if (ports[P].stride != 0)
       store_rows<SIZE>(data, rows, from, zero);
     store_ports<P + 1>(ports, sample, rows, from + SIZE, zero + SIZE / W, past);

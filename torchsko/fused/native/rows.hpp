@@ -1,7 +1,9 @@
 // Rows of samples as vectors, and back: what the loops over a batch share.
 //
 // The generator defines before this text
-//   LOW, HIGH              lanes of the interleaved lower and upper halves of two vectors
+//   PART                   lanes within which values move in one instruction
+//   LOW, HIGH              lanes of the interleaved lower and upper halves of each part of two vectors
+//   FRONT, BACK            lanes of the first and of the last parts of two vectors
 
 // A port of one call. Rows are `stride` scalars apart; stride 0 says that an input has one row for
 // the whole batch, and that an output is to be summed over each block of the batch, into one row a
@@ -11,19 +13,30 @@ struct CallPort {
   long long stride;
 };
 
-// Transposes W vectors: log2(W) perfect shuffles.
+// Transposes W vectors: within each part by perfect shuffles of PART vectors, and then the parts. Vectors of
+// 32 bytes are two parts; to move a value from one to the other within a shuffle takes three instructions.
 INLINE void transpose(V* a) {
+  V b[W];
 #pragma GCC unroll 4
-  for (int step = 1; step < W; step *= 2) {
-    V b[W];
+  for (int step = 1; step < PART; step *= 2) {
 #pragma GCC unroll 16
     for (int k = 0; k < W / 2; ++k) {
-      b[2 * k] = __builtin_shufflevector(a[k], a[k + W / 2], LOW);
-      b[2 * k + 1] = __builtin_shufflevector(a[k], a[k + W / 2], HIGH);
+      const V *x = a + k / (PART / 2) * PART + k % (PART / 2), *y = x + PART / 2;
+      b[2 * k] = __builtin_shufflevector(*x, *y, LOW);
+      b[2 * k + 1] = __builtin_shufflevector(*x, *y, HIGH);
     }
 #pragma GCC unroll 16
     for (int k = 0; k < W; ++k) a[k] = b[k];
   }
+#if defined(FRONT)
+#pragma GCC unroll 16
+  for (int k = 0; k < PART; ++k) {
+    b[k] = __builtin_shufflevector(a[k], a[k + PART], FRONT);
+    b[k + PART] = __builtin_shufflevector(a[k], a[k + PART], BACK);
+  }
+#pragma GCC unroll 16
+  for (int k = 0; k < W; ++k) a[k] = b[k];
+#endif
 }
 
 typedef T Row __attribute__((vector_size(BYTES), may_alias, aligned(sizeof(T))));
@@ -160,55 +173,57 @@ INLINE bool goes_past(const T* data, int size) {
 #endif
 }
 
-// Rows as by `store_rows`, W of them, which `data` aligned to vectors makes a whole number of vectors. Row
-// `lane` begins -lane * size mod W scalars before a vector of memory; what is in front of it belongs to the
-// vector that the row before began. Columns are turned into rows some blocks before they are written from
-// there, so that the one does not wait for the other. Vectors within zeros are written as they are.
-template <class Vectors>
+// The vector that begins SKIP lanes into `a` and goes on in `b`.
+template <int SKIP, int LEFT = W, int... TAKEN>
+INLINE V joined(V a, V b) {
+  if constexpr (LEFT == 0)
+    return __builtin_shufflevector(a, b, TAKEN...);
+  else
+    return joined<SKIP, LEFT - 1, SKIP + LEFT - 1, TAKEN...>(a, b);
+}
+
+// How many scalars of a row, size mod W = REST, stand in front of its first vector of memory.
+template <int REST>
+INLINE constexpr int head_of(int lane) {
+  return (W - lane * REST % W) % W;
+}
+
+// A vector of memory for each row, from two blocks of its columns.
+template <int REST, int LANE = 0>
+INLINE void store_joined(T* data, int size, const V* a, const V* b) {
+  if constexpr (LANE < W) {
+    enum { HEAD = head_of<REST>(LANE) };
+    STORE_PAST((V*)(data + LANE * (long long)size + HEAD), joined<HEAD>(a[LANE], b[LANE]));
+    store_joined<REST, LANE + 1>(data, size, a, b);
+  }
+}
+
+// Rows as by `store_rows`, W of them, which `data` aligned to vectors makes a whole number of vectors. A vector
+// of memory takes columns of two blocks, or the last of a row and the first of the next one.
+template <int REST, class Vectors>
 static void store_rows_past(T* data, int size, Vectors from, const int* zero) {
-  enum { RING = 8, LAG = 3 };
-  V ring[W][RING + 1], heads[W];  // blocks of each row, the first of them again behind the last
-  int head[W];
-  int zeros = 0;  // blocks of them up to here, RING at most: then the ring has nothing else
-  T* start[W];
-  LANES head[lane] = (W - lane * size % W) % W;
-  LANES start[lane] = data + lane * size + head[lane];
-  const int blocks = (size + W - 1) / W, whole = size / W, safe = (size - W + 1) / W;
-  for (int k = 0; k < blocks + LAG; ++k) {
-    V block[W];
+  const int whole = size / W, safe = (size - W + 1) / W;  // blocks, and vectors within every row
+  V before[W], now[W], heads[W], ends[W][3] = {};
+  for (int k = 0; k * W < size; ++k) {
     if (k < whole && zero[k]) {
-      if (zeros < RING) {
-        LANES ring[lane][k % RING] = V{};
-        if (k % RING == 0) LANES ring[lane][RING] = V{};
-        if (k == 0) LANES heads[lane] = V{};
-        ++zeros;
-      }
-    } else if (k < blocks) {
-      zeros = 0;
-      const int last = k < whole ? W - 1 : size - 1 - k * W;
-      for (int j = 0; j < W; ++j) block[j] = from[k * W + (j < last ? j : last)];
-      transpose(block);
-      LANES ring[lane][k % RING] = block[lane];
-      if (k % RING == 0) LANES ring[lane][RING] = block[lane];
-      if (k == 0) LANES heads[lane] = block[lane];
+      LANES now[lane] = V{};
+    } else {
+      const int last = size - 1 - k * W;
+      LANES now[lane] = from[k * W + (REST == 0 || lane < last ? lane : last)];
+      transpose(now);
     }
-    const int done = k - LAG;
-    if (done >= 0 && done < safe) {
-      if (done + 1 < whole && zero[done] && zero[done + 1])
-        LANES STORE_PAST((V*)(start[lane] + done * W), V{});
-      else
-        LANES STORE_PAST((V*)(start[lane] + done * W),
-                         (V) * (const Row*)((const T*)&ring[lane][done % RING] + head[lane]));
-    }
+    if (k == 0)
+      LANES heads[lane] = now[lane];
+    else if (k <= safe)
+      store_joined<REST>(data + (k - 1) * W, size, before, now);
+    if (k >= safe) LANES ends[lane][k - safe] = now[lane];
+    LANES before[lane] = now[lane];
   }
   for (int lane = 0; lane < W; ++lane) {
-    int k = safe, column = head[lane] + k * W;
-    for (; column < size; ++k, column += W) {
-      V shared[2];
-      shared[0] = (V) * (const Row*)((const T*)&ring[lane][k % RING] + head[lane]);
-      if (size - column < W) *(Row*)((T*)shared + (size - column)) = heads[lane + 1];
-      STORE_PAST((V*)(data + lane * size + column), shared[0]);
-    }
+    T *end = (T*)ends[lane], *row = data + lane * (long long)size;
+    if (lane < W - 1) *(Row*)(end + size - safe * W) = heads[lane + 1];
+    for (int column = head_of<REST>(lane); column < size - safe * W; column += W)
+      STORE_PAST((V*)(row + safe * W + column), (V) * (const Row*)(end + column));
   }
 }
 
