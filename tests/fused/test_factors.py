@@ -156,6 +156,7 @@ def test_derivatives_of_the_factors_themselves_are_refused_with_what_to_type():
         trace(function, [Port("x", (4,))])
 
 
+@pytest.mark.nightly  # by day with contacts in control/test_whole_body.py
 def test_a_whole_body_law_of_an_arm_is_a_kernel_with_gradients():
     arm = ts.load(ts.robots.panda)
     g = torch.Generator().manual_seed(0)

@@ -133,7 +133,9 @@ def test_fewer_registers_serve_sums_that_grow_fewer_at_once():
 
 
 @pytest.mark.parametrize("target", TARGETS[:1])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.nightly)]
+)
 def test_kernels_of_products_over_limbs_are_what_the_interpreter_computes(target, dtype):
     factor = limbs([7, 7, 5])
     n = factor.shape[0]

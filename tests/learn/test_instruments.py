@@ -29,7 +29,10 @@ def found(noise, seconds, *, teeth=0.0, logged=False, count=8):
     return torch.stack(errors), torch.stack(deviations)
 
 
-@pytest.mark.parametrize("noise, seconds, logged", [(1e-3, 6.0, False), (0.0, 20.0, True)])
+@pytest.mark.parametrize(
+    "noise, seconds, logged",
+    [(1e-3, 6.0, False), pytest.param(0.0, 20.0, True, marks=pytest.mark.nightly)],
+)
 def test_deviations_are_the_spread_of_estimates_and_cover_their_errors(noise, seconds, logged):
     errors, deviations = found(noise, seconds, logged=logged)
     assert 0.5 < (errors / deviations).square().mean().sqrt() < 1.8
@@ -37,6 +40,7 @@ def test_deviations_are_the_spread_of_estimates_and_cover_their_errors(noise, se
     assert 0.8 < over.median() < 2.0
 
 
+@pytest.mark.nightly  # by day in test_lasting.py
 def test_teeth_that_pull_at_places_are_counted_in_deviations():
     errors, deviations = found(1e-4, 20.0, teeth=0.1, count=2)
     assert (errors / deviations).square().mean().sqrt() < 2.5

@@ -86,6 +86,7 @@ def parts(nominal, log, terms=tuple(TERMS), window=None):
     return Forward.of(problem, every), windows, base
 
 
+@pytest.mark.nightly
 def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
     _, nominal, log = measured
     forward, windows, base = parts(nominal, noisy(log))
