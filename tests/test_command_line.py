@@ -59,6 +59,33 @@ def test_what_acts_at_joints_by_themselves_is_told_once_for_all_alike(tmp_path, 
     assert "j2: damping 0.5, armature 3" in lines
 
 
+def test_springs_gravity_and_compensated_weight_are_told_where_they_are_not_the_usual(
+    tmp_path, capsys
+):
+    """Verbs compute with all of them, and the page said none."""
+    pytest.importorskip("mujoco")
+    hinge = "<joint name='{}' axis='0 1 0' {}/><geom size='1'/>"
+    bodies = [
+        ("bent", "stiffness='4' springref='20' damping='0.5 0.25'", ""),
+        ("straight", "stiffness='4'", ""),
+        ("lifted", "", "gravcomp='0.5'"),
+    ]
+    body = "".join(f"<body name='{n}' {b}>{hinge.format(n, j)}</body>" for n, j, b in bodies)
+    ball = "<body><joint name='ball' type='ball' stiffness='2'/><geom size='1'/></body>"
+    file = tmp_path / "arms.xml"
+
+    def told(option):
+        file.write_text(f"<mujoco>{option}<worldbody>{body}{ball}</worldbody></mujoco>")
+        assert main(["info", str(file)]) == 0
+        return [line.strip() for line in capsys.readouterr().out.splitlines()]
+
+    lines = told("<option gravity='0 1 -3.5'/>")
+    assert "bent: damping 0.5, higher_damping 0.25 0, stiffness 4, spring_reference 0.3491" in lines
+    assert "straight: stiffness 4" in lines and "ball: stiffness 2 2 2" in lines
+    assert "0 1 -3.5 m/s^2" in lines and "gravcomp of lifted: 0.5 of its weight" in lines
+    assert not any("m/s^2" in line for line in told(""))
+
+
 def test_on_a_screen_nothing_runs_past_its_edge(capsys, monkeypatch):
     """Tables of long names, and notes, ran into the next line of the screen."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -18,8 +18,11 @@ UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
 LISTED = 12
 """Frames of one body, or joints alike, that are named; of more their number is told."""
 
-OWN = ("damping", "friction", "armature", "stiffness")
-"""What a joint has of its own in its equation of motion."""
+OWN = ("damping", "higher_damping", "friction", "armature", "stiffness")
+"""What a joint has of its own in its equation of motion, and where its spring is relaxed besides."""
+
+USUAL_GRAVITY = (0.0, 0.0, -9.81)
+"""That of a file which says nothing of it [m/s^2]."""
 
 
 def described(mech: Mechanism, width: int | None = None) -> str:
@@ -39,6 +42,7 @@ def described(mech: Mechanism, width: int | None = None) -> str:
     sections = {
         "Joints that follow others": _followers(mech),
         "Joints' own damping, dry friction, armature and springs": _own(mech),
+        "Gravity": _gravity(mech),
         "States of the file": _states(mech),
         "Frames": _frames(mech),
         "Forward dynamics refuse": [f"joint {x!r}" for x in mech.singular_joints],
@@ -101,9 +105,7 @@ def _states(mech: Mechanism) -> list[str]:
     for name in mech.joint_names:
         at = mech.q_slice(name)
         if not torch.equal(start[at], neutral[at]):
-            lines.append(
-                f"mech.initial() has {name} at {' '.join(map(_number, start[at].tolist()))}"
-            )
+            lines.append(f"mech.initial() has {name} at {_numbers(start[at])}")
     return lines + ([f"mech.keyframes: {_few([*mech.keyframes])}"] if mech.keyframes else [])
 
 
@@ -126,12 +128,25 @@ def _own(mech: Mechanism) -> list[str]:
     groups: dict[str, list[str]] = {}
     for name in mech.tree_joint_names:
         place = mech.tree_dof_slice(name)
-        held = {field: getattr(mech, field)[place] for field in OWN}
-        told = [
-            f"{field} {' '.join(map(_number, x.tolist()))}" for field, x in held.items() if x.any()
-        ]
+        held = {field: getattr(mech, field)[place].flatten() for field in OWN}
+        told = [f"{field} {_numbers(x)}" for field, x in held.items() if x.any()]
+        rest = mech.spring_reference[mech.tree_q_slice(name)]
+        zero = rest.new_tensor(mech.joints.kinds[mech.joint_index(name)].neutral())
+        if held["stiffness"].any() and not torch.equal(rest, zero):
+            told.append(f"spring_reference {_numbers(rest)}")
         groups.setdefault(", ".join(told), []).append(name)
     return [f"{_few(names)}: {told}" for told, names in groups.items() if told]
+
+
+def _gravity(mech: Mechanism) -> list[str]:
+    """Gravity where it is not the usual one, and the bodies of whose weight a share is compensated."""
+    usual = mech.gravity.new_tensor(USUAL_GRAVITY)
+    lines = [] if torch.equal(mech.gravity, usual) else [f"{_numbers(mech.gravity)} m/s^2"]
+    for name, held in zip(mech.body_names, mech.gravcomp, strict=True):
+        if held.any():
+            moment = f", and the first moment {_numbers(held[1:])} kg m" if held[1:].any() else ""
+            lines.append(f"gravcomp of {name}: {_number(held[0].item())} of its weight{moment}")
+    return lines
 
 
 def _few(names: Sequence[str]) -> str:
@@ -206,6 +221,10 @@ def _columns(header: Sequence[str], rows: Sequence[Sequence[str]], words: int) -
         for wide in [max(map(len, column))]
     ]
     return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+
+
+def _numbers(x: Tensor) -> str:
+    return " ".join(map(_number, x.tolist()))
 
 
 def _number(x: float) -> str:
