@@ -19,7 +19,7 @@ LISTED = 12
 """Frames of one body, or joints alike, that are named; of more their number is told."""
 
 OWN = ("damping", "higher_damping", "friction", "armature", "stiffness")
-"""What a joint has of its own in its equation of motion, and where its spring is relaxed besides."""
+"""What a joint has of its own in its equation of motion; where its spring is relaxed comes last."""
 
 USUAL_GRAVITY = (0.0, 0.0, -9.81)
 """That of a file which says nothing of it [m/s^2]."""
