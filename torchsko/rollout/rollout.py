@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
@@ -18,7 +19,7 @@ from torchsko.rollout.limits import LimitSprings, check_limits, refuse_explicit
 from torchsko.rollout.options import check_dt, counted, step_named
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
-from torchsko.rollout.whole import has_a_kernel, run_at_once
+from torchsko.rollout.whole import has_a_kernel, outside_of_graphs, run_at_once
 from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 
@@ -106,7 +107,8 @@ def rollout(
             layer on a CPU, None has kernels made where the rollout takes longer than their build, or all that
             the layer did so far, limits and methods of your own apart (see `torchsko.auto`). Whole kernels
             keep no tape, but the states that ``every`` or a ``checkpoint`` that divides it says, and compute
-            those in between again; they are for CPUs, elsewhere their steps are kernels.
+            those in between again; they are for CPUs, elsewhere their steps are kernels. A graph of
+            `torch.compile` is left for them, where it may be.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
@@ -161,7 +163,8 @@ def rollout(
     )
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     if fused or (fused is None and has_a_kernel(simulation, steps)):
-        qs, qds = run_at_once(simulation, q, qd, steps, checkpoint)
+        run = outside_of_graphs if torch.compiler.is_compiling() else run_at_once
+        qs, qds = run(simulation, q, qd, steps, checkpoint)
     else:
         qs, qds = simulation.by_steps().run(q, qd, steps, checkpoint)
     tell_nonfinite(robot, qs, qds, h, every, check, step)
