@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -19,7 +20,7 @@ from torchsko.rollout.limits import LimitSprings, check_limits, refuse_explicit
 from torchsko.rollout.options import check_dt, counted, step_named
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
-from torchsko.rollout.whole import has_a_kernel, outside_of_graphs, run_at_once
+from torchsko.rollout.whole import has_a_kernel, run_at_once
 from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 
@@ -163,7 +164,9 @@ def rollout(
     )
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     if fused or (fused is None and has_a_kernel(simulation, steps)):
-        run = outside_of_graphs if torch.compiler.is_compiling() else run_at_once
+        run: Callable[..., tuple[Tensor, Tensor]] = run_at_once
+        if torch.compiler.is_compiling():
+            from torchsko.rollout.outside import outside_of_graphs as run
         qs, qds = run(simulation, q, qd, steps, checkpoint)
     else:
         qs, qds = simulation.by_steps().run(q, qd, steps, checkpoint)

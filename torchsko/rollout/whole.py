@@ -69,14 +69,6 @@ def run_at_once(
     return qs[..., rows, :], qds[..., rows, :]
 
 
-outside_of_graphs = torch.compiler.disable(
-    run_at_once,
-    reason="With fused=True all steps are one kernel, which torch.compile does not see into. "
-    "Leave fused out, so that each step is a kernel of the graph, or fullgraph=True.",
-)
-"""The same where torch.compile follows, which leaves its graph here, or says that it cannot."""
-
-
 def _window(
     simulation: Simulation,
     q: Tensor,
