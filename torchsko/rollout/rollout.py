@@ -91,8 +91,9 @@ def rollout(
             For ``backward`` and `torch.autograd.grad`, also of gradients; refused inside of torch.func.
             `torchsko.rollout.binomial.Binomial` keeps a number of states that is given, by the schedule
             that computes the fewest steps again; it pays with `every`, since the result keeps states, too.
-        truncate: gradients go back so many steps at most: the state is a constant at the start of each
-            window of so many, for each of which a kernel of all steps is called once. None: to the start.
+        truncate: gradients of a state go back to the start of its window of so many steps, the first of which
+            begins with the rollout: the state is a constant there. A kernel of all steps is called once for
+            each window. None: to the start of the rollout.
         check: whether a state that is not finite is said, with its step, sample and joint. True: by an
             error; it is one reduction over the last state, and waits for the device. None: by a
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
