@@ -20,6 +20,7 @@ from torchsko.mechanism.description import (
     Unused,
 )
 from torchsko.mechanism.joints.kind import JointType
+from torchsko.mechanism.limit_notes import LED
 
 Solved = dict[str, tuple[dict[str, float], float]]
 """What dependent joints follow, by name: coefficients of joints that follow none, and an offset."""
@@ -329,15 +330,8 @@ def _tightened(
     """Joints whose limits are not their own, for the sake of others that follow them."""
     notes = []
     for j, hinge in enumerate(hinges):
-        old = {name: getattr(hinge, name) for name in found}
-        told = [
-            f"{name} {new[j]:.4g}, its own {old[name]:.4g}"
-            for name, new in found.items()
-            if new[j] != old[name]
-        ]
+        own = {name: getattr(hinge, name) for name in found}
+        told = [f"{name} {own[name]:.4g}" for name, new in found.items() if new[j] != own[name]]
         if told:
-            why = "those of joints that follow it hold, too, and efforts add up"
-            notes.append(
-                Unused(f"limits of joint {hinge.name!r} alone", f"{why}: {'; '.join(told)}")
-            )
+            notes.append(Unused(f"limits of joint {hinge.name!r} alone, {', '.join(told)}", LED))
     return notes
