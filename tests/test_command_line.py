@@ -44,6 +44,23 @@ def test_it_names_what_the_mechanism_holds(tmp_path, capsys):
     assert row == ["hinge", "revolute", "-", "arm", "3", *(f"{x:.4g}" for x in numbers(mech))]
 
 
+def test_limits_that_are_not_the_files_and_joints_that_nothing_resists_are_told_once(
+    tmp_path, capsys
+):
+    """A leader had the efforts of those that follow it in its own without a word."""
+    file = tmp_path / "faulty.urdf"
+    bare = '<joint name="bare" type="continuous"><parent link="arm"/><child link="hair"/></joint>'
+    file.write_text(FAULTY.replace("</robot>", f'<link name="hair"/>{bare}</robot>'))
+    assert main(["info", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (told,) = (line for line in lines if line.startswith("  limits of joint 'hinge' alone"))
+    assert "effort 40" in told and "velocity" not in told
+    with pytest.warns(ts.RobotFileWarning):
+        mech = ts.load(file)
+    assert not any("alone" in str(note) for note in mech.lock({"hinge": 0.0}).unused)
+    assert len([line for line in lines if line.startswith("  joint 'bare'")]) == 1
+
+
 def test_what_acts_at_joints_by_themselves_is_told_once_for_all_alike(tmp_path, capsys):
     joint = "<joint name='{}' axis='0 1 0' armature='{}' damping='0.5'/>"
     arms = [joint.format(f"j{k}", a) for k, a in enumerate((0.25, 0.25, 3, 0.25))]

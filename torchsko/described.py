@@ -45,7 +45,7 @@ def described(mech: Mechanism, width: int | None = None) -> str:
         "Gravity": _gravity(mech),
         "States of the file": _states(mech),
         "Frames": _frames(mech),
-        "Forward dynamics refuse": [f"joint {x!r}" for x in mech.singular_joints],
+        "Forward dynamics refuse": _refused(mech),
         "Faults of the file": map(str, mech.report),
         "Not used": _alike(mech.unused),
     }
@@ -147,6 +147,13 @@ def _gravity(mech: Mechanism) -> list[str]:
             moment = f", and the first moment {_numbers(held[1:])} kg m" if held[1:].any() else ""
             lines.append(f"gravcomp of {name}: {_number(held[0].item())} of its weight{moment}")
     return lines
+
+
+def _refused(mech: Mechanism) -> list[str]:
+    """Joints that nothing resists, but for those that the file's faults say that of."""
+    said = {fault.element for fault in mech.report if "forward dynamics refuse it" in fault.reason}
+    joints = [f"joint {x!r}" for x in mech.singular_joints]
+    return [joint for joint in joints if joint not in said]
 
 
 def _few(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsko.errors import MechanismError, RobotFileError
-from torchsko.io._edit_mjcf import edited_mjcf
+from torchsko.io._edit_mjcf import edited_mjcf, why_read_otherwise
 from torchsko.io._edit_urdf import edited_urdf
 from torchsko.io._fit import (
     agrees,
@@ -106,6 +106,7 @@ def save(
         )
     if mesh_path is not None:
         check_folders(mesh_path)
+    why = ""
     if like is None:
         data, read = _new(mech, path)
         fields = OF_NEW
@@ -114,10 +115,11 @@ def save(
         document = read_document(like)
         if document.root.tag == "mujoco":
             data, read = _like_mjcf(mech, path, like, document, mesh_path or ())
+            why = why_read_otherwise(document.root)
         else:
             data, read = _like_urdf(mech, like, document)
         fields = tuple(PARAMETERS)
-    _put(path, data, lambda file: _check(mech, read(file), fields))
+    _put(path, data, lambda file: _check(mech, read(file), fields, why))
 
 
 def check_like(like: str | os.PathLike[str]) -> None:
@@ -200,13 +202,16 @@ def _loaded_urdf(mech: Mechanism, file: str) -> Mechanism:
     return build_mechanism(read_urdf(file), gravity=mech.gravity.detach().tolist(), strict=False)
 
 
-def _check(mech: Mechanism, written: Mechanism, fields: Iterable[str]) -> None:
+def _check(mech: Mechanism, written: Mechanism, fields: Iterable[str], why: str) -> None:
     """Refuse a file that is not the robot."""
     if (field := agrees(mech, written, fields)) is not None:
-        raise MechanismError(
-            f"{field} of {mech.name!r} would be read otherwise than it is.\n"
+        usual = (
             "Another setting of the file changes it, such as a least mass, or the format cannot say it.\n"
             "Take that setting out of the file, or save to the other format."
+        )
+        told = why if why and field in INERTIAL else usual
+        raise MechanismError(
+            f"{field} of {mech.name!r} would be read otherwise than it is.\n{told}"
         )
 
 

@@ -373,13 +373,17 @@ def test_a_compiler_may_have_a_launcher_flags_and_spaces(cache, tmp_path, monkey
         ('for last; do :; done; echo nothing > "$last"', "left no library"),
         (r"printf 'caf\351' >&2; exit 1", "caf\ufffd"),
         ("kill -9 $$", "status -9"),  # as a system short of memory does
+        ("echo u.s: No space left on device >&2; exit 1", "set TMPDIR"),
+        ('exec gcc "$@"', "Set CXX to g\\+\\+"),  # which links no library of C++
     ],
 )
 def test_a_compiler_that_fails_in_its_own_way_is_named(cache, tmp_path, monkeypatch, does, words):
+    """On a full disk another compiler was advised, and of gcc another disk."""
     probe = 'case "$*" in *-dM*) exec g++ "$@";; esac'
     monkeypatch.setenv("CXX", script(tmp_path / "odd", f"{probe}\n{does}"))
+    made = f"{UNIT}\nint* more() {{ return new int; }}"
     with pytest.raises(CompilerError, match=words):
-        compile_library("ab", [UNIT], find_toolchain())
+        compile_library("ab", [made], find_toolchain())
     monkeypatch.delenv("CXX")
     assert compile_library("ab", [UNIT], find_toolchain()).answer() == 42
 
@@ -410,8 +414,9 @@ def test_a_full_disk_is_said(cache, monkeypatch):
 
     toolchain = find_toolchain()
     monkeypatch.setattr(build.tempfile, "TemporaryDirectory", full)
-    with pytest.raises(CompilerError, match="No space left"):
+    with pytest.raises(CompilerError, match="set TMPDIR") as told:
         compile_library("ab", [UNIT], toolchain)
+    assert "CXX" not in str(told.value)
 
 
 def test_a_cache_from_which_nothing_runs_costs_the_cache_alone(cache, monkeypatch):

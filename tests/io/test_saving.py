@@ -251,6 +251,56 @@ def test_a_model_comes_back_from_its_mjcf_with_the_numbers_it_was_given(name, tm
     assert max(errors.values()) < 2e-15, errors  # principal axes as quaternions round once more
 
 
+RESTING = """<worldbody><body name="arm"><joint name="a"/><geom size="0.1"/></body>
+  <body name="tip"><joint name="c"/><inertial pos="0 0 0.1" mass="1" diaginertia="1 1 1"/>
+  <geom size="0.1"/></body></worldbody>"""
+
+
+@pytest.mark.parametrize("setting", ['inertiafromgeom="true"', 'settotalmass="4"'])
+def test_an_inertial_that_did_not_count_is_written_anew_where_masses_change(setting, tmp_path):
+    """Its inertia stayed as it stood there, and the robot was refused as read otherwise."""
+    like, path = tmp_path / "like.xml", tmp_path / "new.xml"
+    like.write_text(f"<mujoco><compiler {setting}/>{RESTING}</mujoco>")
+    mech = ts.load(like)
+    ts.save(mech.replace(mass=0.5 * mech.mass), path, like=like)
+    new = ts.load(path)
+    torch.testing.assert_close(new.mass, 0.5 * mech.mass)
+    torch.testing.assert_close(new.inertia, mech.inertia)
+    torch.testing.assert_close(new.com, mech.com)
+
+
+@pytest.mark.parametrize(
+    ("setting", "included"),
+    [
+        ('boundmass="3"', False),
+        ('boundmass="3"', True),
+        ('inertiafromgeom="true"', True),
+        ('settotalmass="4"', True),
+    ],
+)
+def test_settings_by_which_bodies_are_read_otherwise_are_named_with_what_to_type(
+    setting, included, tmp_path
+):
+    compiler = f"<compiler {setting}/>"
+    (tmp_path / "part.xml").write_text(f"<mujoco>{compiler}</mujoco>")
+    like, path = tmp_path / "like.xml", tmp_path / "new.xml"
+    head = '<include file="part.xml"/>' if included else compiler
+    text = f"<mujoco>{head}{RESTING}</mujoco>"
+    like.write_text(text)
+    mech = ts.load(like)
+    mech = mech.replace(mass=0.5 * mech.mass)
+    with pytest.raises(ts.MechanismError, match=setting.split("=")[0]) as told:
+        ts.save(mech, path, like=like)
+    typed = str(told.value).splitlines()[-1]
+    if included:
+        added = re.search("<compiler.*?/>", typed).group()
+        like.write_text(text.replace("<worldbody>", f"{added}<worldbody>"))
+    else:
+        like.write_text(text.replace(setting, re.search('bound.*?".*?"', typed).group()))
+    ts.save(mech, path, like=like)
+    torch.testing.assert_close(ts.load(path).mass, mech.mass)
+
+
 @pytest.mark.parametrize("name", ["stacked", "ant.xml", "humanoid.xml"])
 def test_places_ranges_and_gravity_of_an_mjcf_file_are_written(name, tmp_path):
     source = STACKED if name == "stacked" else beside(gymnasium_models()[name], tmp_path)

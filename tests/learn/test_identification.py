@@ -295,13 +295,19 @@ def test_a_layer_that_declines_kernels_is_fitted_without(declines, monkeypatch):
 
 
 @pytest.mark.parametrize(("asked", "wants"), [(None, None), (True, None), (None, True)])
-def test_kernels_that_nobody_asked_for_are_said(asked, wants, monkeypatch, caplog):
-    monkeypatch.setattr(sys.modules[ts.learn.identify.__module__], "_PAYS", 1)
-    layer, data = arm_and_data(40)
-    layer.fused = wants
-    with caplog.at_level(logging.WARNING, "torchsko"):
-        fit(layer, data, fused=asked)
+def test_kernels_that_nobody_asked_for_are_said_where_they_are_built(
+    asked, wants, monkeypatch, caplog, tmp_path
+):
+    """A fit whose kernels the disk had already said so, too."""
     by_themselves = asked is wants is None
+    if by_themselves:
+        monkeypatch.setenv("TORCHSKO_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys.modules[ts.learn.identify.__module__], "_PAYS", 1)
+    with caplog.at_level(logging.WARNING, "torchsko"):
+        for _ in range(2):
+            layer, data = arm_and_data(40)
+            layer.fused = wants
+            fit(layer, data, fused=asked)
     assert [record.levelname for record in caplog.records] == ["WARNING"] * by_themselves
     assert ("fused=False" in caplog.text) is by_themselves
 

@@ -190,14 +190,23 @@ def test_a_law_moves_a_fleet_of_no_robots(inputs):
     assert torch.autograd.grad(qs.sum(), mass)[0].shape == (0, 2)
 
 
-@pytest.mark.nightly  # Dynamo looks at all that makes a kernel, piece by piece
-def test_a_compiled_caller_breaks_its_graph_where_kernels_are_made():
+@pytest.mark.parametrize("kind", ["function", "module"])
+def test_a_compiled_caller_leaves_its_graph_for_a_kernel_of_all_steps(kind):
+    """Dynamo looked at all that makes a kernel, piece by piece, and broke down on a module's."""
     mech = random_mechanism(["revolute", "revolute"], [-1, 0])
     fast, (q, qd) = ts.fuse(mech), mech.random_state(3, generator=torch.Generator().manual_seed(0))
-    gain = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    net = nn.Linear(2, 2, dtype=torch.float64)
+    gain = net.weight
 
-    def law(t, q, qd):
-        return -gain * qd
+    class Law(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, t, q, qd):
+            return -self.net(qd)
+
+    law = Law() if kind == "module" else lambda t, q, qd: -qd @ gain.mT
 
     def end(mech, fused):
         return ts.rollout(mech, q, qd, law, STEPS, DT, fused=fused)[1].sin()
@@ -206,3 +215,5 @@ def test_a_compiled_caller_breaks_its_graph_where_kernels_are_made():
     theirs = end(mech, None)
     assert_same([mine], [theirs])
     assert_same(*([torch.autograd.grad(x.sum(), gain)[0]] for x in (mine, theirs)))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="Leave fused out"):
+        torch.compile(lambda: end(fast, True), backend="eager", fullgraph=True)()

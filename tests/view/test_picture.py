@@ -167,6 +167,15 @@ def test_a_gif_moves_however_its_ending_is_written(tmp_path):
         assert gif.n_frames == 3
 
 
+def test_a_gif_without_a_log_is_refused_with_what_to_pass(tmp_path, capsys):
+    """It was written, of one frame."""
+    path = tmp_path / "swing.gif"
+    assert main(["view", str(ts.robots.panda), "--picture", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "--log" in said and str(path.with_suffix(".png")) in said
+    assert not path.exists()
+
+
 def test_a_folder_that_is_not_there_is_refused_before_anything_is_drawn(tmp_path, capsys):
     path = tmp_path / "none" / "a.png"
     assert main(["view", str(ts.robots.panda), "--picture", str(path)]) == 2

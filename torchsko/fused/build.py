@@ -10,6 +10,7 @@ The cache is bounded: what was used longest ago goes first.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import subprocess
 import tempfile
@@ -95,12 +96,38 @@ def compile_library(key: str, units: Sequence[str], toolchain: Toolchain) -> cty
                 _run_all(toolchain, [["-shared", *map(str, objects), "-o", str(built)]])
             return _loaded(_store(key, built.read_bytes()), built)
     except OSError as error:
-        raise CompilerError(
-            f"{toolchain.path} left no library that can be loaded: {error}.\n"
-            "A disk may be full, or one from which nothing is run (noexec).\n"
-            "Set TMPDIR and TORCHSKO_CACHE to other folders, CXX to another compiler, or use the eager "
-            "functions."
-        ) from error
+        raise CompilerError(_unloaded(toolchain, error)) from error
+
+
+def _unloaded(toolchain: Toolchain, error: OSError) -> str:
+    """Message that there is no library, by what went wrong."""
+    if _is_full(str(error)):
+        return _full()
+    said = f"{toolchain.path} left no library that can be loaded: {error}.\n"
+    if "undefined symbol" in str(error):
+        return (
+            f"{said}A compiler of C, as gcc is, leaves out the library of C++.\n"
+            "Set CXX to g++ or clang++, or unset it."
+        )
+    return (
+        f"{said}A disk may be full, or one from which nothing is run (noexec).\n"
+        "Set TMPDIR and TORCHSKO_CACHE to other folders, CXX to another compiler, or use the eager "
+        "functions."
+    )
+
+
+def _is_full(said: str) -> bool:
+    """Whether a text, of a compiler or an error, says that a disk is full."""
+    return any(os.strerror(x) in said for x in (errno.ENOSPC, errno.EDQUOT))
+
+
+def _full() -> str:
+    """Message that there is no room to compile in."""
+    return (
+        f"no room to compile a fused kernel in {tempfile.gettempdir()}: the disk is full, or a quota is.\n"
+        "The compiler writes its files there.\n"
+        "Free some space, set TMPDIR to a folder on another disk, or use the eager functions."
+    )
 
 
 def _loaded(stored: Path | None, built: Path) -> ctypes.CDLL:
@@ -115,6 +142,8 @@ def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
     """Run the compiler side by side; what fails so runs once more alone, when all memory is its own."""
     for job, _ in _failed(toolchain, jobs):
         for _, said in _failed(toolchain, [job]):
+            if _is_full(said):
+                raise CompilerError(_full())
             raise CompilerError(
                 f"{toolchain.path} failed on a fused kernel:\n{said[-2000:]}\n"
                 "Set CXX to another compiler, or use the eager functions."

@@ -113,6 +113,16 @@ def load_library(
     return library and Compiled(library, toolchain)
 
 
+def is_built(
+    program: Program, dtype: torch.dtype, toolchain: Toolchain, vector_bytes: int | None = None
+) -> bool:
+    """Whether the disk cache has the library of a program that `build_library` would compile."""
+    width = vector_bytes or toolchain.vector_bytes
+    return (
+        cached_library(_key_of(toolchain, dtype, program_digest(program), None, width)) is not None
+    )
+
+
 def program_digest(program: Program) -> str:
     """SHA-256 of all that a program computes; names of ports do not count."""
     total = hashlib.sha256()

@@ -75,7 +75,7 @@ def find_toolchain(target: str = "native") -> Toolchain:
                     # At this line, not at the caller's: Python says it once then, not for each kernel.
                     warnings.warn(_OTHER.format(wanted=tried[0], path=path), stacklevel=1)
                 return _toolchain(path, [*own, *_FLAGS, march], macros)
-        tried.append(f"{name}: does not run")
+        tried.append(f"{name}: is no g++ or clang++ that runs")
     raise CompilerError(
         f"no C++ compiler for fused kernels ({'; '.join(tried)}).\n"
         "Kernels are compiled on first use; without a compiler the eager functions serve.\n"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
 from torchsko.fused.clean import below_modes, in_clean_thread
+from torchsko.fused.compiled import is_built
 from torchsko.fused.cpp import cost
 from torchsko.fused.cuda_kernel import CudaKernel, load_cuda
 from torchsko.fused.kernel import Kernel, broadcast_batch, build_kernel, load_kernel
@@ -23,6 +24,7 @@ from torchsko.fused.quick import Quick
 from torchsko.fused.refusals import refused_by_torch
 from torchsko.fused.saved import load_ports, load_program, save_program
 from torchsko.fused.scan_kernel import FEW_BYTES
+from torchsko.fused.toolchain import Toolchain
 from torchsko.fused.trace import trace
 from torchsko.fused.traits import Traits
 from torchsko.implicit.derivatives import Function, Tensors
@@ -80,6 +82,10 @@ class Traced:
     def trace(self) -> None:
         """Trace the program now, not at its first use."""
         self.program  # noqa: B018
+
+    def is_built(self, dtype: torch.dtype, toolchain: Toolchain) -> bool:
+        """Whether the disk has its kernel for a CPU, for few samples or many; it is traced for that."""
+        return any(is_built(self.program, dtype, toolchain, width) for width in (None, FEW_BYTES))
 
     def _trace(self) -> Program:
         try:

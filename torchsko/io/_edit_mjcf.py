@@ -42,6 +42,33 @@ SPRUNG = {"damping", "stiffness"}
 """What it finds."""
 
 
+OFF = {"inertiafromgeom": "auto", "settotalmass": "-1", "boundmass": "0", "boundinertia": "0",
+       "balanceinertia": "false"}  # fmt: skip
+"""Settings of a <compiler> that override or change what an <inertial> says, and what turns each off."""
+
+
+def why_read_otherwise(root: Element) -> str:
+    """By which setting bodies of a file are read otherwise than they were written, and what to type."""
+    done = {"inertiafromgeom", "settotalmass"}  # where the file itself has them, see below
+    found = {
+        f'{name}="{value}"': name
+        for e in root.children
+        if e.tag == "compiler"
+        for name, value in e.attributes.items()
+        if name in OFF and name not in done and value != OFF[name]
+    }
+    if found:
+        typed = " ".join(f'{name}="{OFF[name]}"' for name in found.values())
+        return f"Its <compiler {' '.join(found)}> changes bodies as they are read.\nWrite {typed} there."
+    if any(e.tag == "include" for e in root.walk()):
+        typed = " ".join(f'{name}="{off}"' for name, off in OFF.items())
+        return (
+            f"A <compiler> in an included file may change bodies as they are read, by {', '.join(OFF)}.\n"
+            f"Write <compiler {typed}/> into this file, behind its last <include>."
+        )
+    return ""
+
+
 def edited_mjcf(
     document: Document,
     model: Any,
@@ -71,12 +98,11 @@ def edited_mjcf(
         zip([link.name for link in new.links], zip(old.links, new.links, strict=True), strict=True)
     )
     told = {name for name, (was, now) in links.items() if was != now}
-    if told:
-        told |= _unsettled_bodies(edits, document.root, model, bodies)
+    anew = _unsettled_bodies(edits, document.root, model, bodies) if told else set()
     for b in range(1, model.nbody):
-        if body_name(model, b) in told:
-            eps = torch.finfo(mech.dtype).eps
-            _write_inertial(edits, _found(bodies, model, b), *links[body_name(model, b)], eps)
+        if (name := body_name(model, b)) in told | anew:
+            eps, body = torch.finfo(mech.dtype).eps, _found(bodies, model, b)
+            _write_inertial(edits, body, *links[name], eps, anew=name in anew)
     _write_joints(edits, bodies, model, document.root, mech, file)
 
     def element(b: int, i: int, name: str) -> Element:
@@ -132,9 +158,15 @@ def _unsettled_bodies(
 
 
 def _write_inertial(
-    edits: Edits, body: Element, was: LinkDescription, now: LinkDescription, eps: float
+    edits: Edits,
+    body: Element,
+    was: LinkDescription,
+    now: LinkDescription,
+    eps: float,
+    *,
+    anew: bool,
 ) -> None:
-    """The <inertial> of a body: what changed of it, or all of it where there is none."""
+    """The <inertial> of a body: what changed of it, or all of it where there is none, or it did not count."""
     moments, quaternion = _principal(now, eps)
     values = {"mass": words([now.mass]), "pos": words(now.com)}
     turned = {"quat": words(quaternion), "diaginertia": words(moments)}
@@ -144,11 +176,9 @@ def _write_inertial(
         edits.insert(body, f"<inertial{attributes}/>")
         return
     same = {"mass": was.mass == now.mass, "pos": was.com == now.com}
-    if was == now:  # what is written there did not count so far
-        same = dict.fromkeys(same, False)
     kept = (was.inertia, was.inertia_rotation) == (now.inertia, now.inertia_rotation)
-    new = {key: value for key, value in values.items() if not same[key]}
-    if not kept or was == now:
+    new = {key: value for key, value in values.items() if anew or not same[key]}
+    if anew or not kept:
         edits.drop(inertial, [*(TURNS[1:]), "fullinertia"])
         new |= turned
     edits.set(inertial, new)

@@ -68,8 +68,9 @@ def identify(
         fused: whether kernels, built within seconds, compute the error, the divergence and their gradients.
             None: where a compiler is there, on a CPU, and steps times batch are 400 000 at least, which pays
             for the build, unless the layer declines (``ts.Dynamics(..., fused=False)``); a parametrization
-            that cannot be traced is left to the eager functions. The logger ``torchsko`` says so, and the
-            progress bar. True: errors of tracing are raised. Both ways give the same fit to rounding.
+            that cannot be traced is left to the eager functions. The logger ``torchsko`` says so where they
+            are built now, and the progress bar. True: errors of tracing are raised. Both ways give the same
+            fit to rounding.
 
     Returns:
         The squared error, without the prior's part, at every step, `[steps]`.
@@ -149,13 +150,16 @@ def _objective(
     may = fused is None and layer.fused is not False and reference.device.type == "cpu"
     if fused or (may and evaluations >= _PAYS):
         try:
-            find_toolchain()
+            toolchain = find_toolchain()
             errors = fuse(misfit, reference, shapes={"weight": (reference.num_dof,)})
             way = fuse(divergence, reference)
             # Traced now, so that what has no rule is known before the first step.
-            for call, names in ((errors, ("q", "qd", "qdd", "tau", "weight")), (way, ())):
-                call.function(names).trace()
-            if not (fused or layer.fused):  # nobody has asked for them
+            way.function(()).trace()
+            error = errors.function(("q", "qd", "qdd", "tau", "weight"))
+            error.trace()
+            asked = fused or layer.fused
+            # Where the disk has that of the error, those of gradients and divergence were built with it.
+            if not asked and not error.is_built(reference.dtype, toolchain):
                 say_built(reference.name)
             return _Objective(errors, way, True)
         except (FusedError, CompilerError):

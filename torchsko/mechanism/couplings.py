@@ -20,6 +20,7 @@ from torchsko.mechanism.description import (
     Unused,
 )
 from torchsko.mechanism.joints.kind import JointType
+from torchsko.mechanism.limit_notes import LED
 
 Solved = dict[str, tuple[dict[str, float], float]]
 """What dependent joints follow, by name: coefficients of joints that follow none, and an offset."""
@@ -284,7 +285,8 @@ def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]
 
     A follower's position and velocity limits bound the one joint that it follows; its effort e adds
     |coefficient| e to what acts on each joint that it follows, as tau = X* tau_tree says. Where it follows
-    several, its limits of position and velocity bound none of them alone, and are reported.
+    several, its limits of position and velocity bound none of them alone, and are reported; so is a joint
+    whose limits are then not its own.
 
     Raises:
         MechanismError: when no position of a joint is within the limits of those that follow it.
@@ -319,4 +321,17 @@ def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]
                 "The limits of a joint and of those that follow it hold together.\n"
                 "Correct the limits, the coefficient or the offset."
             )
-    return Limits(**found, unused=tuple(unused))
+    return Limits(**found, unused=(*unused, *_tightened(hinges, found)))
+
+
+def _tightened(
+    hinges: Sequence[JointDescription], found: Mapping[str, Mapping[int, float]]
+) -> list[Unused]:
+    """Joints whose limits are not their own, for the sake of others that follow them."""
+    notes = []
+    for j, hinge in enumerate(hinges):
+        own = {name: getattr(hinge, name) for name in found}
+        told = [f"{name} {own[name]:.4g}" for name, new in found.items() if new[j] != own[name]]
+        if told:
+            notes.append(Unused(f"limits of joint {hinge.name!r} alone, {', '.join(told)}", LED))
+    return notes

@@ -17,6 +17,10 @@ LIMITS = ("lower", "upper", "velocity_limit", "effort_limit")
 """Fields of a mechanism that hold limits."""
 
 
+LED = "those of joints that follow it hold, too, and efforts add up"
+"""Why a joint has other limits than its own."""
+
+
 class Limits(NamedTuple):
     """How far, how fast and how strongly a joint of a robot file may move."""
 
@@ -53,6 +57,8 @@ def without_gone(mech: Mechanism, notes: Sequence[Unused]) -> tuple[Unused, ...]
         mech: the robot.
         notes: of the robot that it was, with more joints, or other limits.
     """
+    here = [f"joint {name!r}" for name in mech.joint_names]
+    notes = [x for x in notes if x.reason != LED or any(name in x.element for name in here)]
     ours = {note.reason for note in limit_notes([Limits("", 0.0, 0.0, 0.0, 0.0)])}  # any there are
     told = {note.reason for note in notes} & ours
     values = [numbers(getattr(mech, name)) for name in LIMITS] if told else [None]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
@@ -89,8 +91,9 @@ def rollout(
             For ``backward`` and `torch.autograd.grad`, also of gradients; refused inside of torch.func.
             `torchsko.rollout.binomial.Binomial` keeps a number of states that is given, by the schedule
             that computes the fewest steps again; it pays with `every`, since the result keeps states, too.
-        truncate: gradients go back so many steps at most: the state is a constant at the start of each
-            window of so many, for each of which a kernel of all steps is called once. None: to the start.
+        truncate: gradients of a state go back to the start of its window of so many steps, the first of which
+            begins with the rollout: the state is a constant there. A kernel of all steps is called once for
+            each window. None: to the start of the rollout.
         check: whether a state that is not finite is said, with its step, sample and joint. True: by an
             error; it is one reduction over the last state, and waits for the device. None: by a
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
@@ -106,7 +109,8 @@ def rollout(
             layer on a CPU, None has kernels made where the rollout takes longer than their build, or all that
             the layer did so far, limits and methods of your own apart (see `torchsko.auto`). Whole kernels
             keep no tape, but the states that ``every`` or a ``checkpoint`` that divides it says, and compute
-            those in between again; they are for CPUs, elsewhere their steps are kernels.
+            those in between again; they are for CPUs, elsewhere their steps are kernels. A graph of
+            `torch.compile` is left for them, where it may be.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
@@ -161,7 +165,10 @@ def rollout(
     )
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     if fused or (fused is None and has_a_kernel(simulation, steps)):
-        qs, qds = run_at_once(simulation, q, qd, steps, checkpoint)
+        run: Callable[..., tuple[Tensor, Tensor]] = run_at_once
+        if torch.compiler.is_compiling():
+            from torchsko.rollout.outside import outside_of_graphs as run
+        qs, qds = run(simulation, q, qd, steps, checkpoint)
     else:
         qs, qds = simulation.by_steps().run(q, qd, steps, checkpoint)
     tell_nonfinite(robot, qs, qds, h, every, check, step)

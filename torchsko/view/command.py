@@ -68,9 +68,10 @@ def run_view(given: argparse.Namespace) -> None:
         raise RobotFileError(
             f"--picture {given.picture} ends in {Path(given.picture).suffix or 'nothing'!r}.\n"
             "The ending says what is written.\n"
-            f"Use one of {', '.join(ENDINGS)}; a .gif moves where a log is given."
+            f"Use one of {', '.join(ENDINGS)}; a .gif takes a --log, whose motion it shows."
         )
     if given.picture:
+        _check_moving(given)
         check_folder(given.picture)
     robots = [load_robot(file, given) for file in given.file]  # `info` tells their faults
     motions = [read_log(mech, log) for mech, log in zip(robots, given.log, strict=False)]
@@ -91,6 +92,16 @@ def run_view(given: argparse.Namespace) -> None:
         threading.Event().wait()
     except KeyboardInterrupt:
         page.close()
+
+
+def _check_moving(given: argparse.Namespace) -> None:
+    """Refuse a GIF of nothing that moves."""
+    if Path(given.picture).suffix.lower() == ".gif" and not given.log:
+        raise RobotFileError(
+            f"--picture {given.picture} was asked for without a log.\n"
+            "A .gif shows a motion, and a robot file has none.\n"
+            f"Pass --log with q and t in a file, or --picture {Path(given.picture).with_suffix('.png')}."
+        )
 
 
 def _tell(scenes: list[Scene]) -> None:
