@@ -194,10 +194,12 @@ def test_a_force_that_is_infinite_is_an_outlier_and_not_a_drive_at_its_limit():
         assert [x for x in notes if x.startswith(f"2 outliers at {joint}")]
 
 
-def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mended(tmp_path):
+@pytest.mark.parametrize("mended", [slice(None), slice(901, 902)], ids=["all", "one sample"])
+def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mended(tmp_path, mended):
     mech = two()
     t, q, tau, qd = swinging(mech)
-    kept, wrong = tmp_path / "unfinished.pt", 1.3 * qd
+    kept, wrong = tmp_path / "unfinished.pt", qd.copy()
+    wrong[mended] *= 1.3
     options = {"learn": TERMS, "cutoff": 8.0, "prior": 1e-3}
 
     def stop(text, part):
@@ -449,3 +451,35 @@ def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():
     # Of a drive the robot asks for more each time.
     lines = told(0.2 * chance() + np.sign(force) * (np.abs(force) > 0.99))
     assert len(lines) == 4 and all("a drive at its limit" in line for line in lines)
+
+
+def test_a_rotor_is_told_as_one_and_a_body_that_no_mass_makes_as_unphysical():
+    builder = ts.MechanismBuilder("geared")
+    for name in ("a", "b"):
+        builder.link(name, mass=1.0, com=(0.3, 0, 0), inertia=np.eye(3).tolist())
+    builder.joint("j1", "revolute", child="a", axis=(0, 1, 0))
+    builder.joint("j2", "revolute", parent="a", child="b", position=(0.6, 0, 0), axis=(0, 1, 0))
+    mech = builder.rotor("j2", ratio=50.0, inertia=2e-5).build()
+    thin = torch.diag(torch.tensor([0.05, 0.01, 0.01], dtype=mech.dtype))
+    # More about one axis than about both others.
+    b = mech.body_names.index("b")
+    mech = mech.replace(inertia=torch.cat([mech.inertia[:b], thin[None], mech.inertia[b + 1 :]]))
+    t, q, tau, qd = swinging(mech)
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=TERMS, cutoff=8.0, prior=1e-3)
+    notes = [x for x in fit.found.notes if x.startswith(("j2_rotor", "unphysical"))]
+    assert notes == [
+        "unphysical nominal inertia of b: the nearest physical one is used",
+        "j2_rotor is an inertia about one axis, as of a rotor: a body of little mass stands for it",
+    ]
+
+
+def test_friction_that_remembers_says_how_to_predict_it():
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    learn = {"j1": [LuGre()], "j2": TERMS}
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=learn, cutoff=8.0, prior=1e-3)
+    (note,) = (x for x in fit.found.notes if "series=True" in x)
+    assert note.endswith(": j1")
+    x = [torch.from_numpy(x) for x in (q, qd, 0 * qd)]
+    apart = fit.inverse_dynamics(*x, series=True) - fit.inverse_dynamics(*x)
+    assert apart[:, 0].abs().max() > 1e-3 and not apart[:, 1].any()

@@ -9,12 +9,12 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.learn.simulated import simulated
-from tests.learn.test_fit import TERMS, arm
+from tests.learn.test_fit import TERMS, arm, log_of
 from torchsko.learn.entropic import Prior
-from torchsko.learn.friction import Coulomb, Ratio, RotorInertia, SmoothCoulomb, Viscous
+from torchsko.learn.friction import Coulomb, Offset, Ratio, RotorInertia, SmoothCoulomb, Viscous
 from torchsko.learn.normal import Problem, Stretches
 from torchsko.learn.settings import settings_of
-from torchsko.learn.shooting import Forward, Shooting, Windows
+from torchsko.learn.shooting import Forward, Shooting, Windows, estimate
 from torchsko.learn.shooting.chain import eliminated
 from torchsko.learn.shooting.motion import linear, moved
 from torchsko.learn.solving import Solution
@@ -100,6 +100,26 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
     assert (gap < 0.2 * fits["shooting"].deviation).all()
 
 
+def test_it_ends_soon_where_steps_are_too_long_by_seven_tenths(measured, monkeypatch):
+    """As those of Gauss and Newton are where much is left over: they lead to and fro."""
+
+    def shallow(*of):
+        near = linear(*of)
+        some = torch.full_like(near.seen[0, 0, 0], 1 / 1.7).index_fill(0, torch.tensor(-1), 1.0)
+        return replace(near, seen=near.seen * some, end=near.end * some, next=near.next / 1.7)
+
+    monkeypatch.setattr(estimate, "linear", shallow)
+    monkeypatch.setattr(estimate, "ITERATIONS", 12)
+    truth, nominal, log = measured
+    forward, windows, base = parts(nominal, noisy(log.part(0, 0.1)))
+    phi, true = ts.inertial_parameters(nominal), ts.inertial_parameters(truth).flatten()
+    start = Solution(phi.flatten(), base.of(phi.flatten()), (NUMBERS,) * 3, ((0, 1, 2),) * 3)
+    shot = Shooting(forward, windows, base, Prior.at(phi, base.matrix), 5, start)
+    shot.run(1e-4, lambda part: None)
+    away = base.of(shot.now.phi - true)
+    assert (away.abs() < 3 * shot.information(1e-4).covariance.diagonal().sqrt()).all()
+
+
 @pytest.mark.nightly
 def test_small_changes_become_what_differences_say(measured):
     _, nominal, log = measured
@@ -139,9 +159,89 @@ def test_steps_are_of_order_two_and_stable_where_friction_is_stiff(measured):
     ends = [moved(at, windows, windows.starts(), n).states[:, :, -1] for n in (2, 4, 8, 64)]
     error = [(x - ends[-1])[windows.real].norm() for x in ends[:-1]]
     assert 3.3 < error[0] / error[1] < 5 and 3.3 < error[1] / error[2] < 5
+    # Steep friction stops a velocity within a step, in the motion and in what becomes of small changes.
     stiff = forward.at(phi, torch.tensor([1e6, 0.0, 0.0], dtype=phi.dtype).repeat(3))
-    qd = moved(stiff, windows, windows.starts(), 1).states[..., 3:]
-    assert qd.abs().max() < 2 * windows.starts()[..., 3:].abs().max()
+    path = moved(stiff, windows, windows.starts(), 1)
+    before = windows.starts()[..., 3:].abs().max()
+    assert path.states[:, :, 1:, 3:].abs().max() < 1e-2 * before
+    near = linear(stiff, windows, path)
+    later = near.seen.unflatten(2, (-1, 3))[:, :, 2:, :, 3:6]
+    assert later.abs().max() < 1e-4  # a start's velocity has moved the robot by next to nothing
+
+
+def light(mass=1.0, com=0.0):
+    """Three links, each of a fifth of the mass before it."""
+    builder = ts.MechanismBuilder()
+    for k in range(3):
+        size = 0.2**k
+        at = np.array([-0.003, 0.03, 0.03]) * size**0.5 + [com, 0.0, com]
+        inertia = np.diag([2e-4, 1.5e-4, 1e-4]) * size**1.6
+        builder.link(f"link{k}", mass=0.15 * size * mass, com=at, inertia=inertia * mass)
+        builder.joint(
+            f"joint{k}", "revolute", child=f"link{k}", axis=((0, 1, 0), (1, 0, 0))[k % 2],
+            position=(0, 0, 0.06), lower=-2.0, upper=2.0, velocity=1.0,
+            **({"parent": f"link{k - 1}"} if k else {}),
+        )  # fmt: skip
+    return builder.build()
+
+
+@pytest.fixture(scope="module")
+def damped():
+    """Light links whose friction stops them within microseconds, and positions and forces at 100 Hz."""
+    log, _ = log_of(light(), lambda q, qd: 0.3 * qd + 0.02, seconds=4.0, rate=100.0)
+    return ts.learn.Log(log.t, log.q, log.tau)
+
+
+def test_light_links_under_heavy_damping_are_found_within_three_deviations(damped):
+    fit = ts.learn.fit(
+        light(1.2, 0.003), noisy(damped), learn=[Viscous(), Offset()], method="shooting", prior=1e-2
+    )
+    away, _ = off(fit, light())
+    assert (away.abs() < 3 * fit.deviation).all()
+    for x, s in zip(fit.numbers, fit.deviations, strict=True):
+        assert ((x - torch.tensor([0.02, 0.3], dtype=x.dtype)).abs() < 3 * s).all()
+        assert s[1] < 1e-2 * 0.3  # which says something
+
+
+def test_small_changes_of_light_links_under_heavy_damping_become_what_differences_say(damped):
+    forward, windows, base = parts(light(), damped, (Offset(), Viscous()))
+    phi = ts.inertial_parameters(light()).flatten()
+    numbers = torch.tensor([0.02, 0.3], dtype=phi.dtype).repeat_interleave(3)[[0, 3, 1, 4, 2, 5]]
+    at = forward.at(phi, numbers)
+    # Forces jump from a sample to the next, as those of controllers do.
+    windows = replace(windows, held=True)
+    x, h = windows.starts(), 1e-6
+    near = linear(at, windows, moved(at, windows, x, 8)).seen[windows.real]
+    size = x.shape[-1]
+    for k in range(6):
+        step = torch.zeros_like(numbers).index_fill(0, torch.tensor(k), h)
+        plus, minus = (
+            moved(forward.at(phi, numbers + s * step), windows, x, 8).error for s in (-1, 1)
+        )
+        found = ((plus - minus) / (2 * h)).flatten(2)[windows.real]
+        mine = near[..., size + len(base) + k]
+        assert_close(found, mine, rtol=1e-2, atol=1e-2 * found.abs().max().item())
+
+
+def test_velocities_where_chains_start_are_held_as_a_parabola_through_noise_tells_them(measured):
+    """Three of its deviations wide; not at all where velocities are measured."""
+    _, nominal, log = measured
+    _, windows, _ = parts(nominal, log)
+    many = windows.t[:1, :1].expand(2000, -1, -1)
+    t = many[:, :, :-1, None].expand(-1, -1, -1, 3)
+    noise = torch.randn(t.shape, generator=torch.Generator().manual_seed(0), dtype=t.dtype)
+    y = 0.3 + 0.7 * t - 0.4 * t.square() + NOISE * noise
+    chains = replace(windows, t=many, seen=y)
+    seen = torch.full((3,), NOISE**2, dtype=t.dtype)
+    spread = (chains.starts()[:, 0, 3:] - 0.7).square().mean(0)
+    known = chains.known_rates(seen)
+    assert_close(1 / known.amax(0), 9 * spread, rtol=0.15, atol=0.0)
+    # A motion that bends more is no noise: it is held the less.
+    bent = replace(chains, seen=y + 200 * t**3).known_rates(seen)
+    off = replace(chains, seen=y + 200 * t**3).starts()[:, 0, 3:] - 0.7
+    assert (bent < 0.1 * known.amax(0)).all() and (off.square() * bent).mean() < 1
+    both = replace(chains, seen=torch.cat([y, y], -1))
+    assert not both.known_rates(seen.repeat(2)).any()
 
 
 def test_a_transmission_ratio_taken_wrong_is_found_with_all_else(measured):

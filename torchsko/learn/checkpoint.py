@@ -20,6 +20,9 @@ from torchsko.learn.solving import Model
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.unfinished import unfinished
 
+PIECE = 100_000
+"""Samples that are looked at at once."""
+
 
 @dataclass
 class Checkpoint:
@@ -61,9 +64,10 @@ class Checkpoint:
         )
         for name in PARAMETERS:
             told.update(getattr(problem.mech, name).detach().cpu().numpy().tobytes())
-        thin = slice(None, None, max(1, len(log) // 1000))
-        for x in (log.t, log.q, log.tau, log.qd):
-            told.update(b"" if x is None else x[thin].tobytes())
+        for x in (log.t, log.q, log.tau, *(() if log.qd is None else (log.qd,))):
+            # In pieces: arrays may be larger than the memory.
+            for at in range(0, len(x), PIECE):
+                told.update(x[at : at + PIECE].tobytes())
         return cls(Path(path), told.hexdigest())
 
     def read(self) -> dict[str, Any]:

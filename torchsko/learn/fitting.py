@@ -28,7 +28,7 @@ from torchsko.learn.names import dof_names, q_names
 from torchsko.learn.noise import Noise, biased
 from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
 from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
-from torchsko.learn.physical import nearest_physical
+from torchsko.learn.physical import changes_told, nearest_physical
 from torchsko.learn.piling import piled
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
@@ -176,10 +176,7 @@ def _fitted(
     allowed = {j: (*asked.library, *besides.get(j, ())) for j in range(nominal.num_dof)}
     chosen = Choosing(problem, parts, base, divergence, given, allowed, asked.prior, say, able)
     notes = [
-        *(
-            f"unphysical nominal inertia of {name}: the nearest physical one is used"
-            for name in changed
-        ),
+        *changes_told(mech, changed),
         *wrapped,
     ]
     if still:

@@ -51,6 +51,7 @@ class Judge:
         reach: part of the limits that may be used.
         workspace: boxes of frames.
         t: moments.
+        ranges: of positions, least and most, `[2, num_dof]`.
     """
 
     mech: Mechanism
@@ -60,6 +61,7 @@ class Judge:
     reach: float
     workspace: Box
     t: Tensor
+    ranges: Tensor
 
     @classmethod
     def of(
@@ -73,7 +75,8 @@ class Judge:
         used = inverse_dynamics(mech, *state).square().mean(0).sqrt().clamp_min(1e-9)
         effort = torch.where(mech.effort_limit.isfinite(), mech.effort_limit, 3 * used)
         size = (Y / effort[:, None]).square().sum((0, 1)).sqrt().clamp_min(1e-12)
-        return cls(mech, lead, size, effort, reach, workspace, t)
+        ranges = torch.stack(range_of(mech.lower, mech.upper, usual_of(mech)))
+        return cls(mech, lead, size, effort, reach, workspace, t, ranges)
 
     def __call__(self, trajectory: Trajectory) -> Course:
         """What a trajectory tells, and how far it passes limits."""
@@ -150,7 +153,7 @@ class Judge:
     def _beyond(self, q: Tensor) -> Tensor:
         """How far positions pass their limits, over half of their range; a side may have none."""
         mech = self.mech
-        lower, upper = range_of(mech.lower, mech.upper, usual_of(mech))
+        lower, upper = self.ranges
         place = (q - (lower + upper) / 2) / ((upper - lower) / 2)
         sides = zip((-place, place), (mech.lower, mech.upper), strict=True)
         under, over = (torch.where(x.isfinite(), y - self.reach, -1.0) for y, x in sides)

@@ -19,6 +19,12 @@ from torch import Tensor
 
 from torchsko.learn.friction.term import Series, Term
 
+REMEMBERS = (
+    "friction of bristles remembers the way; where samples are in order of time, "
+    "fit.inverse_dynamics(q, qd, qdd, series=True) has it, else its value in steady motion"
+)
+"""What a report says of joints with such friction."""
+
 
 @dataclass(frozen=True)
 class Dahl(Term):
@@ -32,6 +38,7 @@ class Dahl(Term):
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
     continuous: ClassVar[bool] = False
     positive: ClassVar[tuple[str, ...]] = ("distance",)
+    note: ClassVar[str] = REMEMBERS
     distance: float = 0.02
 
     def column(self, motion: Series) -> Tensor:

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from torchsko.learn.friction.dahl import bristles
+from torchsko.learn.friction.dahl import REMEMBERS, bristles
 from torchsko.learn.friction.term import Series, Term
 
 
@@ -34,6 +34,7 @@ class LuGre(Term):
     level: ClassVar[tuple[float, float]] = (0.0, 1.0)
     continuous: ClassVar[bool] = False
     positive: ClassVar[tuple[str, ...]] = ("distance", "speed", "ratio")
+    note: ClassVar[str] = REMEMBERS
     not_negative: ClassVar[tuple[str, ...]] = ("time",)
     distance: float = 0.02
     speed: float = 0.1

@@ -14,7 +14,9 @@ inertias (`torchsko.learn.entropic`); a step that does not help is halved. Both 
 from what is left over and from how many of it states have not used up. So windows are as good as tied
 together where the model is right, and apart where it is not.
 
-Noise in positions does not bias, for they stand in no column; accelerations are never needed.
+Noise in positions does not bias, for they stand in no column; accelerations are never needed. Where friction
+stops all at once, nothing says how fast a chain of windows starts: it is held to a parabola through its first
+window, loosely (`Windows.known_rates`).
 
 Reference: H. G. Bock, *Recent advances in parameter identification techniques for O.D.E.*, in Numerical
 Treatment of Inverse Problems in Differential and Integral Equations, 1983 (multiple shooting); R. Schoen,
@@ -57,11 +59,14 @@ FINEST = 64
 ITERATIONS = 60
 """Of Gauss and Newton at most."""
 
-STILL = 1e-3
-"""Squared length of the last step, in deviations."""
+STILL = 1e-2
+"""Squared length of a step in deviations that is none: no number, and no sum of them, moves by a tenth of its own."""
 
 ENOUGH = 0.1
 """Part of what linearised equations promise that a step must hold: from 2 on it leads to and fro."""
+
+BACK = 0.5
+"""Cosine from which on a step takes the last one back."""
 
 VARIANCES = 4
 """Times that variances are estimated of one linearisation."""
@@ -101,6 +106,7 @@ class Shooting:
         noise: its variances.
         normal: normal equations there, of base parameters and all slots as of one dof, `Normal`.
         steps: between two samples.
+        last: change of base parameters and slots by the last step, `[base + slots]`.
     """
 
     def __init__(
@@ -112,6 +118,7 @@ class Shooting:
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / COARSE))
         self.now = self._first(start)
         self.noise = Noise.at_first(windows, self.now.path)
+        self.last = start.phi.new_zeros(len(base) + len(forward.slots))
 
     def _first(self, start: Solution) -> Shot:
         """Where a fit of forces is; the robot as given, without friction, if motions leave all numbers there.
@@ -164,18 +171,19 @@ class Shooting:
         near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         chain = self._eliminated(near)
         aim, numbers, p, move = self._aim(chain, weight)
-        before = self.noise
+        calm = False
         for _ in range(VARIANCES if bold else 1):
             found = Noise.of(self.noise, self.windows, near, *chain.covariances(), move, p)
+            calm = self.noise.serves_for(found)
             before, self.noise = self.noise, self.noise.towards(found, 1.0 if bold else 0.5)
             if self.noise.same(before):
                 break
             chain = self._eliminated(near)
             aim, numbers, p, move = self._aim(chain, weight)
         length = float(p @ chain.left[:, :-1, :-1].sum(0) @ p)
-        if length <= STILL and bool((before.seen == self.noise.seen).all()):
+        if length <= STILL and calm:
             return False
-        cost, size = self._cost(now, weight), 1.0
+        cost, size = self._cost(now, weight), self._first_size(p, chain.left[:, :-1, :-1].sum(0))
         while size > 1e-3:
             tried = self._at(
                 now.phi + size * (aim - now.phi),
@@ -183,10 +191,19 @@ class Shooting:
                 now.starts + size * move,
             )
             if self._cost(tried, weight) < cost - ENOUGH * size * length:
-                self.now = tried
+                self.now, self.last = tried, size * p
                 return True
             size /= 2
         return False
+
+    def _first_size(self, p: Tensor, H: Tensor) -> float:
+        """The part of a step that is tried first: half of one that takes the last one back.
+
+        Where much is left over, Gauss and Newton's steps are up to twice too long, and lead to and fro.
+        """
+        back = p @ H @ self.last
+        least = BACK * ((p @ H @ p) * (self.last @ H @ self.last)).sqrt()
+        return 0.5 if bool(back < -least) else 1.0
 
     def _aim(self, chain: Eliminated, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
@@ -206,8 +223,16 @@ class Shooting:
         p = torch.cat([self.base.of(aim.phi - self.now.phi), numbers - self.now.numbers])
         return aim.phi, numbers, p, chain.states(p)
 
+    def _off(self, shot: Shot) -> tuple[Tensor, Tensor]:
+        """How far from a parabola's chains' velocities start, one over variances, `[chains, num_dof]`."""
+        dofs = shot.starts.shape[-1] // 2
+        shown = self.forward.at(shot.phi, shot.numbers).shown(shot.starts[:, 0, dofs:])
+        known = self.windows.known_rates(self.noise.seen[:dofs])
+        return self.windows.starts()[:, 0, dofs:] - shown, known
+
     def _cost(self, shot: Shot, weight: float) -> float:
-        value = self.noise.cost(shot.path)
+        off, known = self._off(shot)
+        value = self.noise.cost(shot.path) + float((known * off.square()).sum())
         penalty = float(self.normal.count.sum() * weight * self.prior.value(shot.phi))
         return value + penalty if math.isfinite(value) else math.inf
 
@@ -217,11 +242,22 @@ class Shooting:
         seen = self.noise.seen.repeat(self.windows.seen.shape[2])
         X = near.seen / seen[:, None].sqrt()
         E, N = (x / self.noise.gaps[:, None].sqrt() for x in (near.end, near.next))
+        F = self._first_rows()
         total = X.mT @ X + pad(E.mT @ E, (0, 0, 0, 0, 0, 1))
+        total = total + pad((F.mT @ F)[:, None], (0, 0, 0, 0, 0, total.shape[1] - 1))
         fake = ~self.windows.real[..., None, None] * torch.eye(size).to(X)
         D = total[..., :size, :size] + pad(N.mT @ N, (0, 0, 0, 0, 1, 0)) + fake
         R = total[..., :size, size:] + pad(N.mT @ E[..., size:], (0, 0, 0, 0, 1, 0))
         return eliminated(D, E[..., :size].mT @ N, R, total[..., size:, size:].sum(1))
+
+    def _first_rows(self) -> Tensor:
+        """Of what is known of velocities where chains start, like `Linear`, `[chains, num_dof, columns]`."""
+        now, (off, known) = self.now, self._off(self.now)
+        forward, dofs = self.forward.at(now.phi, now.numbers), off.shape[-1]
+        rate = torch.diag_embed(forward.shown(torch.ones_like(off)))
+        own = forward.shown_by(now.starts[:, 0, dofs:])
+        rows = torch.cat([torch.zeros_like(rate), rate, own, off[..., None]], -1)
+        return known[..., None].sqrt() * rows
 
     def _normal(self, left: Tensor) -> Normal:
         """Of each fold, of base parameters and slots themselves in place of their changes."""

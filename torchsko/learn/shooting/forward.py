@@ -3,21 +3,25 @@ r"""A robot with forces at its joints that moves under measured ones, and how it
 A step of length h is the midpoint rule, linearly implicit in friction, whose slope by velocity is D >= 0:
 
 .. math::
-    (M + \tfrac h2 D) (v_m - v) &= \tfrac h2 (\tau - C - f), \\
-    (M_m + \tfrac h2 D_m) (v' - v) &= h (\tau_m - C_m - f_m + D_m (v_m - v)),
+    (M + \gamma h D) a &= \tau - C - f, \qquad v_m = v + \tfrac h2 a, \qquad
+    q_m = q + \tfrac h2 (v + \gamma h a), \\
+    (M_m + \gamma h D_m) b &= \tau_m - C_m - f_m + \gamma h D_m a, \qquad
+    v' = v + h b, \qquad q' = q + h (v_m + \gamma h (b - a)),
 
-M the mass matrix, C Coriolis, gravity and spring forces, f friction, with m at half the step: order 2, and
-stable however steep friction is at rest. With x = (q, v), numbers p that joint forces Y p are linear in, and
-:math:`\ddot q` at the midpoint, the motion nearby obeys
+M the mass matrix, C Coriolis, gravity and spring forces, f friction, with m at half the step: order 2 for any
+:math:`\gamma`, and with :math:`\gamma = 1 - 1 / \sqrt 2` a velocity is forgotten within a step where friction
+is steep beside inertia. (With 1/2 it would swing to and fro instead, and hide how fast a window starts.)
+With x = (q, v), numbers p that joint forces Y p are linear in, and :math:`\ddot q` of the step, the motion
+nearby obeys
 
 .. math::
     \frac{d}{dt} \delta x = \begin{bmatrix} 0 & 1 \\ \partial_q \ddot q & \partial_v \ddot q \end{bmatrix}
     \delta x - \begin{bmatrix} 0 \\ M^{-1} Y \end{bmatrix} \delta p,
 
-whose steps are those of the midpoint rule as well.
+whose steps are those of the diagonally implicit method with this :math:`\gamma`, damped alike.
 
 Reference: E. Hairer, G. Wanner, *Solving Ordinary Differential Equations II*, 2nd edition, Springer 1996,
-section IV.7 (linearly implicit methods).
+sections IV.6 (SDIRK methods of order 2), IV.7 (linearly implicit methods).
 """
 
 from __future__ import annotations
@@ -40,7 +44,10 @@ from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
-from torchsko.verbs.dynamics import forward_dynamics
+from torchsko.verbs.dynamics import forward_dynamics, inverse_dynamics
+
+GAMMA = 1 - 0.5**0.5
+"""Part of a step by which friction is implicit: steep friction stops a velocity within it."""
 
 INPUTS = ("mass", "com", "inertia", "armature")
 """Parameters of the mechanism that a fit moves."""
@@ -138,28 +145,31 @@ class Forward:
             h: its length, `[*batch, 1]`.
         """
         force, _, D = self.slopes(q, qd)
-        early = qd + h / 2 * self._stiff(q, qd, tau - force, h, D)
-        there = q + h / 2 * qd
+        first = self._stiff(q, qd, tau - force, h, D)
+        part = GAMMA * h
+        there, early = q + h / 2 * (qd + part * first), qd + h / 2 * first
         force, _, D = self.slopes(there, early)
-        late = self._stiff(there, early, middle - force + D.clamp_min(0) * (early - qd), h, D)
-        after = qd + h * late
-        return q + h * (qd + after) / 2, after
+        late = self._stiff(there, early, middle - force + part * D.clamp_min(0) * first, h, D)
+        return q + h * (early + part * (late - first)), qd + h * late
 
     def _stiff(self, q: Tensor, qd: Tensor, tau: Tensor, h: Tensor, D: Tensor) -> Tensor:
         """Accelerations with friction's slope as inertia; where it falls with speed it needs none."""
         mech = as_mechanism(self.mech)
-        more = among_all_dofs(mech, h / 2 * D.clamp_min(0))
+        more = among_all_dofs(mech, GAMMA * h * D.clamp_min(0))
         return forward_dynamics(
             cast(Any, self.mech).replace(armature=mech.armature + more), q, qd, tau
         )
 
-    def changes(self, q: Tensor, qd: Tensor, tau: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    def changes(self, q: Tensor, qd: Tensor, qdd: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """What becomes of a small change over a step, its middle given.
+
+        Accelerations are the step's, of the velocities at its ends: those of forces in its middle are far
+        larger where friction is steep, and a force jumps.
 
         Args:
             q: `[*batch, num_dof]`.
             qd: `[*batch, num_dof]`.
-            tau: measured force, `[*batch, num_dof]`.
+            qdd: `[*batch, num_dof]`.
             h: length of the step, `[*batch, 1]`.
 
         Returns:
@@ -167,21 +177,26 @@ class Forward:
             `[*batch, 2 num_dof, base + slots]`.
         """
         n = q.shape[-1]
-        force, bend, D = self.slopes(q, qd)
-        rest = tau - force
-        to_q, to_qd, inverse = forward_dynamics_derivatives(self.mech, q, qd, rest)
+        _, bend, D = self.slopes(q, qd)
+        force = inverse_dynamics(self.mech, q, qd, qdd)
+        to_q, to_qd, inverse = forward_dynamics_derivatives(self.mech, q, qd, force)
         to_q, to_qd = to_q - inverse * bend[..., None, :], to_qd - inverse * D[..., None, :]
-        qdd = forward_dynamics(self.mech, q, qd, rest)
         by = -inverse @ self.columns(q, qd, qdd)
-        # (1 - h A / 2) after = (1 + h A / 2) before + h b, positions eliminated.
-        h = h[..., None]
+        # Two stages k = A (x + part of k) + b of SDIRK, positions eliminated.
+        h, none = h[..., None], torch.zeros_like(by)
         one = torch.eye(n).to(q).expand_as(to_q)
-        state = torch.cat([torch.cat([one, h / 2 * one], -1),
-                           torch.cat([h / 2 * to_q, one + h / 2 * to_qd], -1)], -2)  # fmt: skip
-        right = torch.cat([state, torch.nn.functional.pad(h * by, (0, 0, n, 0))], -1)
-        late = right[..., n:, :] + h / 2 * to_q @ right[..., :n, :]
-        v = torch.linalg.solve(one - h / 2 * to_qd - h * h / 4 * to_q, late)
-        both = torch.cat([right[..., :n, :] + h / 2 * v, v], -2)
+        zero = torch.zeros_like(one)
+        at_q, at_v = torch.cat([one, zero, none], -1), torch.cat([zero, one, none], -1)
+        push, part = torch.cat([zero, zero, by], -1), GAMMA * h
+        stage = torch.linalg.lu_factor(one - part * to_qd - part * part * to_q)
+
+        def rates(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            k = torch.linalg.lu_solve(*stage, to_q @ (x + part * v) + to_qd @ v + push)
+            return v + part * k, k
+
+        first = [(1 - GAMMA) * h * k for k in rates(at_q, at_v)]
+        last = rates(at_q + first[0], at_v + first[1])
+        both = torch.cat([at_q + first[0] + part * last[0], at_v + first[1] + part * last[1]], -2)
         return both[..., : 2 * n], both[..., 2 * n :]
 
     def shown(self, states: Tensor) -> Tensor:

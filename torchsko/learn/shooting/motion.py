@@ -109,20 +109,19 @@ def _sensitivities(forward: Forward, windows: Windows, path: Path) -> Tensor:
     """Of states at samples and at the end, `[chains, windows, N + 1, 2 num_dof, 2 num_dof + numbers]`."""
     flat = path.states.flatten(0, 1)
     steps, total = path.steps, path.states.shape[2] - 1
-    middle = ((flat[:, 1:] + flat[:, :-1]) / 2).chunk(2, -1)
-    tau = [windows.force(k, (s + 0.5) / steps) for k in range(total // steps) for s in range(steps)]
-    force = torch.stack(tau, 2).flatten(0, 1)
     h = (torch.diff(windows.t) / steps).repeat_interleave(steps, -1).flatten(0, 1)[..., None]
+    q, qd = ((flat[:, 1:] + flat[:, :-1]) / 2).chunk(2, -1)
+    qdd = torch.diff(flat, dim=1).chunk(2, -1)[1] / h
     some = max(1, AT_ONCE // total)
     found = []
     for a in range(0, len(flat), some):
-        q, qd, tau, dt = (x[a : a + some] for x in (*middle, force, h))
-        found.append(_over(forward, q, qd, tau, dt, steps))
+        now, rate, accel, dt = (x[a : a + some] for x in (q, qd, qdd, h))
+        found.append(_over(forward, now, rate, accel, dt, steps))
     return torch.cat(found).unflatten(0, path.states.shape[:2])
 
 
-def _over(forward: Forward, q: Tensor, qd: Tensor, tau: Tensor, h: Tensor, steps: int) -> Tensor:
-    by_state, by_numbers = forward.changes(q, qd, tau, h)
+def _over(forward: Forward, q: Tensor, qd: Tensor, qdd: Tensor, h: Tensor, steps: int) -> Tensor:
+    by_state, by_numbers = forward.changes(q, qd, qdd, h)
     size, count = by_state.shape[-1], by_numbers.shape[-1]
     S = torch.cat([torch.eye(size), torch.zeros(size, count)], -1).to(q).expand(len(q), -1, -1)
     out = [S]

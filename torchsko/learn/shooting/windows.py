@@ -24,6 +24,9 @@ LENGTH = 0.1
 FEWEST = 5
 """Samples of a window, where none is asked for."""
 
+FAR = 3.0
+"""Deviations of the velocity by a parabola within which a chain starts."""
+
 
 @dataclass(frozen=True, eq=False)
 class Windows:
@@ -122,11 +125,40 @@ class Windows:
     def starts(self) -> Tensor:
         """States where windows start, by a parabola through each, `[chains, windows, 2 num_dof]`."""
         dofs = self.tau.shape[-1]
-        t, y = self.t[..., :-1], self.seen[..., :dofs]
-        columns = torch.stack([t**k for k in range(min(3, t.shape[-1]))], -1)
-        found = torch.linalg.lstsq(columns, y).solution
+        y = self.seen[..., :dofs]
+        found = torch.linalg.lstsq(_powers(self.t[..., :-1]), y).solution
         rate = found[..., 1, :] if self.seen.shape[-1] == dofs else self.seen[..., 0, dofs:]
         return torch.cat([found[..., 0, :], rate], -1)
+
+    def known_rates(self, seen: Tensor) -> Tensor:
+        """How well velocities of `starts` are known where chains start: one over variances.
+
+        What goes on before a window tells how fast it starts, but nothing does of a chain's first. Where
+        friction is steep beside inertia, the motion after does not either: velocities that are forgotten at
+        once would be anything.
+
+        Args:
+            seen: variances of measured positions, `[num_dof]`.
+
+        Returns:
+            `[chains, num_dof]`; 0 where velocities are measured, or samples are too few to tell.
+        """
+        dofs = self.tau.shape[-1]
+        t, y = self.t[:, 0, :-1], self.seen[:, 0, :, :dofs]
+        n = t.shape[-1]
+        if self.seen.shape[-1] > dofs or n < FEWEST:
+            return torch.zeros_like(y[:, 0])
+        columns = _powers(t)
+        rest = y - columns @ torch.linalg.lstsq(columns, y).solution
+        # What bends more than a parabola is no noise that samples share: it goes together.
+        bends = (rest.square().sum(-2) / (n - 3) - seen).clamp_min(0)
+        spread = torch.linalg.inv(columns.mT @ columns)[:, 1, 1, None]
+        return 1 / (FAR**2 * spread * (seen + n * bends))
+
+
+def _powers(t: Tensor) -> Tensor:
+    """Columns of a parabola, or of a line through two samples, `[*batch, samples, 3]`."""
+    return torch.stack([t**k for k in range(min(3, t.shape[-1]))], -1)
 
 
 def samples(rate: float, length: float | None) -> int:
