@@ -14,7 +14,7 @@ from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Coulomb, Offset, Ratio, RotorInertia, SmoothCoulomb, Viscous
 from torchsko.learn.normal import Problem, Stretches
 from torchsko.learn.settings import settings_of
-from torchsko.learn.shooting import Forward, Shooting, Windows, estimate
+from torchsko.learn.shooting import Forward, Shooting, Windows
 from torchsko.learn.shooting.chain import eliminated
 from torchsko.learn.shooting.motion import linear, moved
 from torchsko.learn.solving import Solution
@@ -98,26 +98,6 @@ def test_it_converges_from_the_nominal_robot_without_friction(measured, fits):
     shot.run(fits["shooting"].found.prior_weight, lambda part: None)
     gap = (base.of(shot.now.phi) - fits["shooting"].value).abs()
     assert (gap < 0.2 * fits["shooting"].deviation).all()
-
-
-def test_it_ends_soon_where_steps_are_too_long_by_seven_tenths(measured, monkeypatch):
-    """As those of Gauss and Newton are where much is left over: they lead to and fro."""
-
-    def shallow(*of):
-        near = linear(*of)
-        some = torch.full_like(near.seen[0, 0, 0], 1 / 1.7).index_fill(0, torch.tensor(-1), 1.0)
-        return replace(near, seen=near.seen * some, end=near.end * some, next=near.next / 1.7)
-
-    monkeypatch.setattr(estimate, "linear", shallow)
-    monkeypatch.setattr(estimate, "ITERATIONS", 12)
-    truth, nominal, log = measured
-    forward, windows, base = parts(nominal, noisy(log.part(0, 0.1)))
-    phi, true = ts.inertial_parameters(nominal), ts.inertial_parameters(truth).flatten()
-    start = Solution(phi.flatten(), base.of(phi.flatten()), (NUMBERS,) * 3, ((0, 1, 2),) * 3)
-    shot = Shooting(forward, windows, base, Prior.at(phi, base.matrix), 5, start)
-    shot.run(1e-4, lambda part: None)
-    away = base.of(shot.now.phi - true)
-    assert (away.abs() < 3 * shot.information(1e-4).covariance.diagonal().sqrt()).all()
 
 
 @pytest.mark.nightly

@@ -59,14 +59,11 @@ FINEST = 64
 ITERATIONS = 60
 """Of Gauss and Newton at most."""
 
-STILL = 1e-2
-"""Squared length of a step in deviations that is none: no number, and no sum of them, moves by a tenth of its own."""
+STILL = 1e-3
+"""Squared length of the last step, in deviations."""
 
 ENOUGH = 0.1
 """Part of what linearised equations promise that a step must hold: from 2 on it leads to and fro."""
-
-BACK = 0.5
-"""Cosine from which on a step takes the last one back."""
 
 VARIANCES = 4
 """Times that variances are estimated of one linearisation."""
@@ -106,7 +103,6 @@ class Shooting:
         noise: its variances.
         normal: normal equations there, of base parameters and all slots as of one dof, `Normal`.
         steps: between two samples.
-        last: change of base parameters and slots by the last step, `[base + slots]`.
     """
 
     def __init__(
@@ -118,7 +114,6 @@ class Shooting:
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / COARSE))
         self.now = self._first(start)
         self.noise = Noise.at_first(windows, self.now.path)
-        self.last = start.phi.new_zeros(len(base) + len(forward.slots))
 
     def _first(self, start: Solution) -> Shot:
         """Where a fit of forces is; the robot as given, without friction, if motions leave all numbers there.
@@ -171,19 +166,18 @@ class Shooting:
         near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
         chain = self._eliminated(near)
         aim, numbers, p, move = self._aim(chain, weight)
-        calm = False
+        before = self.noise
         for _ in range(VARIANCES if bold else 1):
             found = Noise.of(self.noise, self.windows, near, *chain.covariances(), move, p)
-            calm = self.noise.serves_for(found)
             before, self.noise = self.noise, self.noise.towards(found, 1.0 if bold else 0.5)
             if self.noise.same(before):
                 break
             chain = self._eliminated(near)
             aim, numbers, p, move = self._aim(chain, weight)
         length = float(p @ chain.left[:, :-1, :-1].sum(0) @ p)
-        if length <= STILL and calm:
+        if length <= STILL and bool((before.seen == self.noise.seen).all()):
             return False
-        cost, size = self._cost(now, weight), self._first_size(p, chain.left[:, :-1, :-1].sum(0))
+        cost, size = self._cost(now, weight), 1.0
         while size > 1e-3:
             tried = self._at(
                 now.phi + size * (aim - now.phi),
@@ -191,19 +185,10 @@ class Shooting:
                 now.starts + size * move,
             )
             if self._cost(tried, weight) < cost - ENOUGH * size * length:
-                self.now, self.last = tried, size * p
+                self.now = tried
                 return True
             size /= 2
         return False
-
-    def _first_size(self, p: Tensor, H: Tensor) -> float:
-        """The part of a step that is tried first: half of one that takes the last one back.
-
-        Where much is left over, Gauss and Newton's steps are up to twice too long, and lead to and fro.
-        """
-        back = p @ H @ self.last
-        least = BACK * ((p @ H @ p) * (self.last @ H @ self.last)).sqrt()
-        return 0.5 if bool(back < -least) else 1.0
 
     def _aim(self, chain: Eliminated, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The minimum of linearised equations: inertial numbers, those of slots, both changes."""

@@ -23,9 +23,6 @@ TIED = 1e-2
 SAME = 0.01
 """Part by which a variance may differ and is kept."""
 
-SERVES = 0.05
-"""Part by which variances of what is measured may differ where a fit ends: 0.025 of a deviation that is told."""
-
 
 @dataclass(frozen=True, eq=False)
 class Noise:
@@ -58,10 +55,6 @@ class Noise:
     def same(self, other: Noise) -> bool:
         """Whether no variance differs."""
         return bool((self.seen == other.seen).all() and (self.states == other.states).all())
-
-    def serves_for(self, other: Noise) -> bool:
-        """Whether a fit may end with these variances of what is measured, where the others were found."""
-        return bool(((other.seen - self.seen).abs() <= SERVES * self.seen).all())
 
     @property
     def gaps(self) -> Tensor:
