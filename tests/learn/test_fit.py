@@ -364,3 +364,45 @@ def test_a_report_pictures_all_joints_of_a_walking_robot_and_says_what_it_leaves
     monkeypatch.setattr(report, "SHOWN", 7)
     report.write_report(fit, tmp_path / "report.html")
     assert "The first 7; left out: knee." in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_a_report_pictures_friction_at_the_speeds_of_the_log_and_nothing_where_there_is_none(
+    tmp_path,
+):
+    """A limit of 0 in the file left an empty picture, one of 1000 hid dry friction; so did offsets alone."""
+    figures = pytest.importorskip("matplotlib.figure")
+    truth, nominal = arm()
+    has = torch.tensor([1.0, 1.0, 0.0]).to(truth.mass)
+    log, (_, qd, *_) = log_of(truth, lambda q, qd: has * friction(q, qd), seconds=8.0)
+    limit = torch.tensor([0.0, 1000.0, 5.0]).to(nominal.velocity_limit)
+    names = nominal.joint_names
+    learn = {names[0]: TERMS, names[1]: TERMS, names[2]: [Offset()]}
+    nominal = nominal.replace(velocity_limit=limit)
+    fit = ts.learn.fit(nominal, log, learn=learn, prior=1e-3)
+    fit.save(tmp_path)
+    for some in (fit, ts.learn.Fit.load(tmp_path)):
+        figure = figures.Figure()
+        report.draw_friction(figure, some)
+        shown = [ax for ax in figure.axes if ax.get_title()]
+        assert [ax.get_title() for ax in shown] == list(names[:2])
+        for ax, fastest in zip(shown, qd.abs().amax(0).tolist(), strict=False):
+            v, force = ax.lines[0].get_data()
+            assert 0.9 * fastest < max(v) < 1.1 * fastest and min(v) == -max(v)
+            assert np.allclose(force, friction(None, torch.as_tensor(v)) - 0.2, atol=0.02)
+    bare = ts.learn.fit(nominal, log, learn=(), prior=1e-3)
+    report.write_report(bare, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "No joint has any." in page and page.count("<img") == 3
+
+
+def test_a_report_pictures_base_parameters_in_the_order_of_its_text():
+    figures = pytest.importorskip("matplotlib.figure")
+    truth, nominal = arm()
+    fit = ts.learn.fit(nominal, log_of(truth, friction, seconds=8.0)[0], learn=TERMS, prior=1e-3)
+    figure = figures.Figure()
+    report.draw_base(figure, fit)
+    (ax,) = figure.axes
+    heights = [ax.transData.transform((0, k))[1] for k in ax.get_yticks()]
+    assert heights == sorted(heights, reverse=True)
+    labels = [x.get_text() for x in ax.get_yticklabels()]
+    assert all(a.startswith(b) for a, b in zip(fit.base.names, labels, strict=True))

@@ -40,7 +40,7 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
     figure = require("matplotlib.figure", "identify")
     parts = [
         f"<h2>{html.escape(title)}</h2>\n<p>{html.escape(_told(text, fit, draw))}</p>\n"
-        f"{_image(figure, draw, fit)}"
+        f"{_image(figure, draw, fit) if _pictured(fit, draw) else ''}"
         for title, text, draw in FIGURES
     ]
     name = html.escape(fit.mechanism.name)
@@ -83,12 +83,15 @@ def _longest(names: Sequence[str], points: float) -> float:
 
 def _pictured(fit: Fit, draw: Callable[[Any, Fit], None]) -> list[int]:
     """Dofs that are told of in pictures of their own: of friction those that have some."""
-    return [j for j, some in enumerate(fit.terms) if some or draw is not draw_friction]
+    some = [any(not isinstance(term, Offset) for term in terms) for terms in fit.terms]
+    return [j for j, has in enumerate(some) if has or draw is not draw_friction]
 
 
 def _told(text: str, fit: Fit, draw: Callable[[Any, Fit], None]) -> str:
     """What a figure shows, and which dofs it leaves out."""
     names, rest = dof_names(fit.mechanism), _pictured(fit, draw)[SHOWN:]
+    if not _pictured(fit, draw):
+        return "No joint has any."
     if not rest or draw not in (draw_forces, draw_friction):
         return text
     return f"{text} The first {SHOWN}; left out: {', '.join(names[j] for j in rest)}."
@@ -145,8 +148,7 @@ def draw_errors(figure: Any, fit: Fit) -> None:
 def draw_friction(figure: Any, fit: Fit) -> None:
     """Forces of the terms at each speed, at the middle of the joints' ranges and no load."""
     for j, ax in _grid(figure, fit, 1.8, _pictured(fit, draw_friction)[:SHOWN]):
-        top = fit.nominal.velocity_limit[j]
-        top = float(top) if bool(top.isfinite()) else 2.0
+        top = _top_speed(fit, j)
         v = torch.linspace(-top, top, 401, dtype=fit.phi.dtype)[:, None]
         nothing = torch.zeros_like(v)
         motion = Series(nothing, v, nothing, nothing, ordered=False)
@@ -157,6 +159,16 @@ def draw_friction(figure: Any, fit: Fit) -> None:
         ax.plot(v[:, 0], total[:, 0])
         ax.grid(alpha=0.3)
     _label(figure, "velocity [rad/s or m/s]", "force [N m or N]")
+
+
+def _top_speed(fit: Fit, dof: int) -> float:
+    """Up to which speed a picture goes: that of the log, beyond which nobody saw friction.
+
+    A robot's limit is no measure of it: files say 0 where nobody knew, or a number that is never reached.
+    """
+    seen = fit.residuals.speed
+    top = fit.nominal.velocity_limit[dof] if seen is None else seen[dof]
+    return float(top) if bool((top > 0) & top.isfinite()) else 2.0
 
 
 def draw_base(figure: Any, fit: Fit) -> None:
@@ -174,6 +186,7 @@ def draw_base(figure: Any, fit: Fit) -> None:
     ax.plot((fit.least_squares - fit.value) / scale, rows, "+", label="least squares")
     ax.set_xscale("symlog", linthresh=3)
     ax.set_yticks(rows, names, fontsize=7)
+    ax.invert_yaxis()  # in the order of the text below
     ax.set_xlabel("away from the fit, in standard deviations by the data")
     ax.legend()
 
@@ -181,7 +194,11 @@ def draw_base(figure: Any, fit: Fit) -> None:
 FIGURES: tuple[tuple[str, str, Callable[[Any, Fit], None]], ...] = (
     ("Forces", "Filtered, of the whole log.", draw_forces),
     ("Errors in time left out", "By cross-validation, over the spread of each force.", draw_errors),
-    ("Friction", "What the terms give at each speed, offsets left out.", draw_friction),
+    (
+        "Friction",
+        "What the terms give at each speed that the log has, offsets left out.",
+        draw_friction,
+    ),
     (
         "Base parameters",
         "Combinations that forces depend on, named by the number that leads.",

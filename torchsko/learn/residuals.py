@@ -38,6 +38,8 @@ class Residuals:
         inflation: how many samples are one, for the errors are correlated: the sum of their
             autocorrelations up to where they first vanish, `[num_dof]`; 1 for white noise.
         lasting: that sum as a time [s].
+        speed: the largest that the log has, `[num_dof]` [rad/s or m/s]; None in files that were written
+            before it was kept.
     """
 
     t: Tensor
@@ -47,6 +49,7 @@ class Residuals:
     spread: Tensor
     inflation: Tensor
     lasting: Tensor
+    speed: Tensor | None = None
 
     def relative(self, error: Tensor) -> Tensor:
         """Errors `[num_dof]` over the spread of each force; nan where a force is constant, as no force is."""
@@ -74,7 +77,10 @@ def residuals(
     inflation = correlated(*(x[2] for x in found))
     step = torch.diff(t).median() if len(t) > 1 else t.new_ones(())
     thin = slice(None, None, max(1, len(t) // SHOWN))
-    return Residuals(t[thin], tau[thin], e[thin], variance, spread, inflation, inflation * step)
+    speed = torch.stack([x.qd.abs().amax(0) for x in motions]).amax(0)
+    return Residuals(
+        t[thin], tau[thin], e[thin], variance, spread, inflation, inflation * step, speed
+    )
 
 
 def of_motion(
