@@ -14,6 +14,7 @@ from torchsko.loading import build_mechanism
 from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
+    GRAVITY,
     IDENTITY,
     CouplingDescription,
     JointDescription,
@@ -255,7 +256,7 @@ class MechanismBuilder:
         self,
         *,
         floating_base: bool = False,
-        gravity: Sequence[float] = (0.0, 0.0, -9.81),
+        gravity: Sequence[float] = GRAVITY,
         strict: bool = True,
         dtype: torch.dtype = torch.float64,
         device: torch.device | str = "cpu",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import GRAVITY, UNRESISTED, Unused
 from torchsko.mechanism.mechanism import Mechanism
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
@@ -20,9 +20,6 @@ LISTED = 12
 
 OWN = ("damping", "higher_damping", "friction", "armature", "stiffness")
 """What a joint has of its own in its equation of motion; where its spring is relaxed comes last."""
-
-USUAL_GRAVITY = (0.0, 0.0, -9.81)
-"""That of a file which says nothing of it [m/s^2]."""
 
 
 def described(mech: Mechanism, width: int | None = None) -> str:
@@ -140,7 +137,7 @@ def _own(mech: Mechanism) -> list[str]:
 
 def _gravity(mech: Mechanism) -> list[str]:
     """Gravity where it is not the usual one, and the bodies of whose weight a share is compensated."""
-    usual = mech.gravity.new_tensor(USUAL_GRAVITY)
+    usual = mech.gravity.new_tensor(GRAVITY)
     lines = [] if torch.equal(mech.gravity, usual) else [f"{_numbers(mech.gravity)} m/s^2"]
     for name, held in zip(mech.body_names, mech.gravcomp, strict=True):
         if held.any():
@@ -151,7 +148,7 @@ def _gravity(mech: Mechanism) -> list[str]:
 
 def _refused(mech: Mechanism) -> list[str]:
     """Joints that nothing resists, but for those that the file's faults say that of."""
-    said = {fault.element for fault in mech.report if "forward dynamics refuse it" in fault.reason}
+    said = {fault.element for fault in mech.report if fault.reason.startswith(UNRESISTED)}
     joints = [f"joint {x!r}" for x in mech.singular_joints]
     return [joint for joint in joints if joint not in said]
 

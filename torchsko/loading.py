@@ -24,7 +24,7 @@ from torchsko.io.sdf import read_sdf
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
-from torchsko.mechanism.description import Fault, RobotDescription
+from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault, RobotDescription
 from torchsko.mechanism.given import check_device, check_dtype
 from torchsko.mechanism.magnitudes import LARGEST, refuse_too_large, within_range
 from torchsko.mechanism.mechanism import Mechanism
@@ -114,7 +114,7 @@ def load(
         if not isinstance(read, RobotDescription):
             return from_mujoco(read, gravity=gravity, dtype=dtype, device=device)
         if gravity is None:
-            gravity = read.gravity or (0.0, 0.0, -9.81)
+            gravity = read.gravity or GRAVITY
         mech = build_mechanism(
             read,
             floating_base=floating_base,
@@ -166,8 +166,7 @@ def _with_singular(mech: Mechanism, strict: bool, floating_base: bool) -> Mechan
     faults = (
         Fault(
             f"joint {name!r}",
-            "no inertia resists it: forward dynamics refuse it"
-            + (_floats_twice(mech, name) if floating_base else ""),
+            UNRESISTED + (_floats_twice(mech, name) if floating_base else ""),
         )
         for name in mech.singular_joints
     )
@@ -286,7 +285,7 @@ def build_mechanism(
     robot: RobotDescription,
     *,
     floating_base: bool = False,
-    gravity: Sequence[float] = (0.0, 0.0, -9.81),
+    gravity: Sequence[float] = GRAVITY,
     strict: bool = True,
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",

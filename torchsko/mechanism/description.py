@@ -24,6 +24,12 @@ FIXED = "fixed"
 IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 ZERO: Vector = (0.0, 0.0, 0.0)
 
+GRAVITY: Vector = (0.0, 0.0, -9.81)
+"""Of a file that says nothing of it [m/s^2]."""
+
+UNRESISTED = "no inertia resists it: forward dynamics refuse it"
+"""The fault of a joint that nothing resists."""
+
 
 @dataclass(frozen=True)
 class LinkDescription:

@@ -103,6 +103,7 @@ class Shooting:
         noise: its variances.
         normal: normal equations there, of base parameters and all slots as of one dof, `Normal`.
         steps: between two samples.
+        starts: states of windows where parabolas through them start, `[chains, windows, 2 num_dof]`.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Shooting:
         start: Solution,
     ) -> None:  # fmt: skip
         self.forward, self.windows, self.base, self.prior = forward, windows, base, prior
-        self.folds = folds
+        self.folds, self.starts = folds, windows.starts()
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / COARSE))
         self.now = self._first(start)
         self.noise = Noise.at_first(windows, self.now.path)
@@ -120,10 +121,10 @@ class Shooting:
 
         Forces of friction fitted to little data may grow with the speed that they cause.
         """
-        starts, numbers = self.windows.starts(), self._slotted(start)
+        numbers = self._slotted(start)
         given = self.prior.nominal.flatten()
         for at in ((start.phi, numbers), (given, torch.zeros_like(numbers))):
-            shot = self._at(*at, starts)
+            shot = self._at(*at, self.starts)
             if bool(shot.path.states.isfinite().all()):
                 return shot
         raise FitError(_TOO_FAR)
@@ -213,7 +214,7 @@ class Shooting:
         dofs = shot.starts.shape[-1] // 2
         shown = self.forward.at(shot.phi, shot.numbers).shown(shot.starts[:, 0, dofs:])
         known = self.windows.known_rates(self.noise.seen[:dofs])
-        return self.windows.starts()[:, 0, dofs:] - shown, known
+        return self.starts[:, 0, dofs:] - shown, known
 
     def _cost(self, shot: Shot, weight: float) -> float:
         off, known = self._off(shot)
