@@ -1,5 +1,6 @@
 """Robots whose joints follow others, files that hold more than a rigid robot: nothing is lost."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -84,3 +85,31 @@ def test_a_report_says_what_of_the_file_is_not_in_the_model():
     mech = ts.load(TENDON)
     fit = ts.learn.fit(mech, log_of(mech, lambda qd, qdd: 0.2 * qd), learn=[Viscous()], prior=1e-4)
     assert "tendons" in str(fit).split("not in the model:")[1]
+
+
+FOUR_BARS = """<mujoco><compiler angle="radian"/><worldbody>
+<body name="crank"><joint name="crank" axis="0 1 0"/><geom size=".02" pos="0 0 .1" mass="1"/>
+<body name="coupler" pos="0 0 .2"><joint name="pin" axis="0 1 0"/><geom size=".02" pos=".2 0 0" mass="1"/>
+</body></body>
+<body name="rocker" pos=".5 0 0"><joint name="rocker" axis="0 1 0"/><geom size=".02" pos="0 0 .1" mass="1"/>
+<body name="tool" pos="0 0 .3">
+<joint name="tool" axis="0 1 0"/><geom size=".02" pos="0 0 .1" mass="1"/></body>
+</body></worldbody><equality><connect name="close" body1="coupler" body2="rocker" anchor=".5 0 0"{}/>
+</equality></mujoco>"""
+
+
+def test_a_chain_that_closes_is_refused_by_the_joints_that_move_in_it():
+    """Of a log of it a fit found a rocker of no mass, to ten digits: what holds the loop pushes, too."""
+    pytest.importorskip("mujoco", reason="comes with the extra mjcf")
+    mech = ts.load(FOUR_BARS.format(""))
+    log = log_of(mech, lambda qd, qdd: 0.2 * qd)
+    with pytest.raises(ts.FitError, match="'close' closes a chain of") as error:
+        ts.learn.fit(mech, log, learn=[Viscous()], method="ols")
+    assert "joints 'crank', 'pin', 'rocker'.\n" in str(error.value)
+    assert str(error.value).count("\n") == 2
+    held = mech.lock({"crank": 0.0, "pin": 0.0, "rocker": 0.0})
+    force = log_of(held, lambda qd, qdd: 0.2 * qd)
+    found = ts.learn.fit(held, force, learn=[Viscous()], method="ols")
+    assert_close(found.numbers[0], torch.tensor([0.2]).double(), rtol=0, atol=0.01)
+    switched_off = ts.load(FOUR_BARS.format(' active="false"'))
+    ts.learn.fit(switched_off, log, learn=[Viscous()], method="ols")

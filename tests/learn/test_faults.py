@@ -453,6 +453,50 @@ def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():
     assert len(lines) == 4 and all("a drive at its limit" in line for line in lines)
 
 
+def test_a_joint_without_a_force_all_along_is_told_with_what_the_nominal_robot_needs():
+    """As drivers write 0 where they know no force: the bodies behind were fitted as nothing."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    none = tau * np.array([1.0, 0.0])
+    for force, told in ((tau, 0), (none, 1)):
+        fit = ts.learn.fit(mech, ts.learn.Log(t, q, force, qd), learn=[Viscous()], method="ols")
+        lines = [note for note in fit.found.notes if note.startswith("no force all along")]
+        assert len(lines) == told, fit.found.notes
+        assert all("root mean square): j2 (" in line for line in lines)
+
+
+def floating(falls):
+    """A log of a robot that floats while its joint moves, without a force where it floats."""
+    builder = ts.MechanismBuilder("floats")
+    for name, mass in (("a", 2.0), ("b", 1.0)):
+        builder.link(
+            name, mass=mass, com=(0.1, 0, 0.05), inertia=np.diag([0.02, 0.03, 0.03]).tolist()
+        )
+    builder.joint("free", "free", child="a")
+    builder.joint("j", "revolute", parent="a", child="b", position=(0.2, 0, 0), axis=(0, 1, 0))
+    mech = builder.build()
+    t = 0.01 * torch.arange(1000, dtype=mech.dtype)
+    move = torch.stack([(3 * t).sin() + (7 * t).sin(), 3 * (3 * t).cos() + 7 * (7 * t).cos(),
+                        -9 * (3 * t).sin() - 49 * (7 * t).sin()], -1)  # fmt: skip
+    q, qd, qdd = (mech.neutral().repeat(1000, 1), *torch.zeros(2, 1000, 7, dtype=mech.dtype))
+    q[:, -1], qd[:, -1], qdd[:, -1] = move.unbind(-1)
+    # It falls in the axes of its body, which does not turn.
+    qd[:, 5], qdd[:, 5] = -9.81 * falls * t, -9.81 * falls
+    q[:, 2] = -9.81 / 2 * falls * t * t
+    tau = ts.inverse_dynamics(mech, q, qd, qdd)
+    tau[:, :6] = 0.0
+    return mech, ts.learn.Log(*(x.numpy() for x in (t, q, tau, qd)))
+
+
+def test_a_robot_that_floats_without_a_force_but_does_not_fall_is_refused():
+    """It stood on a floor whose force nobody measured: a fit found a robot of 9 g, sure to 33 g."""
+    mech, log = floating(0.0)
+    with pytest.raises(ts.FitError, match=r"'free' is zero all along.* needs 30 N") as error:
+        ts.learn.fit(mech, log, learn=[], method="ols")
+    assert str(error.value).count("\n") == 2
+    ts.learn.fit(*floating(1.0), learn=[], method="ols")
+
+
 def test_a_rotor_is_told_as_one_and_a_body_that_no_mass_makes_as_unphysical():
     builder = ts.MechanismBuilder("geared")
     for name in ("a", "b"):

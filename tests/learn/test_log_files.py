@@ -2,6 +2,7 @@
 
 import decimal
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,7 +215,7 @@ def test_a_table_takes_little_more_memory_than_its_numbers(tmp_path):
     x = np.random.default_rng(0).normal(size=(30_000, 7))
     np.savetxt(tmp_path / "a.csv", x, "%.6f", ",", header=",".join(NAMES), comments="")
     tracemalloc.start()
-    columns, _ = texts.read_text(tmp_path / "a.csv")
+    columns, *_ = texts.read_text(tmp_path / "a.csv")
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     np.testing.assert_array_equal(columns["tau_slide"], np.round(x[:, 6], 6))
@@ -338,3 +339,94 @@ def test_the_viewer_reads_units_of_names_too(tmp_path):
     (tmp_path / "a.csv").write_text(READ["units in names"])
     motion = read_log(robot(), tmp_path / "a.csv")
     np.testing.assert_allclose(motion.q.numpy(), rows()[:, 1:3], rtol=1e-8, atol=1e-12)
+
+
+TURNED = [0, 2, 1, 4, 3, 6, 5]
+"""Columns of `rows` where joints come in the order of the alphabet, as drivers of ROS write them."""
+
+
+@pytest.mark.parametrize("style", ["{}_{}", "field.{}{}", "/joint_states/{}[{}]"])
+def test_numbered_columns_are_of_the_joints_that_columns_beside_them_name(tmp_path, style):
+    """As `rostopic echo -p` writes them: they were taken in the order of the robot's joints."""
+    names = [style.format(x, k) for x in ("name", "position", "velocity", "effort") for k in (0, 1)]
+    lines = [
+        ",".join(["slide", "turn", *(f"{v:.14g}" for v in row[TURNED][1:]), f"{row[0]:.14g}"])
+        for row in rows()
+    ]
+    content = [",".join([*names, "time"]), *lines]
+    is_whole(loaded(tmp_path, "\n".join(content)))
+    # Other words than the robot's joints say nothing: numbers are.
+    others = "\n".join(content).replace("slide,turn", "A1,A2")
+    is_whole(loaded(tmp_path, others), rows()[:, TURNED])
+    content[20] = content[20].replace("slide,turn", "turn,slide")
+    with pytest.raises(ts.FitError, match="line 21 names the joint 'turn' where line 2 names 'sl"):
+        loaded(tmp_path, "\n".join(content))
+    with pytest.raises(ts.FitError, match="names the joint 'turn' twice"):
+        loaded(tmp_path, "\n".join([content[0], *lines]).replace("slide,turn", "turn,turn"))
+
+
+def saved(tmp_path, arrays: dict[str, Any]):
+    np.savez(tmp_path / "a.npz", **arrays)
+
+
+def test_arrays_are_of_the_joints_that_their_file_names(tmp_path):
+    x = rows()
+    turned = {name: x[:, [k + 1, k]] for name, k in (("q", 1), ("qd", 3), ("tau", 5))}
+    for word in ("name", "joint_names"):
+        saved(tmp_path, {"t": x[:, 0], **turned, word: np.array(JOINTS[::-1])})
+        is_whole(ts.learn.Log.load(tmp_path / "a.npz", JOINTS))
+    # Without the robot's joints there is no order but the file's.
+    np.testing.assert_array_equal(ts.learn.Log.load(tmp_path / "a.npz").q, turned["q"])
+
+
+def test_arrays_of_objects_are_not_read_and_named_where_they_are_missing(tmp_path):
+    """One that nobody asks for, of notes say, was the end of a log of numbers."""
+    x, notes = rows(), np.array([{"rig": 7}], dtype=object)
+    parts = {"t": x[:, 0], "q": x[:, 1:3], "qd": x[:, 3:5]}
+    saved(tmp_path, parts | {"tau": x[:, 5:], "notes": notes})
+    is_whole(ts.learn.Log.load(tmp_path / "a.npz", JOINTS))
+    saved(tmp_path, parts | {"tau": x[:, 5:].astype(object)})
+    with pytest.raises(ts.FitError, match=r"(?s)'tau' \(objects, no number\).*\[samples, joints\]"):
+        ts.learn.Log.load(tmp_path / "a.npz", JOINTS)
+    (tmp_path / "a.npz").write_text(text())
+    with pytest.raises(ts.FitError, match=r"it is no archive of numpy\.savez") as error:
+        ts.learn.Log.load(tmp_path / "a.npz", JOINTS)
+    assert "pickle" not in str(error.value)
+
+
+@pytest.mark.parametrize("sep, zone", [(",", ""), (";", "+02:00"), (",", "Z")])
+def test_moments_of_text_count_from_the_first(tmp_path, sep, zone):
+    """They were "times that are not finite", of a second line of names."""
+    t, names = rows()[:, 0], ["rig", *NAMES]
+    lines = [
+        sep.join(["left", f"2026-01-02T23:59:{59.9 + s:09.6f}{zone}", *(f"{v:.14g}" for v in row)])
+        if s < 0.095
+        else sep.join(
+            ["left", f"2026-01-03 00:00:{s - 0.1:09.6f}{zone}", *(f"{v:.14g}" for v in row)]
+        )
+        for s, row in zip(t, rows()[:, 1:], strict=True)
+    ]
+    content = "\n".join([sep.join(names), *lines])
+    content = content.replace(".", ",") if sep == ";" else content
+    is_whole(loaded(tmp_path, content))
+    with pytest.raises(ts.FitError, match="column 't' is in s, and t was declared in ns"):
+        loaded(tmp_path, content, units={"t": "ns"})
+
+
+@pytest.mark.parametrize("fault", ["#N/A", "#DIV/0!", "#NV", '"#N/A"'])
+def test_what_spreadsheets_put_for_no_number_is_none(tmp_path, fault):
+    """A mark of comments within a row was a row of 7 columns where the others have 7."""
+    x = rows()
+    x[[3, 20, -1], [2, 6, 1]] = np.nan
+    is_whole(loaded(tmp_path, text(x=x).replace("nan", fault) + "# the end\n"), x)
+
+
+def test_columns_of_words_and_of_lists_are_named_as_such(tmp_path):
+    """The refusal said that there is no position, and that there is 'position'."""
+    lines = [f'{r[0]},base,"[{r[1]}, {r[2]}]","[{r[5]}, {r[6]}]"' for r in rows()]
+    content = "\n".join(["t,frame_id,position,effort", *lines])
+    with pytest.raises(ts.FitError) as error:
+        loaded(tmp_path, content)
+    _, there, advice = str(error.value).splitlines()
+    assert "'frame_id' (words, no number), 'position' (lists, no number)" in there
+    assert "position_0, position_1" in advice

@@ -401,6 +401,24 @@ def test_all_times_are_looked_at_and_those_too_coarse_for_their_type_named(
     refused(lambda: ts.learn.fit(mech, wrong, learn=[], method="ols"), match)
 
 
+def test_parts_of_a_log_are_of_its_times_and_times_that_do_not_ascend_say_why():
+    """Of a log whose first time is missing no sample was left, "the time has shape [0]"."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    t = log.t
+    hole = replace(log, t=np.where(np.arange(len(log)) == 0, np.nan, t))
+    assert len(hole.part(0, 1)) == len(log)
+    refused(lambda: hole.part(0, 0.5), "1 times are not finite, the first at sample 0")
+    set_back = replace(log, t=np.where(np.arange(len(log)) < 900, t, t - t[500]))
+    refused(
+        lambda: set_back.part(0, 0.5), r"\[log.pick\(slice\(900\)\), log.pick\(slice\(900, None"
+    )
+    coarse = replace(log, t=np.floor(1.7e9 + t))
+    refused(lambda: ts.learn.fit(mech, coarse, method="ols"), "times repeat the one before, as")
+    mixed = np.arange(len(log)) ^ 1
+    refused(lambda: ts.learn.fit(mech, replace(log, t=t[mixed]), method="ols"), "Sort the samples")
+
+
 def test_masked_samples_are_refused_with_what_to_pass():
     """What stood below a mask counted as measured."""
     mech = ts.load(ts.robots.panda)

@@ -55,7 +55,7 @@ def matched(
             it and what there is.
     """
     out: dict[str, Array] = {}
-    found = table.columns
+    found = _by_joint(path, table, joints)
     for name, called in called_by(units.get("tau")).items():
         if name not in wanted:
             continue
@@ -83,12 +83,53 @@ def matched(
         if name not in out and name != "qd":
             if name == "tau":
                 _refuse_currents(path, found)
+            called = called_by(units.get("tau"))[name]
             raise FitError(
                 f"{path}: no column is {_LONG[name]} ({name!r}).\n"
                 f"There are {_there(table)}.\n"
-                + _to_type(name, called_by(units.get("tau"))[name], found, joints)
+                + (_in_lists(table, called) or _to_type(name, called, found, joints))
             )
     return out
+
+
+def _by_joint(path: Path, table: Table, joints: tuple[str, ...]) -> dict[str, Array]:
+    """Columns with the names of joints for their numbers, where the file says which are whose.
+
+    As messages of ROS have them, in an order of their own, the alphabet's say.
+    """
+    found = dict(table.columns)
+    words = "|".join(word for some in (*CALLED.values(), AMPERES) for word in some)
+    for stem, order in table.orders.items():
+        if not set(order.values()) & set(joints):
+            continue
+        twice = [x for x in order.values() if list(order.values()).count(x) > 1]
+        if twice:
+            raise FitError(
+                f"{path}: it names the joint {twice[0]!r} twice, in {', '.join(order.values())}.\n"
+                "One of them would count, and nobody said which.\nName the columns by columns=."
+            )
+        for name, x in table.columns.items():
+            if x.ndim == 2 and not stem and x.shape[1] == len(order):
+                del found[name]
+                found |= {f"{name}_{order[k]}": x[:, i] for i, k in enumerate(sorted(order))}
+            numbered = re.fullmatch(
+                rf"{re.escape(stem)}({words})[\s_./\[(-]*(\d+)[\])]*", name, re.IGNORECASE
+            )
+            if numbered and int(numbered[2]) in order:
+                del found[name]
+                found[f"{stem}{numbered[1]}_{order[int(numbered[2])]}"] = x
+    return found
+
+
+def _in_lists(table: Table, called: Sequence[str]) -> str:
+    """What to do where cells hold the numbers of all joints, or objects of Python do; empty for others."""
+    for name, kind in table.other.items():
+        if kind in ("lists", "objects") and re.split(r"[/.]", name.lower())[-1] in called:
+            return (
+                f"Give each number of {name!r} a column of its own, {name}_0, {name}_1, ..., or an array "
+                "[samples, joints] in an NPZ file."
+            )
+    return ""
 
 
 def _in_two(found: Mapping[str, Array], units: Units) -> Array | None:

@@ -50,6 +50,7 @@ from torchsko.learn.telling import (
 from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.learn.turns import counted_on
+from torchsko.learn.undriven import refuse_unfelt, undriven
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.base_parameters import BaseParameters
@@ -165,6 +166,7 @@ def _fitted(
     )  # fmt: skip
     state = kept.read()
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
+    refuse_unfelt(problem.mech, log, known.seen.motions)
     refuse_other_forces(problem, log, known.normal)
     refuse_mistaken(problem, log, known.seen.motions, named)
     refuse_driving(problem, log, known.normal)
@@ -214,7 +216,8 @@ def _fitted(
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
     notes += piled(nominal, log, left, known.faults)
-    notes += unchanging(nominal, left) + noted(nominal, terms, solution.choice)
+    notes += unchanging(nominal, left) + undriven(problem.mech, known.seen.motions)
+    notes += noted(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
     told = estimate.inform(solution, left)
     if asked.method != "shooting":

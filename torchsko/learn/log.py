@@ -15,6 +15,7 @@ from torchsko.errors import FitError
 from torchsko.learn.columns import matched
 from torchsko.learn.smoother import smoothed
 from torchsko.learn.tables import read
+from torchsko.learn.times import refuse_times
 from torchsko.learn.turns import counted_on
 from torchsko.learn.units import CURRENTS, Units, labelled, scaled
 
@@ -103,7 +104,7 @@ class Log:
             stop: where it ends, not included; 1 for the end.
 
         Raises:
-            FitError: when these are no fractions in order.
+            FitError: when these are no fractions in order; or times, of less than the whole, do not ascend.
         """
         if not 0 <= start < stop <= 1:
             raise FitError(
@@ -111,6 +112,9 @@ class Log:
                 "Parts are fractions of the log's time, 0 at its start and 1 at its end.\n"
                 "Pass part(0, 0.6) for the first 60 percent."
             )
+        if (start, stop) == (0, 1):
+            return self
+        refuse_times(self.name, self.t)
         first, last = float(self.t[0]), float(self.t[-1])
         edges = [first + x * (last - first) for x in (start, stop)]
         a, b = np.searchsorted(self.t, edges)
@@ -203,7 +207,9 @@ class Log:
         "joint3.q", "tau joint3", ...), or with a number (in the order of the numbers). Names that people
         use for these are known: "time", "position", "velocity", "effort", "torque", and parts of a path,
         "/joint_states/joint3/position", "field.position3". Times of ROS are two columns, "header.stamp.sec"
-        and "header.stamp.nanosec". A unit in brackets, "q_joint3 [deg]", or in a line below the names,
+        and "header.stamp.nanosec"; moments of a calendar count from the first. Where columns beside numbered
+        ones name joints ("name_0", "field.name0", or an array "joint_names" of an NPZ), numbers are these
+        joints'. A unit in brackets, "q_joint3 [deg]", or in a line below the names,
         counts. In an NPZ, and lists in a Parquet file, they are arrays of these names, `[samples, joints]`.
 
         Args:

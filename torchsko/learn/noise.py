@@ -193,7 +193,8 @@ def biased(
         advice: what to do about it.
     """
     deviation = torch.cat([told.covariance.diagonal().clamp_min(0).sqrt(), *told.terms])
-    away = (bias.abs() / deviation).nan_to_num(0.0)
+    # What no noise spreads has no deviation to be biased by.
+    away = (bias.abs() / deviation).nan_to_num(0.0, posinf=0.0)
     worst = int(away.argmax())
     if not away[worst] > WEIGHT:
         return []

@@ -16,6 +16,7 @@ from torchsko.learn.estimators import ESTIMATORS
 from torchsko.learn.friction import Term
 from torchsko.learn.library import LIBRARY
 from torchsko.learn.limits import refuse_zero_limits
+from torchsko.learn.loops import refuse_loops
 from torchsko.learn.motion import turning
 from torchsko.learn.normal import Regressor
 from torchsko.mechanism.mechanism import Mechanism
@@ -186,7 +187,7 @@ class Asked:
 
 
 def check_robot(mech: Mechanism) -> None:
-    """Refuse several robots, one in single precision, or one whose joints may have no force."""
+    """Refuse several robots, one in single precision, a closed chain, or joints that may have no force."""
     if mech.batch_shape:
         raise FitError(
             f"{mech.name!r} is {mech.batch_shape.numel()} robots.\n"
@@ -198,4 +199,5 @@ def check_robot(mech: Mechanism) -> None:
             "A log is fitted in double precision: sums over it lose what single precision keeps.\n"
             "Pass mech.to(torch.float64)."
         )
+    refuse_loops(mech)
     refuse_zero_limits(mech, "effort_limit")

@@ -15,6 +15,7 @@ from torchsko.learn.filtering import Bank, Kernel, bandwidth, low_pass
 from torchsko.learn.log import Log
 from torchsko.learn.mending import cut_off, even_samples, in_rows, levels, repaired
 from torchsko.learn.repeats import repeats, without
+from torchsko.learn.times import refuse_times
 
 Array = NDArray[np.floating[Any]]
 
@@ -132,34 +133,8 @@ def first_times(log: Log) -> Array:
     """
     for at in range(0, len(log), SPECTRUM):
         # One sample more: from a part to the next, too.
-        _refuse_times(log, at, np.asarray(log.t[at : at + SPECTRUM + 1], np.float64))
+        refuse_times(log.name, log.t, at, at + SPECTRUM)
     return np.asarray(log.t[:SPECTRUM], np.float64)
-
-
-def _refuse_times(log: Log, at: int, t: Array) -> None:
-    """Refuse times, from sample `at` on, that are none or do not grow."""
-    none = np.flatnonzero(~np.isfinite(t))
-    if len(none):
-        raise FitError(
-            f"{log.name}: {len(none)} times are not finite, the first at sample {at + none[0]}.\n"
-            "Samples are placed by their time; a second line of names in a file has none.\n"
-            "Leave those samples out."
-        )
-    back = np.flatnonzero(np.diff(t) <= 0)
-    if not len(back):
-        return
-    k = int(back[0])
-    advice = "Sort the samples and leave out those that come twice."
-    given = np.asarray(log.t[at + k : at + k + 1])
-    if t[k] == t[k + 1] and given.dtype.kind == "f" and given.dtype.itemsize < 8:
-        advice = (
-            f"In {given.dtype} they are {np.spacing(np.abs(given))[0]:.2g} s apart there at least: pass t "
-            "in float64, as it was measured."
-        )
-    raise FitError(
-        f"{log.name}: the time at sample {at + k + 1} is {t[k + 1]:.15g} s, after {t[k]:.15g} s.\n"
-        f"Times ascend.\n{advice}"
-    )
 
 
 def rate_of(log: Log) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,14 @@ class Table:
         columns: arrays by name, of one dimension, or `[samples, joints]`.
         units: of columns, where the file says them.
         other: types of columns that are no numbers.
+        orders: joints that the file itself names, by number from 0 or 1 on, for numbered columns whose names
+            begin alike, and under "" for arrays `[samples, joints]`.
     """
 
     columns: dict[str, Array]
     units: dict[str, str] = field(default_factory=dict)
     other: dict[str, str] = field(default_factory=dict)
+    orders: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
 def read(path: Path) -> Table:
@@ -51,8 +55,7 @@ def read(path: Path) -> Table:
         )
     try:
         if ending == ".npz":
-            with np.load(path, allow_pickle=False) as data:
-                return Table({name: np.asarray(data[name]) for name in data.files})
+            return _read_arrays(path)
         if ending == ".parquet":
             return Table(*read_parquet(path))
         return Table(*read_text(path))
@@ -67,3 +70,30 @@ def read(path: Path) -> Table:
             f"The ending {path.suffix} says what it should hold.\n"
             "Check that the file is whole, or make a ts.learn.Log of arrays."
         ) from error
+
+
+JOINTS = ("name", "names", "joint_names", "joints")
+"""What an array of words is called that says in which order joints are."""
+
+
+def _read_arrays(path: Path) -> Table:
+    """Arrays of NumPy; those of objects, which only code in the file could read, are none."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it is no archive of numpy.savez")
+    arrays: dict[str, Array] = {}
+    other, order = {}, {}
+    with np.load(path, allow_pickle=False) as data:
+        for name in data.files:
+            try:
+                x = np.asarray(data[name])
+            except ValueError as error:
+                if "allow_pickle" not in str(error):
+                    raise
+                other[name] = "objects"
+                continue
+            if x.dtype.kind == "U" and x.ndim == 1 and name.lower() in JOINTS:
+                order = {"": dict(enumerate(map(str, x)))}
+                other[name] = "words"
+            else:
+                arrays[name] = x
+    return Table(arrays, {}, other, order)

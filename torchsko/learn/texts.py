@@ -6,7 +6,8 @@ import codecs
 import csv
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.learn.units import SCALE
+from torchsko.learn.words import FAULT, alike, in_seconds, kind_of, moment, naming, orders
 
 Array = NDArray[np.floating[Any]]
 
@@ -31,8 +33,13 @@ QUOTED = re.compile(r'"([^"]*)"')
 """A cell in quotes."""
 
 
-def read_text(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """Columns of a CSV file by name, and the units of a line below the names."""
+def read_text(
+    path: Path,
+) -> tuple[dict[str, Array], dict[str, str], dict[str, str], dict[str, dict[int, str]]]:
+    """Columns of a CSV file by name; their units; what others hold, that are no numbers; see `Table`.
+
+    Moments of a calendar become seconds from the first.
+    """
     with path.open(encoding=_encoding(path)) as file:
         lines, said = enumerate(file, 1), []
         at, header = next(lines, (1, ""))
@@ -46,7 +53,7 @@ def read_text(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         names = _names(path, header, sep)
         at, first = next(((k, x) for k, x in lines if x.strip() and x[0] != "#"), (at, ""))
         cells, units = _cells(first, sep), {}
-        if first and not any(map(_is_number, cells)):
+        if first and not any(_is_number(x) or moment(x) for x in cells):
             units = _row_of_units(path, at, names, cells)
             at, first = next(((k, x) for k, x in lines if x.strip()), (at, ""))
             cells = _cells(first, sep)
@@ -60,9 +67,39 @@ def read_text(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
                 f"{path}: its first line names {len(names)} columns, its rows have {len(cells)} "
                 f"(line {at}).\nEach column has a name.\nCorrect the first line."
             )
-        rows = _rows(path, at, itertools.chain([first], (x for _, x in lines)), sep, cells)
-    columns = {name: x for name, x in zip(names, rows.T, strict=True) if name}
-    return columns, units
+        rest = itertools.chain([first], (x for _, x in lines))
+        joints = naming(names, cells)
+        moments = {k: x for k, cell in enumerate(cells) if (x := moment(cell)) is not None}
+        if joints or moments:
+            rest = _told(path, at, rest, sep, {k: cells[k] for k in joints}, moments)
+        rows = _rows(path, at, rest, sep, cells)
+    units |= {names[k]: "s" for k in moments}
+    columns, other = {}, {}
+    for k, (name, x) in enumerate(zip(names, rows.T, strict=True)):
+        kind = None if k in moments or _is_number(cells[k]) else kind_of(cells[k])
+        if not name:
+            continue
+        if kind is not None and np.isnan(x).all():
+            other[name] = kind
+        else:
+            columns[name] = x
+    return columns, units, other, orders(names, cells)
+
+
+def _told(
+    path: Path, at: int, lines: Iterator[str], sep: str | None, joints: Mapping[int, str],
+    moments: Mapping[int, datetime],
+) -> Iterator[str]:  # fmt: skip
+    """Lines, the first in line `at` of the file, with moments as seconds; joints that they name are alike."""
+    whole = (line for line in lines if line.strip() and line[0] != "#")
+    rows = alike(path, at, (_cells(line, sep) for line in whole), joints)
+    comma = sep != ","
+    for row in in_seconds(rows, moments):
+        # A separator in a cell would be one more column: such cells are words.
+        parts = [x.replace(",", ".") if comma else x for x in row]
+        yield (sep or " ").join(
+            x if k in moments or _is_number(x) or not x else "nan" for k, x in enumerate(parts)
+        )
 
 
 def _encoding(path: Path) -> str:
@@ -147,6 +184,7 @@ def _rows(
     """Samples, the first in line `at`, read block by block."""
     if sep != ",":  # then commas are of decimals, of which the first samples may have none
         lines = (x.replace(",", ".") for x in lines)
+    lines = (FAULT.sub(r"\1nan", x) if "#" in x else x for x in lines)
     lines = (QUOTED.sub(_unquoted, x) if '"' in x else x for x in lines)
     blocks, first = [], ""
     while block := list(itertools.islice(lines, BLOCK)):

@@ -1,0 +1,86 @@
+"""Cells of a table that are no numbers: moments, names of joints, what a spreadsheet puts for none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from torchsko.errors import FitError
+
+NONE = ("", "-", "--", "na", "n/a", "null", "none", "nil", "missing")
+"""What stands for no number, besides words that begin with #."""
+
+FAULT = re.compile(r'(?<=[,;\t"])(\s*)#[A-Z][A-Z0-9/]*[!?]?(?=\s*(?:[,;\t"]|$))')
+"""What spreadsheets put for none: #N/A, #DIV/0!."""
+
+NAMED = re.compile(r"((?:.*(?:[/.]|__))?)(?:joint_?)?names?[\s_./\[(-]*(\d+)[\])]*", re.IGNORECASE)
+"""What columns that hold the name of a joint are called, as lists of messages: "field.name0", "name_0"."""
+
+
+def moment(cell: str) -> datetime | None:
+    """What a cell says, if that is a day and a time: "2026-01-02T12:00:00.5"."""
+    if "-" not in cell or ":" not in cell:
+        return None
+    try:
+        return datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+
+
+def kind_of(cell: str) -> str | None:
+    """What a column holds whose first cell this is and that has no number; None where it may be empty."""
+    if cell.lower() in NONE or cell.startswith("#"):
+        return None
+    return "lists" if cell[:1] in "[({" or cell.startswith("array") else "words"
+
+
+def in_seconds(rows: Iterator[list[str]], at: Mapping[int, datetime]) -> Iterator[list[str]]:
+    """Rows whose moments, in some columns, are seconds from the first of each; "nan" where there is none."""
+    for row in rows:
+        for k, first in at.items():
+            if k < len(row):
+                row[k] = _seconds(row[k], first)
+        yield row
+
+
+def _seconds(cell: str, first: datetime) -> str:
+    now = moment(cell)
+    if now is None or (now.tzinfo is None) != (first.tzinfo is None):
+        return "nan"
+    return repr((now - first).total_seconds())
+
+
+def alike(
+    path: Path, at: int, rows: Iterator[list[str]], named: Mapping[int, str]
+) -> Iterator[list[str]]:
+    """Rows, the first in line `at`, that name the same joint in each of some columns.
+
+    Raises:
+        FitError: names the line, and both joints.
+    """
+    for line, row in enumerate(rows, at):
+        for k, name in named.items():
+            if k < len(row) and row[k] != name:
+                raise FitError(
+                    f"{path}: line {line} names the joint {row[k]!r} where line {at} names {name!r}.\n"
+                    "Numbers belong to the joints that their row names, and a log has one order.\n"
+                    "Leave out rows of other names, or sort the numbers of each row by its names."
+                )
+        yield row
+
+
+def orders(names: Sequence[str], cells: Sequence[str]) -> dict[str, dict[int, str]]:
+    """Joints that columns name by number, for each stem of these columns: "field.name0" has "field."."""
+    found: dict[str, dict[int, str]] = {}
+    for k in naming(names, cells):
+        if m := NAMED.fullmatch(names[k]):
+            found.setdefault(m[1], {})[int(m[2])] = cells[k]
+    return found
+
+
+def naming(names: Sequence[str], cells: Sequence[str]) -> list[int]:
+    """Columns that name joints."""
+    pairs = enumerate(zip(names, cells, strict=False))
+    return [k for k, (name, x) in pairs if NAMED.fullmatch(name) and kind_of(x) == "words"]
