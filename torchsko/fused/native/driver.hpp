@@ -76,6 +76,13 @@ INLINE void load_ports(const CallPort* ports, long long sample, long long rows, 
   }
 }
 
+// Whole blocks of columns of the ports before one.
+constexpr int blocks_before(int port) {
+  int blocks = 0;
+  for (int p = 0; p < port; ++p) blocks += OUT_SIZE[p] / W;
+  return blocks;
+}
+
 // Vectors as the rows of each port, but for those that are summed.
 template <int P = 0, class Vectors>
 INLINE void store_ports(
@@ -84,7 +91,7 @@ INLINE void store_ports(
     enum { SIZE = OUT_SIZE[P] };
     T* data = ports[P].data + sample * SIZE;
     if (ports[P].stride != 0 && past && rows >= W && goes_past(ports[P].data, SIZE))
-      store_rows_past<SIZE % W>(data, SIZE, from, zero);
+      store_rows_past<SIZE % W, has_zero_groups(ZERO + blocks_before(P), SIZE / W)>(data, SIZE, from, zero);
     else if (ports[P].stride != 0)
       store_rows<SIZE>(data, rows, from, zero);
     store_ports<P + 1>(ports, sample, rows, from + SIZE, zero + SIZE / W, past);
