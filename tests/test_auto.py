@@ -325,3 +325,18 @@ def test_without_a_compiler_all_is_eager(arm, caplog, monkeypatch):
         with pytest.raises(ts.FusedError, match="CXX"):
             layer_of(arm, fused=True)(q, qd, qd)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("robot", ["a mechanism", "a layer"])
+def test_a_control_that_is_one_number_is_refused_by_name(arm, robot):
+    q, qd = arm.random_state(2)
+    mech = layer_of(arm) if robot == "a layer" else arm
+    with pytest.raises(ts.ShapeError, match=r"control has shape \[\]"):
+        ts.rollout(mech, q, qd, torch.tensor(1.0, dtype=q.dtype), 5)
+
+
+def test_a_layer_without_numbers_says_that_it_has_none(arm):
+    q, qd = (x.to("meta") for x in arm.random_state(2))
+    with pytest.raises(ts.errors.FusedError, match="on 'meta', and have no numbers"):
+        layer_of(arm, fused=True).to("meta")(q, qd, qd)
+    assert layer_of(arm, fused=False).to("meta")(q, qd, qd).shape == qd.shape

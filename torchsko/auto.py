@@ -59,7 +59,7 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
     with unfollowed():
         robot = as_mechanism(given)
     if robot.device.type != "cpu":
-        return "it is on a GPU, where kernels are to be asked for: ts.fuse(mech)."
+        return _elsewhere(robot.device)
     try:
         find_toolchain()
         changing = robot.replaced if given is robot else ()
@@ -67,6 +67,17 @@ def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | 
         return kernels_of_robot(given, inputs, around=_Told(robot.name) if tell else nullcontext)
     except (CompilerError, FusedError) as error:
         return str(error)
+
+
+def _elsewhere(device: torch.device) -> str:
+    """Why no kernels are made by themselves for what is on a device other than the CPU."""
+    if device.type == "meta":
+        return (
+            "its tensors are on 'meta', and have no numbers.\n"
+            "Kernels are made for a robot that has some.\n"
+            "Type layer.to_empty(device='cpu') and load_state_dict, or fused=False."
+        )
+    return "it is on a GPU, where kernels are to be asked for: ts.fuse(mech)."
 
 
 def say_built(name: str) -> None:
@@ -125,7 +136,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     if not isinstance(q, Tensor) or type(steps) is not int:
         return False
     batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
-    if isinstance(control, Tensor):
+    if isinstance(control, Tensor) and control.ndim:  # of a number the rollout says what is wrong
         batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
     samples, takes = cost(steps, batch), getattr(mech, "takes", None)
     if batch == 0 or (samples < PAYS and takes is None):

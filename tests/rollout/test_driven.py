@@ -118,6 +118,29 @@ def test_a_control_that_may_change_is_told_by_itself(arm, fast, start):
     assert_same(*both(arm, fast, start, first))
 
 
+@pytest.mark.parametrize("first", ["a series", "held"])
+def test_forces_of_each_step_and_forces_held_have_kernels_of_their_own(arm, fast, first):
+    """As many samples as steps: one kernel for both took the samples' forces for those of the steps."""
+    g = torch.Generator().manual_seed(3)
+    start = tuple(x / 3 for x in arm.random_state(STEPS, generator=g))
+    series = torch.randn(STEPS, STEPS, arm.num_bodies, 6, generator=g, dtype=torch.float64)
+
+    def law(t, q, qd):
+        return -2.0 * qd
+
+    both_kinds = [series, series[:, :1].clone()]
+    for f_ext in both_kinds if first == "a series" else reversed(both_kinds):
+        assert_same(*both(arm, fast, start, law, f_ext=f_ext))
+
+
+def test_windows_of_a_law_end_with_one_step_under_forces_that_are_held(arm, fast, start):
+    def law(t, q, qd):
+        return -2.0 * qd
+
+    f_ext = torch.randn(3, 1, arm.num_bodies, 6, dtype=torch.float64)
+    assert_same(*both(arm, fast, start, law, f_ext=f_ext, truncate=STEPS - 1))
+
+
 def test_forces_saturate_and_limits_hold(arm, fast):
     q, qd = (arm.upper - 1e-3)[None], torch.ones(1, 7, dtype=torch.float64)
 

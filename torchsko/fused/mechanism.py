@@ -287,8 +287,9 @@ class FusedMechanism(Verbs):
             held |= zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True)
         _put_wrenches(f_ext, steps, series, held)
         names = ("q", "qd", "memory", *series, *held)
+        # Names alone do not tell forces of each step from those held over all.
         call, scan = self._workshop.kept_last(
-            ("driven", *step.key, shape, names),
+            ("driven", *step.key, shape, names, len(series)),
             lambda: self._driven(step, shape, names, len(series)),
         )
         inputs = (*series.values(), *held.values(), *call.outside(names), *self._parameters)
