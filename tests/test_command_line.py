@@ -177,6 +177,7 @@ def test_folders_are_trusted_as_a_refusal_says(tmp_path, capsys):
 
 
 @pytest.mark.some(1)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("text", [None, "<robot", "<robot name='none'/>"])
 def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):
     file = tmp_path / "robot.urdf"
@@ -231,8 +232,17 @@ def test_what_is_not_used_is_told_once_for_all_that_differ_by_name(tmp_path, cap
         )  # the finger has something to see, too
 
 
-@pytest.mark.parametrize("buffered", [True, False])
-@pytest.mark.parametrize("words", [["info", str(ts.robots.panda)], ["--help"], ["--version"]])
+@pytest.mark.parametrize(
+    ("words", "buffered"),
+    [
+        (["info", str(ts.robots.panda)], True),
+        (["--help"], False),
+        (["--version"], True),
+        pytest.param(["info", str(ts.robots.panda)], False, marks=pytest.mark.nightly),
+        pytest.param(["--help"], True, marks=pytest.mark.nightly),
+        pytest.param(["--version"], False, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_reader_that_leaves_early_is_no_error(words, buffered):
     read, write = os.pipe()
     os.close(read)

@@ -303,8 +303,15 @@ HOOKS = {
 }
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-@pytest.mark.parametrize("where", ["all of it", "a part"])
+@pytest.mark.parametrize(
+    ("where", "hook"),
+    [
+        # By day each in one place, in turn.
+        pytest.param(where, hook, marks=[pytest.mark.nightly] if (k + j) % 2 else [])
+        for j, where in enumerate(("all of it", "a part"))
+        for k, hook in enumerate(HOOKS)
+    ],
+)
 def test_a_hook_that_comes_or_goes_is_noticed(slider, states, hook, where):
     policy = mlp()
     fast = ts.fuse(driven(policy), slider)
@@ -432,17 +439,24 @@ def test_the_neighbour_of_a_constant_in_memory_is_read_anew(slider, states):
         gain.mul_(3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+GIVEN = (
+    "a robot",
+    "a robot's law",
+    "kernels",
+    "a layer",
+    "a layer's motion",
+    "a layer's robot",
+    "a function",
+)
+
+
 @pytest.mark.parametrize(
-    "given",
+    ("given", "dtype"),
     [
-        "a robot",
-        "a robot's law",
-        "kernels",
-        "a layer",
-        "a layer's motion",
-        "a layer's robot",
-        "a function",
+        # By day each in one type, in turn.
+        pytest.param(x, dtype, marks=[pytest.mark.nightly] if (k + j) % 2 else [])
+        for k, x in enumerate(GIVEN)
+        for j, dtype in enumerate((torch.float64, torch.float32))
     ],
 )
 def test_what_has_kernels_may_be_called_within(slider, states, given, dtype):

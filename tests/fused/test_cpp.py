@@ -317,7 +317,7 @@ def test_columns_of_zeros_are_written_for_every_sample(dtype):
                 mine.fill_(7.0)
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_of_every_length_are_read_and_written_whole_and_alone(target, dtype, monkeypatch):
@@ -346,7 +346,7 @@ def test_rows_of_every_length_are_read_and_written_whole_and_alone(target, dtype
     assert all((guard == 7).all() for guard in kept)
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_larger_than_the_caches_are_those_of_any_batch(target, dtype):

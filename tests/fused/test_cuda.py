@@ -11,6 +11,7 @@ import torchsko as ts
 from tests.fused import test_scan
 from tests.fused.card import launch_on_cpu, put_kernels_on_it
 from tests.fused.programs import every_operation, random_program, special_constants
+from tests.strategies import random_mechanism
 from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
 from torchsko.errors import CompilerError
 from torchsko.fused import nvrtc
@@ -26,6 +27,7 @@ from torchsko.implicit.steps import Roles
 from torchsko.table import FUSIBLE
 
 ARM = ts.load(ts.robots.panda)
+TWO = random_mechanism(["revolute", "revolute"], [-1, 0], seed=4)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +70,22 @@ def test_the_text_of_a_step_is_the_loop_over_it(monkeypatch, steps, leads, every
 
 
 @pytest.mark.parametrize("every", [1, 5])
-def test_a_rollout_on_the_card_is_the_rollout(monkeypatch, every):
-    q, qd = ARM.random_state(2, generator=torch.Generator().manual_seed(0))
-    tau = torch.randn(20, 7, dtype=q.dtype)
+@pytest.mark.parametrize(
+    "mech",
+    [pytest.param(TWO, id="two joints"), pytest.param(ARM, id="panda", marks=pytest.mark.nightly)],
+)
+def test_a_rollout_on_the_card_is_the_rollout(monkeypatch, mech, every):
+    q, qd = mech.random_state(2, generator=torch.Generator().manual_seed(0))
+    tau = torch.randn(20, mech.num_dof, dtype=q.dtype)
     laws = {"series": tau, "law": lambda t, q, qd: -3.0 * q - qd}
     expected = {}
     for name, law in laws.items():
         a = [x.clone().requires_grad_() for x in (q, qd)]
-        rows = ts.rollout(ARM, *a, law, steps=20, dt=1e-3, fused=False)
+        rows = ts.rollout(mech, *a, law, steps=20, dt=1e-3, fused=False)
         rows = [x[..., ::every, :] for x in rows]
         expected[name] = (*rows, *torch.autograd.grad(rows[0].sin().sum(), a))
     put_kernels_on_it(monkeypatch)
-    fast = ts.fuse(ARM)
+    fast = ts.fuse(mech)
     for name, law in laws.items():
         a = [x.clone().requires_grad_() for x in (q, qd)]
         rows = ts.rollout(fast, *a, law, steps=20, dt=1e-3, every=every, fused=True)
@@ -101,7 +107,7 @@ def test_a_parameter_and_its_gradient_on_the_card(monkeypatch):
     torch.testing.assert_close(*pulled, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", sorted(OF_ROWS.keys() & FUSIBLE))
 def test_every_verb_and_its_gradient_on_the_card(monkeypatch, name):
     put_kernels_on_it(monkeypatch)

@@ -94,8 +94,17 @@ def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
         assert not torch.allclose(before, layer(*args))
 
 
-@pytest.mark.parametrize("name", "armature higher_damping gravcomp".split())
-@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("armature", False),
+        ("higher_damping", True),
+        ("gravcomp", False),
+        pytest.param("armature", True, marks=pytest.mark.nightly),
+        pytest.param("higher_damping", False, marks=pytest.mark.nightly),
+        pytest.param("gravcomp", True, marks=pytest.mark.nightly),
+    ],
+)
 def test_what_a_compiled_layer_began_without_acts_once_it_is_there(name, called):
     """A compiled program sees no values: what is zero when it is made may not be when it runs."""
     plain = bare()
@@ -109,7 +118,9 @@ def test_what_a_compiled_layer_began_without_acts_once_it_is_there(name, called)
     assert_close(compiled(*args), ts.forward_dynamics(good, *args), **EXACT)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.nightly)]
+)
 def test_a_compiled_program_of_kernels_refuses_values_that_are_not_theirs(backend):
     plain = bare()
     layer, args = ts.Dynamics(plain), args_of(plain, 2)

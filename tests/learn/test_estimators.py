@@ -33,7 +33,7 @@ def test_instruments_take_away_the_bias_of_noise_in_positions():
     _, (q, qd, qdd, force) = log_of(truth, friction, seed=9)
     missed = {"wls": [], "iv": []}
     for seed in range(4):
-        log, _ = log_of(truth, friction, seconds=60.0, seed=seed, noise=0.02)
+        log, _ = log_of(truth, friction, seconds=30.0, rate=200.0, seed=seed, noise=0.02)
         shown = log.q + np.random.default_rng(seed).normal(0, 4e-3, log.q.shape)
         noisy = ts.learn.Log(log.t, shown, log.tau)
         for method, found in missed.items():

@@ -292,7 +292,7 @@ def test_robots_in_single_precision_lists_parts_and_empty_files_are_refused(tmp_
 def test_a_floating_robot_has_no_friction_where_it_floats_and_is_saved_as_its_file(tmp_path):
     mech = ts.load(ts.robots.quadruped, floating_base=True)
     g = torch.Generator().manual_seed(0)
-    t = torch.arange(2000, dtype=mech.dtype) / 250
+    t = torch.arange(800, dtype=mech.dtype) / 250
     phase, rate, part = torch.rand(3, mech.num_dof, 3, generator=g, dtype=t.dtype)
     w = 2 * np.pi * (0.3 + 2 * rate)
     turn = w * t[:, None, None] + 6 * phase

@@ -204,10 +204,12 @@ main(sys.argv[2:])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
-@pytest.mark.parametrize("writes", [1, 2])  # the robot, to try; the checkpoint
+@pytest.mark.parametrize(  # the robot, to try; the checkpoint
+    "writes", [pytest.param(1, marks=pytest.mark.nightly), 2]
+)
 def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(files, writes):
     robot, log, out = files
-    words = ["identify", robot, log, "--out", str(out), "--cutoff", "8"]
+    words = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--prior", "0.01"]
     killed = subprocess.run([sys.executable, "-c", KILLED, str(writes), *words], check=False)
     assert killed.returncode == -9
     (left,) = out.iterdir()

@@ -94,6 +94,7 @@ def test_what_would_have_to_be_otherwise_is_named(what):
     assert str(error.value).count("\n") == 2, str(error.value)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_nominal_robot_that_is_wrong_in_all_its_masses_is_no_mistake(seed):
     nominal, _, t, q, tau = panda(seed)
@@ -154,6 +155,7 @@ def test_a_last_joint_whose_friction_would_drive_it_counts_the_other_way():
             fitted(nominal, t, *other)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("first", [0, 800, 1600])
 def test_a_short_log_in_which_joints_hardly_turn_round_is_no_mistake(first):
     nominal, _, t, q, tau = panda()

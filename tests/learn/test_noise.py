@@ -27,7 +27,7 @@ def arm():
     return builder.build()
 
 
-def measured(mech, noise, *, rates=None, seconds=60, hertz=200):
+def measured(mech, noise, *, rates=None, seconds=40, hertz=200):
     """A log of a motion in closed form, with friction, and noise of positions."""
     t = torch.arange(hertz * seconds, dtype=mech.dtype) / hertz
     w = torch.tensor([[1.3, 1.9, 1.1], [3.1, 4.3, 3.7]]).to(t)

@@ -34,8 +34,15 @@ def now_and_then(n, count):
     return np.maximum.accumulate(np.where(new, np.arange(count), 0))
 
 
-@pytest.mark.parametrize("with_rates", [True, False])
-@pytest.mark.parametrize("last", [every, now_and_then])
+@pytest.mark.parametrize(
+    ("last", "with_rates"),
+    [
+        (every, False),
+        (now_and_then, True),
+        pytest.param(every, True, marks=pytest.mark.nightly),
+        pytest.param(now_and_then, False, marks=pytest.mark.nightly),
+    ],
+)
 def test_states_that_are_repeated_are_fitted_as_those_between_which_they_lie(last, with_rates):
     nominal, t, q, qd, tau = measured()
     k = last(5, len(t))

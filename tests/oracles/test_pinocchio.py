@@ -211,7 +211,7 @@ def test_limits_are_those_pinocchio_reads(name, floating):
 # Dynamics.
 
 
-@pytest.mark.some(10)
+@pytest.mark.some(30)
 @each_robot
 def test_dynamics_agree(name, floating):
     found = errors(name, floating)
@@ -225,6 +225,7 @@ def test_exact_arithmetic_agrees_with_pinocchio_where_both_are_well_conditioned(
     assert worst_error(both.map(pin.aba, q, qd, tau), true[None]) <= 1e-12
 
 
+@pytest.mark.nightly
 def test_the_worst_of_all_robots_is_within_bounds():
     worst: dict[str, tuple[float, str]] = {}
     for case in CASES:

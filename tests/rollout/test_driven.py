@@ -213,7 +213,7 @@ def test_a_law_moves_a_fleet_of_no_robots(inputs):
     assert torch.autograd.grad(qs.sum(), mass)[0].shape == (0, 2)
 
 
-@pytest.mark.parametrize("kind", ["function", "module"])
+@pytest.mark.parametrize("kind", ["module", pytest.param("function", marks=pytest.mark.nightly)])
 def test_a_compiled_caller_leaves_its_graph_for_a_kernel_of_all_steps(kind):
     """Dynamo looked at all that makes a kernel, piece by piece, and broke down on a module's."""
     mech = random_mechanism(["revolute", "revolute"], [-1, 0])

@@ -62,9 +62,14 @@ def kernels():
     return ts.fuse(MECH)
 
 
-@pytest.mark.parametrize("fused", [False, True], ids=["eager", "fused"])
 @pytest.mark.parametrize(
-    "method", ["semi_implicit_euler", Variational()], ids=["euler", "variational"]
+    ("method", "fused"),
+    [
+        pytest.param("semi_implicit_euler", False, id="euler-eager"),
+        pytest.param("semi_implicit_euler", True, id="euler-fused"),
+        pytest.param(Variational(), False, id="variational-eager"),
+        pytest.param(Variational(), True, id="variational-fused", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_time_step_that_is_a_tensor_is_differentiable(kernels, fused, method):
     control = (

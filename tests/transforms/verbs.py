@@ -283,18 +283,16 @@ SAME_CODE = (
 """Verbs that read the armature only through others that are tested with it."""
 SHORTCUT = ("forward_dynamics", "innovations.solve", "innovations.whiten", "hybrid_dynamics")
 
+BARE, ARMED, ALIGNED = mixed_tree(), mixed_tree(armature=True), mixed_tree(aligned=True)
+
 CASES = (
-    {f"{verb.name}-bare": (verb, mixed_tree()) for verb in VERBS}
+    {f"{verb.name}-bare": (verb, BARE) for verb in VERBS}
     | {
-        f"{verb.name}-armature": (verb, mixed_tree(armature=True))
+        f"{verb.name}-armature": (verb, ARMED)
         for verb in VERBS
         if "armature" in verb.parameters and verb.name not in SAME_CODE
     }
-    | {
-        f"{verb.name}-aligned": (verb, mixed_tree(aligned=True))
-        for verb in VERBS
-        if verb.name in SHORTCUT
-    }
+    | {f"{verb.name}-aligned": (verb, ALIGNED) for verb in VERBS if verb.name in SHORTCUT}
 )
 """Every verb on the mixed tree; what reads the armature, or takes a shortcut, in those settings too."""
 
