@@ -14,8 +14,9 @@ from torchsko.learn.entropic import Prior
 from torchsko.learn.friction import Coulomb, Offset, Ratio, RotorInertia, SmoothCoulomb, Viscous
 from torchsko.learn.normal import Problem, Stretches
 from torchsko.learn.settings import settings_of
-from torchsko.learn.shooting import Forward, Shooting, Windows
+from torchsko.learn.shooting import Forward, Shooting, Windows, estimate
 from torchsko.learn.shooting.chain import eliminated
+from torchsko.learn.shooting.mixing import Mixing
 from torchsko.learn.shooting.motion import linear, moved
 from torchsko.learn.solving import Solution
 
@@ -376,3 +377,29 @@ def test_forces_that_drive_the_robot_away_within_a_window_are_refused(measured):
         Shooting(forward, windows, base, Prior.at(phi, base.matrix), 5, start).run(
             1.0, lambda part: None
         )
+
+
+def test_mixed_steps_of_a_linear_map_end_at_its_fixed_point():
+    """In n numbers after n steps and one, where plain steps would lead ever farther away."""
+    g, n = torch.Generator().manual_seed(0), 4
+    A = torch.randn(n, n, generator=g, dtype=torch.float64) - 2 * torch.eye(n, dtype=torch.float64)
+    there, H = torch.randn(n, generator=g, dtype=torch.float64), torch.eye(n, dtype=torch.float64)
+    x, past, away = torch.zeros(n, dtype=torch.float64), Mixing(), []
+    for _ in range(n + 1):
+        to = there + A @ (x - there)
+        past = past.after(to - x, to)
+        mixed = past.aim(H)
+        x = to if mixed is None else mixed
+        away.append(float((x - there).norm()))
+    assert away[0] > 1
+    assert away[-1] < 1e-6
+
+
+def test_a_fit_that_is_stopped_short_of_its_end_says_how_far_it_is(measured, monkeypatch):
+    _, nominal, log = measured
+    monkeypatch.setattr(estimate, "ITERATIONS", 1)
+    with pytest.raises(ts.FitError, match="not ended after 1 steps: the last one moves numbers"):
+        ts.learn.fit(nominal, noisy(log), learn=TERMS, method="shooting")
+    monkeypatch.setattr(estimate, "NEARLY", np.inf)
+    fit = ts.learn.fit(nominal, noisy(log), learn=TERMS, method="shooting")
+    assert any("stopped before its steps were short" in note for note in fit.found.notes)

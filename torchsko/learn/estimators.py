@@ -227,7 +227,7 @@ def shooting(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Es
 
     return Estimate(
         shot.normal, lambda some: shot.spread(some, weight), inform,
-        weight=weight, notes=(str(shot),),
+        weight=weight, notes=shot.notes(),
     )  # fmt: skip
 
 

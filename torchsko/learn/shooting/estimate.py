@@ -41,6 +41,7 @@ from torchsko.learn.selection import Folds, judged_by
 from torchsko.learn.shooting.chain import Eliminated, eliminated
 from torchsko.learn.shooting.forward import Forward
 from torchsko.learn.shooting.lasting import wider
+from torchsko.learn.shooting.mixing import Mixing
 from torchsko.learn.shooting.motion import Linear, Path, linear, moved
 from torchsko.learn.shooting.noise import Noise
 from torchsko.learn.shooting.windows import Windows
@@ -62,6 +63,9 @@ ITERATIONS = 60
 STILL = 1e-3
 """Squared length of the last step, in deviations."""
 
+NEARLY = 0.1
+"""The same of one that a fit may end with where it has no more steps, or none helps; it is then told."""
+
 ENOUGH = 0.1
 """Part of what linearised equations promise that a step must hold: from 2 on it leads to and fro."""
 
@@ -69,7 +73,7 @@ VARIANCES = 4
 """Times that variances are estimated of one linearisation."""
 
 BOLD = 10
-"""Steps after which variances follow the fit by halves: they may go to and fro with it."""
+"""Steps after which variances follow the fit by halves, and steps are mixed: they may go to and fro."""
 
 _TOO_FAR = (
     "motions from the starts of windows leave all numbers.\n"
@@ -104,6 +108,8 @@ class Shooting:
         normal: normal equations there, of base parameters and all slots as of one dof, `Normal`.
         steps: between two samples.
         starts: states of windows where parabolas through them start, `[chains, windows, 2 num_dof]`.
+        length: of the last step that was looked for, squared, in deviations.
+        past: the last steps, to be mixed.
     """
 
     def __init__(
@@ -115,6 +121,7 @@ class Shooting:
         self.steps = max(1, math.ceil(float(torch.diff(windows.t).max()) / COARSE))
         self.now = self._first(start)
         self.noise = Noise.at_first(windows, self.now.path)
+        self.length, self.past = math.inf, Mixing()
 
     def _first(self, start: Solution) -> Shot:
         """Where a fit of forces is; the robot as given, without friction, if motions leave all numbers there.
@@ -139,27 +146,35 @@ class Shooting:
         Args:
             weight: of the prior.
             tell: called with the part that is done.
+
+        Raises:
+            FitError: the last step still moves numbers by `NEARLY`.
         """
+        self.past, k = Mixing(), 0
         for k in range(ITERATIONS):
             tell(k / ITERATIONS)
             if self._improved(weight, bold=k < BOLD):
                 continue
-            finer = self.steps * 2
-            path = moved(
-                self.forward.at(self.now.phi, self.now.numbers),
-                self.windows,
-                self.now.starts,
-                finer,
+            if not self._refined():
+                break
+        if self.length > NEARLY:
+            raise FitError(
+                f"shooting has not ended after {k + 1} steps: the last one moves numbers by "
+                f"{math.sqrt(self.length):.2g} of their deviations.\n"
+                "Motions from the starts of windows may be far from the log.\n"
+                'Pass a shorter window, or method="physical", which needs no forward dynamics.'
             )
-            change = (path.error - self.now.path.error).square().amax((0, 1, 2))
-            if bool((change <= SURE**2 * self.noise.seen).all()) or finer > FINEST:
-                return
-            self.steps, self.now = finer, replace(self.now, path=path)
-        raise FitError(
-            f"shooting has not ended after {ITERATIONS} steps.\n"
-            "Motions from the starts of windows may be far from the log.\n"
-            'Pass a shorter window, or method="physical", which needs no forward dynamics.'
-        )
+
+    def _refined(self) -> bool:
+        """Whether shorter time steps move what is predicted; they are taken then."""
+        finer = self.steps * 2
+        forward = self.forward.at(self.now.phi, self.now.numbers)
+        path = moved(forward, self.windows, self.now.starts, finer)
+        change = (path.error - self.now.path.error).square().amax((0, 1, 2))
+        if bool((change <= SURE**2 * self.noise.seen).all()) or finer > FINEST:
+            return False
+        self.steps, self.now, self.past = finer, replace(self.now, path=path), Mixing()
+        return True
 
     def _improved(self, weight: float, bold: bool) -> bool:
         """One step; whether it was a step at all."""
@@ -175,21 +190,38 @@ class Shooting:
                 break
             chain = self._eliminated(near)
             aim, numbers, p, move = self._aim(chain, weight)
-        length = float(p @ chain.left[:, :-1, :-1].sum(0) @ p)
-        if length <= STILL and bool((before.seen == self.noise.seen).all()):
+        H = chain.left[:, :-1, :-1].sum(0)
+        self.length = float(p @ H @ p)
+        if self.length <= STILL and bool((before.seen == self.noise.seen).all()):
             return False
-        cost, size = self._cost(now, weight), 1.0
+        to = torch.cat([aim, numbers, (now.starts + move).flatten()])
+        self.past = Mixing() if bold else self.past.after(p, to)
+        return self._moved(to, H, weight)
+
+    def _moved(self, to: Tensor, H: Tensor, weight: float) -> bool:
+        """Go where the last steps, mixed, or this one leads, as far as that helps; whether it does."""
+        here = torch.cat([self.now.phi, self.now.numbers, self.now.starts.flatten()])
+        cost, size = self._cost(self.now, weight), 1.0
+        mixed = self.past.aim(H)
+        if mixed is not None:
+            if self._went(mixed, cost - ENOUGH * self.length, weight):
+                return True
+            self.past = self.past.begun
         while size > 1e-3:
-            tried = self._at(
-                now.phi + size * (aim - now.phi),
-                now.numbers + size * (numbers - now.numbers),
-                now.starts + size * move,
-            )
-            if self._cost(tried, weight) < cost - ENOUGH * size * length:
-                self.now = tried
+            if self._went(here + size * (to - here), cost - ENOUGH * size * self.length, weight):
                 return True
             size /= 2
         return False
+
+    def _went(self, to: Tensor, most: float, weight: float) -> bool:
+        """Go to numbers, slots' numbers and starts, all flat, if the cost is less there than `most`."""
+        sizes = [len(self.now.phi), len(self.now.numbers), self.now.starts.numel()]
+        phi, numbers, starts = to.split(sizes)
+        tried = self._at(phi, numbers, starts.reshape(self.now.starts.shape))
+        if not self._cost(tried, weight) < most:
+            return False
+        self.now = tried
+        return True
 
     def _aim(self, chain: Eliminated, weight: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
@@ -331,4 +363,14 @@ class Shooting:
             f"shooting: {int(self.windows.real.sum())} windows of {float(self.windows.length.mean()):.3g} s, "
             f"{self.steps} steps between samples; left of what was measured {names}; "
             f"noise of forces over a second {drift}"
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What was fitted, and how far from its end where steps did not become short."""
+        if self.length <= STILL:
+            return (str(self),)
+        return (
+            str(self),
+            "shooting stopped before its steps were short: the last one moves numbers by "
+            f"{math.sqrt(self.length):.2g} of their deviations, squares added up",
         )
