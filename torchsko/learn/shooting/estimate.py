@@ -10,7 +10,8 @@ the measured forces. With numbers p of the robot and of friction,
 Q that of a velocity driven by white noise over the window's T seconds, M the mass matrix of the robot as
 given: what no model explains acts as forces of joints do. The likelihood is maximal by Gauss and Newton:
 motions are linearised, states eliminated, and what is left of p is solved within the cone of physical
-inertias (`torchsko.learn.entropic`); a step that does not help is halved. Both variances, of each dof, follow
+inertias (`torchsko.learn.entropic`); a step that does not help is halved, late ones are mixed with those
+before (`torchsko.learn.shooting.mixing`). Both variances, of each dof, follow
 from what is left over and from how many of it states have not used up. So windows are as good as tied
 together where the model is right, and apart where it is not.
 
