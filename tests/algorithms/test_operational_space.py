@@ -1,5 +1,6 @@
 """Operational space (Jain Part II, section 6.2) against dense J M^-1 J* and Pinocchio."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -222,6 +223,95 @@ def test_raise_names_the_singular_samples():
         ts.operational_space_inertia(arm, q, frames_of(arm), "raise"),
         ts.operational_space_inertia(arm, q, frames_of(arm)),
     )
+
+
+X, Y, Z = [1, 0, 0], [0, 1, 0], [0, 0, 1]
+
+
+def about_x(angle):
+    c, s = math.cos(angle), math.sin(angle)
+    return [X, [0, c, -s], [0, s, c]]
+
+
+def chain(length, axes, turn=0.0):
+    """Joints in a row: every second one stands turned about x by an angle, the next one is turned back."""
+    builder, parent = ts.MechanismBuilder("chain"), None
+    for k, axis in enumerate(axes):
+        name = f"link {k}"
+        own = (length**2 / 12) * torch.eye(3, dtype=torch.float64)
+        builder.link(name, mass=1.0, com=[length / 2, 0, 0], inertia=own.tolist())
+        builder.joint(
+            f"joint {k}", "revolute", parent=parent, child=name, axis=axis, position=[length, 0, 0],
+            rotation=about_x(turn if k % 2 == 0 else -turn),
+        )  # fmt: skip
+        parent = name
+    return builder.build()
+
+
+@pytest.mark.parametrize("scalar", [False, True], ids=["dense", "scalar"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_rank_and_inertia_of_a_robot_are_the_same_in_millimetres(dtype, scalar):
+    """In float32 all samples of a robot of some millimetres were nan."""
+    axes = [(Z, Y, X)[k % 3] for k in range(9)]
+    found, slopes = [], []
+    for length in (1.0, 1e-3, 1e3):
+        arm = chain(length, axes).to(dtype).replace(scalar=scalar)
+        q, _ = arm.random_state(4, generator=torch.Generator().manual_seed(0))
+        straight = torch.tensor([1.0, 0, 0, 0, 0, 0, 0, 0, 0], dtype=dtype)
+        q = torch.stack([q[0], q[1], 0 * q[2], straight])  # straight, none moves along the arm
+        mass = arm.mass.clone().requires_grad_()
+        inertia = ts.operational_space_inertia(arm.replace(mass=mass), q, frames_of(arm))
+        units = torch.tensor([1 / length] * 3 + [1.0] * 3, dtype=dtype)
+        found.append(units[:, None] * inertia * units)
+        slopes.append(torch.autograd.grad(found[-1][:2].sum(), mass)[0])
+        regular = inertia.isfinite().all((-2, -1))
+        assert regular.tolist() == [True, True, False, False]
+    for mine, slope in zip(found[1:], slopes[1:], strict=True):
+        rtol = 1e-9 if dtype == torch.float64 else 1e-2
+        torch.testing.assert_close(mine[:2], found[0][:2], rtol=rtol, atol=rtol)
+        torch.testing.assert_close(slope, slopes[0], rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-3])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_rows_that_vanish_but_for_rounding_are_no_motion(dtype, length):
+    """As large as the others, as equilibrated rows are, they would have an inertia of 1e30 kg."""
+    turned = [0.0, math.sin(0.3), math.cos(0.3)]  # z of the base
+    arm = chain(length, [turned if k % 2 == 0 else Z for k in range(8)], turn=0.3).to(dtype)
+    q, _ = arm.random_state(4, generator=torch.Generator().manual_seed(0))
+    rows = ts.operational_space_compliance(arm, q, frames_of(arm)).diagonal(dim1=-2, dim2=-1)
+    assert ((rows > 0) & (rows < 1e-6 * rows.amax(-1, keepdim=True))).any()
+    assert ts.operational_space_inertia(arm, q, frames_of(arm)).isnan().all()
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-3])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_where_all_axes_meet_but_for_rounding_nothing_slides(dtype, length):
+    """Links go out and come back to the point, where the levers that rounding leaves are 1e-17 m long."""
+    builder, parent = ts.MechanismBuilder("ball"), None
+    own = (length**2 * torch.eye(3, dtype=torch.float64)).tolist()
+    offset = length * torch.tensor([0.7, 0.1, 0.3], dtype=torch.float64)
+    for k in range(8):
+        turn = torch.tensor(about_x(0.3 + 0.2 * k), dtype=torch.float64)
+        builder.link(f"link {k}", mass=1.0, com=[0, 0, 0], inertia=own)
+        builder.joint(
+            f"joint {k}", "revolute", parent=parent, child=f"link {k}", axis=(Z, Y, X)[k % 3],
+        )  # fmt: skip
+        ways = {"out": (offset, turn), "back": (-turn.T @ offset, None)}
+        parent = f"link {k}"
+        for way, (position, rotation) in ways.items():
+            placed = {} if rotation is None else {"rotation": rotation.tolist()}
+            child = f"{way} {k}"
+            builder.link(child, mass=1.0, com=[0, 0, 0], inertia=own)
+            builder.joint(
+                f"fixed {way} {k}", "fixed", parent=parent, child=child, position=position.tolist(), **placed,
+            )  # fmt: skip
+            parent = child
+    ball = builder.build().to(dtype)
+    q, _ = ball.random_state(8, generator=torch.Generator().manual_seed(0))
+    linear = ts.operational_space_compliance(ball, q, parent).diagonal(dim1=-2, dim2=-1)[..., 3:]
+    assert (linear > 0).all()
+    assert ts.operational_space_inertia(ball, q, parent).isnan().all()
 
 
 def test_a_sample_that_is_not_finite_gives_nan_and_not_a_number():

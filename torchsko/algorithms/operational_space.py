@@ -169,6 +169,7 @@ def invert_compliance(
     singular: Singular = "nan",
     rank_tolerance: float | Tensor | None = None,
     *,
+    sizes: Tensor | None = None,
     scalar: bool = False,
 ) -> Tensor:
     """Operational space inertia Lambda = (J M^-1 J*)^-1, with a say in what singular samples give.
@@ -187,6 +188,8 @@ def invert_compliance(
             of the norms (Frobenius) of the compliance and its inverse; eigenvalues below this fraction of
             the largest are zero to "pinv". A number, or one for each sample, `[*batch]`;
             `rounding_of_rank` when left out.
+        sizes: what rows are divided by before "nan" and "raise" take the condition number, `[*batch, r]`, as
+            `sizes_of_kinds`; ones when left out, and rows of several units are then judged by these.
         scalar: see `torchsko.symmetric`; "pinv" and "raise" have no such form.
 
     Returns:
@@ -209,7 +212,12 @@ def invert_compliance(
         compliance = compliance + singular[1] * identity
     elif singular != "pinv":
         # A verdict has no derivative; where it is none (nan) the sample is singular.
-        condition = spd_condition(compliance.detach(), scalar=scalar)
+        judged = (
+            compliance
+            if sizes is None
+            else compliance / (sizes[..., :, None] * sizes[..., None, :])
+        )
+        condition = spd_condition(judged.detach(), scalar=scalar)
         usable = usable & (condition * tolerance < 1)
     if singular == "raise" and not bool(usable.all()):
         raise SingularError(
@@ -226,6 +234,32 @@ def invert_compliance(
         # Not cholesky_inverse: its forward derivative is wrong (torch 2.13).
         inverse = spd_solve(safe, identity, scalar=scalar)
     return torch.where(usable[..., None, None], inverse, torch.nan)
+
+
+def sizes_of_kinds(compliance: Tensor, length: Tensor) -> Tensor:
+    """How large the angular rows of frames are, and the linear ones: by these no unit of length is left.
+
+    Not each row by itself: one that vanishes but for rounding would become as large as the others, and
+    count as a direction in which the frame moves. Where all linear rows vanish but for the rounding of
+    levers, as at a point in which all axes meet, their size is what the length makes of the angular one.
+
+    Args:
+        compliance: J M^-1 J* of frames, [angular; linear] one after another, `[*batch, 6 F, 6 F]`.
+        length: how long the levers are of which J is made, `[*batch]` [m].
+
+    Returns:
+        Roots of the sums of the diagonal over either kind, `[*batch, 6 F]`; 1 where that is zero.
+    """
+    diagonal = compliance.diagonal(dim1=-2, dim2=-1).unflatten(-1, (-1, 2, 3))
+    square = diagonal.sum((-3, -1))
+    root = torch.where(square > 0, torch.where(square > 0, square, 1.0).sqrt(), 0.0)
+    angular, linear = root.unbind(-1)
+    turned = length * angular
+    rounding = rounding_of_rank(compliance.shape[-1], computed_in(compliance))
+    linear = torch.where(linear > rounding * turned, linear, turned)
+    size = torch.stack(torch.broadcast_tensors(angular, linear), -1)
+    size = torch.where(size > 0, size, 1.0)[..., None, :, None]
+    return size.expand(*size.shape[:-3], diagonal.shape[-3], 2, 3).flatten(-3)
 
 
 def check_singular(singular: Any, rank_tolerance: Any = None) -> None:

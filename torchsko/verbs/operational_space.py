@@ -21,6 +21,7 @@ from torchsko.algorithms.operational_space import (
     Singular,
     invert_compliance,
     reflected_compliance,
+    sizes_of_kinds,
 )
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import MechanismError, ShapeError, unknown_name
@@ -28,7 +29,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
 from torchsko.verbs.dynamics import refuse_singular
-from torchsko.verbs.frame import Frames, listed
+from torchsko.verbs.frame import Frames, listed, with_frames
 from torchsko.verbs.frames import frame_jacobian
 
 
@@ -72,7 +73,8 @@ def operational_space_inertia(
         singular: what a configuration gives in which the rows of J depend on one another: "nan" (the
             default), "raise", "pinv" or ("damped", d). Other samples of the batch never notice. See
             `torchsko.algorithms.invert_compliance`.
-        rank_tolerance: see there.
+        rank_tolerance: see there. The condition number of "nan" and "raise" is taken once angular and linear
+            rows have been divided by their sizes, so that it is the same in metres and in millimetres.
 
     Returns:
         `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear] [kg m^2, kg m, kg].
@@ -95,7 +97,7 @@ def operational_space_inertia(
     frames = listed(frames)
     _refuse_too_many_rows(mech, len(frames), singular)
     compliance = operational_space_compliance(mech, q, frames)
-    return invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
+    return _inverted(mech, frames, compliance, singular, rank_tolerance)
 
 
 @verb
@@ -132,7 +134,7 @@ def consistent_jacobian_inverse(
     J = _jacobian(mech, q, frames)
     fac = innovations(model_at(mech, q))
     compliance = reflected_compliance(fac, J)
-    inertia = invert_compliance(compliance, singular, rank_tolerance, scalar=mech.scalar)
+    inertia = _inverted(mech, frames, compliance, singular, rank_tolerance)
     return fac.solve(J.mT, columns=True) @ inertia
 
 
@@ -195,6 +197,39 @@ def _jacobian(mech: Mechanism, q: Tensor, frames: Frames) -> Tensor:
     check_state(mech, q=q)
     refuse_singular(mech)
     return frame_jacobian(mech, q, listed(frames)).flatten(-3, -2)
+
+
+def _inverted(
+    mech: Mechanism,
+    frames: Frames,
+    compliance: Tensor,
+    singular: Singular,
+    rank_tolerance: float | None,
+) -> Tensor:
+    """The inertia of frames, whose rank no unit of length decides."""
+    sizes = sizes_of_kinds(compliance.detach(), _length(mech, frames))
+    return invert_compliance(compliance, singular, rank_tolerance, sizes=sizes, scalar=mech.scalar)
+
+
+def _length(mech: Mechanism, frames: Frames) -> Tensor:
+    """How long a robot's levers are, `[*batch]` [m]; where it stands, and how far it has gone, is none.
+
+    The offsets of links alone are too short where rigid ones were merged: a way out and back is none.
+    The radius of gyration about the links' origins is left then.
+    """
+    mech, numbers = with_frames(mech, frames)
+    mass, com = mech.mass.detach(), mech.com.detach()
+    turning = mech.inertia.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
+    moment = (turning + mass * com.square().sum(-1)).sum(-1)
+    total = mass.sum(-1)
+    square = torch.where(total > 0, moment / torch.where(total > 0, total, 1.0), 0.0)
+    hung = [k for k, parent in enumerate(mech.parents) if parent >= 0]
+    for offsets in (
+        mech.joint_position[..., hung, :],
+        mech.frame_position[..., list(numbers), :],
+    ):
+        square = square + offsets.detach().square().sum((-2, -1))
+    return torch.where(square > 0, torch.where(square > 0, square, 1.0).sqrt(), 0.0)
 
 
 def _refuse_too_many_rows(mech: Mechanism, count: int, singular: Singular) -> None:
