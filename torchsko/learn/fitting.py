@@ -189,7 +189,12 @@ def _fitted(
     notes += [*settings.lines(), *in_other_units(problem, log, known.normal)]
     whole = True
     try:
-        chosen.run(state, lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at))
+        chosen.run(
+            state,
+            lambda: kept.write(
+                known.normal, known.faults, chosen.model, chosen.at, chosen.before
+            ),
+        )
     except KeyboardInterrupt:
         whole = False
         notes.append("interrupted: friction and prior are the best so far")
