@@ -170,9 +170,13 @@ def weights(squares: Tensor, size: Tensor) -> Tensor:
     return 1 / squares.maximum(least.clamp_min(1e-300))
 
 
+PLAIN = (Viscous(), Coulomb(), Offset())
+"""Friction that any joint may have."""
+
+
 def plain_model(terms: Sequence[Term], dofs: int) -> Model:
     """Ordinary least squares: viscous and dry friction and an offset for each joint."""
-    choice = tuple(k for k, term in enumerate(terms) if term in (Viscous(), Coulomb(), Offset()))
+    choice = tuple(k for k, term in enumerate(terms) if term in PLAIN)
     return Model((choice,) * dofs, torch.ones(dofs, dtype=torch.float64), 0.0)
 
 

@@ -91,6 +91,8 @@ def _read_arrays(path: Path) -> Table:
                     raise
                 other[name] = "objects"
                 continue
+            if x.dtype.kind == "S":
+                x = np.char.decode(x, "utf-8")
             if x.dtype.kind == "U" and x.ndim == 1 and name.lower() in JOINTS:
                 order = {"": dict(enumerate(map(str, x)))}
                 other[name] = "words"
