@@ -401,7 +401,7 @@ def test_an_index_of_moments_without_a_name_is_the_time(tmp_path):
     ]
     is_whole(loaded(tmp_path, "\n".join([",".join(["", *NAMES[1:]]), *lines])))
     hours = "\n".join([",".join(["time", *NAMES[1:]]), *lines]).replace("2026-01-02 ", "")
-    with pytest.raises(ts.FitError, match="(?s)no column is the time.*Write 'time' as seconds"):
+    with pytest.raises(ts.FitError, match=r"(?s)no column is the time.*Write 'time' as seconds"):
         loaded(tmp_path, hours)
 
 

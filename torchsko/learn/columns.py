@@ -132,9 +132,7 @@ def _in_lists(table: Table, called: Sequence[str]) -> str:
     """What to do where cells hold times as words, or the numbers of all joints; empty for others."""
     for name, kind in table.other.items():
         if kind == "words" and called == CALLED["t"] and name.lower() in called:
-            return (
-                f"Write {name!r} as seconds, or as moments with a day: 2026-01-02T12:00:00.5."
-            )
+            return f"Write {name!r} as seconds, or as moments with a day: 2026-01-02T12:00:00.5."
         if kind in ("lists", "objects") and re.split(r"[/.]", name.lower())[-1] in called:
             return (
                 f"Give each number of {name!r} a column of its own, {name}_0, {name}_1, ..., or an array "

@@ -191,9 +191,7 @@ def _fitted(
     try:
         chosen.run(
             state,
-            lambda: kept.write(
-                known.normal, known.faults, chosen.model, chosen.at, chosen.before
-            ),
+            lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at, chosen.before),
         )
     except KeyboardInterrupt:
         whole = False
