@@ -7,6 +7,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchsko import interrupted
+
+if interrupted.is_command():
+    interrupted.end_at_once()  # before torch is imported, which takes seconds
+
 from torchsko import algorithms as algorithms
 from torchsko import robots as robots
 from torchsko.algebra.operators.model import SKOModel as SKOModel

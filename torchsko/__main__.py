@@ -16,11 +16,9 @@ from typing import Any
 
 from torchsko.described import described
 from torchsko.errors import TorchskoError
+from torchsko.interrupted import INTERRUPTED, raise_again
 from torchsko.robot_options import add_robot_options, load_robot
 from torchsko.version import version
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What the system says of a place where nothing more can be written."""
@@ -125,4 +123,5 @@ COMMANDS: dict[str, Callable[[Any], Run]] = {"info": _info, "view": _view, "iden
 
 
 if __name__ == "__main__":
+    raise_again()
     sys.exit(main())

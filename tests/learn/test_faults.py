@@ -216,6 +216,28 @@ def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mende
     assert_close(after.phi, fresh.phi, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("where", ["choosing friction of j2", "fitting", "error bars"])
+def test_a_fit_that_goes_on_is_the_one_that_was_never_stopped(tmp_path, where):
+    """After its last round of choices it went through one more, with other weights of the joints."""
+    mech, kept = two(), tmp_path / "unfinished.pt"
+    t, q, tau, qd = swinging(mech)
+    tau = tau + np.random.default_rng(0).normal(size=tau.shape) * [0.05, 0.2]
+    log = ts.learn.Log(t, q, tau, qd)
+    whole = ts.learn.fit(mech, log, cutoff=8.0)
+
+    def stop(text, part):
+        if text == where:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        ts.learn.fit(mech, log, cutoff=8.0, checkpoint=kept, tell=stop)
+    after = ts.learn.fit(mech, log, cutoff=8.0, checkpoint=kept)
+    assert after.terms == whole.terms
+    assert_close(after.phi, whole.phi, rtol=1e-12, atol=1e-14)
+    # Mean squares of errors are differences of sums of forces, which threads add in any order.
+    assert_close(after.found.scale, whole.found.scale, rtol=1e-9, atol=0)
+
+
 WRONG = {
     "dead encoder": (
         lambda t, q, tau, qd: (t, q * [1, np.nan], tau, qd),

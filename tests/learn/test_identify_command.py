@@ -1,6 +1,7 @@
 """`python -m torchsko identify`: a log goes in, a folder comes out; stopped runs go on."""
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,26 @@ def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, mon
     main(arguments)
     again = ts.learn.Fit.load(out)
     assert again.terms == whole.terms and not (out / command.CHECKPOINT).exists()
+
+
+def test_an_interrupt_while_torch_is_imported_says_nothing(tmp_path):
+    """It was a traceback of whatever module was being imported."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport math\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(ts.__file__).parents[1])])
+    run = [sys.executable, "-m", "torchsko", "identify", "a.urdf", "a.csv", "--out", "b"]
+    done = subprocess.run(
+        run, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    # Of a script that imports the package the interrupt is its own.
+    script = "try:\n    import torchsko\nexcept KeyboardInterrupt:\n    print('mine')"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "torchsko"], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == b"mine\n"
 
 
 @pytest.mark.parametrize("place", ["torchsko.learn.report.write_report", "torch.save"])

@@ -365,6 +365,46 @@ def test_numbered_columns_are_of_the_joints_that_columns_beside_them_name(tmp_pa
         loaded(tmp_path, "\n".join([content[0], *lines]).replace("slide,turn", "turn,turn"))
 
 
+def test_lines_between_samples_say_nothing_and_count(tmp_path):
+    """Beside names of joints, an indented comment was a row, and one after a number took the number."""
+    names = [f"{x}_{k}" for x in ("name", "position", "velocity", "effort") for k in (0, 1)]
+    lines = [
+        ",".join(["slide", "turn", *(f"{v:.14g}" for v in row[TURNED][1:])]) + f",{row[0]:.14g}"
+        for row in rows()
+    ]
+    lines[3] += " # slower, from here on"
+    lines[5:5] = ["", "  # a pause, of a day", "# and another", "   "]
+    content = [",".join([*names, "time"]), *lines]
+    is_whole(loaded(tmp_path, "\n".join(content)))
+    wrong = [*content[:20], content[20].replace("slide,turn", "turn,slide"), *content[21:]]
+    with pytest.raises(ts.FitError, match="line 21 names the joint 'turn' where line 2 names 'sl"):
+        loaded(tmp_path, "\n".join(wrong))
+    with pytest.raises(ts.FitError, match="line 21 has 4 columns"):
+        loaded(tmp_path, "\n".join([*content[:20], "slide,turn,0,1", *content[21:]]))
+
+
+def test_names_of_joints_have_a_namespace_and_others_may_repeat(tmp_path):
+    names = [f"{x}_{k}" for x in ("name", "position", "velocity", "effort") for k in range(4)]
+    lines = []
+    for t, *x in rows()[:, TURNED]:
+        each = [x[0], x[1], 7, 7, x[2], x[3], 7, 7, x[4], x[5], 7, 7]
+        words = ["left/slide", "left/turn", "left/finger", "left/finger"]
+        lines.append(",".join([*words, *(f"{v:.14g}" for v in each), f"{t:.14g}"]))
+    is_whole(loaded(tmp_path, "\n".join([",".join([*names, "time"]), *lines])))
+
+
+def test_an_index_of_moments_without_a_name_is_the_time(tmp_path):
+    """As pandas writes one: there was no column of time, and no name to name it by."""
+    lines = [
+        ",".join([f"2026-01-02 12:00:{t:09.6f}", *(f'"{v:.14g}"'.replace(".", ",") for v in row)])
+        for t, *row in rows()
+    ]
+    is_whole(loaded(tmp_path, "\n".join([",".join(["", *NAMES[1:]]), *lines])))
+    hours = "\n".join([",".join(["time", *NAMES[1:]]), *lines]).replace("2026-01-02 ", "")
+    with pytest.raises(ts.FitError, match=r"(?s)no column is the time.*Write 'time' as seconds"):
+        loaded(tmp_path, hours)
+
+
 def saved(tmp_path, arrays: dict[str, Any]):
     np.savez(tmp_path / "a.npz", **arrays)
 
@@ -375,6 +415,8 @@ def test_arrays_are_of_the_joints_that_their_file_names(tmp_path):
     for word in ("name", "joint_names"):
         saved(tmp_path, {"t": x[:, 0], **turned, word: np.array(JOINTS[::-1])})
         is_whole(ts.learn.Log.load(tmp_path / "a.npz", JOINTS))
+    saved(tmp_path, {"t": x[:, 0], **turned, "names": np.array(JOINTS[::-1]).astype(bytes)})
+    is_whole(ts.learn.Log.load(tmp_path / "a.npz", JOINTS))
     # Without the robot's joints there is no order but the file's.
     np.testing.assert_array_equal(ts.learn.Log.load(tmp_path / "a.npz").q, turned["q"])
 

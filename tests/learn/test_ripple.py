@@ -45,6 +45,16 @@ def test_friction_without_teeth_has_none():
     assert "times a turn" not in " ".join(fit.found.notes)
 
 
+def test_friction_that_was_not_named_is_no_tooth(seen):
+    """What it leaves comes back as the motion does: a note said to name waves of the position."""
+    truth, nominal, log = seen
+    smooth, _ = log_of(truth, friction, noise=0.02)
+    fit = ts.learn.fit(nominal, smooth, cutoff=8.0, learn=(), prior=1e-3)
+    assert "times a turn" not in " ".join(fit.found.notes)
+    fit = ts.learn.fit(nominal, log, cutoff=8.0, learn=(), prior=1e-3)
+    assert "24 times a turn" in " ".join(fit.found.notes)
+
+
 def test_a_joint_whose_terms_are_named_without_its_teeth_says_so(seen):
     _, nominal, log = seen
     plain = [Viscous(), SmoothCoulomb(0.1), Offset()]

@@ -16,7 +16,7 @@ from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.settings import Settings
-from torchsko.learn.solving import Model
+from torchsko.learn.solving import Choice, Model
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.unfinished import unfinished
 
@@ -81,8 +81,9 @@ class Checkpoint:
         return state if state.get("key") == self.key else {}
 
     def write(
-        self, normal: Normal, faults: Faults, model: Model | None = None, at: int = 0
-    ) -> None:
+        self, normal: Normal, faults: Faults, model: Model | None = None, at: int = 0,
+        before: Choice | None = None,
+    ) -> None:  # fmt: skip
         """Keep where the fit is; the old file stays until the new one is whole.
 
         Args:
@@ -90,12 +91,14 @@ class Checkpoint:
             faults: of the log.
             model: so far.
             at: how many choices are made.
+            before: terms of each dof when their last round began.
         """
         if self.path is None:
             return
         state = {
             "key": self.key, "sums": normal.sums, "count": normal.count, "faults": asdict(faults),
             "model": None if model is None else asdict(model), "at": at,
+            "before": before,
         }  # fmt: skip
         put(state, self.path)
 

@@ -17,7 +17,7 @@ from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import eliminated
 from torchsko.learn.selection import Folds, chosen_weight, errors, judged_by, with_terms_chosen
-from torchsko.learn.solving import Model, Solution
+from torchsko.learn.solving import Choice, Model, Solution
 from torchsko.verbs.base_parameters import BaseParameters
 
 
@@ -29,6 +29,7 @@ class Choosing:
         squares: its errors in what was left out, `[folds, num_dof]`.
         fits: of each fold, to begin at.
         at: how many choices were made: rounds, and dofs of a round.
+        before: the terms of each dof when the last round began; None before the first.
         sizes: mean squares of what forces are sums of, `[num_dof]`.
     """
 
@@ -62,6 +63,7 @@ class Choosing:
         self.dofs, self.at = problem.mech.num_dof, 0
         self.names = dof_names(problem.mech)
         self.fits: list[Solution] | None = None
+        self.before: Choice | None = None
         self.allowed = [
             tuple(
                 k
@@ -90,14 +92,17 @@ class Choosing:
             model = state["model"]
             choice = tuple(tuple(some) for some in model["choice"])
             self.model = Model(choice, model["scale"], model["prior_weight"])
-            self.at = state["at"]
+            # Of an older file nobody knows what its round began with: one round more is run.
+            self.at, self.before = state["at"], state.get("before")
             if self.at % self.dofs:
                 self._see()
         if self.at % self.dofs == 0:
             self._judge()
-        while self.at < TURNS * self.dofs:
-            before = self.model.choice
+        while self.at < TURNS * self.dofs and (
+            self.at % self.dofs or self.model.choice != self.before
+        ):
             if self.at % self.dofs == 0:
+                self.before = self.model.choice
                 self.model = replace(self.model, scale=weights(self.squares.mean(0), self.sizes))
             turn = self.at // self.dofs
             if len(self.named) < self.dofs:
@@ -115,8 +120,6 @@ class Choosing:
                     self.at += 1
                     keep()
             self._judge()
-            if self.model.choice == before:
-                break
         self.model = replace(self.model, scale=weights(self.squares.mean(0), self.sizes))
 
     def _judge(self) -> None:
@@ -167,9 +170,13 @@ def weights(squares: Tensor, size: Tensor) -> Tensor:
     return 1 / squares.maximum(least.clamp_min(1e-300))
 
 
+PLAIN = (Viscous(), Coulomb(), Offset())
+"""Friction that any joint may have."""
+
+
 def plain_model(terms: Sequence[Term], dofs: int) -> Model:
     """Ordinary least squares: viscous and dry friction and an offset for each joint."""
-    choice = tuple(k for k, term in enumerate(terms) if term in (Viscous(), Coulomb(), Offset()))
+    choice = tuple(k for k, term in enumerate(terms) if term in PLAIN)
     return Model((choice,) * dofs, torch.ones(dofs, dtype=torch.float64), 0.0)
 
 

@@ -99,10 +99,11 @@ def _by_joint(path: Path, table: Table, joints: tuple[str, ...]) -> dict[str, Ar
     """
     found = dict(table.columns)
     words = "|".join(word for some in (*CALLED.values(), AMPERES) for word in some)
-    for stem, order in table.orders.items():
+    for stem, named in table.orders.items():
+        order = {k: _own_name(x, joints) for k, x in named.items()}
         if not set(order.values()) & set(joints):
             continue
-        twice = [x for x in order.values() if list(order.values()).count(x) > 1]
+        twice = [x for x in joints if list(order.values()).count(x) > 1]
         if twice:
             raise FitError(
                 f"{path}: it names the joint {twice[0]!r} twice, in {', '.join(order.values())}.\n"
@@ -111,6 +112,7 @@ def _by_joint(path: Path, table: Table, joints: tuple[str, ...]) -> dict[str, Ar
         for name, x in table.columns.items():
             if x.ndim == 2 and not stem and x.shape[1] == len(order):
                 del found[name]
+                # Of others nobody asks; two of one name may be among them.
                 found |= {f"{name}_{order[k]}": x[:, i] for i, k in enumerate(sorted(order))}
             numbered = re.fullmatch(
                 rf"{re.escape(stem)}({words})[\s_./\[(-]*(\d+)[\])]*", name, re.IGNORECASE
@@ -121,9 +123,16 @@ def _by_joint(path: Path, table: Table, joints: tuple[str, ...]) -> dict[str, Ar
     return found
 
 
+def _own_name(name: str, joints: tuple[str, ...]) -> str:
+    """A joint's name without the namespace before it, "left/elbow", where the robot's has none."""
+    return name if name in joints else name.rsplit("/", 1)[-1]
+
+
 def _in_lists(table: Table, called: Sequence[str]) -> str:
-    """What to do where cells hold the numbers of all joints, or objects of Python do; empty for others."""
+    """What to do where cells hold times as words, or the numbers of all joints; empty for others."""
     for name, kind in table.other.items():
+        if kind == "words" and called == CALLED["t"] and name.lower() in called:
+            return f"Write {name!r} as seconds, or as moments with a day: 2026-01-02T12:00:00.5."
         if kind in ("lists", "objects") and re.split(r"[/.]", name.lower())[-1] in called:
             return (
                 f"Give each number of {name!r} a column of its own, {name}_0, {name}_1, ..., or an array "

@@ -33,7 +33,7 @@ from torchsko.learn.piling import piled
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
 from torchsko.learn.residuals import residuals
-from torchsko.learn.ripple import waves_in, waves_left, waves_told
+from torchsko.learn.ripple import waves_in, waves_missed, waves_told
 from torchsko.learn.selection import Folds
 from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
@@ -189,7 +189,10 @@ def _fitted(
     notes += [*settings.lines(), *in_other_units(problem, log, known.normal)]
     whole = True
     try:
-        chosen.run(state, lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at))
+        chosen.run(
+            state,
+            lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at, chosen.before),
+        )
     except KeyboardInterrupt:
         whole = False
         notes.append("interrupted: friction and prior are the best so far")
@@ -203,7 +206,7 @@ def _fitted(
     estimate = ESTIMATORS[asked.method](data, chosen.model, base, divergence)
     solution = estimate.solve(estimate.normal.all)
     notes += vanished(problem, chosen.model, solution, named)
-    spoilt = waves_left(problem, known.seen.motions, solution.choice, sorted(named))
+    spoilt = waves_missed(problem, known.seen.motions, solution.choice, sorted(named))
     notes += [waves_told(dof_names(nominal)[j], some) for j, some in spoilt.items()]
     errors = errors_of(asked.method, data, chosen, estimate, divergence, base)
     more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), asked.folds)

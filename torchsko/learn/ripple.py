@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from torchsko.learn.bare import own_positions
-from torchsko.learn.choosing import plain_model
+from torchsko.learn.choosing import PLAIN, plain_model
 from torchsko.learn.friction import Periodic
 from torchsko.learn.log import Log
 from torchsko.learn.motion import Motion
@@ -132,6 +132,19 @@ def waves_left(
         if waves := sheet.waves():
             found[j] = waves
     return found
+
+
+def waves_missed(
+    problem: Problem, motions: Iterable[Motion], choice: Choice, dofs: Sequence[int]
+) -> dict[int, list[Wave]]:
+    """Waves besides a rigid robot, terms of each dof, and viscous and dry friction and an offset.
+
+    Where friction was not named, what it leaves comes back with the position, too, as motions do.
+    """
+    wider = replace(problem, terms=tuple(dict.fromkeys([*problem.terms, *PLAIN])))
+    plain = plain_model(wider.terms, problem.mech.num_dof).choice
+    both = tuple((*dict.fromkeys(x + y),) for x, y in zip(choice, plain, strict=True))
+    return waves_left(wider, motions, both, dofs)
 
 
 def waves_told(name: str, waves: Sequence[Wave]) -> str:

@@ -91,8 +91,9 @@ def _read_arrays(path: Path) -> Table:
                     raise
                 other[name] = "objects"
                 continue
-            if x.dtype.kind == "U" and x.ndim == 1 and name.lower() in JOINTS:
-                order = {"": dict(enumerate(map(str, x)))}
+            if x.dtype.kind in "US" and x.ndim == 1 and name.lower() in JOINTS:
+                each = x if x.dtype.kind == "U" else np.char.decode(x, "utf-8", "replace")
+                order = {"": dict(enumerate(map(str, each)))}
                 other[name] = "words"
             else:
                 arrays[name] = x

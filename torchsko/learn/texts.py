@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
+from torchsko.learn.columns import CALLED
 from torchsko.learn.units import SCALE
 from torchsko.learn.words import FAULT, alike, in_seconds, kind_of, moment, naming, orders
 
@@ -73,6 +74,9 @@ def read_text(
         if joints or moments:
             rest = _told(path, at, rest, sep, {k: cells[k] for k in joints}, moments)
         rows = _rows(path, at, rest, sep, cells)
+    if not any(x.lower() in CALLED["t"] for x in names):
+        # The index of a table, as pandas writes it, has no name; moments there are the time.
+        names = ["time" if not x and k in moments else x for k, x in enumerate(names)]
     units |= {names[k]: "s" for k in moments}
     columns, other = {}, {}
     for k, (name, x) in enumerate(zip(names, rows.T, strict=True)):
@@ -91,15 +95,26 @@ def _told(
     moments: Mapping[int, datetime],
 ) -> Iterator[str]:  # fmt: skip
     """Lines, the first in line `at` of the file, with moments as seconds; joints that they name are alike."""
-    whole = (line for line in lines if line.strip() and line[0] != "#")
-    rows = alike(path, at, (_cells(line, sep) for line in whole), joints)
-    comma = sep != ","
-    for row in in_seconds(rows, moments):
-        # A separator in a cell would be one more column: such cells are words.
-        parts = [x.replace(",", ".") if comma else x for x in row]
+    # What says nothing stays as an empty line: those below keep their numbers.
+    for row in in_seconds(alike(path, at, (_said(x, sep) for x in lines), joints), moments):
+        # A comma in a cell is of decimals; or of words, and would be one more column.
+        parts = [x.replace(",", ".") for x in row]
         yield (sep or " ").join(
             x if k in moments or _is_number(x) or not x else "nan" for k, x in enumerate(parts)
         )
+
+
+def _said(line: str, sep: str | None) -> list[str]:
+    """Cells of a line up to a comment; none of an empty line or a comment alone."""
+    bare = line.strip()
+    if not bare or bare[0] == "#":
+        return []
+    cells = _cells(line, sep)
+    for k, x in enumerate(cells):
+        number, mark, _ = x.partition("#")
+        if mark and _is_number(number):  # a joint may be called "arm #2"
+            return [*cells[:k], number.strip()]
+    return cells
 
 
 def _encoding(path: Path) -> str:

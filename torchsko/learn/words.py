@@ -55,7 +55,7 @@ def _seconds(cell: str, first: datetime) -> str:
 def alike(
     path: Path, at: int, rows: Iterator[list[str]], named: Mapping[int, str]
 ) -> Iterator[list[str]]:
-    """Rows, the first in line `at`, that name the same joint in each of some columns.
+    """Rows, one for each line from line `at` on, that name the same joint in each of some columns.
 
     Raises:
         FitError: names the line, and both joints.
