@@ -26,6 +26,31 @@ def test_a_subtree_is_a_body_and_all_that_it_carries(mech, seed):
         agree(found[k][None], (mass @ at[carried] / mass.sum())[None], 1e-12)
 
 
+def test_a_rotor_has_no_centre_and_spoils_no_gradient_of_the_others():
+    """Zero by zero of the rotor's own made all gradients nan."""
+    found = []
+    for rotor in (False, True):
+        builder = ts.MechanismBuilder("arm")
+        for k, parent in enumerate((None, "link 0")):
+            builder.link(
+                f"link {k}",
+                mass=1.0,
+                com=[0.1, 0, 0],
+                inertia=[[0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]],
+            )
+            builder.joint(
+                f"j{k}", "revolute", parent=parent, child=f"link {k}", position=[0.2, 0, 0]
+            )
+        mech = (builder.rotor("j1", ratio=50.0, inertia=1e-5) if rotor else builder).build()
+        q = torch.tensor([0.3, 0.4], dtype=torch.float64, requires_grad=True)
+        mass = mech.mass.clone().requires_grad_()
+        centers = ts.subtree_centers(mech.replace(mass=mass), q)
+        assert centers.isnan().any() == rotor
+        at_q, at_mass = torch.autograd.grad(centers[:2].square().sum(), (q, mass))
+        found.append(torch.cat([at_q, at_mass[:2]]))
+    torch.testing.assert_close(found[1], found[0])
+
+
 def carries(mech: ts.Mechanism, body: int, other: int) -> bool:
     while other >= 0:
         other = mech.parents[other]

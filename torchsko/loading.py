@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -24,7 +25,8 @@ from torchsko.io.sdf import read_sdf
 from torchsko.io.urdf import read_urdf
 from torchsko.mechanism.checks import check_gravity
 from torchsko.mechanism.construct import lower
-from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault, RobotDescription
+from torchsko.mechanism.couplings import followers, limits
+from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault, RobotDescription, Unused
 from torchsko.mechanism.given import check_device, check_dtype
 from torchsko.mechanism.magnitudes import LARGEST, refuse_too_large, within_range
 from torchsko.mechanism.mechanism import Mechanism
@@ -254,7 +256,8 @@ def _of_model(
     higher = [tensor(read.dof_numbers[x], None) for x in HIGHER]
     numbers["higher_damping"] = torch.stack(higher, -1)
     numbers["spring_reference"] = tensor(read.q_numbers["spring_reference"], None)
-    numbers |= {name: tensor(read.q_numbers[name], "q") for name in ("lower", "upper")}
+    ranges, notes = _ranges(read, mech)
+    numbers |= {name: tensor(x, None) for name, x in ranges.items()}
     numbers["effort_limit"] = tensor(read.dof_numbers["effort_limit"], "dof")
     losses = (numbers[x] for x in ("damping", "friction", "higher_damping"))
     flags = {
@@ -262,9 +265,36 @@ def _of_model(
         "has_losses": any(bool(x.any()) for x in losses),
         "has_higher_damping": bool(numbers["higher_damping"].any()),
     }
-    mech = mech.replace(**numbers, **flags, replaced=())
+    mech = mech.replace(**numbers, **flags, replaced=(), unused=(*mech.unused, *notes))
     mech = mech.replace(kept=kept(model, read, mech))
     return checked(mech).to(dtype).to(device)
+
+
+def _ranges(
+    read: ModelDescription, mech: Mechanism
+) -> tuple[dict[str, list[float]], tuple[Unused, ...]]:
+    """Limits of position of the joints that follow none, by coordinate, and what is to be said of them.
+
+    Raises:
+        MechanismError: when no position of a joint is within the limits of those that follow it.
+    """
+    given, kinds = {joint.name: joint for joint in read.robot.joints}, mech.joints.kinds
+    at, hinges = [0], []
+    for name, kind in zip(mech.tree_joint_names, kinds, strict=True):
+        ends = {x: read.q_numbers[x][at[-1]] for x in ("lower", "upper")}
+        # Joints of several coordinates follow none, and none follows them.
+        hinges.append(replace(given[name], **ends) if kind.num_q == 1 else given[name])
+        at.append(at[-1] + kind.num_q)
+    allowed = limits(hinges, followers(read.robot, hinges, kinds))
+    found: dict[str, list[float]] = {}
+    for name, handed in (("lower", allowed.lower), ("upper", allowed.upper)):
+        own = read.q_numbers[name]
+        rows = [
+            [handed[k]] if kinds[k].num_q == 1 else own[at[k] : at[k + 1]]
+            for k in mech.independent_joints
+        ]
+        found[name] = [x for row in rows for x in row]
+    return found, allowed.unused
 
 
 def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:

@@ -142,6 +142,30 @@ def test_linear_equalities_of_joints_are_couplings():
     assert abs(float(data.efc_pos[0])) < 1e-12  # MuJoCo finds nothing to correct
 
 
+def test_ranges_of_joints_that_follow_hold_as_in_a_urdf():
+    """IK within limits, random states and springs at limits left the ranges of followers unheeded."""
+    text = """<mujoco><compiler angle="radian"/><worldbody>
+      <body name="base"><joint name="up" type="slide" axis="0 0 1" range="-2 3"/>
+      <joint name="spin" axis="0 0 1"/><geom size="0.1" mass="1"/>
+      <body name="one" pos="0.2 0 0"><joint name="j1" axis="0 1 0" range="-2 2"/>
+      <geom size="0.1" pos="0.2 0 0" mass="1"/>
+      <body name="two" pos="0.2 0 0"><joint name="j2" axis="0 1 0" range="-1 1"/>
+      <geom size="0.1" pos="0.2 0 0" mass="1"/></body></body></body></worldbody>
+      <equality><joint joint1="j2" joint2="j1" polycoef="0.3 -2 0 0 0"/></equality></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(text)
+    mech = ts.from_mujoco(model)
+    assert mech.joint_names == ("up+spin", "j1")
+    torch.testing.assert_close(mech.lower.tolist(), [-2.0, -torch.inf, -0.35])
+    torch.testing.assert_close(mech.upper.tolist(), [3.0, torch.inf, 0.65])
+    q, _ = mech.random_state(64, generator=torch.Generator().manual_seed(0))
+    low, high = torch.from_numpy(model.jnt_range)[2:].unbind(-1)
+    followed = ts.expand(mech, q)[..., 2:]
+    assert (low <= followed).all() and (followed <= high).all()
+    assert any("joint 'j1' alone, lower -2, upper 2" in str(line) for line in mech.unused)
+    with pytest.raises(ts.MechanismError, match="'j1' has no position left: joint 'j2'"):
+        ts.from_mujoco(mujoco.MjModel.from_xml_string(text.replace('"0.3 -2', '"9.0 -2')))
+
+
 @functools.cache
 def gymnasium_models() -> dict[str, Path]:
     found = importlib.util.find_spec("gymnasium")

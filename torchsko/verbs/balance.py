@@ -51,7 +51,7 @@ def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
     """Centre of mass of every body with all outboard of it.
 
     Args:
-        mech: the mechanism; what has no mass has no centre (nan).
+        mech: the mechanism; what has no mass, as a rotor, has no centre: nan, which passes no gradient back.
         q: configuration, `[*batch, num_q]`.
 
     Returns:
@@ -62,7 +62,10 @@ def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     moments = mech.mass[..., None] * body_centres(mech, forward_kinematics(mech, q))
-    return _outboard_sums(mech, moments) / subtree_masses(mech)[..., None]
+    mass = subtree_masses(mech)[..., None]
+    none = mass == 0
+    # Zero by zero would be nan in gradients of the other centres, too.
+    return torch.where(none, torch.nan, _outboard_sums(mech, moments) / torch.where(none, 1.0, mass))
 
 
 @verb
