@@ -231,7 +231,12 @@ def test_a_fit_that_goes_on_is_the_one_that_was_never_stopped(tmp_path, where):
 
     with pytest.raises(MemoryError):
         ts.learn.fit(mech, log, cutoff=8.0, checkpoint=kept, tell=stop)
-    after = ts.learn.fit(mech, log, cutoff=8.0, checkpoint=kept)
+    said = []
+    after = ts.learn.fit(
+        mech, log, cutoff=8.0, checkpoint=kept, tell=lambda text, part: said.append(text)
+    )
+    # All choices were made, unless it was stopped among them.
+    assert where.startswith("choosing") or not [x for x in said if x.startswith("choosing")]
     assert after.terms == whole.terms
     assert_close(after.phi, whole.phi, rtol=1e-12, atol=1e-14)
     # Mean squares of errors are differences of sums of forces, which threads add in any order.
