@@ -221,7 +221,8 @@ def test_a_fit_that_goes_on_is_the_one_that_was_never_stopped(tmp_path, where):
     """After its last round of choices it went through one more, with other weights of the joints."""
     mech, kept = two(), tmp_path / "unfinished.pt"
     t, q, tau, qd = swinging(mech)
-    tau = tau + np.random.default_rng(0).normal(size=tau.shape) * [0.05, 0.2]
+    tau = tau + 0.8 * np.tanh(qd / 0.05) * [1, 0.5]  # two rounds, of three that there may be
+    tau = tau + np.random.default_rng(0).normal(size=tau.shape) * 0.2
     log = ts.learn.Log(t, q, tau, qd)
     whole = ts.learn.fit(mech, log, cutoff=8.0)
 
@@ -231,7 +232,12 @@ def test_a_fit_that_goes_on_is_the_one_that_was_never_stopped(tmp_path, where):
 
     with pytest.raises(MemoryError):
         ts.learn.fit(mech, log, cutoff=8.0, checkpoint=kept, tell=stop)
-    after = ts.learn.fit(mech, log, cutoff=8.0, checkpoint=kept)
+    said = []
+    after = ts.learn.fit(
+        mech, log, cutoff=8.0, checkpoint=kept, tell=lambda text, part: said.append(text)
+    )
+    # All choices were made, unless it was stopped among them.
+    assert where.startswith("choosing") or not [x for x in said if x.startswith("choosing")]
     assert after.terms == whole.terms
     assert_close(after.phi, whole.phi, rtol=1e-12, atol=1e-14)
     # Mean squares of errors are differences of sums of forces, which threads add in any order.
