@@ -76,7 +76,8 @@ def test_an_import_opens_no_room_that_makes_robots_or_kernels():
 def declared_later():
     """Names that type checkers read under TYPE_CHECKING in torchsko/__init__.py."""
     tree = ast.parse((ROOT / "torchsko" / "__init__.py").read_text("utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    conditions = (node for node in tree.body if isinstance(node, ast.If))
+    (block,) = (node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING")
     for node in block.body:
         if isinstance(node, ast.ImportFrom):
             yield from ((node.module, alias.name) for alias in node.names)
