@@ -244,6 +244,37 @@ def test_forces_of_a_robot_that_stays_carry_its_weight(dog):
     assert still.any() and (out.forces.sum(-2)[still][:, 2] > 0.99 * 9.8 * dog.mass.sum()).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("length", [0.01, 0.001])
+def test_a_dog_of_some_millimetres_is_commanded_as_a_large_one(dog, length, dtype):
+    """Its weight was less than the solver could tell: forces from nowhere held it, and nothing was said."""
+    found = []
+    for L in (1.0, length):
+        per_length = {
+            name: L * getattr(dog, name) for name in ("com", "joint_position", "frame_position")
+        }
+        m, I = L**3, L**5  # of one density
+        mech = dog.replace(
+            mass=m * dog.mass, inertia=I * dog.inertia, armature=I * dog.armature,
+            effort_limit=m * L * dog.effort_limit, **per_length,
+        ).to(dtype)  # fmt: skip
+        q = mech.middle()
+        posture = posture_objective(mech, q, 0 * q[..., 1:], q)
+        com = com_objective(mech, q, 0 * q[..., 1:], ts.center_of_mass(mech, q))
+        out = whole_body_control(
+            mech, q, 0 * q[..., 1:], [com, posture], [Contact(f) for f in FEET]
+        )
+        weight = 9.81 * m * dog.mass.sum().to(dtype)
+        found.append((out.forces / weight, out.tau / (weight * L)))
+    (forces, tau), (forces_of_small, tau_of_small) = found
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-3
+    torch.testing.assert_close(forces_of_small.sum(-2), forces.sum(-2), rtol=0, atol=tolerance)
+    assert forces_of_small.sum(-2)[2] > 0.99
+    assert (
+        tau_of_small[:6].abs().max() < tolerance and tau_of_small.abs().max() < 2 * tau.abs().max()
+    )
+
+
 def test_a_slope_turns_the_cone(dog):
     c, s = 0.96, 0.28  # less steep than the pyramid's sides
     axes = torch.tensor([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]]).double()

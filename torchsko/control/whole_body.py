@@ -167,8 +167,12 @@ def _program(
         p = p - heavy * (wide.mT @ wanted[..., None])[..., 0]
     free, driven = _drives(mech, undriven)
     J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
-    A = torch.cat([dynamics.index_select(-2, free), J], -2)
-    b = [-bias.index_select(-1, free), still]
+    unmoved = dynamics.index_select(-2, free)
+    # Rows of one size: those of a robot of milligrams would be met to rounding whatever their forces.
+    square = (unmoved * unmoved).sum(-1).detach()
+    length = torch.where(square > 0, square, 1.0).sqrt()
+    A = torch.cat([unmoved / length[..., None], J], -2)
+    b = [-bias.index_select(-1, free) / length, still]
     b = torch.cat([x.expand(*batch, x.shape[-1]) for x in b], -1)
     limit = mech.effort_limit.index_select(-1, driven)
     size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # rows of one size

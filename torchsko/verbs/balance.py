@@ -65,7 +65,9 @@ def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
     mass = subtree_masses(mech)[..., None]
     none = mass == 0
     # Zero by zero would be nan in gradients of the other centres, too.
-    return torch.where(none, torch.nan, _outboard_sums(mech, moments) / torch.where(none, 1.0, mass))
+    return torch.where(
+        none, torch.nan, _outboard_sums(mech, moments) / torch.where(none, 1.0, mass)
+    )
 
 
 @verb
