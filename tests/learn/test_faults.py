@@ -216,32 +216,28 @@ def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mende
     assert_close(after.phi, fresh.phi, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("where", ["choosing friction of j2", "fitting", "error bars"])
-def test_a_fit_that_goes_on_is_the_one_that_was_never_stopped(tmp_path, where):
-    """After its last round of choices it went through one more, with other weights of the joints."""
-    mech, kept = two(), tmp_path / "unfinished.pt"
-    t, q, tau, qd = swinging(mech)
-    tau = tau + 0.8 * np.tanh(qd / 0.05) * [1, 0.5]  # two rounds, of three that there may be
-    tau = tau + np.random.default_rng(0).normal(size=tau.shape) * 0.2
-    log = ts.learn.Log(t, q, tau, qd)
-    whole = ts.learn.fit(mech, log, cutoff=8.0)
+@pytest.mark.parametrize("place", ["choosing friction of j2", "fitting", "error bars"])
+def test_a_fit_that_was_stopped_goes_on_to_the_same_numbers(tmp_path, place):
+    """It began one more round of choosing where the last had changed nothing: 1e-6 of each number."""
+    mech = two()
+    t, q, tau, qd = swinging(mech, noise=0.1)
+    log, kept = ts.learn.Log(t, q, tau, qd), tmp_path / "unfinished.pt"
+    options = {"cutoff": 8.0, "folds": 3}
+    whole = ts.learn.fit(mech, log, **options)
 
     def stop(text, part):
-        if text == where:
+        if text == place:
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        ts.learn.fit(mech, log, cutoff=8.0, checkpoint=kept, tell=stop)
-    said = []
-    after = ts.learn.fit(
-        mech, log, cutoff=8.0, checkpoint=kept, tell=lambda text, part: said.append(text)
-    )
-    # All choices were made, unless it was stopped among them.
-    assert where.startswith("choosing") or not [x for x in said if x.startswith("choosing")]
-    assert after.terms == whole.terms
-    assert_close(after.phi, whole.phi, rtol=1e-12, atol=1e-14)
-    # Mean squares of errors are differences of sums of forces, which threads add in any order.
-    assert_close(after.found.scale, whole.found.scale, rtol=1e-9, atol=0)
+        ts.learn.fit(mech, log, checkpoint=kept, tell=stop, **options)
+    assert kept.is_file()
+    after = ts.learn.fit(mech, log, checkpoint=kept, **options)
+    assert after.terms == whole.terms and after.found.notes == whole.found.notes
+    # Twice the same fit differs by 4e-14: how MKL rounds depends on where memory begins.
+    assert_close(after.phi, whole.phi, rtol=0, atol=1e-12)
+    assert_close(after.numbers, whole.numbers, rtol=0, atol=1e-12)
+    assert_close(after.found.scale, whole.found.scale, rtol=1e-10, atol=0)
 
 
 WRONG = {
