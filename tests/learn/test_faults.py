@@ -218,7 +218,7 @@ def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mende
 
 @pytest.mark.parametrize("place", ["choosing friction of j2", "fitting", "error bars"])
 def test_a_fit_that_was_stopped_goes_on_to_the_same_numbers(tmp_path, place):
-    """It began one more round of choosing where the last had changed nothing: 1e-6 of each number."""
+    """It began one more round of choosing where the last had changed nothing."""
     mech = two()
     t, q, tau, qd = swinging(mech, noise=0.1)
     log, kept = ts.learn.Log(t, q, tau, qd), tmp_path / "unfinished.pt"
@@ -234,7 +234,7 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_numbers(tmp_path, place):
     assert kept.is_file()
     after = ts.learn.fit(mech, log, checkpoint=kept, **options)
     assert after.terms == whole.terms and after.found.notes == whole.found.notes
-    # Twice the same fit differs by 4e-14: how MKL rounds depends on where memory begins.
+    # Twice the same fit in one process differs by 4e-14.
     assert_close(after.phi, whole.phi, rtol=0, atol=1e-12)
     assert_close(after.numbers, whole.numbers, rtol=0, atol=1e-12)
     assert_close(after.found.scale, whole.found.scale, rtol=1e-10, atol=0)

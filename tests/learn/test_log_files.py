@@ -430,6 +430,10 @@ def test_arrays_of_objects_are_not_read_and_named_where_they_are_missing(tmp_pat
     saved(tmp_path, parts | {"tau": x[:, 5:].astype(object)})
     with pytest.raises(ts.FitError, match=r"(?s)'tau' \(objects, no number\).*\[samples, joints\]"):
         ts.learn.Log.load(tmp_path / "a.npz", JOINTS)
+    names = np.array(JOINTS[::-1], dtype=object)  # as a data frame's columns are
+    saved(tmp_path, parts | {"tau": x[:, 5:], "joint_names": names})
+    with pytest.raises(ts.FitError, match=r"(?s)'joint_names' holds objects.*dtype=str"):
+        ts.learn.Log.load(tmp_path / "a.npz", JOINTS)
     (tmp_path / "a.npz").write_text(text())
     with pytest.raises(ts.FitError, match=r"it is no archive of numpy\.savez") as error:
         ts.learn.Log.load(tmp_path / "a.npz", JOINTS)

@@ -77,7 +77,11 @@ JOINTS = ("name", "names", "joint_names", "joints")
 
 
 def _read_arrays(path: Path) -> Table:
-    """Arrays of NumPy; those of objects, which only code in the file could read, are none."""
+    """Arrays of NumPy; those of objects, which only code in the file could read, are none.
+
+    Raises:
+        FitError: names of joints are objects: numbers would be taken in the robot's order.
+    """
     if not zipfile.is_zipfile(path):
         raise ValueError("it is no archive of numpy.savez")
     arrays: dict[str, Array] = {}
@@ -89,6 +93,8 @@ def _read_arrays(path: Path) -> Table:
             except ValueError as error:
                 if "allow_pickle" not in str(error):
                     raise
+                if name.lower() in JOINTS:
+                    raise _of_objects(path, name) from error
                 other[name] = "objects"
                 continue
             if x.dtype.kind in "US" and x.ndim == 1 and name.lower() in JOINTS:
@@ -98,3 +104,12 @@ def _read_arrays(path: Path) -> Table:
             else:
                 arrays[name] = x
     return Table(arrays, {}, other, order)
+
+
+def _of_objects(path: Path, name: str) -> FitError:
+    return FitError(
+        f"{path}: {name!r} holds objects of Python, which only code in the file could read.\n"
+        "Names of joints say whose the numbers are.\n"
+        f"Save them as words, {name}=np.array(names, dtype=str), or, where joints are in the robot's order, "
+        "leave them out."
+    )
