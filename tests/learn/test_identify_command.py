@@ -2,8 +2,10 @@
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -124,15 +126,17 @@ def test_an_interrupt_while_torch_is_imported_says_nothing(tmp_path):
     )
     path = os.pathsep.join([str(tmp_path), str(Path(ts.__file__).parents[1])])
     run = [sys.executable, "-m", "torchsko", "identify", "a.urdf", "a.csv", "--out", "b"]
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs behind a shell ignore it
     done = subprocess.run(
-        run, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False
-    )
+        run, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False,
+        preexec_fn=heard,
+    )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
     # Of a script that imports the package the interrupt is its own.
     script = "try:\n    import torchsko\nexcept KeyboardInterrupt:\n    print('mine')"
     done = subprocess.run(
         [sys.executable, "-c", script, "torchsko"], cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=True,
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=True, preexec_fn=heard,
     )  # fmt: skip
     assert done.stdout == b"mine\n"
 
