@@ -37,6 +37,7 @@ from torchsko.control.gains import Batches, check_size
 from torchsko.control.objectives import Objective
 from torchsko.control.quadratic import Optimum, Program, solve_program
 from torchsko.errors import MechanismError
+from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.given import check_each, check_names, check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
@@ -188,8 +189,7 @@ def _program(
 def _drives(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:
     """Places of the dofs without drives, and with."""
     if undriven is None:
-        pairs = zip(mech.joint_names, mech.joint_kinds, strict=True)
-        undriven = [name for name, kind in pairs if kind == "free"]
+        undriven = free_joints(mech)
     undriven = check_names("undriven", undriven, mech.joint_names[0])
     free = {i for name in undriven for i in range(mech.num_dof)[mech.dof_slice(name)]}
     driven = [i for i in range(mech.num_dof) if i not in free]

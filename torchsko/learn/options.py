@@ -19,6 +19,7 @@ from torchsko.learn.limits import refuse_zero_limits
 from torchsko.learn.loops import refuse_loops
 from torchsko.learn.motion import turning
 from torchsko.learn.normal import Regressor
+from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
 Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
@@ -34,9 +35,8 @@ def terms_of(
             "Shooting moves joints whose coordinates are a vector.\n"
             'Pass method="physical" and a log with velocities.'
         )
-    kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)
     # Nothing rubs where a robot floats: terms of its free joint are named by themselves.
-    given: dict[str, Sequence[Term]] = {name: () for name, kind in kinds if kind == "free"}
+    given: dict[str, Sequence[Term]] = dict.fromkeys(free_joints(mech), ())
     if isinstance(learn, Mapping):
         given |= dict(learn)
     elif isinstance(learn, Term) or not isinstance(learn, Sequence | None):

@@ -13,6 +13,7 @@ from torchsko.learn.mistaken import States
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
 from torchsko.learn.residuals import CONSTANT
+from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
@@ -34,12 +35,14 @@ def refuse_unfelt(mech: Mechanism, log: Log, motions: Sequence[Motion]) -> None:
     Raises:
         FitError: names the joint, and the force that the nominal robot needs there.
     """
+    floating = free_joints(mech)
+    if not floating:
+        return
     states = States.of(mech, motions)
     if not len(states.q):
         return
     zero = _zero(states.tau)
-    kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)
-    for name in [name for name, kind in kinds if kind == "free"]:
+    for name in floating:
         at = mech.dof_slice(name)
         if not zero[at].all():
             continue
@@ -68,12 +71,14 @@ def undriven(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
     states = States.of(mech, motions)
     if not len(states.q):
         return []
+    zero = _zero(states.tau)
+    for name in free_joints(mech):
+        zero[mech.dof_slice(name)] = False
+    if not zero.any():
+        return []
     force = inverse_dynamics(mech, states.q, states.qd, states.qdd)
     needed = force.square().mean(0).sqrt()
-    odd = _zero(states.tau) & (needed > CONSTANT * needed.max())
-    kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)
-    for name in [name for name, kind in kinds if kind == "free"]:
-        odd[mech.dof_slice(name)] = False
+    odd = zero & (needed > CONSTANT * needed.max())
     rows = zip(dof_names(mech), odd.tolist(), needed.tolist(), strict=True)
     told = [f"{name} ({x:.2g})" for name, is_odd, x in rows if is_odd]
     if not told:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
 
 
+def free_joints(mech: Mechanism) -> tuple[str, ...]:
+    """Names of the joints by which a robot floats."""
+    kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)
+    return tuple(name for name, kind in kinds if kind == "free")
+
+
 @verb
 def expand(mech: Mechanism, q: Tensor) -> Tensor:
     """The configuration of all joints, dependent ones included: q_tree = X q + c.

@@ -202,12 +202,12 @@ class Shooting:
     def _moved(self, to: Tensor, H: Tensor, weight: float) -> bool:
         """Go where the last steps, mixed, or this one leads, as far as that helps; whether it does."""
         here = torch.cat([self.now.phi, self.now.numbers, self.now.starts.flatten()])
-        cost, size = self._cost(self.now, weight), 1.0
-        mixed = self.past.aim(H)
+        cost, mixed = self._cost(self.now, weight), self.past.aim(H)
         if mixed is not None:
             if self._went(mixed, cost - ENOUGH * self.length, weight):
                 return True
             self.past = self.past.begun
+        size = 1.0
         while size > 1e-3:
             if self._went(here + size * (to - here), cost - ENOUGH * size * self.length, weight):
                 return True
