@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 from torchsko.errors import FusedError, ShapeError, TorchskoError, unknown_name
 from torchsko.fused.capture import Capture, Captured, discover
 from torchsko.fused.clean import in_clean_thread, unfollowed
+from torchsko.fused.constants import Constants
 from torchsko.fused.refusals import refused_by_torch
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.sources import Reachable
@@ -26,7 +28,10 @@ from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constan
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.precision import in_own_type
 
+T = TypeVar("T")
 Key = tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]
+
+_log = logging.getLogger("torchsko")
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,8 @@ class FusedCall:
             self._make(key)
         for x in states.values():
             check_dtype(self._mech, x)
+        if (name := self._made[key].captured.values.changed()) is not None:
+            self._make_again(key, name)
         function, spec, captured, kinds = self._made[key]
         # A narrower type is widened, as PyTorch's promotion does.
         outside = [x.to(self._mech.dtype) for x in captured.current()]
@@ -155,6 +162,10 @@ class FusedCall:
         """What that function reads from outside, as it is now."""
         # A narrower type is widened, as PyTorch's promotion does.
         return [x.to(self._mech.dtype) for x in self._prepared(names).captured.current()]
+
+    def changed(self, names: tuple[str, ...]) -> str | None:
+        """The name of a Python value that the function of these tensors reads, and that is another by now."""
+        return self._prepared(names).captured.values.changed()
 
     def _prepared(self, names: tuple[str, ...]) -> _Made:
         if (names, ()) not in self._made:
@@ -198,6 +209,19 @@ class FusedCall:
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
 
+    def _make_again(self, key: Key, name: str) -> None:
+        """Make the function of a choice of arguments anew, since a Python value is another."""
+        if torch.compiler.is_compiling():
+            raise FusedError(
+                f"{name} has changed since the kernels were made.\n"
+                "They hold it constant, and a compiled program makes no new ones.\n"
+                "Call the function once outside of it, or pass what changes as an argument."
+            )
+        say_again(name)
+        self._recipes.pop(key, None)
+        self._workshop.forget(key)
+        self._make(key)
+
     def _make(self, key: Key) -> None:
         """Make the function of a choice of arguments."""
         self._refuse_unknown((*key[0], *dict(key[1])))
@@ -214,6 +238,7 @@ class FusedCall:
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
+            captured.refuse_changed_values()
             states, outside = tensors[: len(key[0])], tensors[len(key[0]) :]
             with Swap(captured.current(), outside):
                 found = self._flat(key, mech, states)[0]
@@ -259,6 +284,24 @@ class FusedCall:
         leading = [given.pop(name) for name in takewhile(given.__contains__, self._positional)]
         return pytree.tree_flatten(self._fn(mech, *leading, **given))
 
+    def _run_until_still(self, run: Callable[[], T]) -> T:
+        """What a run of the function gives, once it changes none of its Python values; some it may set up.
+
+        Raises:
+            FusedError: it changes one each time.
+        """
+        name = ""
+        for _ in range(2):
+            before = Constants(self._fn)
+            found = run()
+            if (name := before.changed()) is None:
+                return found
+        raise FusedError(
+            f"the function changes {name} each time that it runs.\n"
+            "A kernel returns results and changes nothing: it would hold the first value for ever.\n"
+            "Pass it as an argument, or see ts.rollout for a control with a memory: start and act."
+        )
+
     @in_own_type
     def _evaluate(
         self, key: Key, shapes: Mapping[str, tuple[int, ...]], wrapped: Sequence[Tensor] = ()
@@ -273,10 +316,13 @@ class FusedCall:
         ]
         own, *tensors = self._workshop.split((*states, *one), scalar=False)
         known = [*constants_of(own), *tensors]
+
+        def once() -> tuple[tuple[Any, Any], tuple[Capture, ...]]:
+            run = lambda: self._flat(key, own, tuple(tensors))  # noqa: E731
+            return discover(self._fn, run, known, mech.dtype, wrapped)
+
         try:
-            (found, spec), captures = discover(
-                self._fn, lambda: self._flat(key, own, tuple(tensors)), known, mech.dtype, wrapped
-            )
+            (found, spec), captures = self._run_until_still(once)
         except (IndexError, RuntimeError, ValueError) as error:
             if isinstance(error, TorchskoError):
                 raise
@@ -296,6 +342,15 @@ class FusedCall:
         form = pytree.tree_unflatten(range(len(found)), spec)
         kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != mech.dtype)
         return Recipe(form, len(found), captures, kinds)
+
+
+def say_again(name: str) -> None:
+    """Say that kernels are made anew, since a value that they hold constant is another."""
+    _log.warning(
+        "kernels are made again: %s is another value now, which they hold constant. Keep in a tensor what "
+        "changes often: it is read anew at each call",
+        name,
+    )
 
 
 _OF_ONE_SAMPLE = (

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from torchsko.errors import FusedError
 from torchsko.fused.clean import concrete, is_wrapped, refuse_when_run
+from torchsko.fused.constants import Constants
 from torchsko.fused.sources import Link, Reachable, Step, follow_all, names_in
 from torchsko.fused.watch import PASS_IT, Swap, Watch, constants_of
 from torchsko.mechanism.mechanism import Mechanism
@@ -118,11 +119,13 @@ class Captured:
     Attributes:
         inputs: the captures that are inputs of the kernels.
         constants: tensors of mechanisms that the function closes over.
+        values: Python's numbers and the like, which are constants.
     """
 
     def __init__(self, fn: Callable[..., Any], captures: Sequence[Capture]) -> None:
         self.inputs = tuple(c for c in captures if c.is_input)
         self.constants: tuple[Tensor, ...] = ()
+        self.values = Constants(fn)
         self._links: list[tuple[Link, ...]] = []
         self._still: list[tuple[str, Link, Any]] = []
         self._fixed: list[tuple[str, tuple[Link, ...], Tensor]] = []
@@ -152,6 +155,15 @@ class Captured:
                 self._still.append((f"{name}.{n}", Link(x._modules, ("item", n)), child))
             self._modules.append((x, x.training, tuple(x._modules), _besides(x)))
 
+    def refuse_changed_values(self) -> None:
+        """Refuse to make another kernel where a value is no longer that of those before.
+
+        Raises:
+            FusedError: names the value.
+        """
+        if (name := self.values.changed()) is not None:
+            raise FusedError(changed(name))
+
     def current(self) -> tuple[Tensor, ...]:
         """The inputs' tensors as they are now.
 
@@ -160,15 +172,15 @@ class Captured:
         """
         for name, link, held in self._still:
             if not _is(_read(name, link), held):
-                raise FusedError(_changed(name))
+                raise FusedError(changed(name))
         for module, training, names, besides in self._modules:
             if tuple(module._modules) != names:
-                raise FusedError(_changed(type(module).__name__))
+                raise FusedError(changed(type(module).__name__))
             if _besides(module) != besides:
                 what = f"what a call of {type(module).__name__} runs (its hooks, its forward)"
-                raise FusedError(_changed(what))
+                raise FusedError(changed(what))
             if module.training is not training and _reads_mode(type(module)):
-                raise FusedError(_changed(f"the training mode of {type(module).__name__}"))
+                raise FusedError(changed(f"the training mode of {type(module).__name__}"))
         for name, links, value in self._fixed:
             _refuse_change(name, _agreed(name, links), value)
         pairs = zip(self.inputs, self._links, strict=True)
@@ -205,7 +217,7 @@ def _read(name: str, link: Link) -> Any:
     try:
         return link.read()
     except _GONE:
-        raise FusedError(_changed(name)) from None
+        raise FusedError(changed(name)) from None
 
 
 def _agreed(name: str, links: tuple[Link, ...]) -> Tensor:
@@ -213,9 +225,9 @@ def _agreed(name: str, links: tuple[Link, ...]) -> Tensor:
     x = _read(name, links[0])
     for link in links[1:]:
         if _read(name, link) is not x:
-            raise FusedError(_changed(name))
+            raise FusedError(changed(name))
     if not isinstance(x, Tensor):
-        raise FusedError(_changed(name))
+        raise FusedError(changed(name))
     return x
 
 
@@ -233,12 +245,13 @@ def _fitting(capture: Capture, links: tuple[Link, ...]) -> Tensor:
 
 def _refuse_change(name: str, x: Tensor, value: Tensor) -> None:
     if torch.compiler.is_compiling():
-        refuse_when_run((x == value).all(), _changed(name))
+        refuse_when_run((x == value).all(), changed(name))
     elif not torch.equal(x, value):
-        raise FusedError(_changed(name))
+        raise FusedError(changed(name))
 
 
-def _changed(name: str) -> str:
+def changed(name: str) -> str:
+    """Message that something is no longer what kernels hold constant."""
     return (
         f"{name} has changed since the kernels were made.\n"
         "They hold it constant: only tensors of real numbers are read anew.\n"

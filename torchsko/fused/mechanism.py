@@ -14,7 +14,7 @@ from torchsko.algorithms import innovations
 from torchsko.bridge.assemble import model_at
 from torchsko.errors import FusedError, ShapeError, unknown_name
 from torchsko.fused.balance import implicit_pullback
-from torchsko.fused.call import FusedCall
+from torchsko.fused.call import FusedCall, say_again
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
 from torchsko.fused.steps import step_of, step_over
@@ -288,10 +288,18 @@ class FusedMechanism(Verbs):
         _put_wrenches(f_ext, steps, series, held)
         names = ("q", "qd", "memory", *series, *held)
         # Names alone do not tell forces of each step from those held over all.
-        call, scan = self._workshop.kept_last(
-            ("driven", *step.key, shape, names, len(series)),
-            lambda: self._driven(step, shape, names, len(series)),
-        )
+        key = ("driven", *step.key, shape, names, len(series))
+
+        def found() -> tuple[FusedCall, Scan]:
+            return self._workshop.kept_last(
+                key, lambda: self._driven(step, shape, names, len(series))
+            )
+
+        call, scan = found()
+        if (name := call.changed(names)) is not None:
+            say_again(name)
+            self._workshop.forget_last(key)
+            call, scan = found()
         inputs = (*series.values(), *held.values(), *call.outside(names), *self._parameters)
         qs, qds, kept = scan.over(steps, every)(q, qd, memory, *inputs)
         return qs, qds, kept.select(q.dim() - 1, -1)

@@ -24,7 +24,8 @@ Step = tuple[str, Any]
 
 _LIBRARIES = frozenset(("torch", "torchsko", "numpy")) | sys.stdlib_module_names
 _MOST_OBJECTS = 200_000
-_CALLED = frozenset(("__call__", "__getattr__", "__getitem__"))
+CALLED = frozenset(("__call__", "__getattr__", "__getitem__"))
+"""Names of a class under which Python itself looks for functions."""
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
@@ -83,7 +84,7 @@ class Reachable:
         pending = deque([fn])
         while pending and len(self._objects) < _MOST_OBJECTS:
             holder = pending.popleft()
-            for step, held in _held(holder):
+            for step, held in held_by(holder):
                 if _is_leaf(held):
                     continue
                 if id(held) not in self._objects:
@@ -147,7 +148,7 @@ def _is_leaf(x: Any) -> bool:
     return x is None or isinstance(x, (bool, int, float, complex, str, bytes, CodeType))
 
 
-def _held(x: Any) -> Iterator[tuple[Step, Any]]:
+def held_by(x: Any) -> Iterator[tuple[Step, Any]]:
     """What an object holds, and where; nothing behind a tensor, a mechanism's parameters only."""
     if isinstance(x, Tensor):
         return
@@ -181,7 +182,7 @@ def _of_function(fn: FunctionType) -> Iterator[tuple[Step, Any]]:
     if fn.__kwdefaults__:
         yield ("attr", "__kwdefaults__"), fn.__kwdefaults__
     yield from ((("attr", name), value) for name, value in vars(fn).items())
-    if not _is_library(fn.__globals__.get("__name__")):
+    if not is_library(fn.__globals__.get("__name__")):
         for name in sorted(names_in(fn.__code__)):
             if name in fn.__globals__:
                 yield ("global", name), fn.__globals__[name]
@@ -199,13 +200,13 @@ def names_in(code: CodeType) -> set[str]:
 def _of_namespace(x: type | ModuleType) -> Iterator[tuple[Step, Any]]:
     """A user's class or module; those of libraries hold no tensors of users."""
     if isinstance(x, ModuleType):
-        if not _is_library(x.__name__):
+        if not is_library(x.__name__):
             yield from ((("attr", name), value) for name, value in list(vars(x).items()))
         return
     for owner in x.__mro__:
-        if not _is_library(owner.__module__):
+        if not is_library(owner.__module__):
             for name in vars(owner):
-                if not name.startswith("__") or name in _CALLED:
+                if not name.startswith("__") or name in CALLED:
                     yield ("attr", name), getattr(x, name, None)
 
 
@@ -226,9 +227,10 @@ def _of_instance(x: Any) -> Iterator[tuple[Step, Any]]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if hasattr(x, name):
                 yield ("attr", name), getattr(x, name)
-    if not _is_library(type(x).__module__):
+    if not is_library(type(x).__module__):
         yield ("attr", "__class__"), type(x)
 
 
-def _is_library(module: str | None) -> bool:
+def is_library(module: str | None) -> bool:
+    """Whether a module's name is that of a library, whose functions name nothing of users."""
     return (module or "").partition(".")[0] in _LIBRARIES

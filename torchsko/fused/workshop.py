@@ -147,6 +147,11 @@ class Workshop:
                 )
             return self._made[key]
 
+    def forget(self, key: Any) -> None:
+        """Have a function made anew when it is asked for again."""
+        with self._lock:
+            self._made.pop(key, None)
+
     def kept(self, key: Any, make: Callable[[], T]) -> T:
         """What was made of functions under a key, made when first asked for."""
         with self._lock:
@@ -166,6 +171,11 @@ class Workshop:
             for old in [*self._recent][:-_RECENT]:
                 del self._recent[old]
             return found
+
+    def forget_last(self, key: Any) -> None:
+        """Have what `kept_last` keeps under a key made anew."""
+        with self._lock:
+            self._recent.pop(key, None)
 
     def _tell_again(self, key: tuple[Any, ...], others: Sequence[tuple[Any, ...]]) -> None:
         """Say once where a function is traced that is another object of the same text as one before.

@@ -103,15 +103,15 @@ def rollout(
             limits nor a method of your own are given; under functions and controllers each step is a kernel,
             or its forward dynamics. True: all steps are one kernel under those, too, of which the control is
             one. They are then traced once, as `torchsko.fuse` does: each sees one sample, t is a tensor,
-            tensors that it reads from outside are inputs with gradients, its Python numbers
-            (``policy.scale``) stay as they were then, and what it does besides computing is lost. Kernels of
-            the controls of the last eight such calls are kept with the fused mechanism, so make a function
-            once and pass it again. False: the eager functions run. For a mechanism or a layer on a CPU, None
-            has kernels made where the rollout takes longer than their build, or all that the layer did so
-            far, limits and methods of your own apart (see `torchsko.auto`). Whole kernels keep no tape, but
-            the states that ``every`` or a ``checkpoint`` that divides it says, and compute those in between
-            again; they are for CPUs, elsewhere their steps are kernels. A graph of `torch.compile` is left
-            for them, where it may be.
+            tensors that it reads from outside are inputs with gradients, Python numbers that it names
+            (``policy.scale``) are constants, for other values of which kernels are made anew, and what it
+            does besides computing is lost. Kernels of the controls of the last eight such calls are kept with
+            the fused mechanism, so make a function once and pass it again. False: the eager functions run.
+            For a mechanism or a layer on a CPU, None has kernels made where the rollout takes longer than
+            their build, or all that the layer did so far, limits and methods of your own apart (see
+            `torchsko.auto`). Whole kernels keep no tape, but the states that ``every`` or a ``checkpoint``
+            that divides it says, and compute those in between again; they are for CPUs, elsewhere their steps
+            are kernels. A graph of `torch.compile` is left for them, where it may be.
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities

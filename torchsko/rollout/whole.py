@@ -142,7 +142,7 @@ class ControlledStep:
     """A step under a control, of one sample: what a kernel repeats.
 
     Attributes:
-        source: the control.
+        control: what decides on the forces.
         effort: see `rollout`.
         dt: time step [s].
         method: see `rollout`.
@@ -151,7 +151,7 @@ class ControlledStep:
         f_ext: see `rollout`, where a function gives it.
     """
 
-    source: Policy | Controller
+    control: Policy | Controller
     effort: Effort
     dt: float
     method: str | Step
@@ -162,7 +162,7 @@ class ControlledStep:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for steps that do the same: those under one control, with the same choices."""
-        own = (self.source, self.effort, self.dt, self.method, self.limits, self.f_ext)
+        own = (self.control, self.effort, self.dt, self.method, self.limits, self.f_ext)
         return tuple(x if is_hashable(x) else Itself(x) for x in own)
 
     def __call__(
@@ -205,7 +205,7 @@ class ControlledStep:
     ) -> tuple[Tensor, Tensor, Tensor]:
         q, qd, memory = state
         wrenches = answered_for(mech, f_ext if f_ext is not None else self.f_ext, torch.Size())
-        forces = Forces(mech, self.source, torch.Size(), self.dt, self.effort)
+        forces = Forces(mech, self.control, torch.Size(), self.dt, self.effort)
         once = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
         control, memory = forces.asked(t, q, qd, memory)
         if goes is not None:

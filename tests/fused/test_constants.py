@@ -1,0 +1,231 @@
+"""Python values that a fused function reads from outside: no kernel runs with one that is no longer there."""
+
+import functools
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torchsko as ts
+from tests.fused import carts
+from tests.fused.carts import four_states
+from torchsko.errors import FusedError
+
+GLOBAL_SCALE = 2.0
+
+
+@pytest.fixture(scope="module")
+def slider():
+    return carts.slider()
+
+
+@pytest.fixture
+def states():
+    return four_states()
+
+
+class Law:
+    """A law that reads its values in all ways that an object has."""
+
+    by_class = 2.0
+    mode = "damped"
+
+    def __init__(self):
+        self.own = 2.0
+        self.table = {"damping": 2.0, "of nobody": 2.0}
+        self.rows = [[1.0, 2.0]]
+        self.array = np.array([1.0, 2.0])
+        self.space = types.SimpleNamespace(inner=2.0)
+        self.unread = 2.0
+
+    @property
+    def doubled(self):
+        return 2 * self.own
+
+    def scaled(self, x):
+        return self.doubled * x + self.by_class * x.sin()
+
+    def reset(self):
+        self.unread = 0.0
+
+    def __call__(self, mech, q, qd):
+        if self.mode == "damped":
+            q = q * self.table["damping"]
+        return (
+            self.scaled(q) + self.rows[0][1] * qd * torch.as_tensor(self.array) + self.space.inner
+        )
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.LeakyReLU(0.25)])
+        self.gain = 2.0
+        self.steps = 0
+
+    def forward(self, mech, q, qd):
+        for layer in self.layers:
+            q = layer(q)
+        return self.gain * q + qd
+
+    def training_step(self):
+        self.steps += 1
+
+
+def settings(law):
+    """Changes of values that the law reads."""
+    return {
+        "own": lambda: setattr(law, "own", 3.0),
+        "by_class": lambda: setattr(law, "by_class", 3.0),
+        "mode": lambda: setattr(law, "mode", "free"),
+        "table['damping']": lambda: law.table.update(damping=3.0),
+        "rows[0][1]": lambda: law.rows[0].__setitem__(1, 3.0),
+        "array": lambda: law.array.__setitem__(1, 3.0),
+        "inner": lambda: setattr(law.space, "inner", 3.0),
+    }
+
+
+def assert_follows(fast, eager, change, states, caplog, name):
+    """After a change the kernels give what the function gives now, which is something else than before."""
+    before = fast(*states)
+    torch.testing.assert_close(before, eager(None, *states))
+    assert not caplog.messages
+    change()
+    now = fast(*states)
+    torch.testing.assert_close(now, eager(None, *states))
+    assert not torch.allclose(now, before)
+    (said,) = caplog.messages
+    assert f"{name} is another value now" in said
+    torch.testing.assert_close(fast(*states), now)
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("name", settings(Law()))
+def test_values_of_an_object_are_followed(slider, states, caplog, name):
+    law = Law()
+    assert_follows(ts.fuse(law, slider), law, settings(law)[name], states, caplog, name)
+
+
+def test_values_of_modules_are_followed(slider, states, caplog):
+    net = Net()
+    fast = ts.fuse(net, slider)
+    assert_follows(fast, net, lambda: setattr(net, "gain", 3.0), states, caplog, "gain")
+    caplog.clear()
+    slope = functools.partial(setattr, net.layers[0], "negative_slope", 0.5)
+    assert_follows(fast, net, slope, states, caplog, "negative_slope")
+
+
+def test_values_of_functions_are_followed(slider, states, caplog, monkeypatch):
+    scale, bound = 2.0, {"most": 2.0}
+
+    def inner(x, shift=1.0):
+        return scale * x + shift
+
+    def law(mech, q, qd, **bounds):
+        return inner(q) * GLOBAL_SCALE + qd * bounds["most"]
+
+    def fn(mech, q, qd):
+        return law(mech, q, qd, **bound)
+
+    def rescale():
+        nonlocal scale
+        scale = 3.0
+
+    fast = ts.fuse(fn, slider)
+    assert_follows(fast, fn, rescale, states, caplog, "scale")
+    changes = {
+        "GLOBAL_SCALE": lambda: monkeypatch.setitem(globals(), "GLOBAL_SCALE", 3.0),
+        "a default of": lambda: setattr(inner, "__defaults__", (2.0,)),
+        "bound['most']": lambda: bound.update(most=3.0),
+    }
+    for name, change in changes.items():
+        caplog.clear()
+        before = fast(*states)
+        change()
+        found = fast(*states)
+        torch.testing.assert_close(found, fn(None, *states))
+        assert not torch.allclose(found, before) and name in caplog.text
+
+
+def test_values_that_nobody_asks_for_make_no_kernels(slider, states, caplog):
+    law, net = Law(), Net()
+    laws = {id(x): ts.fuse(x, slider) for x in (law, net)}
+    before = [fast(*states) for fast in laws.values()]
+    law.unread, law.own, law.more = 3.0, 2.0, 1.0
+    net.training_step()
+    law.space.other = net.other = 1.0
+    torch.testing.assert_close([fast(*states) for fast in laws.values()], before)
+    assert not caplog.messages
+
+
+def test_what_is_not_a_number_is_the_same_as_itself(slider, states, caplog):
+    law = Law()
+    fast = ts.fuse(lambda mech, q, qd: torch.where(q > 0, q, law.own), slider)
+    law.own = float("nan")
+    found = fast(*states)
+    caplog.clear()
+    law.own = float("-nan")
+    torch.testing.assert_close(fast(*states), found, equal_nan=True)
+    assert not caplog.messages
+
+
+def test_rollouts_follow_the_values_of_their_laws(slider, states, caplog):
+    fast, law = ts.fuse(slider), Law()
+    control = lambda t, q, qd: -law.scaled(q)  # noqa: E731
+    before = ts.rollout(fast, *states, control, 3, 1e-2, fused=True)
+    law.own = 3.0
+    found = ts.rollout(fast, *states, control, 3, 1e-2, fused=True)
+    torch.testing.assert_close(found, ts.rollout(slider, *states, control, 3, 1e-2))
+    assert not torch.allclose(found[0], before[0])
+    (said,) = caplog.messages
+    assert "own is another value now" in said and "in a tensor" in said
+
+
+def test_gradients_of_another_value_are_refused_by_name(slider, states):
+    """The kernel of a gradient is made by the backward pass, when the value may be another."""
+    law = Law()
+    fast = ts.fuse(law, slider)
+    q = states[0].clone().requires_grad_()
+    result = fast(q, states[1]).sum()
+    law.own = 3.0
+    with pytest.raises(FusedError, match="own has changed"):
+        result.backward()
+    found = torch.autograd.grad(fast(q, states[1]).sum(), q)
+    torch.testing.assert_close(found, torch.autograd.grad(law(None, q, states[1]).sum(), q))
+
+
+def test_a_function_that_counts_is_refused(slider, states):
+    law = Law()
+
+    def counts(mech, q, qd):
+        law.own += 1
+        return law.own * q
+
+    with pytest.raises(FusedError, match=r"changes law\.own each time that it runs"):
+        ts.fuse(counts, slider)
+
+
+def test_what_a_function_sets_up_once_is_its_own(slider, states):
+    law = Law()
+    law.own = 0.0
+
+    def sets_up(mech, q, qd):
+        if law.own == 0:
+            law.own = 4.0
+        return law.own * q
+
+    torch.testing.assert_close(ts.fuse(sets_up, slider)(*states), 4 * states[0])
+
+
+def test_a_compiled_call_refuses_another_value(slider, states):
+    law = Law()
+    fast = ts.fuse(law, slider)
+    compiled = torch.compile(lambda q, qd: fast(q, qd), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(*states), law(None, *states))
+    law.own = 3.0
+    with pytest.raises(Exception, match="own has changed"):
+        compiled(*states)
+    fast(*states)
+    torch.testing.assert_close(compiled(*states), law(None, *states))
