@@ -271,8 +271,10 @@ def test_dropout_draws_in_training_only(slider, states):
     fast = ts.fuse(driven(policy), slider)
     torch.testing.assert_close(fast(*states), driven(policy)(slider, *states))
     policy.train()
-    with pytest.raises(FusedError, match="training mode of Dropout"):
+    with pytest.raises(FusedError, match="dropout draws"):
         fast(*states)
+    policy.eval()
+    torch.testing.assert_close(fast(*states), driven(policy)(slider, *states))
 
 
 def test_the_mode_of_layers_that_do_not_read_it_may_change(slider, states):
@@ -282,12 +284,13 @@ def test_the_mode_of_layers_that_do_not_read_it_may_change(slider, states):
     torch.testing.assert_close(fast(*states), driven(policy)(slider, *states))
 
 
-def test_an_activation_that_is_replaced_is_noticed(slider, states):
+def test_an_activation_that_is_replaced_is_followed(slider, states, caplog):
     policy = mlp()
     fast = ts.fuse(driven(policy), slider)
     policy[1] = nn.ReLU()
-    with pytest.raises(FusedError, match=r"policy\.1 has changed"):
-        fast(*states)
+    assert_same(fast, driven(policy).__get__(slider), states, policy)
+    (said,) = caplog.messages
+    assert "policy.1 has changed" in said
 
 
 def twice(fn, x):
@@ -312,26 +315,22 @@ HOOKS = {
         for k, hook in enumerate(HOOKS)
     ],
 )
-def test_a_hook_that_comes_or_goes_is_noticed(slider, states, hook, where):
+def test_a_hook_that_comes_or_goes_is_followed(slider, states, caplog, hook, where):
     policy = mlp()
     fast = ts.fuse(driven(policy), slider)
     before = fast(*states)
     module = policy if where == "all of it" else policy[1]
     handle = HOOKS[hook](module)
-    with pytest.raises(FusedError, match=r"what a call of .* runs \(its hooks, its forward\)"):
-        fast(*states)
-    if "backward" not in hook:
-        again = ts.fuse(driven(policy), slider)
-        torch.testing.assert_close(again(*states), driven(policy)(slider, *states))
-        vars(module).pop("forward", None) if handle is None else handle.remove()
-        with pytest.raises(FusedError, match="has changed since"):
-            again(*states)
-    else:
-        handle.remove()
+    torch.testing.assert_close(fast(*states), driven(policy)(slider, *states))
+    assert "runs (its hooks, its forward) has changed" in caplog.text or hook == "forward"
+    if "backward" in hook:  # it sees gradients alone
+        with pytest.raises(FusedError, match="a module's backward hook"):
+            gradients(fast, states, policy)
+    vars(module).pop("forward", None) if handle is None else handle.remove()
     assert torch.equal(fast(*states), before)
 
 
-def test_a_policy_that_is_replaced_is_noticed(slider, states):
+def test_a_policy_that_is_replaced_is_followed(slider, states):
     policy = mlp()
 
     def step(mech, q, qd):
@@ -340,8 +339,7 @@ def test_a_policy_that_is_replaced_is_noticed(slider, states):
     fast = ts.fuse(step, slider)
     fast(*states)
     policy = mlp(1)
-    with pytest.raises(FusedError, match="policy has changed"):
-        fast(*states)
+    assert_same(fast, step.__get__(slider), states, policy)
 
 
 def test_weights_of_another_shape_are_noticed(slider, states):
@@ -356,7 +354,7 @@ def test_weights_of_another_shape_are_noticed(slider, states):
         fast(*states)
 
 
-def test_ties_that_are_cut_are_noticed(slider, states):
+def test_ties_that_are_cut_are_followed(slider, states):
     first = second = torch.ones(2, dtype=torch.float64)
 
     def fn(mech, q, qd):
@@ -365,11 +363,10 @@ def test_ties_that_are_cut_are_noticed(slider, states):
     fast = ts.fuse(fn, slider)
     fast(*states)
     second = 2 * first
-    with pytest.raises(FusedError, match="has changed"):
-        fast(*states)
+    torch.testing.assert_close(fast(*states), fn(slider, *states))
 
 
-def test_integers_are_constants_that_must_not_change(slider, states):
+def test_integers_are_constants_and_followed(slider, states):
     order = torch.tensor([1, 0])
 
     def fn(mech, q, qd):
@@ -382,8 +379,7 @@ def test_integers_are_constants_that_must_not_change(slider, states):
     order.copy_(torch.tensor([0, 1]))
     with pytest.raises((FusedError, RuntimeError), match="order has changed"):
         compiled(*states)
-    with pytest.raises(FusedError, match="order has changed"):
-        fast(*states)
+    assert torch.equal(fast(*states), states[0])
 
 
 def test_another_mechanisms_numbers_are_constants_unless_they_learn(slider, states):
@@ -395,11 +391,11 @@ def test_another_mechanisms_numbers_are_constants_unless_they_learn(slider, stat
     fast = ts.fuse(fn, slider)
     torch.testing.assert_close(fast(*states), ts.mass_matrix(other, states[0]))
     other = slider
-    with pytest.raises(FusedError, match="other has changed"):
-        fast(*states)
-    mass = slider.mass.clone().requires_grad_()
+    torch.testing.assert_close(fast(*states), ts.mass_matrix(slider, states[0]))
+    mass = slider.mass.clone()
     other = slider.replace(mass=mass)
-    fast = ts.fuse(fn, slider)
+    fast(*states)
+    mass.requires_grad_()
     mine = torch.autograd.grad(fast(*states).sin().sum(), mass)
     theirs = torch.autograd.grad(fn(slider, *states).sin().sum(), mass)
     torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)

@@ -79,13 +79,12 @@ def fuse(
 
     Tensors of real numbers that a function reads from elsewhere (a closure, a module's parameters and
     buffers, a global, the object of a bound method) are inputs, read anew at each call, and gradients
-    reach them: a policy may train. Integer tensors, and objects through which tensors are reached, are
-    constants; where one of them is replaced, the next call says so. Python numbers, texts and arrays of
-    NumPy that it names (``net.scale``) are constants, too: where one is another, the next call makes kernels
-    anew, which takes seconds, and the logger ``torchsko`` says so. Keep in tensors what changes often. A
-    function that changes such a value each time that it runs is refused. Random numbers cannot be drawn
-    within: pass them as an argument. One value of what is captured serves the whole batch. Numbers of
-    narrower types are computed in the mechanism's.
+    reach them: a policy may train. Integer tensors, Python numbers and texts, arrays of NumPy, and functions
+    and objects, as far as its text names them (``net.scale``), are constants: where one is another by now,
+    the next call makes kernels anew, which takes seconds, and the logger ``torchsko`` says so. Keep in
+    tensors of real numbers what changes often. A function that changes a number each time that it runs is
+    refused. Random numbers cannot be drawn within: pass them as an argument. One value of what is captured
+    serves the whole batch. Numbers of narrower types are computed in the mechanism's.
 
     A function may simulate: `torchsko.rollout` of a few steps under a feedback law becomes one kernel. It
     may solve: `torch.linalg.solve`, ``inv``, ``det`` and ``lu_factor`` of up to 16 rows, ``cholesky``,

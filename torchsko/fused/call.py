@@ -43,12 +43,14 @@ class Recipe:
         num_outputs: how many tensors it returns.
         captures: what it reads from outside of its arguments.
         kinds: their types, of results that are of another than the kernel's.
+        own: names of objects that it makes itself, outside of its arguments.
     """
 
     form: Any
     num_outputs: int
     captures: tuple[Capture, ...]
     kinds: tuple[tuple[int, torch.dtype], ...] = ()
+    own: frozenset[str] = frozenset()
 
 
 class _Made(NamedTuple):
@@ -111,8 +113,8 @@ class FusedCall:
 
         Raises:
             FusedError: a tensor of unknown shape, or a result that is no tensor nor a nest of them;
-                random numbers drawn within the function, a write into a tensor from outside of it, or
-                a change of something that it reads from outside and kernels hold constant.
+                random numbers drawn within the function, a write into a tensor from outside of it, or a
+                number that it changes each time; within torch.compile, a constant that has changed.
             ShapeError: a tensor that does not fit, or an array or a list in its place.
         """
         given = {**dict(zip(self._names, args, strict=False)), **kwargs}
@@ -142,11 +144,13 @@ class FusedCall:
             self._make(key)
         for x in states.values():
             check_dtype(self._mech, x)
-        if (name := self._made[key].captured.values.changed()) is not None:
-            self._make_again(key, name)
         function, spec, captured, kinds = self._made[key]
+        outside = captured.read()
+        if isinstance(outside, str):
+            function, spec, captured, kinds = self._made_again(key, outside)
+            outside = cast(tuple, captured.read())
         # A narrower type is widened, as PyTorch's promotion does.
-        outside = [x.to(self._mech.dtype) for x in captured.current()]
+        outside = [x.to(self._mech.dtype) for x in outside]
         outputs = function(*states.values(), *outside, *self._parameters)
         if kinds:
             outputs = [*outputs]
@@ -158,14 +162,13 @@ class FusedCall:
         """The function of these tensors, of what it reads from outside, and of the mechanism's parameters."""
         return self._prepared(names).function
 
-    def outside(self, names: tuple[str, ...]) -> list[Tensor]:
-        """What that function reads from outside, as it is now."""
+    def outside(self, names: tuple[str, ...]) -> list[Tensor] | str:
+        """What that function reads from outside, as it is now, or the name of a constant that has changed."""
+        outside = self._prepared(names).captured.read()
+        if isinstance(outside, str):
+            return outside
         # A narrower type is widened, as PyTorch's promotion does.
-        return [x.to(self._mech.dtype) for x in self._prepared(names).captured.current()]
-
-    def changed(self, names: tuple[str, ...]) -> str | None:
-        """The name of a Python value that the function of these tensors reads, and that is another by now."""
-        return self._prepared(names).captured.values.changed()
+        return [x.to(self._mech.dtype) for x in outside]
 
     def _prepared(self, names: tuple[str, ...]) -> _Made:
         if (names, ()) not in self._made:
@@ -209,8 +212,8 @@ class FusedCall:
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
 
-    def _make_again(self, key: Key, name: str) -> None:
-        """Make the function of a choice of arguments anew, since a Python value is another."""
+    def _made_again(self, key: Key, name: str) -> _Made:
+        """Make the function of a choice of arguments anew, since a constant of it is another."""
         if torch.compiler.is_compiling():
             raise FusedError(
                 f"{name} has changed since the kernels were made.\n"
@@ -221,6 +224,7 @@ class FusedCall:
         self._recipes.pop(key, None)
         self._workshop.forget(key)
         self._make(key)
+        return self._made[key]
 
     def _make(self, key: Key) -> None:
         """Make the function of a choice of arguments."""
@@ -233,14 +237,16 @@ class FusedCall:
         if recipe is None:
             with unfollowed():
                 recipe = self._evaluate(key, shapes)
-        captured = Captured(self._fn, recipe.captures)
+        captured = Captured(self._fn, recipe.captures, recipe.own)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
-            captured.refuse_changed_values()
+            current = captured.read()
+            if isinstance(current, str):
+                raise FusedError(_TOO_LATE.format(name=current))
             states, outside = tensors[: len(key[0])], tensors[len(key[0]) :]
-            with Swap(captured.current(), outside):
+            with Swap(current, outside):
                 found = self._flat(key, mech, states)[0]
                 # A kernel's results are of one type; who calls it gives them theirs.
                 for k, _ in recipe.kinds:
@@ -284,20 +290,25 @@ class FusedCall:
         leading = [given.pop(name) for name in takewhile(given.__contains__, self._positional)]
         return pytree.tree_flatten(self._fn(mech, *leading, **given))
 
-    def _run_until_still(self, run: Callable[[], T]) -> T:
-        """What a run of the function gives, once it changes none of its Python values; some it may set up.
+    def _run_until_still(self, run: Callable[[], T]) -> tuple[T, frozenset[str]]:
+        """What a run of the function gives, once it changes no number; some it may set up.
+
+        Returns:
+            That, and the names of objects that it makes itself.
 
         Raises:
-            FusedError: it changes one each time.
+            FusedError: it changes a number each time.
         """
-        name = ""
+        numbers = own = frozenset[str]()
         for _ in range(2):
-            before = Constants(self._fn)
+            before = Constants(self._fn, own)
             found = run()
-            if (name := before.changed()) is None:
-                return found
+            numbers, objects = before.changes()
+            own |= objects
+            if not numbers:
+                return found, own
         raise FusedError(
-            f"the function changes {name} each time that it runs.\n"
+            f"the function changes {', '.join(sorted(numbers))} each time that it runs.\n"
             "A kernel returns results and changes nothing: it would hold the first value for ever.\n"
             "Pass it as an argument, or see ts.rollout for a control with a memory: start and act."
         )
@@ -322,7 +333,7 @@ class FusedCall:
             return discover(self._fn, run, known, mech.dtype, wrapped)
 
         try:
-            (found, spec), captures = self._run_until_still(once)
+            ((found, spec), captures), made = self._run_until_still(once)
         except (IndexError, RuntimeError, ValueError) as error:
             if isinstance(error, TorchskoError):
                 raise
@@ -341,18 +352,23 @@ class FusedCall:
             )
         form = pytree.tree_unflatten(range(len(found)), spec)
         kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != mech.dtype)
-        return Recipe(form, len(found), captures, kinds)
+        return Recipe(form, len(found), captures, kinds, made)
 
 
 def say_again(name: str) -> None:
-    """Say that kernels are made anew, since a value that they hold constant is another."""
+    """Say that kernels are made anew, since something that they hold constant is another."""
     _log.warning(
-        "kernels are made again: %s is another value now, which they hold constant. Keep in a tensor what "
-        "changes often: it is read anew at each call",
+        "kernels are made again: %s has changed, which they hold constant. Keep in a tensor of real numbers "
+        "what changes often: it is read anew at each call",
         name,
     )
 
 
+_TOO_LATE = (
+    "{name} has changed between a call and the first kernel of its derivative.\n"
+    "That kernel is made by the backward pass, from the function as it is now.\n"
+    "Change {name} after the backward pass, or keep it in a tensor of real numbers."
+)
 _OF_ONE_SAMPLE = (
     "For a kernel the function was called with one sample, without batch dimensions: {seen}.\n"
     "Count dimensions from the last: torch.cat([q, qd], -1), q[..., :3]."

@@ -1,7 +1,7 @@
 """Tensors that a function reads from outside of its arguments, as inputs of its kernels.
 
-`discover` runs the function once and finds them; `Captured` reads them anew at every call, and
-refuses the call where what it found then cannot be told from what is there now.
+`discover` runs the function once and finds them; `Captured` reads them anew at every call, and tells what
+is no longer as it was found then.
 """
 
 from __future__ import annotations
@@ -119,18 +119,20 @@ class Captured:
     Attributes:
         inputs: the captures that are inputs of the kernels.
         constants: tensors of mechanisms that the function closes over.
-        values: Python's numbers and the like, which are constants.
     """
 
-    def __init__(self, fn: Callable[..., Any], captures: Sequence[Capture]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], captures: Sequence[Capture], own: frozenset[str] = frozenset()
+    ) -> None:
         self.inputs = tuple(c for c in captures if c.is_input)
         self.constants: tuple[Tensor, ...] = ()
-        self.values = Constants(fn)
         self._links: list[tuple[Link, ...]] = []
         self._still: list[tuple[str, Link, Any]] = []
         self._fixed: list[tuple[str, tuple[Link, ...], Tensor]] = []
+        self._learnable: list[tuple[str, Tensor]] = []
         self._modules: list[tuple[nn.Module, bool, tuple[str, ...], tuple[Any, ...]]] = []
         if not captures:
+            self._values = Constants(fn, own)
             return
         reach = Reachable(fn)
         held = [follow_all(fn, c.path) for c in captures]
@@ -140,51 +142,59 @@ class Captured:
             elif isinstance(x, Tensor):
                 self._fixed.append((capture.name, reach.links_to(x), x.detach().clone()))
             else:
-                self.constants += tuple(
-                    t for t in constants_of(x) if not (t.requires_grad or is_wrapped(t))
-                )
+                constants = [t for t in constants_of(x) if not (t.requires_grad or is_wrapped(t))]
+                self.constants += tuple(constants)
+                self._learnable += [(capture.name, t) for t in constants if t.is_floating_point()]
                 self._still += [(capture.name, link, x) for link in reach.links_to(x)]
         modules: dict[int, nn.Module] = {}
         for x in reach.holders_of(held):
             self._still += [(reach.name_of(x), link, x) for link in reach.links_to(x)]
             if isinstance(x, nn.Module):
                 modules |= {id(m): m for m in x.modules()}
+        parts = frozenset((id(x), n) for x in modules.values() for n in x._modules)
+        self._still = [s for s in self._still if (id(s[1].holder), s[1].step[1]) not in parts]
         for x in modules.values():
             name = reach.name_of(x)
             for n, child in x._modules.items():
                 self._still.append((f"{name}.{n}", Link(x._modules, ("item", n)), child))
             self._modules.append((x, x.training, tuple(x._modules), _besides(x)))
+        self._values = Constants(fn, own, parts)
 
-    def refuse_changed_values(self) -> None:
-        """Refuse to make another kernel where a value is no longer that of those before.
-
-        Raises:
-            FusedError: names the value.
-        """
-        if (name := self.values.changed()) is not None:
-            raise FusedError(changed(name))
-
-    def current(self) -> tuple[Tensor, ...]:
-        """The inputs' tensors as they are now.
+    def read(self) -> tuple[Tensor, ...] | str:
+        """The inputs' tensors as they are now, or the name of a constant of the kernels that is another.
 
         Raises:
-            FusedError: something that kernels hold constant has changed, or a tensor does not fit.
+            FusedError: a tensor does not fit the kernels.
         """
+        if (name := self._changed()) is not None:
+            return name
+        current = []
+        for capture, links in zip(self.inputs, self._links, strict=True):
+            x = _one(links)
+            if x is None:
+                return capture.name
+            current.append(_fitting(capture, x))
+        return tuple(current)
+
+    def _changed(self) -> str | None:
+        if (name := self._values.changed()) is not None:
+            return name
         for name, link, held in self._still:
-            if not _is(_read(name, link), held):
-                raise FusedError(changed(name))
+            if not _is(_read(link), held):
+                return name
         for module, training, names, besides in self._modules:
+            kind = type(module).__name__
             if tuple(module._modules) != names:
-                raise FusedError(changed(type(module).__name__))
+                return kind
             if _besides(module) != besides:
-                what = f"what a call of {type(module).__name__} runs (its hooks, its forward)"
-                raise FusedError(changed(what))
+                return f"what a call of {kind} runs (its hooks, its forward)"
             if module.training is not training and _reads_mode(type(module)):
-                raise FusedError(changed(f"the training mode of {type(module).__name__}"))
+                return f"the training mode of {kind}"
         for name, links, value in self._fixed:
-            _refuse_change(name, _agreed(name, links), value)
-        pairs = zip(self.inputs, self._links, strict=True)
-        return tuple(_fitting(capture, links) for capture, links in pairs)
+            x = _one(links)
+            if x is None or _differs(name, x, value):
+                return name
+        return next((name for name, x in self._learnable if x.requires_grad), None)
 
 
 def _besides(module: nn.Module) -> tuple[Any, ...]:
@@ -213,26 +223,24 @@ def _is(now: Any, held: Any) -> bool:
     return now is held or (isinstance(held, MethodType) and now == held)
 
 
-def _read(name: str, link: Link) -> Any:
+def _read(link: Link) -> Any:
+    """What is at a link now; None if nothing is."""
     try:
         return link.read()
     except _GONE:
-        raise FusedError(changed(name)) from None
+        return None
 
 
-def _agreed(name: str, links: tuple[Link, ...]) -> Tensor:
-    """The tensor that all links hold."""
-    x = _read(name, links[0])
+def _one(links: tuple[Link, ...]) -> Tensor | None:
+    """The tensor that all links hold; None if there is none."""
+    x = _read(links[0])
     for link in links[1:]:
-        if _read(name, link) is not x:
-            raise FusedError(changed(name))
-    if not isinstance(x, Tensor):
-        raise FusedError(changed(name))
-    return x
+        if _read(link) is not x:
+            return None
+    return x if isinstance(x, Tensor) else None
 
 
-def _fitting(capture: Capture, links: tuple[Link, ...]) -> Tensor:
-    x = _agreed(capture.name, links)
+def _fitting(capture: Capture, x: Tensor) -> Tensor:
     other = x.dtype != capture.dtype and not stands_for(x, cast(torch.dtype, capture.dtype))
     if other or x.shape != capture.shape:
         raise FusedError(
@@ -243,17 +251,8 @@ def _fitting(capture: Capture, links: tuple[Link, ...]) -> Tensor:
     return x
 
 
-def _refuse_change(name: str, x: Tensor, value: Tensor) -> None:
+def _differs(name: str, x: Tensor, value: Tensor) -> bool:
     if torch.compiler.is_compiling():
-        refuse_when_run((x == value).all(), changed(name))
-    elif not torch.equal(x, value):
-        raise FusedError(changed(name))
-
-
-def changed(name: str) -> str:
-    """Message that something is no longer what kernels hold constant."""
-    return (
-        f"{name} has changed since the kernels were made.\n"
-        "They hold it constant: only tensors of real numbers are read anew.\n"
-        "Call ts.fuse again, or pass what changes as an argument."
-    )
+        refuse_when_run((x == value).all(), f"{name} has changed, which kernels hold constant.")
+        return False
+    return not torch.equal(x, value)

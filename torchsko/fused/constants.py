@@ -1,68 +1,84 @@
-"""Python values that a function reads from outside of its arguments: its kernels hold them constant.
+"""What a function reads from outside of its arguments that is no tensor: its kernels hold it constant.
 
-Numbers, truth values, texts and arrays of NumPy count that the text of the function, or of one that it
-names, asks for by name (``self.gain``, a global, a closure, an entry of a list). They are compared at each
-call, so that a kernel never runs with a value that is no longer there.
+These are Python's numbers, truth values and texts, arrays of NumPy, functions, robots, and the objects that
+lead to them, as far as the text of the function, or of one that it names, asks for them by name
+(``self.gain``, a global, a closure, an entry of a list). They are compared at each call, so that no kernel
+runs with one that is no longer there.
 """
 
 from __future__ import annotations
 
+import dis
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
-from typing import Any
+from itertools import chain
+from types import CodeType, FunctionType, MethodType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from torchsko.fused.clean import refuse_when_run
-from torchsko.fused.sources import (
-    CALLED,
-    Link,
-    Reachable,
-    Step,
-    held_by,
-    is_library,
-    names_in,
-)
+from torchsko.fused.sources import CALLED, Link, Reachable, Step, held_by, is_library
 from torchsko.mechanism.mechanism import Mechanism
 
-_VALUES = (bool, int, float, complex, str, np.generic, np.ndarray)
+_VALUES = (type(None), bool, int, float, complex, str, np.generic, np.ndarray)
 _GONE = (LookupError, AttributeError, TypeError, ValueError)
-_MOST = 10_000  # values; of more a kernel could not be made in any case
+_MOST = 10_000  # of more no kernel could be made in any case
 _ALWAYS = CALLED | frozenset(
     "__class__ __self__ __func__ __kwdefaults__ __wrapped__ forward fget func args keywords".split()
 )
-_KEPT_APART = frozenset(
-    ("torch", "torchsko", "numpy")
-)  # what their objects hold is watched elsewhere
+_APART = frozenset(("torch", "torchsko", "numpy"))  # whose objects are watched elsewhere
+
+
+class _Held(NamedTuple):
+    """What there was at a link: a value, or an object that is to be the same one."""
+
+    name: str
+    link: Link
+    kept: Any
 
 
 class Constants:
-    """The values that a function reads now, to be compared with those of later.
+    """What a function reads now, to be compared with what is there later.
 
     Args:
         fn: the function, or an object that is called.
+        own: names of objects to leave out, because the function makes them itself.
+        parts: objects and names of their parts that somebody else compares, by the objects' `id`.
     """
 
     leads_to = ()  # see `Reachable`
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        values = _values(fn)
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        own: frozenset[str] = frozenset(),
+        parts: frozenset[tuple[int, Any]] = frozenset(),
+    ) -> None:
+        links = [x for x in _links(fn) if (id(x[0].holder), x[0].step[1]) not in parts]
+        reach = Reachable(fn)
         # Named now, since torch.compile could not follow how.
-        reach = Reachable(fn) if values else None
-        self._held = [(_name(reach, link), link, _kept(x)) for link, x in values]
+        held = [_Held(name_of(reach, link), link, _kept(x)) for link, x in links]
+        self._held = [x for x in held if x.name not in own]
 
     def changed(self) -> str | None:
         """The name of one that is another now; None where all are as they were."""
-        for name, link, x in self._held:
-            if not _is_same(link, x):
+        for name, link, kept in self._held:
+            if not _is_same(link, kept):
                 return name
         return None
 
+    def changes(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The names of all values that are others now, and of all objects."""
+        others = [x for x in self._held if not _is_same(x.link, x.kept)]
+        values = frozenset(x.name for x in others if isinstance(x.kept, _VALUES))
+        return values, frozenset(x.name for x in others) - values
 
-def _name(reach: Reachable | None, link: Link) -> str:
+
+def name_of(reach: Reachable, link: Link) -> str:
+    """A link in words, such as ``policy.gain``."""
     kind, key = link.step
     if kind == "cell":
         return str(link.holder.__code__.co_freevars[key])
@@ -70,37 +86,82 @@ def _name(reach: Reachable | None, link: Link) -> str:
         return str(key)
     if kind == "default":
         return f"a default of {link.holder.__qualname__}"
-    holder = reach.name_of(link.holder) if reach else ""
+    holder = reach.name_of(link.holder)
     return f"{holder}.{key}" if kind == "attr" else f"{holder}[{key!r}]"
 
 
-def _values(root: Any) -> list[tuple[Link, Any]]:
-    """The values that are read by name, with their links: found anew until no further names turn up."""
+def _links(root: Any) -> list[tuple[Link, Any]]:
+    """Links to what is read by name, and what they hold: found anew until no further names turn up."""
     names: set[str] = set()
     while True:
         known = len(names)
         found = _visit(root, names)
         if len(names) == known:
-            return found
+            return _that_matter(found)
 
 
 def _visit(root: Any, names: set[str]) -> list[tuple[Link, Any]]:
-    """Values that are reached from an object by these names; names of functions on the way are added."""
+    """What is reached from an object by these names; names that functions on the way read are added."""
     seen, pending = {id(root): root}, deque([root])
     found: list[tuple[Link, Any]] = []
     while pending and len(found) < _MOST:
         holder = pending.popleft()
         names |= _names_of(holder)
-        for step, x in (*held_by(holder), *_by_class(holder, names)):
-            if isinstance(x, Mechanism) or not _is_asked_for(holder, step, names):
+        for step, x in chain(held_by(holder), _by_class(holder, names)):
+            if isinstance(x, Tensor) or not _is_asked_for(holder, step, names):
                 continue
-            if isinstance(x, _VALUES):
-                if isinstance(holder, nn.Module) or not _is_apart(holder):
-                    found.append((Link(holder, step), x))
-            elif id(x) not in seen:
+            found.append((Link(holder, step), x))
+            if not isinstance(x, (*_VALUES, Mechanism)) and id(x) not in seen:
                 seen[id(x)] = x
                 pending.append(x)
     return found
+
+
+def _that_matter(found: list[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
+    """Of links those to values and to what is called, and those on the way there."""
+    into: dict[int, list[Link]] = {}
+    for link, x in found:
+        into.setdefault(id(x), []).append(link)
+    ends = [link for link, x in found if _counts(x)]
+    leading, pending = set[int](), [link.holder for link in ends if not _is_apart(link.holder)]
+    while pending:
+        x = pending.pop()
+        if id(x) not in leading:
+            leading.add(id(x))
+            pending += [link.holder for link in into.get(id(x), ())]
+    return [
+        (link, x)
+        for link, x in found
+        if not _is_apart(link.holder)
+        and (_counts(x) or id(x) in leading)
+        and (
+            isinstance(x, _VALUES) or _is(link.read(), x)
+        )  # what is made by being read says nothing
+    ]
+
+
+def _counts(x: Any) -> bool:
+    """Whether a kernel would be another for another one in its place, by itself."""
+    return isinstance(x, (*_VALUES, Mechanism)) or callable(x)
+
+
+def _names_of(x: Any) -> set[str]:
+    """Names, and texts that may be keys, that a user's function reads; what a module of torch does."""
+    if isinstance(x, nn.Module):
+        forward = getattr(type(x).forward, "__code__", None)
+        return set(_read_in(forward)) if forward else set()
+    if isinstance(x, FunctionType) and not is_library(x.__globals__.get("__name__")):
+        return set(_read_in(x.__code__))
+    return set()
+
+
+def _read_in(code: CodeType) -> Iterator[str]:
+    for step in dis.get_instructions(code):
+        if isinstance(step.argval, str) and not step.opname.startswith(("STORE", "DELETE")):
+            yield step.argval
+    for x in code.co_consts:
+        if isinstance(x, CodeType):
+            yield from _read_in(x)
 
 
 def _by_class(x: Any, names: set[str]) -> Iterator[tuple[Step, Any]]:
@@ -108,37 +169,20 @@ def _by_class(x: Any, names: set[str]) -> Iterator[tuple[Step, Any]]:
     if is_library(type(x).__module__):
         return
     for name in names.difference(getattr(x, "__dict__", ())):
-        value = next((vars(c)[name] for c in type(x).__mro__ if name in vars(c)), None)
+        value = next((vars(c)[name] for c in type(x).__mro__ if name in vars(c)), x)
         if isinstance(value, _VALUES):
             yield ("attr", name), value
 
 
 def _is_apart(x: Any) -> bool:
-    return type(x).__module__.partition(".")[0] in _KEPT_APART
-
-
-def _names_of(x: Any) -> set[str]:
-    """Names, and texts that may be keys, in a user's function; in what a module of torch runs."""
-    if isinstance(x, nn.Module):
-        forward = getattr(type(x).forward, "__code__", None)
-        return names_in(forward) if forward else set()
-    if isinstance(x, FunctionType) and not is_library(x.__globals__.get("__name__")):
-        return names_in(x.__code__) | set(_texts_in(x.__code__))
-    return set()
-
-
-def _texts_in(code: CodeType) -> Iterator[str]:
-    for x in code.co_consts:
-        if isinstance(x, str):
-            yield x
-        elif isinstance(x, CodeType):
-            yield from _texts_in(x)
+    """Whether an object is the libraries', whose attributes are no user's, modules apart."""
+    return not isinstance(x, nn.Module) and type(x).__module__.partition(".")[0] in _APART
 
 
 def _is_asked_for(holder: Any, step: Step, names: set[str]) -> bool:
     kind, key = step
-    if isinstance(holder, nn.Module) and key == "training":
-        return False  # asked for in `Captured`
+    if isinstance(holder, nn.Module) and (key == "training" or str(key).startswith("_")):
+        return key in names and key != "training"  # which `Captured` asks for
     if kind in ("cell", "default") or key in _ALWAYS or key in names:
         return True
     if kind == "item":
@@ -152,15 +196,26 @@ def _kept(x: Any) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
+def _is(now: Any, held: Any) -> bool:
+    # A method read from a class is a new object each time.
+    return now is held or (isinstance(held, MethodType) and now == held)
+
+
 def _is_same(link: Link, x: Any) -> bool:
     try:
         now = link.read()
     except _GONE:
         return False
+    if not isinstance(x, _VALUES):
+        return _is(now, x)
     if type(now) is not type(x):
         return False
-    if not isinstance(x, np.ndarray):
-        return bool(now == x or (now != now and x != x))
+    if isinstance(x, np.ndarray):
+        return _is_same_array(now, x)
+    return bool(now == x or (now != now and x != x))
+
+
+def _is_same_array(now: Any, x: np.ndarray) -> bool:
     if torch.compiler.is_compiling():
         new, old = torch.as_tensor(now), torch.as_tensor(x)
         if new.shape != old.shape or new.dtype != old.dtype:

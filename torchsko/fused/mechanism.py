@@ -289,18 +289,15 @@ class FusedMechanism(Verbs):
         names = ("q", "qd", "memory", *series, *held)
         # Names alone do not tell forces of each step from those held over all.
         key = ("driven", *step.key, shape, names, len(series))
-
-        def found() -> tuple[FusedCall, Scan]:
-            return self._workshop.kept_last(
-                key, lambda: self._driven(step, shape, names, len(series))
-            )
-
-        call, scan = found()
-        if (name := call.changed(names)) is not None:
-            say_again(name)
+        make = lambda: self._driven(step, shape, names, len(series))  # noqa: E731
+        call, scan = self._workshop.kept_last(key, make)
+        outside = call.outside(names)
+        if isinstance(outside, str):
+            say_again(outside)
             self._workshop.forget_last(key)
-            call, scan = found()
-        inputs = (*series.values(), *held.values(), *call.outside(names), *self._parameters)
+            call, scan = self._workshop.kept_last(key, make)
+            outside = cast(list, call.outside(names))
+        inputs = (*series.values(), *held.values(), *outside, *self._parameters)
         qs, qds, kept = scan.over(steps, every)(q, qd, memory, *inputs)
         return qs, qds, kept.select(q.dim() - 1, -1)
 
