@@ -70,7 +70,7 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
         "body_names": tuple(mech.body_names[k] for k in kept),
         "tree_joint_names": tuple(mech.tree_joint_names[k] for k in kept),
         "frame_body": tuple(number[_carrier(placed, k)] for k in mech.frame_body),
-        "unused": mech.unused + _stopped(mech, placed, held),
+        "unused": mech.unused + _stopped(mech, placed),
     }
     for verdict in ("singular_joints", "bare_joints"):
         left = tuple(name for name in getattr(mech, verdict) if name in names["tree_joint_names"])
@@ -351,9 +351,7 @@ def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> d
     return found
 
 
-def _stopped(
-    mech: Mechanism, placed: Mapping[int, Placed], held: Mapping[int, Tensor]
-) -> tuple[Unused, ...]:
+def _stopped(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[Unused, ...]:
     """Bodies that no longer move at all."""
     return tuple(
         Unused(
