@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated
+from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated, tensor_of
 from torchsko.actuation.answer import Slopes
 from torchsko.actuation.description import ANY, Range
 from torchsko.errors import MechanismError, listed
@@ -110,10 +111,7 @@ class Tendons:
         for row, tendon in zip(rows, tendons, strict=True):
             for joint, coefficient in tendon.joints.items():
                 row[dof_of(mech, joint, tendon.name)] += coefficient
-
-        def numbers(values: Sequence, *shape: int) -> Tensor:
-            x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
-            return x.reshape(len(values), *shape)
+        numbers = partial(tensor_of, mech)
 
         return Tendons(
             names=tuple(tendon.name for tendon in tendons),
