@@ -51,7 +51,7 @@ def not_a_number(text: str, where: str) -> str:
     )
 
 
-def not_negative(x: float, where: str) -> float:
+def extent(x: float, where: str) -> float:
     """A length of a shape, which is not negative.
 
     Raises:
