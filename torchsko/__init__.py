@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     from torchsko.io.conventions import Conventions as Conventions
     from torchsko.io.conventions import conventions as conventions
     from torchsko.learn.module import Dynamics as Dynamics
-    from torchsko.loading import build_mechanism as build_mechanism
-    from torchsko.loading import from_mujoco as from_mujoco
-    from torchsko.loading import load as load
+    from torchsko.loading.descriptions import build_mechanism as build_mechanism
+    from torchsko.loading.files import load as load
+    from torchsko.loading.models import from_mujoco as from_mujoco
     from torchsko.mechanism.joints.compound import Slide as Slide
     from torchsko.mechanism.joints.compound import Turn as Turn
     from torchsko.mechanism.joints.registry import register_joint as register_joint
@@ -252,13 +252,13 @@ _LATER = {
     "actuators_of": "torchsko.actuation.mjcf",
     "aggregate": "torchsko.algebra.transforms.transform",
     "aggregate_segments": "torchsko.algebra.transforms.transform",
-    "build_mechanism": "torchsko.loading",
+    "build_mechanism": "torchsko.loading.descriptions",
     "conventions": "torchsko.io.conventions",
     "embed": "torchsko.algebra.transforms.transform",
-    "from_mujoco": "torchsko.loading",
+    "from_mujoco": "torchsko.loading.models",
     "fuse": "torchsko.fused.api",
     "inverse_kinematics": "torchsko.control.inverse_kinematics",
-    "load": "torchsko.loading",
+    "load": "torchsko.loading.files",
     "member_length_matrix": "torchsko.algorithms.member_length",
     "member_length_operator": "torchsko.algorithms.member_length",
     "partition": "torchsko.algebra.transforms.partition",

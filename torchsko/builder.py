@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchsko.errors import MechanismError
-from torchsko.loading import build_mechanism
+from torchsko.loading.descriptions import build_mechanism
 from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,

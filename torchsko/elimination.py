@@ -13,6 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.shapes import matvec
+
 
 def solve_without_pivots(A: Tensor, x: Tensor, *, scalar: bool) -> Tensor:
     """A^-1 x; A is not checked, so that nothing waits for the device.
@@ -27,7 +29,7 @@ def solve_without_pivots(A: Tensor, x: Tensor, *, scalar: bool) -> Tensor:
     """
     if not scalar:
         # The forward derivative of torch 2.13's solve is wrong under vmap, where A is batched.
-        return (torch.linalg.inv_ex(A).inverse @ x[..., None])[..., 0]
+        return matvec(torch.linalg.inv_ex(A).inverse, x)
     rows, rest = [], torch.cat([A, x[..., None]], -1)
     for i in reversed(range(A.shape[-1])):
         row = rest[..., i, :] / rest[..., i, i, None]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torchsko.errors import RobotFileError, RobotFileWarning
 from torchsko.io._xacro import expanded
-from torchsko.loading import load
+from torchsko.loading.files import load
 from torchsko.mechanism.mechanism import Mechanism
 
 ASSIGNED = ":="

@@ -26,7 +26,8 @@ from torchsko.io._xml import Document, is_xml_text, read_document
 from torchsko.io.mjcf import read_mjcf
 from torchsko.io.mujoco_model import describe
 from torchsko.io.urdf import read_urdf
-from torchsko.loading import build_mechanism, from_mujoco
+from torchsko.loading.descriptions import build_mechanism
+from torchsko.loading.models import from_mujoco
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.unfinished import unfinished

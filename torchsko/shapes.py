@@ -1,4 +1,4 @@
-"""Shapes of batch dimensions."""
+"""Tensors with batch dimensions: their shapes, their entries, products and joins of them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,20 @@ def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
 def entries_at(x: Tensor, index: Tensor) -> Tensor:
     """`x[..., index]` for an int64 vector; on a CPU a gather takes a tenth of `index_select`'s time."""
     return x.gather(-1, index.expand(*x.shape[:-1], index.shape[0]))
+
+
+def matvec(A: Tensor, x: Tensor) -> Tensor:
+    """A x of matrices `[*, m, n]` and vectors `[*, n]`, batch dimensions broadcast: `[*, m]`."""
+    return (A @ x[..., None])[..., 0]
+
+
+def joined(parts: Sequence[Tensor], dim: int = -1, batch: Sequence[int] = ()) -> Tensor:
+    """Tensors one after the other along a dimension; what stands before it broadcasts.
+
+    Args:
+        parts: of one shape from `dim` on, but for `dim` itself.
+        dim: counted from the end, negative.
+        batch: a shape with which the dimensions before `dim` broadcast, too.
+    """
+    shape = broadcast_shapes(batch, *(part.shape[:dim] for part in parts))
+    return torch.cat([part.expand(*shape, *part.shape[dim:]) for part in parts], dim)

@@ -7,13 +7,14 @@ from itertools import pairwise
 import pytest
 import torch
 from hypothesis import given
+from torch import Tensor
 
 import torchsko as ts
 from tests.strategies import dense_sko, random_model, sko_models, trees
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.operators.operators import SPO
+from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.sparsity import (
-    block_pattern,
     coarsen,
     expand,
     mass_matrix_pattern,
@@ -28,6 +29,12 @@ def generic(tree: ts.Tree, batch: tuple[int, ...] = ()) -> SKOModel:
     """A model in which no entry is zero by accident."""
     n = range(tree.num_nodes)
     return random_model(tree, [2 + k % 3 for k in n], [1 + k % 2 for k in n], batch)
+
+
+def block_pattern(matrix: Tensor, rows: Packing, cols: Packing) -> Tensor:
+    """Which node blocks of a matrix have a nonzero entry in some sample."""
+    nonzero = (matrix != 0).reshape(-1, *matrix.shape[-2:]).any(0)
+    return coarsen(nonzero, rows.places, cols.places)
 
 
 @pytest.mark.shows("Jain 2011, Transformations Part I", "section 7", mass_matrix_pattern)

@@ -25,7 +25,7 @@ from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.shapes import broadcast_shapes, entries_at
+from torchsko.shapes import entries_at, joined, matvec
 
 CREEP = 1e-3
 """Rate of a length v_s below which a gear's loss falls to none [m/s or rad/s]."""
@@ -138,7 +138,7 @@ class _Acting:
                 "an actuator acts by its activation after the time step, and no dt was given.\n"
                 "Its force depends on the length of the step.\nPass dt=..., in seconds."
             )
-        u = entries_at(_side_by_side(control, acting), actuators.inputs)
+        u = entries_at(joined((control, acting)), actuators.inputs)
         length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
         raw = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
         curved = raw
@@ -154,7 +154,7 @@ class _Acting:
         out = self.force
         if self.actuators.has_gears:
             out = out - self.speed * self._loss
-        return (self.actuators.transmission.mT @ out[..., None])[..., 0]
+        return matvec(self.actuators.transmission.mT, out)
 
     @property
     def _loss(self) -> Tensor:
@@ -195,9 +195,7 @@ def lengths(
 ) -> tuple[Tensor, Tensor]:
     """Lengths of transmissions `[n, num_tree_dof]` and their rates, each `[*batch, n]`."""
     coordinates = all_q(mech, q).index_select(-1, q_of_dof)
-    length, speed = (
-        (transmission @ x[..., None])[..., 0] for x in (coordinates, all_rates(mech, qd))
-    )
+    length, speed = (matvec(transmission, x) for x in (coordinates, all_rates(mech, qd)))
     return length, speed
 
 
@@ -218,11 +216,6 @@ def _activation_rate(actuators: Actuators, activation: Tensor, control: Tensor) 
 def _affine(coefficients: Tensor, length: Tensor, speed: Tensor) -> Tensor:
     constant, slope, damping = coefficients.unbind(-1)
     return constant + slope * length + damping * speed
-
-
-def _side_by_side(a: Tensor, b: Tensor) -> Tensor:
-    batch = broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    return torch.cat([a.expand(*batch, -1), b.expand(*batch, -1)], -1)
 
 
 def _check(name: str, x: Tensor, size: int) -> None:

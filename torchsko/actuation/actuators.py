@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,10 +130,7 @@ class Actuators:
         inputs = list(range(len(names)))
         for place, i in enumerate(lively):
             inputs[i] = len(names) + place
-
-        def numbers(values: Sequence[Any], *shape: int) -> Tensor:
-            x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
-            return x.reshape(len(values), *shape)
+        numbers = partial(tensor_of, mech)
 
         def flags(values: Sequence[bool]) -> Tensor:
             return torch.tensor(values, dtype=torch.bool, device=mech.device)
@@ -245,6 +243,12 @@ def check_changes(
                 "It keeps its last dimensions; batch dimensions stand before them.\n"
                 f"Pass one of the tensors {', '.join(parameters)} in its own shape."
             )
+
+
+def tensor_of(mech: Mechanism, values: Sequence[Any], *shape: int) -> Tensor:
+    """Numbers of each of several actuators or tendons, `[n, *shape]`, of the mechanism's type."""
+    x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
+    return x.reshape(len(values), *shape)
 
 
 def saturated(x: Tensor, limits: Tensor) -> Tensor:

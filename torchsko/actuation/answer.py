@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torchsko.mechanism.coordinates import all_rates, own_forces, own_rows
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import joined, matvec
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,9 @@ class Slopes:
         """Both as one."""
         n = self.stiffness.shape[-1]
         return Slopes(
-            _joined(self.transmission, other.transmission, 2),
-            _joined(self.stiffness, other.stiffness, 1),
-            _joined(self.damping, other.damping, 1),
+            joined((self.transmission, other.transmission), -2),
+            joined((self.stiffness, other.stiffness)),
+            joined((self.damping, other.damping)),
             torch.cat([self.alone, n + other.alone]),
             torch.cat([self.several, n + other.several]),
         )
@@ -85,18 +85,12 @@ def answer_of(
         positions: whether lengths are those at the end of the step, too.
     """
     B = slopes.transmission
-    held = slopes.damping * (B @ all_rates(mech, qd)[..., None])[..., 0]
-    push = tau + own_forces(mech, (B.mT @ held[..., None])[..., 0])
+    held = slopes.damping * matvec(B, all_rates(mech, qd))
+    push = tau + own_forces(mech, matvec(B.mT, held))
     d = slopes.damping + dt * slopes.stiffness if positions else slopes.damping
     one = B.index_select(-2, slopes.alone)
-    damping = ((one * one).mT @ d.index_select(-1, slopes.alone)[..., None])[..., 0]
+    damping = matvec((one * one).mT, d.index_select(-1, slopes.alone))
     if not len(slopes.several):
         return Answer(push, damping)
     rows = own_rows(mech, B.index_select(-2, slopes.several))
     return Answer(push, damping, rows, d.index_select(-1, slopes.several))
-
-
-def _joined(x: Tensor, y: Tensor, event: int) -> Tensor:
-    batch = broadcast_shapes(x.shape[:-event], y.shape[:-event])
-    parts = [part.expand(*batch, *part.shape[-event:]) for part in (x, y)]
-    return torch.cat(parts, -event)

@@ -14,7 +14,7 @@ Reference: MuJoCo documentation, "Computation" (Actuation model) and "XML refere
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,12 @@ Affine = tuple[float, float, float]
 """Constant, per length [1/m or 1/rad], per rate of length [s/m or s/rad]."""
 
 ANY: Range = (-math.inf, math.inf)
+
+
+def as_range(x: Iterable[float]) -> Range:
+    """Least and largest, from two numbers of any type."""
+    low, high = map(float, x)
+    return low, high
 
 
 @dataclass(frozen=True)

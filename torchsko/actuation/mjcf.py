@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchsko.actuation.actuators import Actuators
-from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range
+from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range, as_range
 from torchsko.actuation.urdf import read_transmissions
 from torchsko.io._mujoco_couplings import tendon_joints
 from torchsko.io._mujoco_flags import switched_off
@@ -149,19 +149,19 @@ def _actuator(model: Any, i: int, name: str, names: Mapping[int, str]) -> Actuat
         time_constant=max(SMALLEST, float(model.actuator_dynprm[i][0])),
         activation_range=_range(model, "act", i),
         early=bool(model.actuator_actearly[i]),
-        control_range=_two(model.actuator_ctrlrange[ctrl]) if clamped else ANY,
+        control_range=as_range(model.actuator_ctrlrange[ctrl]) if clamped else ANY,
         force_range=_range(model, "force", i),
     )
 
 
 def _range(model: Any, what: str, i: int) -> Range:
     limited = getattr(model, f"actuator_{what}limited")[i]
-    return _two(getattr(model, f"actuator_{what}range")[i]) if limited else ANY
+    return as_range(getattr(model, f"actuator_{what}range")[i]) if limited else ANY
 
 
 def _joint_ranges(model: Any, names: Mapping[int, str]) -> dict[str, Range]:
     return {
-        name: _two(model.jnt_actfrcrange[j])
+        name: as_range(model.jnt_actfrcrange[j])
         for j, name in names.items()
         if model.jnt_actfrclimited[j] and int(model.jnt_type[j]) in (SLIDE, HINGE)
     }
@@ -187,11 +187,6 @@ def _besides(model: Any, names: Mapping[int, str]) -> list[Unused]:
     if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
         found.append(Unused("ranges of actuators' force on tendons", "not honoured"))
     return found
-
-
-def _two(x: Any) -> Range:
-    low, high = map(float, x)
-    return low, high
 
 
 def _three(x: Any) -> Affine:

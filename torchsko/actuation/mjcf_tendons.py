@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsko.actuation.description import ANY
+from torchsko.actuation.description import ANY, as_range
 from torchsko.actuation.tendons import Tendon, Tendons
 from torchsko.io._mujoco_couplings import tendon_joints
 from torchsko.io._mujoco_flags import switched_off
@@ -63,15 +63,10 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
                 {names[j]: c for j, c in joints.items()},
                 float(stiffness[t]),
                 float(damping[t]),
-                _two(model.tendon_lengthspring[t]),
-                _two(model.tendon_range[t])
+                as_range(model.tendon_lengthspring[t]),
+                as_range(model.tendon_range[t])
                 if model.tendon_limited[t] and "limit" not in off
                 else ANY,
             )
         )
     return Tendons.of(mech, found, unused=unused)
-
-
-def _two(x: Any) -> tuple[float, float]:
-    low, high = map(float, x)
-    return low, high

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated
+from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated, tensor_of
 from torchsko.actuation.answer import Slopes
 from torchsko.actuation.description import ANY, Range
 from torchsko.errors import MechanismError, listed
@@ -25,6 +26,7 @@ from torchsko.mechanism.description import Unused
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+from torchsko.shapes import matvec
 
 PARAMETERS = ("transmission", "stiffness", "damping", "relaxed", "limits")
 """The tensors of tendons that are numbers."""
@@ -109,10 +111,7 @@ class Tendons:
         for row, tendon in zip(rows, tendons, strict=True):
             for joint, coefficient in tendon.joints.items():
                 row[dof_of(mech, joint, tendon.name)] += coefficient
-
-        def numbers(values: Sequence, *shape: int) -> Tensor:
-            x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
-            return x.reshape(len(values), *shape)
+        numbers = partial(tensor_of, mech)
 
         return Tendons(
             names=tuple(tendon.name for tendon in tendons),
@@ -139,20 +138,20 @@ class Tendons:
         mech = as_mechanism(mech)
         check_state(mech, q=q)
         coordinates = all_q(mech, q).index_select(-1, self.q_of_dof)
-        return (self.transmission @ coordinates[..., None])[..., 0]
+        return matvec(self.transmission, coordinates)
 
     def velocity(self, mech: MechanismLike, qd: Tensor) -> Tensor:
         """Rates of lengths, `[*batch, n]`."""
         mech = as_mechanism(mech)
         check_state(mech, qd=qd)
-        return (self.transmission @ all_rates(mech, qd)[..., None])[..., 0]
+        return matvec(self.transmission, all_rates(mech, qd))
 
     def force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
         """What springs and dampers do, as joint forces `[*batch, num_dof]` [N m or N]."""
         length, speed = self.length(mech, q), self.velocity(mech, qd)
         stretch = length - saturated(length, self.relaxed)
         pull = -self.stiffness * stretch - self.damping * speed
-        return own_forces(as_mechanism(mech), (self.transmission.mT @ pull[..., None])[..., 0])
+        return own_forces(as_mechanism(mech), matvec(self.transmission.mT, pull))
 
     def slopes(self, mech: Mechanism, q: Tensor) -> Slopes:
         """How these forces fall with lengths and speeds."""

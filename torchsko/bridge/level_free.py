@@ -34,6 +34,7 @@ from torchsko.bridge.kinematics import joint_bias_accels, joint_maps, joint_pose
 from torchsko.bridge.momenta import body_inertias
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.precision import in_own_type
+from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix
 
@@ -66,10 +67,10 @@ def assemble_level_free(
     w = logdepth.scatter(layout.jumps, weights, turning[..., None])
     carried = logdepth.step_down(layout.jumps, weights, w)[..., 0]  # R* w_p
     w = w[..., 0]
-    swung = cross(carried, cross(carried, rotated_back(R, r)))
-    base = rotated_back(R, base_accel(mech))
+    swung = cross(carried, cross(carried, matvec(R.mT, r)))
+    base = matvec(R.mT, base_accel(mech))
     linear = swung + cross(carried + w, sliding) + base
-    turned = (M[..., :3] @ w[..., None])[..., 0]  # [I_o w; w x m c]
+    turned = matvec(M[..., :3], w)  # [I_o w; w x m c]
     moment, force = cross(w, turned[..., :3]), cross(w, turned[..., 3:])
     a, b = stacked(cross(w, turning), linear), stacked(moment, force)
     bias = joint_bias_accels(mech, q, qd)
@@ -95,7 +96,7 @@ def relative_poses(mech: Mechanism, q: Tensor) -> tuple[Tensor, Tensor]:
     R = layout.breadth_first(mech.joint_rotation, -3)
     r = layout.breadth_first(mech.joint_position, -2)
     turn, shift = joint_poses(mech, q)
-    r = r if shift is None else r + (R @ shift[..., None])[..., 0]
+    r = r if shift is None else r + matvec(R, shift)
     return R if turn is None else R @ turn, r
 
 
@@ -104,11 +105,6 @@ def base_accel(mech: Mechanism) -> Tensor:
     count = len(mech.layout.tree.bases)
     g = mech.gravity[..., None, :].expand(*mech.gravity.shape[:-1], count, 3)
     return torch.nn.functional.pad(-g, (0, 0, 0, mech.num_bodies - count))
-
-
-def rotated_back(R: Tensor, x: Tensor) -> Tensor:
-    """R* x for vectors `[*, n, 3]`."""
-    return (R.mT @ x[..., None])[..., 0]
 
 
 def stacked(upper: Tensor, lower: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchsko.control.optimal import OptimalControl
+from torchsko.shapes import matvec
 
 
 class Model(NamedTuple):
@@ -72,7 +73,7 @@ def backward(problem: OptimalControl, model: Model, mu: Tensor) -> Plan:
     for t in reversed(range(len(model.A))):
         if shooting:
             V, v = carry
-            Ve = _times(V, model.gap[t])
+            Ve = matvec(V, model.gap[t])
             left = left + (model.gap[t] * (Ve / 2 - v)).sum(-1)
             carry = [V, v - Ve]
         *carry, k, K, slope, curvature, size, good = problem.riccati(
@@ -91,12 +92,12 @@ def backward(problem: OptimalControl, model: Model, mu: Tensor) -> Plan:
 def _slope(model: Model, k: Tensor, K: Tensor) -> Tensor:
     """What the cost changes by at first, per alpha, as gaps close."""
     A, B, gap, costates = model.A, model.B, model.gap, model.costates
-    descent = model.gradient[..., A.shape[-1] :] + _times(B.mT, costates)
+    descent = model.gradient[..., A.shape[-1] :] + matvec(B.mT, costates)
     x, slope = torch.zeros_like(gap[0]), torch.zeros_like(gap[0, ..., 0])
     for t in range(len(A)):
-        u = k[t] + _times(K[t], x)
+        u = k[t] + matvec(K[t], x)
         slope = slope + (descent[t] * u).sum(-1) - (costates[t] * gap[t]).sum(-1)
-        x = _times(A[t], x) + _times(B[t], u) - gap[t]
+        x = matvec(A[t], x) + matvec(B[t], u) - gap[t]
     return slope
 
 
@@ -148,7 +149,3 @@ def chosen(which: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """The one in samples `[*batch]`, the other elsewhere; time in front, or one number for each."""
     rest = x.ndim - which.ndim - (x.ndim > which.ndim)
     return torch.where(which.reshape(*which.shape, *[1] * rest), x, y)
-
-
-def _times(A: Tensor, x: Tensor) -> Tensor:
-    return (A @ x[..., None])[..., 0]

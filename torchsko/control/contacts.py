@@ -24,6 +24,7 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_rotation
+from torchsko.shapes import joined
 from torchsko.spatial.rotation import cross
 from torchsko.verbs.frame import Frame, with_frames
 from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose
@@ -140,8 +141,7 @@ def cones(contacts: Sequence[Contact], like: Tensor) -> Tensor:
         mu = mu[..., None, None] if isinstance(mu, Tensor) else mu
         pyramid = sides - mu * normal
         rows.append(torch.nn.functional.pad(pyramid, (3 * i, 3 * (count - 1 - i))))
-    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in rows))
-    return torch.cat([x.expand(*batch, *x.shape[-2:]) for x in rows], -2)
+    return joined(rows, -2)
 
 
 def in_inertial_axes(contacts: Sequence[Contact], forces: Tensor) -> Tensor:

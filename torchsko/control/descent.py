@@ -19,6 +19,7 @@ from torchsko.control.backward import Model, Plan, backward, chosen, safely
 from torchsko.control.motion import Motion, tried
 from torchsko.control.optimal import OptimalControl
 from torchsko.mechanism.joints.configuration import apart
+from torchsko.shapes import matvec
 
 SHARE, HALVINGS = 1e-4, 8
 """Of the promised descent that a step has to keep; how often alpha is halved before it is given up."""
@@ -174,8 +175,8 @@ def _costates(A: Tensor, B: Tensor, gradient: Tensor, end: Tensor) -> tuple[Tens
     x, p, costates, found = end.shape[-1], end, [], []
     for t in reversed(range(len(A))):
         costates.append(p)
-        found.append(gradient[t, ..., x:] + _times(B[t].mT, p))
-        p = gradient[t, ..., :x] + _times(A[t].mT, p)
+        found.append(gradient[t, ..., x:] + matvec(B[t].mT, p))
+        p = gradient[t, ..., :x] + matvec(A[t].mT, p)
     return torch.stack(costates[::-1]), torch.stack(found[::-1])
 
 
@@ -252,7 +253,3 @@ def _counted(motion: Motion, taken: Tensor, doubtful: Tensor, size: Tensor, exac
         weight = torch.where(left, torch.where(taken & ~doubtful, more, less), motion.exact)
     iterations = motion.iterations + left.to(motion.iterations.dtype)
     return motion._replace(mu=mu, exact=weight, iterations=iterations)
-
-
-def _times(A: Tensor, x: Tensor) -> Tensor:
-    return (A @ x[..., None])[..., 0]

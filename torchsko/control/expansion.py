@@ -17,6 +17,7 @@ from torchsko.errors import ShapeError
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.linearize import jacobians, linearize, nearby_step, step_of
+from torchsko.shapes import matvec
 
 Cost = Callable[..., Tensor]
 """Of tensors with any batch dimensions in front, to a cost `[*batch]`, or to residuals `[*batch, r]`."""
@@ -74,7 +75,7 @@ class Parts:
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """A step under u + alpha k + K x, x the state's difference to that with a bar; u and its cost."""
         x = torch.cat([apart(mech, q_bar, q), qd - qd_bar], -1)
-        u = u + alpha[..., None] * k + (K @ x[..., None])[..., 0]
+        u = u + alpha[..., None] * k + matvec(K, x)
         if self.bounds is not None:
             u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
         cost = _scalar(checked("running", self.running(mech, q, qd, u, *goals), qd), qd)
@@ -138,7 +139,7 @@ def _expansion(cost: Cost, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     if value.ndim < qd.ndim:
         return _gradient(cost)(torch.zeros_like(qd), qd, u), _hessian(cost, qd, u)
     J = torch.cat(jacobians(cost, qd, u), -1)
-    return (J.mT @ value[..., None])[..., 0], J.mT @ J
+    return matvec(J.mT, value), J.mT @ J
 
 
 def _left_out(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.verb import MechanismLike
+from torchsko.shapes import joined, matvec
 from torchsko.spatial.rotation import matrix_log
 from torchsko.verbs.frame import Frame, with_frames
 from torchsko.verbs.frames import frame_jacobian, frame_pose
@@ -157,9 +158,8 @@ def error_at(mech: MechanismLike, goals: Goals, targets: Sequence[Tensor], q: Te
         if turned:
             found.append(matrix_log(R.mT @ next(left)))
         if placed:
-            found.append((R.mT @ (next(left) - r)[..., None])[..., 0])
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in found))
-    e = torch.cat([x.expand(*batch, 3) for x in found], -1)
+            found.append(matvec(R.mT, next(left) - r))
+    e = joined(found)
     return e * e.new_tensor(goals.weights)
 
 

@@ -48,6 +48,7 @@ from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.precision import computed_in
+from torchsko.shapes import matvec
 from torchsko.spatial.rotation import matrix_log
 from torchsko.symmetric import spd_factor, triangular_solve
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
@@ -161,7 +162,7 @@ def impedance(
         qdd = qdd + (inverse @ wanted)[..., 0]
         free = free - inverse @ J_free
     if posture is not None:
-        qdd = qdd + (free @ (posture - qdd)[..., None])[..., 0]
+        qdd = qdd + matvec(free, posture - qdd)
     return inverse_dynamics(mech, q, qd, qdd)
 
 
@@ -230,7 +231,7 @@ def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> Rows:
     J = frame_jacobian(mech, q, task.frame, "mixed")
     ways: list[tuple[int, Tensor]] = []
     if R_target is not None:
-        turn = (pose.rotation @ matrix_log(pose.rotation.mT @ R_target)[..., None])[..., 0]
+        turn = matvec(pose.rotation, matrix_log(pose.rotation.mT @ R_target))
         ways.append((0, turn))
     if r_target is not None:
         ways.append((1, r_target - pose.position))

@@ -25,6 +25,7 @@ from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.precision import computed_in
+from torchsko.shapes import matvec
 from torchsko.symmetric import spd_solve
 
 START, LOWER, HIGHER = 0.1, 0.3, 4.0
@@ -153,7 +154,7 @@ class Way:
     def _step(self, mech: Mechanism, q: Tensor, e: Tensor, J: Tensor, damping: Tensor) -> Tensor:
         """The step `[*batch, num_dof]`; the smaller of the two systems that give it is solved."""
         if self.limits:
-            stopped = stopped_dofs(mech, q, (J.mT @ e[..., None])[..., 0])
+            stopped = stopped_dofs(mech, q, matvec(J.mT, e))
             J = torch.where(stopped[..., None, :], 0.0, J)
         wide = J.shape[-2] <= J.shape[-1]
         A = J @ J.mT if wide else J.mT @ J

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from torchsko.implicit.loop import loop, subprogram
 from torchsko.precision import computed_in
+from torchsko.shapes import joined, matvec
 from torchsko.symmetric import Eliminated, ldl
 
 BACK_OFF = 0.99
@@ -154,7 +155,7 @@ def _augmented(program: Program) -> Program:
         return program
     square = (A * A).detach().sum(-2).amax(-1)[..., None, None]
     scaled = A.mT / torch.where(square > 0, square, 1.0)
-    return program._replace(P=P + scaled @ A, p=p - _times(scaled, b))
+    return program._replace(P=P + scaled @ A, p=p - matvec(scaled, b))
 
 
 Point = tuple[Tensor, ...]
@@ -170,16 +171,12 @@ def _start(program: Program) -> Point:
     return x, x.new_zeros(*batch, program.b.shape[-1]), torch.ones_like(s), s
 
 
-def _times(matrix: Tensor, x: Tensor) -> Tensor:
-    return (matrix @ x[..., None])[..., 0]
-
-
 def _residuals(program: Program, point: Point) -> Point:
     """Of stationarity, the equalities, complementarity and the bounds."""
     x, y, z, s = point
     P, p, A, b, G, h = program
-    stationary = _times(P, x) + p + _times(A.mT, y) + _times(G.mT, z)
-    return stationary, _times(A, x) - b, s * z, _times(G, x) + s - h
+    stationary = matvec(P, x) + p + matvec(A.mT, y) + matvec(G.mT, z)
+    return stationary, matvec(A, x) - b, s * z, matvec(G, x) + s - h
 
 
 def _moved(program: Program, point: Point, step: Point) -> Point:
@@ -187,8 +184,8 @@ def _moved(program: Program, point: Point, step: Point) -> Point:
     _, _, z, s = point
     dx, dy, dz, ds = step
     P, _, A, _, G, _ = program
-    stationary = _times(P, dx) + _times(A.mT, dy) + _times(G.mT, dz)
-    return stationary, _times(A, dx), s * dz + z * ds, _times(G, dx) + ds
+    stationary = matvec(P, dx) + matvec(A.mT, dy) + matvec(G.mT, dz)
+    return stationary, matvec(A, dx), s * dz + z * ds, matvec(G, dx) + ds
 
 
 def _violation(program: Program, point: Point) -> Tensor:
@@ -199,8 +196,7 @@ def _violation(program: Program, point: Point) -> Tensor:
     """
     stationary, equal, _, bound = _residuals(program, point)
     parts = [stationary, equal, torch.minimum(point[2], point[3]), bound]
-    batch = torch.broadcast_shapes(*(x.shape[:-1] for x in parts))
-    return torch.cat([x.expand(*batch, x.shape[-1]) for x in parts], -1).abs().amax(-1)
+    return joined(parts).abs().amax(-1)
 
 
 class Conditions(NamedTuple):
@@ -244,9 +240,8 @@ def by_pivots(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tensor
     LU = LU.clone(memory_format=torch.contiguous_format)
 
     def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        lead = torch.broadcast_shapes(f.shape[:-1], g.shape[:-1])
-        rhs = torch.cat([x.expand(*lead, x.shape[-1]) for x in (f, g)], -1)
-        dx, dy = torch.linalg.lu_solve(LU, pivots, rhs[..., None])[..., 0].tensor_split([n], -1)
+        rhs = joined((f, g))[..., None]
+        dx, dy = torch.linalg.lu_solve(LU, pivots, rhs)[..., 0].tensor_split([n], -1)
         return dx, dy
 
     return solve
@@ -313,8 +308,8 @@ def _newton(
     G = program.G
     stationary, equal, complementary, bound = off
     inner = (z * bound - complementary) / (s + slack * z)
-    dx, dy = solve(-stationary - _times(G.mT, inner), -equal)
-    forward = _times(G, dx)
+    dx, dy = solve(-stationary - matvec(G.mT, inner), -equal)
+    forward = matvec(G, dx)
     dz = inner + z / (s + slack * z) * forward
     return dx, dy, dz, slack * dz - bound - forward
 

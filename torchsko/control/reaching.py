@@ -16,6 +16,7 @@ from torchsko.control.goals import Goals, error_at, jacobian_at
 from torchsko.implicit.products import tangents_along
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.shapes import matvec
 
 _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
 
@@ -113,7 +114,7 @@ class Reaching:
 
     def _gradient(self, mech: Mechanism, targets: Sequence[Tensor], q: Tensor) -> Tensor:
         e, J = error_at(mech, self.goals, targets, q), jacobian_at(mech, self.goals, q)
-        return -(J.mT @ e[..., None])[..., 0]
+        return -matvec(J.mT, e)
 
     def _inverse(
         self,
@@ -126,15 +127,15 @@ class Reaching:
     ) -> Tensor:
         """The tangent step, or its adjoint, with stopped dofs where their limits are."""
         if not self.limits:
-            return _times(_pseudo_inverse(H), rhs)
+            return matvec(_pseudo_inverse(H), rhs)
         stopped = stopped_dofs(mech, x, -self._gradient(mech, targets, x))
         free = torch.where(stopped[..., None] | stopped[..., None, :], 0.0, H)
         inverse = _pseudo_inverse(free)
         held = torch.where(stopped, rhs, 0.0)
         if transposed:
-            step = _times(inverse, rhs - held)
-            return step + torch.where(stopped, rhs - _times(H.mT, step), 0.0)
-        return held + _times(inverse, rhs - held - torch.where(stopped, 0.0, _times(H, held)))
+            step = matvec(inverse, rhs - held)
+            return step + torch.where(stopped, rhs - matvec(H.mT, step), 0.0)
+        return held + matvec(inverse, rhs - held - torch.where(stopped, 0.0, matvec(H, held)))
 
 
 def _pseudo_inverse(H: Tensor) -> Tensor:
@@ -144,7 +145,3 @@ def _pseudo_inverse(H: Tensor) -> Tensor:
     rank = torch.finfo(H.dtype).eps ** 0.6
     found = torch.linalg.pinv(torch.where(usable, H, identity), rtol=rank, hermitian=True)
     return torch.where(usable, found, torch.nan)
-
-
-def _times(A: Tensor, x: Tensor) -> Tensor:
-    return (A @ x[..., None])[..., 0]

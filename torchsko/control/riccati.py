@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes import matvec
 from torchsko.symmetric import ldl, spd_solve, symmetric_part
 
 
@@ -110,14 +111,14 @@ def bounded_step(
     free, k = torch.where(pushed, torch.zeros_like(one), one), torch.zeros_like(one)
     good = _positive(_of_free(mech, Q.D, free), mech.scalar)
     for _ in range(k.shape[-1]):  # each time one more is held, or none has to be
-        rest = free * (Q.q_u + _times(Q.D, (1 - free) * k))
+        rest = free * (Q.q_u + matvec(Q.D, (1 - free) * k))
         moved = -spd_solve(_of_free(mech, Q.D, free), rest[..., None], scalar=mech.scalar)[..., 0]
         asked = torch.where(free > 0, moved, k)
         k = torch.minimum(torch.maximum(asked, low), high)
         free = torch.where((asked < low) | (asked > high), torch.zeros_like(one), free)
     K = -spd_solve(_of_free(mech, Q.D, free), free[..., None] * Q.Q_ux, scalar=mech.scalar)
     slope = (Q.q_u * k).sum(-1)
-    curvature = (k * _times(Q.D, k)).sum(-1) - mu * k.square().sum(-1)
+    curvature = (k * matvec(Q.D, k)).sum(-1) - mu * k.square().sum(-1)
     return *_value(mech, Q, k, K), k, K, slope, curvature, _size(Q), good
 
 
@@ -134,8 +135,8 @@ def _quadratic(
     scalar, x = mech.scalar, A.shape[-1]
     V, hessian = (symmetric_part(M, scalar=scalar) for M in (V, hessian))
     VA, VB = V @ A, V @ B
-    q_x = gradient[..., :x] + _times(A.mT, v)
-    q_u = gradient[..., x:] + _times(B.mT, v)
+    q_x = gradient[..., :x] + matvec(A.mT, v)
+    q_u = gradient[..., x:] + matvec(B.mT, v)
     Q_xx = hessian[..., :x, :x] + A.mT @ VA
     Q_ux = hessian[..., x:, :x] + B.mT @ VA
     more = torch.diag_embed(mu[..., None].expand_as(q_u))
@@ -147,7 +148,7 @@ def _value(mech: Mechanism, Q: _Quadratic, k: Tensor, K: Tensor) -> tuple[Tensor
     """V and v before the step: k and K solve for the inputs that are not held."""
     mu = Q.mu[..., None, None]
     V = symmetric_part(Q.Q_xx + Q.Q_ux.mT @ K - mu * (K.mT @ K), scalar=mech.scalar)
-    return V, Q.q_x + _times((Q.Q_ux - mu * K).mT, k)
+    return V, Q.q_x + matvec((Q.Q_ux - mu * K).mT, k)
 
 
 def _of_free(mech: Mechanism, D: Tensor, free: Tensor) -> Tensor:
@@ -158,10 +159,6 @@ def _of_free(mech: Mechanism, D: Tensor, free: Tensor) -> Tensor:
 
 def _size(Q: _Quadratic) -> Tensor:
     return Q.D.diagonal(dim1=-2, dim2=-1).sum(-1) / Q.D.shape[-1]
-
-
-def _times(A: Tensor, x: Tensor) -> Tensor:
-    return (A @ x[..., None])[..., 0]
 
 
 def _positive(D: Tensor, scalar: bool) -> Tensor:

@@ -43,6 +43,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.rollout.options import as_whole
+from torchsko.shapes import joined, matvec
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 
 SMALL = (1e-6, 1e-3)
@@ -125,7 +126,7 @@ def whole_body_control(
     dynamics = torch.cat([M.expand(*batch, n, n), -pushed.expand(*batch, *pushed.shape[-2:])], -1)
     program = _program(robot, objectives, contacts, (dynamics, bias, J, still), undriven)
     found: Optimum = solve_program(program, iterations=iterations, scalar=robot.scalar)
-    tau = (dynamics @ found.x[..., None])[..., 0] + bias
+    tau = matvec(dynamics, found.x) + bias
     qdd, forces = found.x[..., :n], scale * found.x[..., n:]
     return Commanded(tau, qdd, in_inertial_axes(contacts, forces), found.residual)
 
@@ -165,7 +166,7 @@ def _program(
         wide = torch.nn.functional.pad(rows, (0, count))
         heavy = weight[..., None] if isinstance(weight, Tensor) else weight
         P = P + (heavy[..., None] if isinstance(heavy, Tensor) else heavy) * wide.mT @ wide
-        p = p - heavy * (wide.mT @ wanted[..., None])[..., 0]
+        p = p - heavy * matvec(wide.mT, wanted)
     free, driven = _drives(mech, undriven)
     J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
     unmoved = dynamics.index_select(-2, free)
@@ -173,16 +174,15 @@ def _program(
     square = (unmoved * unmoved).sum(-1).detach()
     length = torch.where(square > 0, square, 1.0).sqrt()
     A = torch.cat([unmoved / length[..., None], J], -2)
-    b = [-bias.index_select(-1, free) / length, still]
-    b = torch.cat([x.expand(*batch, x.shape[-1]) for x in b], -1)
+    b = joined((-bias.index_select(-1, free) / length, still), batch=batch)
     limit = mech.effort_limit.index_select(-1, driven)
     size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # rows of one size
     rows, moved = dynamics.index_select(-2, driven) / size[..., None], bias.index_select(-1, driven)
     cone = torch.nn.functional.pad(cones(contacts, dynamics), (n, 0))
     every = torch.broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
-    G = torch.cat([x.expand(*every, *x.shape[-2:]) for x in (rows, -rows, cone)], -2)
+    G = joined((rows, -rows, cone), -2, every)
     h = [(limit - moved) / size, (limit + moved) / size, torch.zeros(cone.shape[-2], **like)]
-    h = torch.cat([x.expand(*every, x.shape[-1]) for x in h], -1)
+    h = joined(h, batch=every)
     return Program(P, p, A, b, G, h)
 
 

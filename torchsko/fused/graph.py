@@ -198,14 +198,6 @@ class Graph:
                 total = self.add(total, x)
         return total
 
-    def dot(self, xs: Iterable[int], ys: Iterable[int]) -> int:
-        """Sum of the products of corresponding expressions."""
-        total = 0
-        for x, y in zip(xs, ys, strict=True):
-            if x and y:
-                total = self.add(total, self.mul(x, y))
-        return total
-
     # -- products --------------------------------------------------------------------------------
 
     def mul(self, x: int, y: int) -> int:

@@ -1,1 +1,1 @@
-"""Readers of robot files: each turns one into a description, and says what it left out."""
+"""Robot files, read and written: each reader turns one into a description, and says what it left out."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross, quaternion_to_matrix
 
 COMMON = ("revolute", "prismatic", "free")
@@ -166,9 +167,9 @@ class FreeRates(Rates):
         """Both parts turned, unless they are seen from the body."""
         R = way(quaternion_to_matrix(q[..., 3:]))
         if not self.library.angular_in_body:
-            angular = (R @ angular[..., None])[..., 0]
+            angular = matvec(R, angular)
         if not self.library.linear_in_body:
-            linear = (R @ linear[..., None])[..., 0]
+            linear = matvec(R, linear)
         return angular, linear
 
 

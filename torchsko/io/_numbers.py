@@ -51,6 +51,20 @@ def not_a_number(text: str, where: str) -> str:
     )
 
 
+def extent(x: float, where: str) -> float:
+    """A length of a shape, which is not negative.
+
+    Raises:
+        RobotFileError: it is.
+    """
+    if x < 0:
+        raise RobotFileError(
+            f"{where}: a length is {x}, which is negative.\n"
+            "No shape has such a size.\nWrite zero or a positive number."
+        )
+    return x
+
+
 def vector(text: str, where: str) -> Vector:
     """Three finite decimal numbers, parted by white space.
 

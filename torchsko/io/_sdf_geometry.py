@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from torchsko.errors import RobotFileError
-from torchsko.io._numbers import as_matrix, as_vector, number, vector
+from torchsko.io._numbers import as_matrix, as_vector, extent, number, vector
 from torchsko.io._report import Report
 from torchsko.io._sdf_poses import Frames, Pose, read_pose
 from torchsko.io._xml import Element
@@ -120,7 +120,7 @@ def _plane(form: Element, where: str, pose: Pose) -> tuple[Plane, Pose]:
             "A plane has one direction across it.\nWrite 0 0 1, say."
         )
     words = (_text(form, "size") or "0 0").split()
-    x, y = (_positive(number(word, f"{where} <size>"), where) for word in (*words, "0", "0")[:2])
+    x, y = (extent(number(word, f"{where} <size>"), where) for word in (*words, "0", "0")[:2])
     z = normal / length
     side = np.eye(3)[int(np.abs(z).argmin())]
     across = side - z * (side @ z)
@@ -158,22 +158,13 @@ def _needed(element: Element, tag: str, where: str) -> str:
     return text
 
 
-def _positive(x: float, where: str) -> float:
-    if x < 0:
-        raise RobotFileError(
-            f"{where}: a length is {x}, which is negative.\n"
-            "No shape has such a size.\nWrite zero or a positive number."
-        )
-    return x
-
-
 def _length(element: Element, tag: str, where: str) -> float:
-    return _positive(number(_needed(element, tag, where), f"{where} <{tag}>"), where)
+    return extent(number(_needed(element, tag, where), f"{where} <{tag}>"), where)
 
 
 def _lengths(element: Element, tag: str, where: str) -> Vector:
     x, y, z = vector(_needed(element, tag, where), f"{where} <{tag}>")
-    return _positive(x, where), _positive(y, where), _positive(z, where)
+    return extent(x, where), extent(y, where), extent(z, where)
 
 
 FORMS: dict[str, Callable[[Element, str], Form]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from torchsko.errors import RobotFileError
-from torchsko.io._numbers import number, rotation_from_rpy, vector
+from torchsko.io._numbers import extent, number, rotation_from_rpy, vector
 from torchsko.io._report import Report
 from torchsko.io._urdf_fields import attribute, childless, place
 from torchsko.io._xml import Element
@@ -111,22 +111,12 @@ def _placement(origin: Element | None, where: str) -> tuple[Matrix, Vector]:
 
 
 def _length(element: Element, key: str, where: str) -> float:
-    return _positive(number(attribute(element, key, where), place(element, key, where)), where)
-
-
-def _positive(x: float, where: str) -> float:
-    if x < 0:
-        raise RobotFileError(
-            f"{where}: a length is {x}, which is negative.\n"
-            "No shape has such a size.\n"
-            "Write zero or a positive number."
-        )
-    return x
+    return extent(number(attribute(element, key, where), place(element, key, where)), where)
 
 
 def _box(element: Element, where: str) -> Box:
     x, y, z = vector(attribute(element, "size", where), place(element, "size", where))
-    return Box((_positive(x, where), _positive(y, where), _positive(z, where)))
+    return Box((extent(x, where), extent(y, where), extent(z, where)))
 
 
 FORMS: dict[str, Callable[[Element, str], Form]] = {

@@ -41,7 +41,7 @@ from torchsko.mechanism.coordinates import (
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ class Conventions:
             getattr(joint, way)(coordinates[..., joint.q], x[..., joint.dofs])
             for joint in self._special
         ]
-        return _joined(parts, q).index_select(-1, self._dofs.take)
+        return joined(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
 
     def _from(self, q: Tensor, x: Tensor, way: str) -> Tensor:
         check_coordinates(self.mech, q=q)
@@ -161,7 +161,7 @@ class Conventions:
             getattr(joint, way)(coordinates[..., joint.q], x.index_select(-1, places))
             for joint, places in zip(self._special, self._dofs.blocks, strict=True)
         ]
-        return _joined(parts, q).index_select(-1, self._dofs.back)
+        return joined(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.back)
 
     def _drift(self, q: Tensor, qd: Tensor) -> Tensor:
         coordinates, rates = all_q(self.mech, q), all_rates(self.mech, qd)
@@ -169,7 +169,7 @@ class Conventions:
             joint.drift(coordinates[..., joint.q], rates[..., joint.dofs])
             for joint in self._special
         ]
-        return _joined(parts, q).index_select(-1, self._dofs.take)
+        return joined(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
 
     def _check(self, name: str, x: Tensor, size: int) -> None:
         if x.shape[-1:] != (size,):
@@ -265,9 +265,3 @@ def _named(mech: Mechanism, joint_names: Sequence[str] | None) -> tuple[str, ...
         if mech.joints.kinds[k].name == "free" and mech.parents[k] < 0
     ]
     return (*floating, *names) if len(floating) == 1 and floating[0] not in names else names
-
-
-def _joined(parts: list[Tensor], q: Tensor) -> Tensor:
-    """Side by side, in one batch shape, which is that of q too."""
-    batch = broadcast_shapes(q.shape[:-1], *(x.shape[:-1] for x in parts))
-    return torch.cat([x.expand(*batch, x.shape[-1]) for x in parts], -1)

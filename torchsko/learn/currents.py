@@ -26,6 +26,7 @@ from torchsko.learn.reduced import Reduced, eliminated, means
 from torchsko.learn.residuals import correlated
 from torchsko.learn.settings import Settings
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes import matvec
 from torchsko.verbs.regressors import inertial_parameters
 
 LAWS = (Viscous(), SmoothCoulomb(0.05), Offset())
@@ -194,12 +195,12 @@ def _equations(
     dofs, base = len(scale), len(change)
     robot = torch.cat([change, change.new_ones(1)])
     x = scale[:, None] * robot
-    Ax = (A @ x[..., None])[..., 0]
+    Ax = matvec(A, x)
     error = (size - 2 * (x * c).sum(-1) + (x * Ax).sum(-1)).clamp_min(1e-9 * size)
     J = A.new_zeros(dofs, base + 1, base + dofs)
     J[:, :base, :base] = scale[:, None, None] * torch.eye(base).to(A)
     J[torch.arange(dofs), :, base + torch.arange(dofs)] = robot.expand(dofs, -1)
     H = J.mT @ A @ J / error[:, None, None]
-    slope = ((J.mT @ (Ax - c)[..., None])[..., 0] / error[:, None]).sum(0)
+    slope = (matvec(J.mT, Ax - c) / error[:, None]).sum(0)
     near = torch.cat([NEAR * H.sum(0).diagonal()[:base], H.new_zeros(dofs)])
     return H, near, slope + near * torch.cat([change, change.new_zeros(dofs)])

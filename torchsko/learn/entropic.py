@@ -28,6 +28,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.threads import solve_each
+from torchsko.shapes import matvec
 
 UNITS = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
 """Places of the last six of the ten numbers in the rotational inertia."""
@@ -198,7 +199,7 @@ def _newton(
     for step in range(most):
         slope, curvature = prior.derivatives(phi, share)
         beta, before = phi @ told.mT, prior.value(phi, share)
-        forces = (A @ beta[..., None])[..., 0]
+        forces = matvec(A, beta)
         steep = 2 * (forces - c) @ told
         g = steep + weight * slope
         H = 2 * squares + weight * curvature
@@ -218,7 +219,7 @@ def _newton(
             return phi, step + 1, True
         size = (WALL * prior.room(phi, move)).clamp_max(1.0)
         # How squares change, not what they are: of forces without noise that is below their rounding.
-        first, second = (steep * move).sum(-1), (move * (squares @ move[..., None])[..., 0]).sum(-1)
+        first, second = (steep * move).sum(-1), (move * matvec(squares, move)).sum(-1)
         while True:
             after = prior.value(phi - size[..., None] * move, share)
             change = size * (size * second - first) + weight * (after - before)

@@ -22,7 +22,7 @@ from torchsko.learn.friction import TERMS, Term
 from torchsko.learn.names import dof_names
 from torchsko.learn.network import Network, Shrunk
 from torchsko.learn.residuals import Residuals
-from torchsko.loading import load
+from torchsko.loading.files import load
 from torchsko.mechanism.coordinates import own_rates
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.saving import save

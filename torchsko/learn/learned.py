@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from torchsko.errors import MechanismError
 from torchsko.learn.targets import Target
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.shapes import joined
 
 _VALUE = "parametrizations.value"  # where torch keeps what a learned value is computed from
 
@@ -133,5 +133,4 @@ def merged(
         piece if name is None else parts[name][field]
         for piece, (_, name) in zip(kept, runs, strict=True)
     ]
-    batch = torch.broadcast_shapes(*(piece.shape[:dim] for piece in pieces))
-    return torch.cat([piece.expand(*batch, *piece.shape[dim:]) for piece in pieces], dim)
+    return joined(pieces, dim)

@@ -18,6 +18,7 @@ from torchsko.errors import FitError
 from torchsko.learn.log import Array, Log
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes import matvec
 from torchsko.spatial.rotation import quaternion_to_matrix
 
 CLEAR = 0.1
@@ -58,9 +59,7 @@ class Habit:
         if self.exchanged:
             parts.reverse()
         world = (self.angular, self.linear)
-        parts = [
-            (turn @ x[..., None])[..., 0] if w else x for x, w in zip(parts, world, strict=False)
-        ]
+        parts = [matvec(turn, x) if w else x for x, w in zip(parts, world, strict=False)]
         return q, torch.cat(parts, -1)
 
     def told(self, q: slice, dof: slice) -> tuple[str, str]:

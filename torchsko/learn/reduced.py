@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.normal import Normal
+from torchsko.shapes import matvec
 
 Choice = tuple[tuple[int, ...], ...]
 """For each dof the terms it has, by place in the problem's."""
@@ -36,7 +37,7 @@ class Gains:
 
     def numbers(self, beta: Tensor) -> Tensor:
         """The terms' numbers that are best beside base parameters, `[*batch, terms]`."""
-        return self.start - (self.gain @ beta[..., None])[..., 0]
+        return self.start - matvec(self.gain, beta)
 
     @property
     def form(self) -> Tensor:
@@ -109,7 +110,7 @@ def eliminated(G: Tensor, base: int, terms: Sequence[int]) -> Reduced:
     at = places(base, terms, G)
     part = gains(G.index_select(-2, at), base, at)
     A = G[..., :base, :base] - part.products.mT @ part.gain
-    c = G[..., :base, -1] - (part.products.mT @ part.start[..., None])[..., 0]
+    c = G[..., :base, -1] - matvec(part.products.mT, part.start)
     return Reduced(part.products, part.gain, part.start, (A + A.mT) / 2, c)
 
 
@@ -135,7 +136,7 @@ def explained(total: Tensor, scale: Tensor, parts: Sequence[Gains]) -> tuple[Ten
     n = parts[0].gain.shape[-1]
     rows = torch.cat([w * p.products for w, p in zip(scale, parts, strict=True)], -2).mT
     A = total[..., :n, :n] - rows @ torch.cat([p.gain for p in parts], -2)
-    c = total[..., :n, -1] - (rows @ torch.cat([p.start for p in parts], -1)[..., None])[..., 0]
+    c = total[..., :n, -1] - matvec(rows, torch.cat([p.start for p in parts], -1))
     return (A + A.mT) / 2, c
 
 

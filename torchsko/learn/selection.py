@@ -14,6 +14,7 @@ from torchsko.learn.growing import Candidates, Told, grown
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import Gains, all_gains, explained, judged, means, summed
 from torchsko.learn.solving import Model, Solution, all_solved
+from torchsko.shapes import matvec
 
 WEIGHTS = tuple(10.0**k for k in range(-4, 4))
 """Of the prior."""
@@ -138,7 +139,7 @@ def with_terms_chosen(
     parts = [Gains.stacked(some) for some in zip(*each.values(), strict=True)]
     A, c = explained(summed(folds.train, model.scale), model.scale, parts)
     near, data = half * curvature, A.mean(0)
-    A, c = told.mT @ A @ told + near, c @ told + (near @ phi0[..., None])[..., 0] - half * slope
+    A, c = told.mT @ A @ told + near, c @ told + matvec(near, phi0) - half * slope
     w, test = model.scale[dof], folds.test[:, dof]
     Q = judged(summed(folds.test, model.scale) - w * test, folds.test, model.scale, parts, others)
     scores = Candidates.of(folds.train[:, dof], test, A, c, told, Q, w)

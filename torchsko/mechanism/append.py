@@ -14,10 +14,10 @@ from torchsko.mechanism.description import STILL, Unused
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.given import check_placement
-from torchsko.mechanism.lock import followed_by, locked, turned
+from torchsko.mechanism.lock import followed_by, locked
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.skeleton import skeleton
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import joined, matvec
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -52,13 +52,13 @@ def appended(
     if mech.frame_body[at] >= 0:
         _check_base(other)
     R_frame, r_frame = mech.frame_rotation[..., at, :, :], mech.frame_position[..., at, :]
-    place = R_frame @ R, r_frame + turned(R_frame, r)
-    joined = _joined(mech, other, shapes, mech.frame_body[at], place, prefix)
-    joined = joined.replace(**_shapes(mech, other, prefix, frame, (R, r)))
+    place = R_frame @ R, r_frame + matvec(R_frame, r)
+    whole = _whole(mech, other, shapes, mech.frame_body[at], place, prefix)
+    whole = whole.replace(**_shapes(mech, other, prefix, frame, (R, r)))
     if not (weld and afloat):
-        return joined
+        return whole
     neutral = torch.tensor(base.neutral(), dtype=mech.dtype, device=mech.device)
-    return locked(joined, {prefix + WELDED: neutral})
+    return locked(whole, {prefix + WELDED: neutral})
 
 
 def _renamed(mech: Mechanism, joint: str) -> Mechanism:
@@ -70,7 +70,7 @@ def _renamed(mech: Mechanism, joint: str) -> Mechanism:
     return replace(mech, **names)
 
 
-def _joined(
+def _whole(
     mech: Mechanism,
     other: Mechanism,
     shapes: dict[str, tuple[str | int, ...]],
@@ -88,7 +88,7 @@ def _joined(
     for what, (R, r) in placed.items():
         theirs |= {f"{what}_rotation": R, f"{what}_position": r}
     changes: dict[str, Any] = {
-        name: _both(getattr(mech, name), theirs[name], len(shape))
+        name: joined((getattr(mech, name), theirs[name]), -len(shape))
         for name, shape in shapes.items()
         if name != "gravity"
     }
@@ -151,20 +151,13 @@ def _on(place: Placement, parents: Sequence[int], R: Tensor, r: Tensor) -> Place
     for k, p in enumerate(parents):
         turn, shift = R[..., k, :, :], r[..., k, :]
         if p < 0:
-            turn, shift = place[0] @ turn, place[1] + turned(place[0], shift)
+            turn, shift = place[0] @ turn, place[1] + matvec(place[0], shift)
         turns.append(turn)
         shifts.append(shift)
     return (
         torch.stack(torch.broadcast_tensors(*turns), -3),
         torch.stack(torch.broadcast_tensors(*shifts), -2),
     )
-
-
-def _both(x: Tensor, y: Tensor, event: int) -> Tensor:
-    """One parameter of both, along the first of its own dimensions."""
-    batch = broadcast_shapes(x.shape[:-event], y.shape[:-event])
-    parts = [part.expand(*batch, *part.shape[-event:]) for part in (x, y)]
-    return torch.cat(parts, -event)
 
 
 def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:

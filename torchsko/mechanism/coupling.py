@@ -26,7 +26,7 @@ from torchsko.algebra.topology.embedding_plan import EmbeddingPlan, embedding_pl
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
-from torchsko.shapes import broadcast_shapes, entries_at
+from torchsko.shapes import entries_at, joined
 
 Row = Collection[int]
 """The numbers of the independent joints that a dependent one follows, in the order of its coefficients."""
@@ -180,9 +180,7 @@ class Coupling:
 
     @staticmethod
     def _joined(own: Tensor, dependent: Tensor, place: Tensor) -> Tensor:
-        batch = broadcast_shapes(own.shape[:-1], dependent.shape[:-1])
-        parts = [x.expand(*batch, x.shape[-1]) for x in (own, dependent)]
-        return entries_at(torch.cat(parts, -1), place)
+        return entries_at(joined((own, dependent)), place)
 
 
 def _index(x: Sequence[int]) -> Tensor:

@@ -134,7 +134,7 @@ def followers(
     given: dict[str, CouplingDescription] = {}
     equations = []
     for coupling in robot.couplings:
-        equation = _is_equation(coupling, number, robot)
+        equation = _is_equation(coupling, robot)
         for name in (*(() if equation else (coupling.joint,)), *coupling.coefficients):
             _refuse_unfit(robot, name, coupling, number, kinds)
         if coupling.joint in given:
@@ -170,9 +170,7 @@ def followers(
     }
 
 
-def _is_equation(
-    coupling: CouplingDescription, number: Mapping[str, int], robot: RobotDescription
-) -> bool:
+def _is_equation(coupling: CouplingDescription, robot: RobotDescription) -> bool:
     """Whether a coupling's name is its own, and no joint's, nor nearly one's."""
     joints = [joint.name for joint in robot.joints]
     alone = sum(c != 0 for c in coupling.coefficients.values()) < 2

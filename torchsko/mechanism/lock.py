@@ -27,7 +27,7 @@ from torchsko.mechanism.numbering import motions
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.state import dtype_advice
 from torchsko.reading import numbers
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import joined, matvec
 from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import skew
 
@@ -70,7 +70,7 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
         "body_names": tuple(mech.body_names[k] for k in kept),
         "tree_joint_names": tuple(mech.tree_joint_names[k] for k in kept),
         "frame_body": tuple(number[_carrier(placed, k)] for k in mech.frame_body),
-        "unused": mech.unused + _stopped(mech, placed, held),
+        "unused": mech.unused + _stopped(mech, placed),
     }
     for verdict in ("singular_joints", "bare_joints"):
         left = tuple(name for name in getattr(mech, verdict) if name in names["tree_joint_names"])
@@ -178,14 +178,13 @@ def _poses(mech: Mechanism, held: Mapping[int, Tensor]) -> dict[int, tuple[Tenso
         held[k] if k in held else torch.tensor(kind.neutral(), **like)
         for k, kind in enumerate(mech.joints.kinds)
     ]
-    batch = broadcast_shapes(*(part.shape[:-1] for part in parts))
-    q = torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1)
+    q = joined(parts)
     found = {}
     for group in mech.joints.groups:
         turn, shift = group.kind.pose(group.constants(mech), group.coordinates(q))
         for place, k in enumerate(group.bodies.tolist()):
             R, r = mech.joint_rotation[..., k, :, :], mech.joint_position[..., k, :]
-            r = r if shift is None else r + turned(R, shift[..., place, :])
+            r = r if shift is None else r + matvec(R, shift[..., place, :])
             found[k] = (R if turn is None else R @ turn[..., place, :, :], r)
     return {k: found[k] for k in held}
 
@@ -198,7 +197,7 @@ def _placed(mech: Mechanism, held: Mapping[int, Tensor]) -> dict[int, Placed]:
             p, (R, r) = mech.parents[k], poses[k]
             if p in placed:
                 inner = placed[p]
-                R, r = inner.rotation @ R, inner.position + turned(inner.rotation, r)
+                R, r = inner.rotation @ R, inner.position + matvec(inner.rotation, r)
                 p = inner.carrier
             placed[k] = Placed(p, R, r)
     return placed
@@ -242,7 +241,7 @@ def _compensated(
     lifted, first = (x[..., body, :] for x in every)
     for k in others:
         m, h = (x[..., k, :] for x in every)
-        lifted, first = lifted + m, first + m * placed[k].position + turned(placed[k].rotation, h)
+        lifted, first = lifted + m, first + m * placed[k].position + matvec(placed[k].rotation, h)
     empty = (mass == 0)[..., None]
     share = torch.where(empty, 0.0, lifted / torch.where(empty, 1.0, mass[..., None]))
     besides = first - share * mass[..., None] * com
@@ -260,7 +259,7 @@ def _lump(
     for k in others:
         R, r = placed[k].rotation, placed[k].position
         masses.append(mech.mass[..., k])
-        coms.append(r + turned(R, mech.com[..., k, :]))
+        coms.append(r + matvec(R, mech.com[..., k, :]))
         inertias.append(R @ mech.inertia[..., k, :, :] @ R.mT)
     mass = sum(masses[1:], m)
     first = sum(
@@ -287,7 +286,7 @@ def _placements(
             R, r = rotation[..., i, :, :], position[..., i, :]
             if p in placed:
                 on = placed[p]
-                R, r = on.rotation @ R, on.position + turned(on.rotation, r)
+                R, r = on.rotation @ R, on.position + matvec(on.rotation, r)
             turns.append(R)
             shifts.append(r)
         return (
@@ -352,9 +351,7 @@ def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> d
     return found
 
 
-def _stopped(
-    mech: Mechanism, placed: Mapping[int, Placed], held: Mapping[int, Tensor]
-) -> tuple[Unused, ...]:
+def _stopped(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[Unused, ...]:
     """Bodies that no longer move at all."""
     return tuple(
         Unused(
@@ -371,8 +368,3 @@ def _has_inertia(mech: Mechanism, body: int) -> bool:
     """Whether a body resists; what cannot be looked at, as under vmap, counts as if it did."""
     found = [numbers(x) for x in (mech.mass[..., body], mech.inertia[..., body, :, :])]
     return any(x is None or bool(x.any()) for x in found)
-
-
-def turned(R: Tensor, v: Tensor) -> Tensor:
-    """R v of vectors, `[*, 3]`."""
-    return (R @ v[..., None])[..., 0]

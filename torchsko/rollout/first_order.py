@@ -25,6 +25,7 @@ from torchsko.mechanism.coordinates import all_rates, own_forces
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import State
+from torchsko.shapes import matvec
 from torchsko.verbs.derivatives import forward_dynamics_expanded
 
 Accelerating = Callable[[Mechanism, float, Tensor, Tensor, Tensor | None], Tensor]
@@ -56,9 +57,7 @@ class _Expanded:
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
         lost = all_rates(mech, self.qd) * damping + all_rates(mech, self.qdd) * armature
         changes = apart(mech, self.q, q), qd - self.qd, tau - self.tau - own_forces(mech, lost)
-        return self.qdd + sum(
-            (D @ x[..., None])[..., 0] for D, x in zip(self.derivatives, changes, strict=True)
-        )
+        return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
 
 
 def expanded(step: Stepping, tau: Tensor) -> list[_Expanded]:

@@ -37,6 +37,7 @@ from torchsko.elimination import solve_without_pivots
 from torchsko.mechanism.joints.configuration import advance, carried, turning_accel
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State, secant_losses
+from torchsko.shapes import matvec
 from torchsko.verbs.coriolis import mass_and_coriolis_matrix
 from torchsko.verbs.dynamics import mass_matrix
 
@@ -62,7 +63,7 @@ class ImplicitEuler:
         """The next state."""
         opposed = secant_losses(mech, qd, dt, self.creep) if mech.has_losses else mech
         M, C = mass_and_coriolis_matrix(mech, q, qd)
-        kick = accelerate(opposed, t, q, qd, _times(C, qd))
+        kick = accelerate(opposed, t, q, qd, matvec(C, qd))
         u, turning = qd + dt * kick, turning_accel(mech, qd, qd)
         if turning is None:
             end, v = advance(mech, q, qd, kick, dt)
@@ -81,7 +82,7 @@ def _lost(
     """What the second equation takes from u; nothing, without rounding, where M stays and S = 0."""
     h = dt[..., None] if isinstance(dt, Tensor) else dt
     change = (M_end - M + h * (C - C.mT)) / 2
-    return solve_without_pivots(M + change, _times(change, u), scalar=mech.scalar)
+    return solve_without_pivots(M + change, matvec(change, u), scalar=mech.scalar)
 
 
 def _units(qd: Tensor) -> Tensor:
@@ -89,7 +90,3 @@ def _units(qd: Tensor) -> Tensor:
     n = qd.shape[-1]
     units = torch.eye(n, dtype=qd.dtype, device=qd.device)
     return units.reshape(n, *(1 for _ in qd.shape[:-1]), n)
-
-
-def _times(A: Tensor, x: Tensor) -> Tensor:
-    return (A @ x[..., None])[..., 0]

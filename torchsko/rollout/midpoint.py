@@ -37,6 +37,7 @@ from torchsko.elimination import solve_without_pivots
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State
+from torchsko.shapes import matvec
 from torchsko.symmetric import spd_solve
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, passive_force
 from torchsko.verbs.momenta import kinetic_energy, potential_energy, spring_energy
@@ -91,7 +92,7 @@ class Variational:
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
-        p = _times(mass_matrix(mech, q), qd)
+        p = matvec(mass_matrix(mech, q), qd)
 
         def action(start: Tensor, end: Tensor) -> Tensor:
             u = apart(mech, start, end)
@@ -133,10 +134,6 @@ def _slope(fn: Residual, like: Tensor) -> Tensor:
     """The gradient of a number at a tangent step of zero, `[*batch, n]`."""
     value, pull = torch.func.vjp(fn, torch.zeros_like(like))[:2]
     return pull(torch.ones_like(value))[0]
-
-
-def _times(A: Tensor, x: Tensor) -> Tensor:
-    return (A @ x[..., None])[..., 0]
 
 
 def newton(residual: Residual, x: Tensor, iterations: int, *, scalar: bool) -> Tensor:

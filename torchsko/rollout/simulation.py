@@ -27,6 +27,7 @@ from torchsko.rollout.limits import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
 from torchsko.rollout.series import Series
 from torchsko.rollout.step import Step
+from torchsko.shapes import matvec
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
 
 SAMPLED_ONCE = ("semi_implicit_euler", "implicit")
@@ -226,7 +227,7 @@ def _answered(
     R, d = cast(Tensor, answer.rows), cast(Tensor, answer.row_damping)
     h = dt[..., None] if isinstance(dt, Tensor) else dt
     D = R.mT @ (d[..., None] * R)
-    loss = (D @ (qd + dt * free)[..., None])[..., 0]
+    loss = matvec(D, qd + dt * free)
     return free - solve_without_pivots(mass_matrix(mech, q) + h * D, loss, scalar=mech.scalar)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.shapes import joined
 from torchsko.spatial.rotation import cross, skew
 
 
@@ -57,9 +58,7 @@ def pack_inertial(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
     moments = [
         symmetric[..., i, j, None] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
     ]
-    parts = [mass[..., None], com, *moments]
-    batch = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
-    return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1)
+    return joined([mass[..., None], com, *moments])
 
 
 def unpack_inertial(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
@@ -15,7 +14,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.reading import numbers
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import joined, matvec
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,22 +120,16 @@ def _joined(mech: Mechanism, own: Sequence[Frame], states: Mapping[str, Tensor])
         k = mech.frame_index(frame.body)
         R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
         if frame.position is not None:
-            r = r + (R @ frame.position[..., None])[..., 0]
+            r = r + matvec(R, frame.position)
         R = R if frame.rotation is None else R @ frame.rotation
         turns.append(R[..., None, :, :])
         shifts.append(r[..., None, :])
         bodies.append(mech.frame_body[k])
     changes: dict[str, Any] = {
-        "frame_rotation": _cat([mech.frame_rotation, *turns], 2),
-        "frame_position": _cat([mech.frame_position, *shifts], 1),
+        "frame_rotation": joined([mech.frame_rotation, *turns], -3),
+        "frame_position": joined([mech.frame_position, *shifts], -2),
         "frame_names": mech.frame_names + tuple(f"<frame {i}>" for i in range(len(own))),
         "frame_body": mech.frame_body + tuple(bodies),
     }
     names = (field.name for field in fields(mech))
     return Mechanism(**{name: changes.get(name, getattr(mech, name)) for name in names})
-
-
-def _cat(parts: Sequence[Tensor], event: int) -> Tensor:
-    """Tensors `[*, n, ...]` with `event` dimensions after n, one after the other."""
-    batch = broadcast_shapes(*(x.shape[: -event - 1] for x in parts))
-    return torch.cat([x.expand(*batch, *x.shape[-event - 1 :]) for x in parts], -event - 1)

@@ -20,6 +20,7 @@ from torchsko.bridge.tangents import BodyTangents, body_tangents
 from torchsko.mechanism.coordinates import all_columns, all_q, all_rates, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import joined
 from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import skew
 from torchsko.verbs.frame import Frame, Frames, with_frames
@@ -132,8 +133,7 @@ def _told(
     """Columns of frames in their own axes, in a reference, all of them in one go."""
     sizes = [x.shape[-1] for x in parts]
     # Where a body's motion does not depend on q, parts lack its batch dimensions.
-    batch = torch.broadcast_shapes((*q.shape[:-1], 1, 1), *(x.shape[:-1] for x in parts))
-    side_by_side = torch.cat([x.expand(*batch, x.shape[-1]) for x in parts], -1)
+    side_by_side = joined(parts, batch=(*q.shape[:-1], 1, 1))
     return told(mech, q, numbers, side_by_side, reference).split(sizes, -1)
 
 

@@ -39,6 +39,7 @@ from torchsko.bridge.kinematics import (
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import matvec
 from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix, rotate_vector, translate_motion
@@ -76,7 +77,7 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
         R, r = mech.frame_rotation[..., k, :, :], mech.frame_position[..., k, :]
         if (body := mech.frame_body[k]) >= 0:
             R_body, r_body = bodies.rotation[..., body, :, :], bodies.position[..., body, :]
-            R, r = R_body @ R, r_body + (R_body @ r[..., None])[..., 0]
+            R, r = R_body @ R, r_body + matvec(R_body, r)
         rotations.append(R.expand(*batch, 3, 3))
         positions.append(r.expand(*batch, 3))
     if isinstance(frames, str | Frame):

@@ -12,6 +12,7 @@ from torchsko.mechanism.coordinates import all_q, uncoupled
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import joined
 
 
 class Pose(NamedTuple):
@@ -48,8 +49,7 @@ def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
     turn, shift = joint_poses(mech, q)
     step = origin if shift is None else origin + placed @ shift[..., None]
     turned = placed if turn is None else placed @ turn
-    batch = torch.broadcast_shapes(turned.shape[:-3], step.shape[:-3])
-    local = torch.cat([turned.expand(*batch, -1, -1, -1), step.expand(*batch, -1, -1, -1)], -1)
+    local = joined((turned, step))
     levels = list(layout.split(local))
     for depth in range(1, len(levels)):
         above = layout.links[depth].to_children(levels[depth - 1])

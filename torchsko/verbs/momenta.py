@@ -25,6 +25,7 @@ from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import matvec
 from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import rotate_vector, translate_force
@@ -67,7 +68,7 @@ def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     check_state(mech, q=q, qd=qd)
     V = mech.layout.tree_order(body_rates(mech, q, qd), -3)[..., 0]
     v = V[..., 3:] + cross(V[..., :3], mech.com)
-    return _mean(mech, _turned(forward_kinematics(mech, q), v))
+    return _mean(mech, matvec(forward_kinematics(mech, q).rotation, v))
 
 
 @verb
@@ -92,7 +93,7 @@ def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     V, alpha = (mech.layout.tree_order(x, -3)[..., 0] for x in both)
     w, v = V[..., :3], V[..., 3:]
     a = alpha[..., 3:] + cross(alpha[..., :3], mech.com) + cross(w, v + cross(w, mech.com))
-    return _mean(mech, _turned(forward_kinematics(mech, q), a))
+    return _mean(mech, matvec(forward_kinematics(mech, q).rotation, a))
 
 
 @verb
@@ -166,7 +167,7 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
     moment = (mech.mass[..., None] * body_centres(mech, pose)).sum(-2)
     if mech.has_gravcomp:
         mass, first = compensated_mass(mech.mass, mech.com, mech.gravcomp)
-        moment = moment - (mass * pose.position + _turned(pose, first)).sum(-2)
+        moment = moment - (mass * pose.position + matvec(pose.rotation, first)).sum(-2)
     return spring_energy(mech, q) - (mech.gravity * moment).sum(-1)
 
 
@@ -271,12 +272,7 @@ def joint_wrenches(
 
 def body_centres(mech: Mechanism, pose: Pose) -> Tensor:
     """Centres of mass of all bodies in the inertial frame, `[*batch, n, 3]`."""
-    return pose.position + _turned(pose, mech.com)
-
-
-def _turned(pose: Pose, x: Tensor) -> Tensor:
-    """Vectors of all bodies in inertial axes, `[*batch, n, 3]`."""
-    return (pose.rotation @ x[..., None])[..., 0]
+    return pose.position + matvec(pose.rotation, mech.com)
 
 
 def _mean(mech: Mechanism, x: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ from torch import Tensor
 from torchsko.bridge.kinematics import joint_bias_accels, joint_maps
 from torchsko.bridge.level_free import relative_poses
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross
 
 
@@ -85,7 +86,7 @@ class Connectivity:
         if not self.above:
             return torch.zeros_like(r)
         table = self.above[0]
-        turned = (self._reached(R, table) @ r[..., None])[..., 0]
+        turned = matvec(self._reached(R, table), r)
         return torch.where(table[..., None] < r.shape[-2], turned, 0.0)
 
     def refuse(self, tau: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ def _inertial_force(mech: Mechanism, R: Tensor, p: Tensor, V: Tensor, alpha: Ten
     layout = mech.layout
     mass = layout.breadth_first(mech.mass, -1)[..., None]
     inertia = layout.breadth_first(mech.inertia, -3)
-    x = p + (R @ layout.breadth_first(mech.com, -2)[..., None])[..., 0]
+    x = p + matvec(R, layout.breadth_first(mech.com, -2))
     (w, v), (dw, a) = V.split(3, -1), alpha.split(3, -1)
     inertia = (inertia + inertia.mT) / 2
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import verb
+from torchsko.shapes import matvec
 from torchsko.spatial.motion import cross_motion, motion_matrix
 from torchsko.spatial.rotation import cross
 from torchsko.spatial.transform import force_matrix
@@ -241,7 +242,7 @@ def _pose(mech: Mechanism, q: Tensor, names: tuple[str, ...], base: str) -> Pose
     pose = frame_pose(mech, q, (*names, base))
     turn = pose.rotation[..., -1:, :, :].mT
     shift = pose.position[..., :-1, :] - pose.position[..., -1:, :]
-    return Pose(turn @ pose.rotation[..., :-1, :, :], (turn @ shift[..., None])[..., 0])
+    return Pose(turn @ pose.rotation[..., :-1, :, :], matvec(turn, shift))
 
 
 def _told(

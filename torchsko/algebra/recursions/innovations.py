@@ -37,6 +37,7 @@ from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.sharing import total
 from torchsko.errors import ShapeError
 from torchsko.precision import in_own_type
+from torchsko.shapes import joined
 from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
 
 
@@ -105,8 +106,7 @@ class Innovations:
             spd_logdet(D if hinge.share is None else hinge.share.once(D), scalar=self.model.scalar)
             for D, hinge in zip(self.riccati.hinge_inertia, self.hinges, strict=True)
         ]
-        batch = self.model.batch_shape
-        return torch.cat([part.expand(*batch, part.shape[-1]) for part in parts], -1).sum(-1)
+        return joined(parts, batch=self.model.batch_shape).sum(-1)
 
     @in_own_type
     def sqrt(self, x: Tensor, *, columns: bool = False) -> Tensor:
@@ -178,9 +178,7 @@ class Innovations:
             smallest_eigenvalue(D, pad[..., 0])
             for D, pad in zip(self.riccati.hinge_inertia, padding, strict=True)
         ]
-        batch = self.model.batch_shape
-        packed = torch.cat([level.expand(*batch, level.shape[-1]) for level in smallest], -1)
-        return layout.tree_order(packed, -1)
+        return layout.tree_order(joined(smallest, batch=self.model.batch_shape), -1)
 
     def _columns(
         self, x: Tensor, columns: bool, action: Callable[[Tensor], list[Tensor]]

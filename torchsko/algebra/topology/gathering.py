@@ -10,7 +10,7 @@ from operator import add
 import torch
 from torch import Tensor
 
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import joined
 
 SHORT = 16
 """Blocks of a run that are added one by one: up to there this is a third of a gather's time or less."""
@@ -93,10 +93,7 @@ class Sums:
 
 def join(levels: list[Tensor]) -> Tensor:
     """Levels `[*, n_l, r, c]` to one packed tensor `[*batch, n, r, c]`, batch dimensions broadcast."""
-    if len(levels) == 1:
-        return levels[0]
-    batch = broadcast_shapes(*(level.shape[:-3] for level in levels))
-    return torch.cat([level.expand(*batch, *level.shape[-3:]) for level in levels], dim=-3)
+    return levels[0] if len(levels) == 1 else joined(levels, -3)
 
 
 def with_rows(x: Tensor, rows: int) -> Tensor:

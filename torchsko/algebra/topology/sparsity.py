@@ -100,18 +100,6 @@ def expand(pattern: Tensor, rows: Packing, cols: Packing) -> Tensor:
     return left.mT @ pattern.to(left.dtype) @ right > 0
 
 
-def block_pattern(matrix: Tensor, rows: Packing, cols: Packing) -> Tensor:
-    """Which node blocks of a matrix have a nonzero entry in some sample, bool `[n, n]`.
-
-    Args:
-        matrix: `[*batch, rows.total, cols.total]`.
-        rows: packing of the vectors it gives: `layout.nodes` or `layout.dofs`.
-        cols: packing of the vectors it takes.
-    """
-    nonzero = (matrix != 0).flatten(0, -3).any(0) if matrix.ndim > 2 else matrix != 0
-    return coarsen(nonzero, rows.places, cols.places)
-
-
 def _pattern(tree: Tree, coupled: Callable[[int, int], bool]) -> Tensor:
     nodes = range(tree.num_nodes)
     return torch.tensor([[coupled(i, j) for j in nodes] for i in nodes])

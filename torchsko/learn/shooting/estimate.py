@@ -39,12 +39,14 @@ from torchsko.learn.entropic import Prior
 from torchsko.learn.least_squares import Information, information
 from torchsko.learn.normal import Normal
 from torchsko.learn.selection import Folds, judged_by
-from torchsko.learn.shooting.chain import Eliminated, eliminated
+from torchsko.learn.shooting.chain import Eliminated
+from torchsko.learn.shooting.equations import held_starts, of_folds, without_states
 from torchsko.learn.shooting.forward import Forward
 from torchsko.learn.shooting.lasting import wider
 from torchsko.learn.shooting.mixing import Mixing
 from torchsko.learn.shooting.motion import Linear, Path, linear, moved
 from torchsko.learn.shooting.noise import Noise
+from torchsko.learn.shooting.slots import all_slots, dof_by_dof, of_each_dof, slotted
 from torchsko.learn.shooting.windows import Windows
 from torchsko.learn.solving import Model, Solution, solved
 from torchsko.verbs.base_parameters import BaseParameters
@@ -129,7 +131,7 @@ class Shooting:
 
         Forces of friction fitted to little data may grow with the speed that they cause.
         """
-        numbers = self._slotted(start)
+        numbers = slotted(self.forward, start)
         given = self.prior.nominal.flatten()
         for at in ((start.phi, numbers), (given, torch.zeros_like(numbers))):
             shot = self._at(*at, self.starts)
@@ -181,7 +183,7 @@ class Shooting:
         """One step; whether it was a step at all."""
         now = self.now
         near = linear(self.forward.at(now.phi, now.numbers), self.windows, now.path)
-        chain = self._eliminated(near)
+        chain = self._chain(near)
         aim, numbers, p, move = self._aim(chain, weight)
         before = self.noise
         for _ in range(VARIANCES if bold else 1):
@@ -189,7 +191,7 @@ class Shooting:
             before, self.noise = self.noise, self.noise.towards(found, 1.0 if bold else 0.5)
             if self.noise.same(before):
                 break
-            chain = self._eliminated(near)
+            chain = self._chain(near)
             aim, numbers, p, move = self._aim(chain, weight)
         H = chain.left[:, :-1, :-1].sum(0)
         self.length = float(p @ H @ p)
@@ -228,7 +230,8 @@ class Shooting:
         """The minimum of linearised equations: inertial numbers, those of slots, both changes."""
         if not bool(chain.left.isfinite().all()):
             raise FitError(_TOO_FAR)
-        self.normal = self._normal(chain.left)
+        here = torch.cat([self.base.of(self.now.phi), self.now.numbers])
+        self.normal = of_folds(chain.left, here, self.windows, self.folds, len(self.base))
         try:
             aim = self.solved(self.normal.all, weight)
         except FitError as error:
@@ -238,7 +241,7 @@ class Shooting:
                 f"window are too far from the log to be taken for straight.\n({str(error).splitlines()[0]})\n"
                 f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".'
             ) from error
-        numbers = self._all_slots(aim)
+        numbers = all_slots(self.forward, aim)
         p = torch.cat([self.base.of(aim.phi - self.now.phi), numbers - self.now.numbers])
         return aim.phi, numbers, p, chain.states(p)
 
@@ -255,40 +258,11 @@ class Shooting:
         penalty = float(self.normal.count.sum() * weight * self.prior.value(shot.phi))
         return value + penalty if math.isfinite(value) else math.inf
 
-    def _eliminated(self, near: Linear) -> Eliminated:
+    def _chain(self, near: Linear) -> Eliminated:
         """Normal equations of this linearisation and noise, states eliminated."""
-        size, pad = self.now.starts.shape[-1], torch.nn.functional.pad
-        seen = self.noise.seen.repeat(self.windows.seen.shape[2])
-        X = near.seen / seen[:, None].sqrt()
-        E, N = (x / self.noise.gaps[:, None].sqrt() for x in (near.end, near.next))
-        F = self._first_rows()
-        total = X.mT @ X + pad(E.mT @ E, (0, 0, 0, 0, 0, 1))
-        total = total + pad((F.mT @ F)[:, None], (0, 0, 0, 0, 0, total.shape[1] - 1))
-        fake = ~self.windows.real[..., None, None] * torch.eye(size).to(X)
-        D = total[..., :size, :size] + pad(N.mT @ N, (0, 0, 0, 0, 1, 0)) + fake
-        R = total[..., :size, size:] + pad(N.mT @ E[..., size:], (0, 0, 0, 0, 1, 0))
-        return eliminated(D, E[..., :size].mT @ N, R, total[..., size:, size:].sum(1))
-
-    def _first_rows(self) -> Tensor:
-        """Of what is known of velocities where chains start, like `Linear`, `[chains, num_dof, columns]`."""
         now, (off, known) = self.now, self._off(self.now)
-        forward, dofs = self.forward.at(now.phi, now.numbers), off.shape[-1]
-        rate = torch.diag_embed(forward.shown(torch.ones_like(off)))
-        own = forward.shown_by(now.starts[:, 0, dofs:])
-        rows = torch.cat([torch.zeros_like(rate), rate, own, off[..., None]], -1)
-        return known[..., None].sqrt() * rows
-
-    def _normal(self, left: Tensor) -> Normal:
-        """Of each fold, of base parameters and slots themselves in place of their changes."""
-        now = self.now
-        M = torch.eye(left.shape[-1]).to(left)
-        here = torch.cat([self.base.of(now.phi), now.numbers, left.new_zeros(1)])
-        M = torch.cat([M[:, :-1], M[:, -1:] + here[:, None]], 1)
-        each, fold = M.mT @ left @ M, self.windows.fold
-        count = self.windows.good.sum((1, 2, 3)).to(left) / len(self.noise.states)
-        sums = left.new_zeros(self.folds, *each.shape[1:]).index_add(0, fold, each)
-        rows = left.new_zeros(self.folds, 1).index_add(0, fold, count[:, None])
-        return Normal(sums, rows, len(self.base))
+        held = held_starts(self.forward.at(now.phi, now.numbers), now.starts[:, 0], off, known)
+        return without_states(near, self.windows, self.noise, held)
 
     def solved(self, normal: Normal, weight: float) -> Solution:
         """The physically consistent minimum of linearised equations, numbers as of one dof."""
@@ -298,12 +272,6 @@ class Shooting:
         # From the nominal robot: where the fit is, next to the cone's wall, Newton's steps are short.
         return solved(normal, model, self.prior, terms)
 
-    def _all_slots(self, solution: Solution) -> Tensor:
-        """Those of all slots: zero where friction came out negative and was left out."""
-        (kept,), (values,) = solution.choice, solution.numbers
-        at = torch.tensor(kept, dtype=torch.long, device=values.device)
-        return torch.zeros_like(self.now.numbers).index_put((at,), values)
-
     def left_errors(self, folds: Folds, weight: float) -> Tensor:
         """Mean square errors in what is left out, states at their best, `[folds, 1]`."""
         each = zip(folds.seen, folds.test, strict=True)
@@ -311,29 +279,11 @@ class Shooting:
 
     def spread(self, normal: Normal, weight: float) -> Solution:
         """`solved`, numbers dof by dof."""
-        found, forward = self.solved(normal, weight), self.forward
-        (kept,), (values,) = found.choice, found.numbers
-        choice, numbers = [], []
-        for dof in range(len(self.noise.states)):
-            mine = [i for i, k in enumerate(kept) if forward.slots[k][1] == dof]
-            choice.append(tuple(forward.places[forward.slots[kept[i]][0]] for i in mine))
-            numbers.append(values[mine])
-        return Solution(found.phi, found.beta, tuple(numbers), tuple(choice))
-
-    def _slotted(self, solution: Solution) -> Tensor:
-        """Numbers of all slots of a solution dof by dof; zero where it has none."""
-        forward, out = self.forward, []
-        for k, dof in forward.slots:
-            some, place = solution.choice[dof], forward.places[k]
-            known = place in some
-            out.append(
-                solution.numbers[dof][some.index(place)] if known else solution.phi.new_zeros(())
-            )
-        return torch.stack(out) if out else solution.phi[:0]
+        return dof_by_dof(self.forward, self.solved(normal, weight))
 
     def information(self, weight: float) -> Information:
         """What the log tells, errors of a window taken together."""
-        size, now = len(self.noise.states), self.now
+        now = self.now
         found, one = self.solved(self.normal.all, weight), torch.ones(1).to(self.noise.seen)
         model = Model(found.choice, one, weight)
         told = information(self.normal.all, model, found.choice, one, one)
@@ -342,16 +292,12 @@ class Shooting:
         first = len(self.base)
         places = [*range(first), *(first + k for k in kept)]
         at = torch.tensor(places, device=one.device)
-        more = wider(self._eliminated(near), near, self.windows, self.noise, at)
+        more = wider(self._chain(near), near, self.windows, self.noise, at)
         base, terms = more[:first], each * more[first:]
-        dofs = [
-            [i for i, k in enumerate(kept) if self.forward.slots[k][1] == dof]
-            for dof in range(size)
-        ]
         return replace(
             told,
             covariance=base[:, None] * told.covariance * base,
-            terms=tuple(terms[mine] for mine in dofs),
+            terms=tuple(terms[mine] for mine in of_each_dof(self.forward, kept)),
         )
 
     def __str__(self) -> str:

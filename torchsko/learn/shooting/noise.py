@@ -13,6 +13,7 @@ from torch import Tensor
 from torchsko.learn.lags import lagged_products, times_alike
 from torchsko.learn.shooting.motion import Linear, Path
 from torchsko.learn.shooting.windows import Windows
+from torchsko.shapes import matvec
 
 FREE = 1e-3
 """Gaps that are free at least, where states are as good as tied together."""
@@ -81,7 +82,7 @@ class Noise:
             p: of numbers.
         """
         size, J, good = move.shape[-1], near.seen[..., : move.shape[-1]], windows.good
-        rest = near.seen[..., -1] - (J @ move[..., None])[..., 0] - near.seen[..., size:-1] @ p
+        rest = near.seen[..., -1] - matvec(J, move) - near.seen[..., size:-1] @ p
         rest, used = (x.reshape(good.shape) for x in (rest, ((J @ P) * J).sum(-1)))
         free = (good.to(used) - used / old.seen).sum((0, 1, 2))
         seen = alike(rest) * rest.square().sum((0, 1, 2)) / free.clamp_min(1)

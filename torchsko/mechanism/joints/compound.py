@@ -14,6 +14,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
 from torchsko.mechanism.joints.revolute import turn_about
+from torchsko.shapes import matvec
 from torchsko.spatial.motion import cross_motion
 from torchsko.spatial.rotation import cross
 
@@ -109,7 +110,7 @@ class Compound(JointType):
         """The product of the motions' poses."""
         turn, shift = None, None
         for own_turn, own_shift, _ in self._motions(constants, q):
-            moved = own_shift if turn is None else (turn @ own_shift[..., None])[..., 0]
+            moved = own_shift if turn is None else matvec(turn, own_shift)
             shift = moved if shift is None else shift + moved
             if own_turn is not None:
                 turn = own_turn if turn is None else turn @ own_turn
@@ -148,7 +149,7 @@ class Compound(JointType):
             coordinate, row = q[..., k, None], _row(turns, axis, point)
             if turns:
                 turn = turn_about(axis, coordinate)
-                yield turn, point - (turn @ point[..., None])[..., 0], row
+                yield turn, point - matvec(turn, point), row
             else:
                 yield None, axis * coordinate, row
 

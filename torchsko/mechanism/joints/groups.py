@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType
-from torchsko.shapes import broadcast_shapes, entries_at
+from torchsko.shapes import entries_at, joined
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -149,9 +149,7 @@ class JointSet:
         """Per-joint parts of all groups, joined along `dim` (negative) breadth first."""
         if len(parts) == 1:
             return parts[0]
-        batch = broadcast_shapes(*(part.shape[:dim] for part in parts))
-        joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in parts], dim)
-        return joined.index_select(dim, self.node_place)
+        return joined(parts, dim).index_select(dim, self.node_place)
 
     def levels(self, parts: Sequence[Sequence[Tensor]], dim: int) -> list[Tensor]:
         """For each level its joints, breadth first along `dim`, from the runs of every group."""
@@ -161,16 +159,13 @@ class JointSet:
             if len(here) == 1:
                 found.append(here[0])
                 continue
-            batch = broadcast_shapes(*(part.shape[:dim] for part in here))
-            joined = torch.cat([part.expand(*batch, *part.shape[dim:]) for part in here], dim)
-            found.append(joined if shuffle is None else joined.index_select(dim, shuffle))
+            whole = joined(here, dim)
+            found.append(whole if shuffle is None else whole.index_select(dim, shuffle))
         return found
 
     def vector(self, parts: list[Tensor], place: Tensor) -> Tensor:
         """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
-        batch = broadcast_shapes(*(part.shape[:-2] for part in parts))
-        flat = torch.cat([part.expand(*batch, -1, -1).flatten(-2) for part in parts], -1)
-        return entries_at(flat, place)
+        return entries_at(joined([part.flatten(-2) for part in parts]), place)
 
 
 def _places(sizes: list[int], bodies: list[int]) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
 from torchsko.mechanism.joints.revolute import turn_about
+from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross
 
 STEEP = 0.9
@@ -67,14 +68,14 @@ class Planar(JointType):
         """The same with the directions as the child sees them."""
         axis, x = constants["axis"], constants["direction"]
         back = turn_about(axis, q[..., 2:]).mT
-        x, y = ((back @ e[..., None])[..., 0] for e in (x, cross(axis, x)))
+        x, y = (matvec(back, e) for e in (x, cross(axis, x)))
         return _rows(x, y, axis)
 
     def bias_accel(self, constants: Constants, q: Tensor, qd: Tensor) -> Tensor:
         """The directions turn backwards in the child."""
         axis = constants["axis"]
         back = turn_about(axis, q[..., 2:]).mT
-        sliding = (back @ _in_plane(constants, qd)[..., None])[..., 0]
+        sliding = matvec(back, _in_plane(constants, qd))
         linear = cross(sliding, axis * qd[..., 2:])
         return torch.cat([torch.zeros_like(linear), linear], -1)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
 from torchsko.mechanism.joints.revolute import turn_about
+from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross
 
 SQUARE = 1e-6
@@ -71,7 +72,7 @@ class Universal(JointType):
 
     def _first_axis(self, constants: Constants, q: Tensor) -> Tensor:
         turn = turn_about(constants["second_axis"], q[..., 1:])
-        return (turn.mT @ constants["axis"][..., None])[..., 0]
+        return matvec(turn.mT, constants["axis"])
 
 
 def _rows(first: Tensor, second: Tensor) -> Tensor:
