@@ -94,6 +94,10 @@ DESCRIPTIONS = {
     "nan reference": (lambda: build(spring_reference=NAN), "'elbow' has a placement or spring"),
     "exchanged limits": (lambda: build(lower=1, upper=0), "'elbow' has the limits"),
     "nan limit": (lambda: build(lower=NAN), "'elbow' has the limits"),
+    "ends of a ball": (
+        lambda: build(kind="spherical", upper=0.5),
+        "'elbow' is spherical and has the limits",
+    ),
     "negative speed": (lambda: build(velocity=-1), "'elbow' has the velocity limit -1"),
     "nan effort": (lambda: build(effort=NAN), "'elbow' has the effort limit nan"),
     "flat gravity": (lambda: build(gravity=(0, -9.81)), "gravity is"),

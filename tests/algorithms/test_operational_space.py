@@ -272,6 +272,48 @@ def test_rank_and_inertia_of_a_robot_are_the_same_in_millimetres(dtype, scalar):
         torch.testing.assert_close(slope, slopes[0], rtol=rtol, atol=rtol)
 
 
+@pytest.mark.parametrize("joints", [9, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_pseudo_inverse_is_the_same_in_millimetres(dtype, joints):
+    """Rank and the least squares were those of radians and metres, so both changed with the unit."""
+    found, slopes = [], []
+    for length in (1.0, 1e-3, 1e3):
+        arm = chain(length, [(Z, Y, X)[k % 3] for k in range(joints)]).to(dtype)
+        q, _ = arm.random_state(3, generator=torch.Generator().manual_seed(0))
+        q = torch.stack([q[0], q[1], 0 * q[2]])
+        position = arm.joint_position.clone().requires_grad_()
+        there = arm.replace(joint_position=position)
+        inertia = ts.operational_space_inertia(there, q, frames_of(arm), "pinv")
+        units = torch.tensor([1 / length] * 3 + [1.0] * 3, dtype=dtype)
+        found.append(units[:, None] * inertia * units)
+        slopes.append(length * torch.autograd.grad(found[-1][:2].sum(), position)[0])
+    rtol = 1e-8 if dtype == torch.float64 else 1e-2
+    for mine, slope in zip(found[1:], slopes[1:], strict=True):
+        scale = float(found[0].detach().abs().max())
+        torch.testing.assert_close(mine, found[0], rtol=rtol, atol=rtol * scale)
+        scale = float(slopes[0].abs().max())
+        torch.testing.assert_close(slope, slopes[0], rtol=rtol, atol=rtol * scale)
+
+
+def test_a_pseudo_inverse_of_fewer_dofs_than_rows_has_all_its_derivatives():
+    """To the lengths that make its rows of one unit, too: it is that of central differences."""
+    arm = chain(1.3, [Z, Y, X, Z])
+    q, _ = arm.random_state(2, generator=torch.Generator().manual_seed(0))
+    place = arm.joint_position
+
+    def inertia(place, q):
+        return ts.operational_space_inertia(
+            arm.replace(joint_position=place), q, frames_of(arm), "pinv"
+        )
+
+    assert torch.autograd.gradcheck(
+        inertia, (place.clone().requires_grad_(), q.clone().requires_grad_()),
+        check_forward_ad=True, atol=1e-5,
+    )  # fmt: skip
+    each = torch.vmap(lambda x: inertia(place, x))(q)
+    torch.testing.assert_close(each, inertia(place, q))
+
+
 @pytest.mark.parametrize("length", [1.0, 1e-3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_rows_that_vanish_but_for_rounding_are_no_motion(dtype, length):

@@ -117,6 +117,34 @@ def test_limits_hold_and_restarts_find_more():
     assert not ((free.q >= ARM.lower) & (free.q <= ARM.upper)).all()
 
 
+@pytest.mark.parametrize("kind", ["spherical", "free"])
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)], ids=str)
+def test_quaternions_are_of_unit_length_whatever_the_start_was(kind, batch):
+    """A start already at its target was given back as it came, two units long, say."""
+    mech = random_mechanism([kind, "revolute"], [-1, 0], seed=4)
+    turned = [i for i, name in enumerate(mech.joints.kinds[0].coordinates) if name.startswith("q")]
+    q, _ = mech.random_state(*batch, generator=generator(2))
+    long = q.clone()
+    long[..., turned] *= 2.0
+    for limits in (False, True):
+        goal = {"body1": ts.frame_pose(mech, q, "body1")}
+        found = ts.inverse_kinematics(mech, goal, long, limits=limits)
+        assert found.converged.all()
+        agree(found.q, q, 1e-9)
+
+
+def test_ends_of_quaternions_are_no_limits():
+    """``replace`` takes any numbers: those of a quaternion's entries cut it off."""
+    mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=4)
+    tight = mech.replace(lower=torch.full_like(mech.lower, -0.4), upper=torch.full_like(mech.upper, 0.4))
+    q = torch.tensor([1.0, 0.1, 0.2, 0.1, 0.3], dtype=mech.dtype)
+    q[:4] /= q[:4].norm()
+    goal = {"body1": ts.frame_pose(mech, q, "body1")}
+    found = ts.inverse_kinematics(tight, goal, mech.neutral(), limits=True)
+    assert found.converged
+    agree(found.q[None], q[None], 1e-7)
+
+
 def test_to_stop_early_changes_nothing_that_converged():
     q, start = near(ARM, 5, 8)
     goals = {HAND: ts.frame_pose(ARM, q, HAND)}

@@ -202,6 +202,69 @@ def test_so_it_is_for_what_a_task_before_it_leaves_free():
     agree(B @ B @ free, 4 * A @ free, 1e-8)
 
 
+def in_a_row(length: float, kinds: str) -> ts.Mechanism:
+    """Links of a length, joined by hinges (r) and slides (p) about and along z, y and x in turn."""
+    builder, parent = ts.MechanismBuilder("row"), None
+    own = (length**2 / 12) * torch.eye(3, dtype=torch.float64)
+    for k, kind in enumerate(kinds):
+        axis = [0.0, 0.0, 0.0]
+        axis[2 - k % 3] = 1.0
+        builder.link(f"{k}", mass=1.0, com=[length / 2, 0, 0], inertia=own.tolist())
+        builder.joint(
+            f"joint {k}", "revolute" if kind == "r" else "prismatic", parent=parent, child=f"{k}",
+            axis=axis, position=[length, 0, 0],
+        )  # fmt: skip
+        parent = f"{k}"
+    return builder.build(gravity=(0, 0, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("kinds", ["rrrrrrrrr", "rrprrrprr", "rrr"])
+def test_tasks_are_done_as_well_in_millimetres(kinds, dtype):
+    """Whether a pose had a freedom left was judged in metres and radians: in float32 a small arm had none."""
+    found = []
+    for length in (1.0, 1e-3, 1e3):
+        mech = in_a_row(length, kinds)
+        sized = torch.tensor([1.0 if kind == "r" else length for kind in kinds]).double()
+        g = torch.Generator().manual_seed(1)
+        q, qd, way = (torch.randn(3, n, generator=g).double() for n in (len(kinds), len(kinds), 9))
+        q, qd = q * sized, qd * sized
+        pose = ts.frame_pose(mech, q, mech.frame_names[-1])
+        asked = way[:, 3:] * torch.tensor([1.0] * 3 + [length] * 3).double()
+        last = (pose.rotation, pose.position + 0.1 * length * way[:, :3])
+        first = ts.frame_pose(mech, 0.9 * q, "1")
+        tasks = [(mech.frame_names[-1], last, asked), ("1", first, None)]
+        tau = control.impedance(
+            mech.to(dtype), q.to(dtype), qd.to(dtype),
+            [
+                control.Task(
+                    name, tuple(x.to(dtype) for x in target), (100.0 * length**2, 100.0),
+                    acceleration=None if asked is None else asked.to(dtype),
+                )
+                for name, target, asked in tasks
+            ],
+            posture=-qd.to(dtype),
+        )  # fmt: skip
+        found.append(tau.double() * sized / length**2)
+    rounding = 1e-7 if dtype == torch.float64 else 1e-3
+    for tau in found[1:]:
+        assert (tau - found[0]).abs().max() < rounding * found[0].abs().max()
+
+
+def test_what_six_rows_ask_of_three_hinges_has_all_its_derivatives():
+    """Of an acceleration that no hinges give the nearest is taken: in lengths of the arm's, which count."""
+    mech = in_a_row(0.7, "rrr")
+    q, qd, *_ = state(mech, 2, 2)
+    asked = torch.randn(2, 6, generator=torch.Generator().manual_seed(3), dtype=q.dtype)
+    task = control.Task("2", ts.frame_pose(mech, 0.8 * q, "2"), acceleration=asked)
+
+    def tau(place: Tensor, q: Tensor, qd: Tensor) -> Tensor:
+        return control.impedance(mech.replace(joint_position=place), q, qd, [task])
+
+    given = [x.clone().requires_grad_() for x in (mech.joint_position, q, qd)]
+    assert torch.autograd.gradcheck(tau, given, check_forward_ad=True, atol=1e-4)
+
+
 def rotation_vector(R: Tensor) -> Tensor:
     """By the angle and the skew part; away from zero and half turns."""
     angle = ((R.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2).acos()[..., None]

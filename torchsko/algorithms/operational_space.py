@@ -180,16 +180,19 @@ def invert_compliance(
 
             - ``"nan"``: it is nan, and passes no gradient back.
             - ``"raise"``: an error names the samples. Reads values: not for `torch.compile` or `vmap`.
-            - ``"pinv"``: the pseudo-inverse of *every* sample: no inertia where motion is impossible.
-              Eigenvalues of a task that turns and slides mix units; their cut then depends on these.
+            - ``"pinv"``: the pseudo-inverse of *every* sample: no inertia where motion is impossible. Which
+              acceleration comes nearest to an impossible one is a matter of units, unless `sizes` are given.
             - ``("damped", d)``: (J M^-1 J* + d I)^-1 for *every* sample, d > 0 in the units of the
               compliance. Smooth through singularities, and biased everywhere.
         rank_tolerance: a sample is singular from the condition number 1 / rank_tolerance on, the product
             of the norms (Frobenius) of the compliance and its inverse; eigenvalues below this fraction of
             the largest are zero to "pinv". A number, or one for each sample, `[*batch]`;
             `rounding_of_rank` when left out.
-        sizes: what rows are divided by before "nan" and "raise" take the condition number, `[*batch, r]`, as
-            `sizes_of_kinds`; ones when left out, and rows of several units are then judged by these.
+        sizes: what rows are divided by before their rank is judged, and before "pinv" takes its inverse,
+            `[*batch, r]`; ones when left out, and rows of several units are then judged by these. Of the
+            verdicts "nan" and "raise" they may be `sizes_of_kinds`. The inverse of "pinv" depends on them
+            where the rank is less than r: have them constant, or with their derivatives. Damping is added
+            whatever they are.
         scalar: see `torchsko.symmetric`; "pinv" and "raise" have no such form.
 
     Returns:
@@ -208,15 +211,12 @@ def invert_compliance(
     )
     identity = torch.eye(r, dtype=compliance.dtype, device=compliance.device)
     usable = compliance.sum((-2, -1)).isfinite()
+    unit = None if sizes is None else sizes[..., :, None] * sizes[..., None, :]
     if isinstance(singular, tuple):
         compliance = compliance + singular[1] * identity
     elif singular != "pinv":
         # A verdict has no derivative; where it is none (nan) the sample is singular.
-        judged = (
-            compliance
-            if sizes is None
-            else compliance / (sizes[..., :, None] * sizes[..., None, :])
-        )
+        judged = compliance if unit is None else compliance / unit
         condition = spd_condition(judged.detach(), scalar=scalar)
         usable = usable & (condition * tolerance < 1)
     if singular == "raise" and not bool(usable.all()):
@@ -229,7 +229,9 @@ def invert_compliance(
     # Singular samples are replaced before the inverse: nan times zero would enter shared gradients.
     safe = torch.where(usable[..., None, None], compliance, identity)
     if singular == "pinv":
-        inverse = torch.linalg.pinv(safe, hermitian=True, rtol=tolerance)
+        scaled = safe if unit is None else safe / unit
+        inverse = torch.linalg.pinv(scaled, hermitian=True, rtol=tolerance)
+        inverse = inverse if unit is None else inverse / unit
     else:
         # Not cholesky_inverse: its forward derivative is wrong (torch 2.13).
         inverse = spd_solve(safe, identity, scalar=scalar)

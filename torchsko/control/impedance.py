@@ -54,6 +54,7 @@ from torchsko.symmetric import spd_factor, triangular_solve
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
 from torchsko.verbs.frame import Frame
 from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose, frame_velocity
+from torchsko.verbs.operational_space import lever_length, sizes_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +145,8 @@ def impedance(
     states = {"q": q, "qd": qd} | ({} if posture is None else {"posture": posture})
     check_state(robot, **states)
     check_tasks(robot, tasks, **states)
-    L = spd_factor(mass_matrix(mech, q), scalar=robot.scalar)
+    M = mass_matrix(mech, q)
+    L = spd_factor(M, scalar=robot.scalar)
     free = torch.eye(robot.num_dof, dtype=q.dtype, device=q.device)
     qdd = torch.zeros_like(qd)
     for task in tasks:
@@ -152,8 +154,9 @@ def impedance(
         J_free = rows.J @ free
         half = triangular_solve(L, J_free.mT, adjoint=False, scalar=robot.scalar)
         compliance = half.mT @ half
-        rank = _rank_tolerance(rows.J, J_free)
-        felt = invert_compliance(compliance, singular, rank, scalar=robot.scalar)
+        sizes = _sizes(robot, task)
+        rank = _rank_tolerance(M, sizes, rows.J, J_free)
+        felt = invert_compliance(compliance, singular, rank, sizes=sizes, scalar=robot.scalar)
         inverse = free @ triangular_solve(L, half, adjoint=True, scalar=robot.scalar) @ felt
         # Where nothing moves the task any more, its compliance vanishes, and its pull with it.
         wanted = rows.asked + compliance @ rows.pull - rows.bias - rows.J @ qdd[..., None]
@@ -166,13 +169,27 @@ def impedance(
     return inverse_dynamics(mech, q, qd, qdd)
 
 
-def _rank_tolerance(J: Tensor, J_free: Tensor) -> Tensor:
+def _sizes(mech: Mechanism, task: Task) -> Tensor:
+    """What makes a task's rows of one unit, `[*batch, r]`: no unit of length decides on their rank then."""
+    both = sizes_by(lever_length(mech, [task.frame]), 1)
+    return both[..., _part(pair_of(task.frame, task.target))]
+
+
+def _part(target: tuple[Tensor | None, Tensor | None]) -> slice:
+    """Rows of a frame that count."""
+    R, r = target
+    return slice(3 if R is None else 0, 3 if r is None else 6)
+
+
+def _rank_tolerance(M: Tensor, sizes: Tensor, J: Tensor, J_free: Tensor) -> Tensor:
     """The fraction of the largest eigenvalue of J_free M^-1 J_free* that rounding makes, `[*batch]`.
 
     Of a task whose directions all are in use J_free is what rounding leaves of J: taken by its own size, that
-    would be freedom.
+    would be freedom. Sizes are taken in units of the rows and of the dofs.
     """
-    whole, left = ((x * x).sum((-2, -1)).detach() for x in (J, J_free))
+    dofs = M.diagonal(dim1=-2, dim2=-1).sqrt()[..., None, :]
+    units = sizes[..., :, None] * dofs
+    whole, left = ((x / units).square().sum((-2, -1)).detach() for x in (J, J_free))
     share = torch.where(left > 0, whole / torch.where(left > 0, left, 1.0), torch.inf)
     return rounding_of_rank(J.shape[-2], computed_in(J)) * share
 
@@ -243,7 +260,7 @@ def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> Rows:
             pull = pull + task.damping[half] * off[..., 3 * half : 3 * half + 3]
         springs.append(k)
         pulls.append(pull)
-    part = slice(3 * ways[0][0], 3 * ways[-1][0] + 3)
+    part = _part((R_target, r_target))
     stiffness, pull = (
         torch.cat(torch.broadcast_tensors(*x), -1)[..., None] for x in (springs, pulls)
     )

@@ -69,10 +69,11 @@ def inverse_kinematics(
         targets: by frame (a name of ``mech.frame_names``, or a `Frame`) a `Pose`, a pair of rotation
             `[*batch, 3, 3]` and position `[*batch, 3]` [m] in the inertial frame, either of which may be
             None, or a position alone.
-        q0: where to start, `[*batch, num_q]`.
+        q0: where to start, `[*batch, num_q]`; quaternions are normalised.
         weights: by frame factors of its errors in rotation [1/rad] and position [1/m]; 1 and 1 for those left
             out.
-        limits: keep joints between ``mech.lower`` and ``mech.upper``.
+        limits: keep joints between ``mech.lower`` and ``mech.upper``. Spherical and free joints have none;
+            those that a file gives its ball joints are not read (``mech.unused`` says so).
         restarts: how often to try again from random configurations within limits. The first try that
             reaches the targets counts, else the one that comes nearest. All run side by side.
         generator: source of these configurations, on the mechanism's device.

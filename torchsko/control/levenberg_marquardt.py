@@ -21,7 +21,7 @@ from torch import Tensor
 from torchsko.control.goals import Goals, error_at, jacobian_at
 from torchsko.control.reaching import stopped_dofs
 from torchsko.implicit.loop import loop
-from torchsko.mechanism.joints.configuration import integrate
+from torchsko.mechanism.joints.configuration import integrate, within_limits
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike
 from torchsko.precision import computed_in
@@ -124,7 +124,9 @@ class Way:
     def _start(
         self, mech: Mechanism, fast: MechanismLike, q: Tensor, targets: Sequence[Tensor]
     ) -> State:
-        q = self._inside(mech, q)
+        # A start that no step leaves has quaternions of unit length, too.
+        still = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], mech.num_dof)
+        q = self._inside(mech, integrate(mech, q, still))
         e, J = error_at(fast, self.goals, targets, q), jacobian_at(fast, self.goals, q)
         cost = (e * e).sum(-1)
         none = torch.zeros_like(cost)
@@ -167,9 +169,7 @@ class Way:
         return spd_solve(A, J.mT @ e[..., None], scalar=mech.scalar)[..., 0]
 
     def _inside(self, mech: Mechanism, q: Tensor) -> Tensor:
-        if not self.limits:
-            return q
-        return torch.minimum(torch.maximum(q, mech.lower), mech.upper)
+        return within_limits(mech, q) if self.limits else q
 
 
 def best_of(tries: Reached) -> Reached:

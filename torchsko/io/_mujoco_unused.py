@@ -65,7 +65,7 @@ def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
             sum(1 for x, limited in zip(model.jnt_type, model.jnt_limited, strict=True)
                 if int(x) == BALL and limited and "limit" not in off),
             "limits of ball joints",
-            "not read",
+            "not read: nothing keeps them, inverse_kinematics(limits=True) neither",
         ),
         (
             int(skew.sum()),

@@ -118,6 +118,13 @@ def _check_limits(joint: JointDescription) -> None:
             "Both are numbers, and the lower one is not above the upper one.\n"
             "Correct them, or leave both out."
         )
+    bounded = math.isfinite(joint.lower) or math.isfinite(joint.upper)
+    if bounded and joint.kind != FIXED and not joint_type(joint.kind).vector:
+        raise MechanismError(
+            f"joint {joint.name!r} is {joint.kind} and has the limits [{joint.lower}, {joint.upper}].\n"
+            "Its coordinates are no angles or ways that could have ends: nothing would keep them.\n"
+            "Leave them out, or build the joint of several hinges or slides."
+        )
     for field in ("velocity", "effort"):
         if not getattr(joint, field) >= 0:
             raise MechanismError(

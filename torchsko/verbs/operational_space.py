@@ -73,8 +73,9 @@ def operational_space_inertia(
         singular: what a configuration gives in which the rows of J depend on one another: "nan" (the
             default), "raise", "pinv" or ("damped", d). Other samples of the batch never notice. See
             `torchsko.algorithms.invert_compliance`.
-        rank_tolerance: see there. The condition number of "nan" and "raise" is taken once angular and linear
-            rows have been divided by their sizes, so that it is the same in metres and in millimetres.
+        rank_tolerance: see there. Angular and linear rows are divided by their sizes first, so that the rank
+            is the same in metres and in millimetres; those of "pinv" by 1 and by the length of the robot's
+            levers.
 
     Returns:
         `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear] [kg m^2, kg m, kg].
@@ -207,29 +208,48 @@ def _inverted(
     rank_tolerance: float | None,
 ) -> Tensor:
     """The inertia of frames, whose rank no unit of length decides."""
-    sizes = sizes_of_kinds(compliance.detach(), _length(mech, frames))
+    length = lever_length(mech, frames)
+    if singular == "pinv":  # its value depends on sizes, so these have derivatives
+        sizes = sizes_by(length, len(frames))
+    else:
+        sizes = sizes_of_kinds(compliance.detach(), length.detach())
     return invert_compliance(compliance, singular, rank_tolerance, sizes=sizes, scalar=mech.scalar)
 
 
-def _length(mech: Mechanism, frames: Frames) -> Tensor:
+def lever_length(mech: Mechanism, frames: Frames) -> Tensor:
     """How long a robot's levers are, `[*batch]` [m]; where it stands, and how far it has gone, is none.
 
     The offsets of links alone are too short where rigid ones were merged: a way out and back is none.
     The radius of gyration about the links' origins is left then.
+
+    Args:
+        mech: the mechanism.
+        frames: those that it moves.
     """
     mech, numbers = with_frames(mech, frames)
-    mass, com = mech.mass.detach(), mech.com.detach()
-    turning = mech.inertia.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
-    moment = (turning + mass * com.square().sum(-1)).sum(-1)
-    total = mass.sum(-1)
+    turning = mech.inertia.diagonal(dim1=-2, dim2=-1).sum(-1)
+    moment = (turning + mech.mass * mech.com.square().sum(-1)).sum(-1)
+    total = mech.mass.sum(-1)
     square = torch.where(total > 0, moment / torch.where(total > 0, total, 1.0), 0.0)
     hung = [k for k, parent in enumerate(mech.parents) if parent >= 0]
     for offsets in (
         mech.joint_position[..., hung, :],
         mech.frame_position[..., list(numbers), :],
     ):
-        square = square + offsets.detach().square().sum((-2, -1))
+        square = square + offsets.square().sum((-2, -1))
     return torch.where(square > 0, torch.where(square > 0, square, 1.0).sqrt(), 0.0)
+
+
+def sizes_by(length: Tensor, count: int) -> Tensor:
+    """What makes rows of frames, [angular; linear] one after another, of one unit, `[*batch, 6 count]`.
+
+    Args:
+        length: `[*batch]` [m]; 0 is taken for 1.
+        count: of frames.
+    """
+    linear = torch.where(length > 0, length, 1.0)
+    each = torch.stack([torch.ones_like(linear), linear], -1)[..., None, :, None]
+    return each.expand(*length.shape, count, 2, 3).flatten(-3)
 
 
 def _refuse_too_many_rows(mech: Mechanism, count: int, singular: Singular) -> None:

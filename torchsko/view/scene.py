@@ -19,6 +19,7 @@ from torch import Tensor
 from torchsko.errors import MechanismError, MissingExtraError, RobotFileError
 from torchsko.io.meshes import Part, read_mesh
 from torchsko.mechanism.geometry import Capsule, Colour, Ellipsoid, Mesh, Plane, Shape, Triangles
+from torchsko.mechanism.joints.configuration import within_limits
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.frames import frame_pose
@@ -207,7 +208,7 @@ def start_of(scene: Scene) -> Tensor:
     """
     mech = scene.mech
     start, neutral = mech.initial(), mech.neutral()
-    q = torch.minimum(torch.maximum(start, mech.lower), mech.upper)
+    q = within_limits(mech, start)
     roots = [k for k, parent in enumerate(mech.parents) if parent < 0]
     if [mech.joints.kinds[k].name for k in roots] != ["free"]:
         return q

@@ -148,6 +148,14 @@ def carried(mech: Mechanism, step: Tensor, x: Tensor) -> Tensor:
     return own_rates(mech, mech.joints.vector(parts, mech.joints.dof_place))
 
 
+def within_limits(mech: Mechanism, q: Tensor) -> Tensor:
+    """The nearest configuration between `lower` and `upper`; joints that are no vector have no limits."""
+    kinds = [mech.joints.kinds[k] for k in mech.independent_joints]
+    flat = [kind.vector for kind in kinds for _ in range(kind.num_q)]
+    inside = torch.minimum(torch.maximum(q, mech.lower), mech.upper)
+    return inside if all(flat) else torch.where(torch.tensor(flat, device=q.device), inside, q)
+
+
 def neutral_configuration(mech: Mechanism) -> Tensor:
     """The child frame of every independent joint on its joint frame, `[num_q]`."""
     kinds = mech.joints.kinds
