@@ -57,7 +57,8 @@ def load(
 
     - an inertia that no rigid body has (it breaks the triangle inequality, or is negative): as written;
     - no <mass>, no <inertia>, or an attribute of these missing: zero; <axis> without xyz: 1 0 0;
-    - lower above upper limit, and a negative limit of velocity or effort: no limit;
+    - lower above upper limit, and a negative limit of velocity or effort: no limit; limits of position of a
+      joint with <mimic> that leave the one it follows none: not held;
     - a joint that no inertia resists: as written, `forward_dynamics` refuses it by name;
     - a <mimic> that names no joint of the file: none, its joint is one of its own;
     - a link that no joint names: apart from the robot; a parent "world" that nobody declares: a link
@@ -273,11 +274,7 @@ def _of_model(
 def _ranges(
     read: ModelDescription, mech: Mechanism
 ) -> tuple[dict[str, list[float]], tuple[Unused, ...]]:
-    """Limits of position of the joints that follow none, by coordinate, and what is to be said of them.
-
-    Raises:
-        MechanismError: when no position of a joint is within the limits of those that follow it.
-    """
+    """Limits of position of the joints that follow none, by coordinate, and what is to be said of them."""
     given, kinds = {joint.name: joint for joint in read.robot.joints}, mech.joints.kinds
     at, hinges = [0], []
     for name, kind in zip(mech.tree_joint_names, kinds, strict=True):
@@ -294,7 +291,8 @@ def _ranges(
             for k in mech.independent_joints
         ]
         found[name] = [x for row in rows for x in row]
-    return found, allowed.unused
+    not_held = (Unused(fault.element, fault.reason) for fault in allowed.faults)
+    return found, (*allowed.unused, *not_held)
 
 
 def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:

@@ -162,8 +162,21 @@ def test_ranges_of_joints_that_follow_hold_as_in_a_urdf():
     followed = ts.expand(mech, q)[..., 2:]
     assert (low <= followed).all() and (followed <= high).all()
     assert any("joint 'j1' alone, lower -2, upper 2" in str(line) for line in mech.unused)
-    with pytest.raises(ts.MechanismError, match="'j1' has no position left: joint 'j2'"):
-        ts.from_mujoco(mujoco.MjModel.from_xml_string(text.replace('"0.3 -2', '"9.0 -2')))
+
+
+def test_a_gripper_whose_ranges_contradict_its_coupling_loads_as_in_mujoco():
+    """As a hand that people grasp with: MuJoCo's limits give way, and say nothing of the motion."""
+    text = """<mujoco><worldbody>
+      <body name="one" pos="0.2 0 0"><joint name="j1" axis="0 1 0" range="0 2"/>
+      <geom size="0.1" pos="0.2 0 0" mass="1"/>
+      <body name="two" pos="0.2 0 0"><joint name="j2" axis="0 1 0" range="0 1.5"/>
+      <geom size="0.1" pos="0.2 0 0" mass="1"/></body></body></worldbody>
+      <compiler angle="radian"/>
+      <equality><joint joint1="j2" joint2="j1" polycoef="-2.5 1 0 0 0"/></equality></mujoco>"""
+    mech = against_mujoco(mujoco.MjModel.from_xml_string(text))
+    assert (mech.lower.tolist(), mech.upper.tolist()) == ([0.0], [2.0])
+    (told,) = (str(line) for line in mech.unused if "of position of joint 'j2'" in str(line))
+    assert "[2.5, 4] only" in told and "not held" in told
 
 
 @functools.cache

@@ -28,7 +28,11 @@ def _parts(model: Any) -> tuple[Row, ...]:
             "geoms",
             "shapes act by contact only, which is not there yet; kept in mech.geometry",
         ),
-        (model.nu, "actuators", "they act through torchsko.actuate only, see actuators_of"),
+        (
+            len(model.actuator_trntype),
+            "actuators",
+            "they act through torchsko.actuate only, see actuators_of",
+        ),
         (
             model.ntendon,
             "tendons",
