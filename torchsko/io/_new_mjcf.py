@@ -15,6 +15,7 @@ from torchsko.io._edits import words
 from torchsko.io._fit import check_one
 from torchsko.io._moments import physical
 from torchsko.io._new_geometry import mjcf_excludes, mjcf_geoms, tell_left_out
+from torchsko.io._new_states import mjcf_keyframes, mjcf_loops, tell_states_left_out
 from torchsko.io._new_urdf import followed
 from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io.mujoco_numbers import FARTHEST
@@ -31,6 +32,8 @@ Stacked = tuple[str, list[float], list[float]]
 def new_mjcf(mech: Mechanism) -> str:
     """The bodies and joints of a mechanism, its frames as sites, joints that follow others as equalities.
 
+    Its loops are equalities between sites, its keyframes those of the file, without controls.
+
     Shapes that are primitives are geoms, of which no inertia is inferred.
 
     A joint of several dofs is a stack of hinges and slides, each of the name that it had where it came from
@@ -43,25 +46,29 @@ def new_mjcf(mech: Mechanism) -> str:
     """
     check_one(mech)
     tell_left_out(mech, "MJCF")
+    tell_states_left_out(mech, "MJCF")
     _tell_limits_left_out(mech)
-    gravity = words(mech.gravity.tolist())
+    gravity, loops, order = words(mech.gravity.tolist()), mjcf_loops(mech), _depth_first(mech)
     lines = [
         f"<mujoco model={quoteattr(mech.name)}>",
         '  <compiler angle="radian" autolimits="true" inertiafromgeom="false"/>',
         f'  <option gravity="{gravity}"/>',
         "  <worldbody>",
         *_sites(mech, -1, 4),
-        *(f"    {line}" for line in mjcf_geoms(mech, -1)),
+        *(f"    {line}" for line in (*loops.sites.get(-1, ()), *mjcf_geoms(mech, -1))),
     ]
     open_: list[int] = []
-    for k in _depth_first(mech):
+    for k in order:
         while open_ and open_[-1] != mech.parents[k]:
             lines.append("  " * (len(open_) + 1) + "</body>")
             open_.pop()
-        lines += _body(mech, k, 2 * len(open_) + 4)
+        indent = 2 * len(open_) + 4
+        lines += _body(mech, k, indent)
+        lines += [f"{' ' * indent}  {line}" for line in loops.sites.get(k, ())]
         open_.append(k)
     lines += ["  " * (depth + 1) + "</body>" for depth in range(len(open_), 0, -1)]
-    after = [*_equalities(mech), *mjcf_excludes(mech)]
+    after = [*_equalities(mech, loops.equalities), *mjcf_excludes(mech)]
+    after += mjcf_keyframes(mech, order)
     return "\n".join([*lines, "  </worldbody>", *after, "</mujoco>", ""])
 
 
@@ -205,13 +212,23 @@ def _bounds(mech: Mechanism, k: int, i: int) -> dict[str, str]:
 
 
 def _tell_limits_left_out(mech: Mechanism) -> None:
-    """Warn of limits that leave no room, which MuJoCo takes for none."""
-    lost = []
+    """Warn of limits that leave no room, which MuJoCo takes for none, and of those of round joints."""
+    lost, round_ = [], []
     for k in mech.independent_joints:
         if (kind := mech.joints.kinds[k]).vector:
             rows = [_limits(mech, k, i) for i in range(kind.num_dof)]
             if any(low == high or effort == 0 for low, high, effort in rows):
                 lost.append(mech.tree_joint_names[k])
+        elif bool(mech.effort_limit[mech.dof_slice(mech.tree_joint_names[k])].isfinite().any()):
+            round_.append(mech.tree_joint_names[k])
+    if round_:
+        warnings.warn(
+            f"limits of effort of {listed(round_)} are left out of a new file in MJCF.\n"
+            "There hinges and slides have such limits, balls and free joints none.\n"
+            "Save to URDF (.urdf) to keep them.",
+            RobotFileWarning,
+            stacklevel=5,
+        )
     if lost:
         warnings.warn(
             f"limits of {listed(lost)} are left out of a new file in MJCF: they leave no room.\n"
@@ -266,9 +283,9 @@ def _sites(mech: Mechanism, body: int, indent: int) -> list[str]:
     ]
 
 
-def _equalities(mech: Mechanism) -> list[str]:
+def _equalities(mech: Mechanism, loops: list[str]) -> list[str]:
     rows = followed(mech)
-    if not rows:
+    if not rows and not loops:
         return []
     names = mech.tree_joint_names
     lines = [
@@ -276,7 +293,7 @@ def _equalities(mech: Mechanism) -> list[str]:
         f'polycoef="{words([offset, c, 0, 0, 0])}"/>'
         for k, (j, c, offset) in rows.items()
     ]
-    return ["  <equality>", *lines, "  </equality>"]
+    return ["  <equality>", *lines, *loops, "  </equality>"]
 
 
 def _words(x: Tensor) -> str:
