@@ -207,3 +207,14 @@ def test_limits_of_joints_with_several_dofs_are_written_or_told(tmp_path):
     uneven = mech.replace(effort_limit=strong.effort_limit * torch.arange(1, 4))
     with pytest.warns(ts.RobotFileWarning, match="limits of ball are left out"):
         ts.save(uneven, tmp_path / "uneven.urdf")
+
+
+def test_a_thin_rod_is_refused_in_mjcf_by_name(tmp_path):
+    """Its inertia is of a rigid body; MuJoCo's own refusal named neither the body nor what to do."""
+    builder = ts.MechanismBuilder()
+    builder.link("rod", mass=1.0, inertia=[[0.0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    mech = builder.joint("j", "revolute", child="rod").build()
+    with pytest.raises(
+        ts.MechanismError, match="body 'rod' has no mass, or no inertia about an axis"
+    ):
+        ts.save(mech, tmp_path / "rod.xml")

@@ -250,3 +250,18 @@ def test_a_floating_base_and_a_model_that_stands_still_say_what_to_type():
     with pytest.raises(ts.MechanismError, match=r"(?s)no moving joint.*<freejoint/>") as told:
         ts.load("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>")
     assert "floating_base" not in str(told.value)  # which is refused of MJCF
+
+
+def test_ranges_of_actuators_that_are_no_limit_of_a_joint_are_told():
+    """Limits of effort seemed to be none, although the file bounds what its motors give."""
+    text = """<mujoco><worldbody><body><joint name="a" axis="0 1 0"/><geom size=".1" pos=".1 0 0"/>
+      <body><joint name="b" axis="0 1 0"/><geom size=".1" pos=".2 0 0"/>
+      <body><joint name="c" axis="0 1 0" actuatorfrcrange="-5 5"/><geom size=".1" pos=".3 0 0"/>
+      <body><joint name="d" axis="0 1 0"/><geom size=".1" pos=".4 0 0"/></body></body></body></body>
+      </worldbody><actuator><motor joint="a" gear="100" ctrlrange="-1 1"/><motor joint="a" gear="2"/>
+      <position joint="b" kp="10" forcerange="-3 3"/><motor joint="c" ctrlrange="-1 1"/>
+      <position joint="d" kp="10" ctrlrange="-1 1"/></actuator></mujoco>"""
+    mech = ts.load(text)
+    (told,) = (str(x) for x in mech.unused if "effort_limit has only" in str(x))
+    assert told.startswith("2 joints whose actuators have ranges of control or force: ")
+    assert mech.effort_limit.tolist() == [torch.inf, torch.inf, 5.0, torch.inf]

@@ -25,6 +25,9 @@ from torchsko.mechanism.numbering import motions
 ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
 """MuJoCo's types of joints by ours."""
 
+LEAST = 1e-15
+"""Of a mass and a moment of inertia that move in MuJoCo (mjMINVAL)."""
+
 Stacked = tuple[str, list[float], list[float]]
 """Type, axis and point of a joint."""
 
@@ -99,9 +102,9 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
             "Save to URDF (.urdf), or give the link another name in the robot's own file."
         )
     place = _start(mech, k) if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
-    _check_resists(mech, k)
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
     moments = physical(mech.body_names[k], moments, torch.finfo(mech.dtype).eps)
+    _check_resists(mech, k, moments)
     turn = words(quaternion_from_matrix(axes * np.sign(np.linalg.det(axes))))
     own = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
     space = " " * indent
@@ -122,10 +125,10 @@ def _start(mech: Mechanism, k: int) -> str:
     return f' pos="{_words(q[:3])}" quat="{_words(q[3:])}"'
 
 
-def _check_resists(mech: Mechanism, k: int) -> None:
-    if not (bool(mech.mass[k] > 0) and bool(mech.inertia[k].diagonal().sum() > 0)):
+def _check_resists(mech: Mechanism, k: int, moments: np.ndarray) -> None:
+    if min(float(mech.mass[k]), float(moments.min())) <= LEAST:
         raise MechanismError(
-            f"body {mech.body_names[k]!r} has no mass, or no inertia about its centre.\n"
+            f"body {mech.body_names[k]!r} has no mass, or no inertia about an axis through its centre.\n"
             "MuJoCo takes no such body that moves, not even between two joints that a file stacks in one.\n"
             "Save with like=FILE where it came from MJCF, or give it a little of both: "
             "mech.replace(mass=..., inertia=...)."

@@ -102,7 +102,7 @@ def tell_states_left_out(mech: Mechanism, format: str) -> None:
     if lost:
         warnings.warn(
             f"{', '.join(lost)} of {mech.name!r} are left out of a new file in {format}.\n"
-            f"It {'has no actuators, joints begin at 0 there' if mjcf else 'has no words for them'}.\n"
+            f"{'It has no actuators, and joints begin at 0' if mjcf else 'It has no words for them'}.\n"
             "Save like the original file to keep all of it.",
             RobotFileWarning,
             stacklevel=5,
