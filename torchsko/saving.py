@@ -65,9 +65,11 @@ def save(
     change in the same ratio first. Where no body could have what is left for it, all of them change, so that
     each is physical if the body is.
 
-    Without `like` the file is new, and holds dynamics, names, limits and shapes: no actuators, no keyframes,
-    no mass that hangs on the inertial frame. In MJCF what floats begins where ``mech.initial()`` has it,
-    other joints at 0, as without a <joint ref>: one q is one pose before and after. URDF takes boxes, balls,
+    Without `like` the file is new, and holds dynamics, names, limits and shapes: no actuators, no tendons, no
+    mass that hangs on the inertial frame. In MJCF what floats begins where ``mech.initial()`` has it, other
+    joints at 0, as without a <joint ref>: one q is one pose before and after. It has the robot's keyframes,
+    without controls, and its loops between sites, as far as these connect or weld; URDF has neither. Where
+    some are left out, a `RobotFileWarning` says so. URDF takes boxes, balls,
     cylinders, capsules, and meshes by the path that the robot's own file gave them; MJCF primitives. Other
     shapes are left out, with a `RobotFileWarning` that counts them. MJCF has no
     limits of velocity, and none that leave no room, as an effort of 0 does; another warning names joints of

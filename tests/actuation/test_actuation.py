@@ -97,6 +97,62 @@ def test_every_kind_of_actuator_is_mujocos():
     assert all(f"actuator {name!r}" in told for name in LEFT_OUT)
 
 
+DRIVES = f"""
+<mujoco model="drives"><compiler angle="radian" autolimits="true"/>
+<worldbody><body><joint name="j" axis="0 1 0" damping="0.2"/>{BODY}
+  <body pos="0.3 0 0"><joint name="k" axis="0 1 0"/>{BODY}</body></body></worldbody>
+<tendon><fixed name="both"><joint joint="j" coef="0.7"/><joint joint="k" coef="-1.3"/></fixed></tendon>
+<actuator>
+  <dcmotor name="silent" joint="j" resistance="2" motorconst="0.3" input="none"/>
+  <dcmotor name="several" joint="j" resistance="2" motorconst="0.3" input="pos vel ff voltage"
+    controller="10 0 1 0 0 0"/>
+  <dcmotor name="voltage" joint="j" nominal="24 2 40" gear="3" ctrlrange="-2 2"/>
+  <dcmotor name="strong" tendon="both" resistance="2" motorconst="0.5 0.3" saturation="0.2 0 0"/>
+  <dcmotor name="place" joint="k" resistance="2" motorconst="0.5" gear="-3" input="pos"
+    controller="7 0 0.5 0 0 0"/>
+  <dcmotor name="rate" joint="k" resistance="2" motorconst="0.5" input="vel" controller="6 0 2 0 0 0"/>
+  <dcmotor name="torque" joint="j" resistance="2" motorconst="0.5" input="ff"/>
+  <dcmotor name="coils" joint="j" resistance="2" motorconst="0.3" inductance="1e-3 0"/>
+  <dcmotor name="warm" joint="j" resistance="2" motorconst="0.3" thermal="1 10 0 0.004 25 25"/>
+  <dcmotor name="rough" joint="j" resistance="2" motorconst="0.3" lugre="10 0.1 0.02 0.03 0.1"/>
+  <dcmotor name="cogs" joint="j" resistance="2" motorconst="0.3" cogging="0.01 7 0.2"/>
+  <dcmotor name="weak" joint="j" resistance="2" motorconst="0.3" input="pos"
+    controller="9 0 0 0 0 1"/>
+  <pid name="pid place" joint="k" kp="10" kv="1" input="pos" gear="2" forcerange="-3 5"/>
+  <pid name="pid rate" tendon="both" kp="10" kv="1.5" input="vel"/>
+  <pid name="pid force" joint="j" kp="4" kv="0.5" input="ff"/>
+  <pid name="both inputs" joint="j" kp="10" kv="1"/>
+  <pid name="integral" joint="j" kp="10" kv="1" ki="2" input="pos"/>
+</actuator></mujoco>
+"""
+
+
+@pytest.mark.skipif(not hasattr(mujoco, "mjtCtrlInput"), reason="MuJoCo has no such loops yet")
+def test_dc_motors_and_pid_loops_without_a_state_are_mujocos():
+    """All were left out, although those of one control are affine."""
+    model = mujoco.MjModel.from_xml_string(DRIVES)
+    mech = ts.from_mujoco(model)
+    drive = ts.actuators_of(model, mech)
+    assert set(drive.names) == {
+        "voltage", "strong", "place", "rate", "torque", "pid place", "pid rate", "pid force"}  # fmt: skip
+    told = " ".join(map(str, drive.unused))
+    left = {model.actuator(i).name for i in range(model.nactuator)} - set(drive.names)
+    assert len(left) == 9 and all(f"actuator {name!r}: it is a" in told for name in left)
+    assert any(str(x).startswith("17 actuators: ") for x in mech.unused)  # 22 controls
+    q, qd, _, ctrl = states(model, mech, drive, 12)
+    data = mujoco.MjData(model)
+    for k in range(12):
+        data.qpos[:], data.qvel[:] = q[k].numpy(), qd[k].numpy()
+        for i, name in enumerate(drive.names):
+            a = model.actuator(name).id
+            data.ctrl[model.actuator_ctrladr[a]] = ctrl[k, i]
+        mujoco.mj_forward(model, data)
+        ours = [model.actuator(name).id for name in drive.names]
+        force = torch.tensor(data.actuator_force[model.actuator_outadr[ours]])
+        expected = (force[:, None] * drive.transmission).sum(0)
+        agree(ts.actuate(mech, drive, q[k], qd[k], ctrl=ctrl[k])[0], expected, 1e-12)
+
+
 @pytest.mark.parametrize("name", gymnasium_models())
 def test_actuators_of_models_that_people_train_on_are_mujocos(name):
     drive = against_mujoco(mujoco.MjModel.from_xml_path(str(gymnasium_models()[name])))

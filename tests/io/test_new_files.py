@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import torchsko as ts
+from tests.io.test_kept import LOOPS, world_point
+from tests.strategies import agree
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -116,3 +118,103 @@ def test_what_floats_begins_in_a_new_mjcf_file_where_it_did(tmp_path):
     start = torch.from_numpy(mujoco.MjModel.from_xml_path(str(tmp_path / "scene.xml")).qpos0)
     assert float(start[2]) == 0.8 and torch.equal(start, mech.initial())
     assert torch.equal(ts.load(tmp_path / "scene.xml").initial(), mech.initial())
+
+
+def test_keyframes_and_loops_are_in_a_new_mjcf_file(tmp_path):
+    """Both went without a word; loops then stood open in MuJoCo."""
+    mech = ts.load(LOOPS)
+    with pytest.warns(ts.RobotFileWarning) as told:
+        ts.save(mech, tmp_path / "loops.xml")
+    said = [
+        str(x.message)
+        for x in told
+        if "controls and activations of keyframes home" in str(x.message)
+    ]
+    assert len(said) == 1 and told[0].filename == __file__
+    again = ts.load(tmp_path / "loops.xml")
+    assert again.joint_names == mech.joint_names
+    assert list(again.keyframes) == list(mech.keyframes) == ["home", "keyframe1"]
+    for old, new in zip(mech.keyframes.values(), again.keyframes.values(), strict=True):
+        assert new.time == old.time
+        agree(new.q[None], old.q[None], 1e-15)
+        agree(new.qd[None], old.qd[None], 1e-12)
+    q, _ = mech.random_state(generator=torch.Generator().manual_seed(1))
+    for old, new in zip(mech.kept.closures, again.kept.closures, strict=True):
+        kept = ("name", "kind", "active", "solref", "solimp")
+        assert [getattr(old, x) for x in kept] == [getattr(new, x) for x in kept]
+        (p1, R1), (p2, R2), (p3, R3), (p4, R4) = (
+            world_point(robot, q, getattr(c, f"frame{end}"), getattr(c, f"position{end}"), turn)
+            for robot, c in ((mech, old), (again, new))
+            for end, turn in ((1, c.rotation), (2, torch.eye(3).tolist()))
+        )
+        agree(torch.stack([p3, p4]), torch.stack([p1, p2]), 1e-14)
+        agree(R3 @ R4.mT, R1 @ R2.mT, 1e-14)
+    ts.save(again, tmp_path / "twice.xml")
+    assert ts.load(tmp_path / "twice.xml").frame_names == again.frame_names  # no site twice
+
+
+def test_keyframes_and_loops_that_a_new_file_has_not_are_told(tmp_path):
+    two = """<mujoco><worldbody><body name="a"><joint name="j"/><geom size="0.1"/>
+      <body name="b"><joint name="k"/><geom size="0.1"/></body></body></worldbody>
+      <equality><connect name="pin" body1="b" anchor="0.1 0 0"/></equality>
+      <keyframe><key name="up" qpos="1 2"/></keyframe></mujoco>"""
+    with pytest.warns(ts.RobotFileWarning, match="loops pin, keyframes up of"):
+        ts.save(ts.load(two), tmp_path / "two.urdf")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ts.save(ts.load(two), tmp_path / "two.xml")
+    assert ts.load(tmp_path / "two.xml").keyframes["up"].q.tolist() == [1.0, 2.0]
+
+
+def test_the_root_of_a_new_urdf_is_the_inertial_frame_whatever_else_stands_there(tmp_path):
+    """Robots beside a camera, or that their file raises, were refused as read otherwise."""
+    text = """<mujoco model="arm"><worldbody><camera name="eye" pos="0 -2 1" euler="80 0 0"/>
+      <site name="mark" pos="1 0 0"/><geom type="box" size=".1 .2 .3" pos="3 0 0"/>
+      <body name="a" pos="0 0 0.5" euler="10 20 30"><joint name="j"/><geom size="0.1" pos="0.1 0 0"/></body>
+      </worldbody></mujoco>"""
+    mech = ts.load(text)
+    ts.save(mech, tmp_path / "arm.urdf")
+    again = ts.load(tmp_path / "arm.urdf")
+    assert again.joint_names == ("j",) and again.frame_names[0] == "world"
+    q, qd = mech.random_state(5, generator=torch.Generator().manual_seed(0))
+    for robot_frames in (mech.frame_names, ["eye", "mark"]):
+        poses = [ts.frame_pose(m, q, list(robot_frames)) for m in (mech, again)]
+        agree(poses[1].position, poses[0].position, 1e-14)
+        agree(poses[1].rotation.flatten(-2), poses[0].rotation.flatten(-2), 1e-14)
+    agree(ts.inverse_dynamics(again, q, qd, qd), ts.inverse_dynamics(mech, q, qd, qd), 1e-14)
+    boxes = [s.position for s in again.geometry.shapes if s.frame == "world"]
+    assert boxes and set(boxes) == {(3.0, 0.0, 0.0)}
+
+
+def test_a_start_that_a_new_file_has_not_is_told(tmp_path):
+    with pytest.warns(ts.RobotFileWarning, match=r"starts of joints cup_free, line \(mech.initial"):
+        ts.save(ts.load(SCENE), tmp_path / "scene.urdf")
+    bent = STACK.replace('name="knee"', 'name="knee" ref="0.3"')
+    with pytest.warns(ts.RobotFileWarning, match="starts of joints knee"):
+        ts.save(ts.load(bent), tmp_path / "bent.xml")
+
+
+def test_limits_of_joints_with_several_dofs_are_written_or_told(tmp_path):
+    """They were gone without a word."""
+    mech = ts.load(BALL.replace(' stiffness="2"', ""))
+    strong = mech.replace(effort_limit=torch.full_like(mech.effort_limit, 7.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ts.save(strong, tmp_path / "ball.urdf")
+    assert torch.equal(ts.load(tmp_path / "ball.urdf").effort_limit, strong.effort_limit)
+    with pytest.warns(ts.RobotFileWarning, match="limits of effort of ball are left out"):
+        ts.save(strong, tmp_path / "ball.xml")
+    uneven = mech.replace(effort_limit=strong.effort_limit * torch.arange(1, 4))
+    with pytest.warns(ts.RobotFileWarning, match="limits of ball are left out"):
+        ts.save(uneven, tmp_path / "uneven.urdf")
+
+
+def test_a_thin_rod_is_refused_in_mjcf_by_name(tmp_path):
+    """Its inertia is of a rigid body; MuJoCo's own refusal named neither the body nor what to do."""
+    builder = ts.MechanismBuilder()
+    builder.link("rod", mass=1.0, inertia=[[0.0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    mech = builder.joint("j", "revolute", child="rod").build()
+    with pytest.raises(
+        ts.MechanismError, match="body 'rod' has no mass, or no inertia about an axis"
+    ):
+        ts.save(mech, tmp_path / "rod.xml")

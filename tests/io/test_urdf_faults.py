@@ -15,6 +15,7 @@ from tests.io.urdf_texts import INERTIA, LINK, inertia, joint, mutations, robot
 JOINT = joint('<axis xyz="0 0 1"/>')
 STRAY = '<link name="stray"/>'
 LEAF = '<link name="leaf"/>' + JOINT.replace('"b"', '"leaf"').replace('"j"', '"k"')
+FOLLOWER = '<joint name="k" type="revolute"><parent link="b"/><child link="c"/>{}</joint>'
 WORLD = '<joint name="w" type="fixed"><parent link="world"/><child link="a"/></joint>'
 
 DECLARED = '<link name="world"/><link'
@@ -72,6 +73,15 @@ FAULTS = {
         )
         for key in ("velocity", "effort")
     },
+    "limits of a follower": (
+        robot(
+            joint('<limit lower="0" upper="2"/>'),
+            more=LINK.replace('"b"', '"c"')
+            + FOLLOWER.format('<limit lower="0" upper="1"/><mimic joint="j" offset="-3"/>'),
+        ),
+        "limits of position of joint 'k': they allow joint 'j', which it follows, [3, 4] only",
+        "limits of position of joint 'k': they allow joint 'j', which it follows, [3, 4] only",
+    ),
     "no direction of an axis": (
         robot(joint("<axis/>")),
         "joint 'j': attribute 'xyz' of <axis> (line 1) is missing",
@@ -169,13 +179,17 @@ def twin(faulty: str, sound: str, **options) -> None:
         (robot(joint('<limit lower="2" upper="1"/>')), robot(joint())),
         (robot(joint('<limit velocity="-1" effort="-1"/>', "continuous")), robot(joint())),
         (
+            FAULTS["limits of a follower"][0],
+            FAULTS["limits of a follower"][0].replace('<limit lower="0" upper="1"/>', ""),
+        ),
+        (
             FAULTS["undeclared world"][0],
             FAULTS["undeclared world"][0].replace("<link", DECLARED, 1),
         ),
         (FAULTS["macro in what is not read"][0], robot(JOINT)),
         (FAULTS["broken number"][0], robot(JOINT, LINK.replace('value="2"', 'value="20.025"'))),
     ],
-    ids=["entry", "axis", "range", "bounds", "world", "macro", "broken number"],
+    ids=["entry", "axis", "range", "bounds", "follower", "world", "macro", "broken number"],
 )
 def test_a_fault_is_read_as_a_sound_file_would_say_it(faulty, sound):
     twin(faulty, sound)

@@ -69,7 +69,7 @@ def check_report(model, mech: ts.Mechanism, drive: ts.Actuators, tendons: ts.Ten
     linear = ((model.eq_type == 2) | (model.eq_type == 3)) & (model.eq_active0 != 0)
     expected = {
         " geoms:": model.ngeom,
-        " actuators:": model.nu,
+        " actuators:": len(model.actuator_trntype),
         " tendons:": model.ntendon,
         " sensors:": model.nsensor,
         " flexible bodies:": model.nflex,

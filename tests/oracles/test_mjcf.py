@@ -162,8 +162,21 @@ def test_ranges_of_joints_that_follow_hold_as_in_a_urdf():
     followed = ts.expand(mech, q)[..., 2:]
     assert (low <= followed).all() and (followed <= high).all()
     assert any("joint 'j1' alone, lower -2, upper 2" in str(line) for line in mech.unused)
-    with pytest.raises(ts.MechanismError, match="'j1' has no position left: joint 'j2'"):
-        ts.from_mujoco(mujoco.MjModel.from_xml_string(text.replace('"0.3 -2', '"9.0 -2')))
+
+
+def test_a_gripper_whose_ranges_contradict_its_coupling_loads_as_in_mujoco():
+    """As a hand that people grasp with: MuJoCo's limits give way, and say nothing of the motion."""
+    text = """<mujoco><worldbody>
+      <body name="one" pos="0.2 0 0"><joint name="j1" axis="0 1 0" range="0 2"/>
+      <geom size="0.1" pos="0.2 0 0" mass="1"/>
+      <body name="two" pos="0.2 0 0"><joint name="j2" axis="0 1 0" range="0 1.5"/>
+      <geom size="0.1" pos="0.2 0 0" mass="1"/></body></body></worldbody>
+      <compiler angle="radian"/>
+      <equality><joint joint1="j2" joint2="j1" polycoef="-2.5 1 0 0 0"/></equality></mujoco>"""
+    mech = against_mujoco(mujoco.MjModel.from_xml_string(text))
+    assert (mech.lower.tolist(), mech.upper.tolist()) == ([0.0], [2.0])
+    (told,) = (str(line) for line in mech.unused if "of position of joint 'j2'" in str(line))
+    assert "[2.5, 4] only" in told and "not held" in told
 
 
 @functools.cache
@@ -237,3 +250,18 @@ def test_a_floating_base_and_a_model_that_stands_still_say_what_to_type():
     with pytest.raises(ts.MechanismError, match=r"(?s)no moving joint.*<freejoint/>") as told:
         ts.load("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>")
     assert "floating_base" not in str(told.value)  # which is refused of MJCF
+
+
+def test_ranges_of_actuators_that_are_no_limit_of_a_joint_are_told():
+    """Limits of effort seemed to be none, although the file bounds what its motors give."""
+    text = """<mujoco><worldbody><body><joint name="a" axis="0 1 0"/><geom size=".1" pos=".1 0 0"/>
+      <body><joint name="b" axis="0 1 0"/><geom size=".1" pos=".2 0 0"/>
+      <body><joint name="c" axis="0 1 0" actuatorfrcrange="-5 5"/><geom size=".1" pos=".3 0 0"/>
+      <body><joint name="d" axis="0 1 0"/><geom size=".1" pos=".4 0 0"/></body></body></body></body>
+      </worldbody><actuator><motor joint="a" gear="100" ctrlrange="-1 1"/><motor joint="a" gear="2"/>
+      <position joint="b" kp="10" forcerange="-3 3"/><motor joint="c" ctrlrange="-1 1"/>
+      <position joint="d" kp="10" ctrlrange="-1 1"/></actuator></mujoco>"""
+    mech = ts.load(text)
+    (told,) = (str(x) for x in mech.unused if "effort_limit has only" in str(x))
+    assert told.startswith("2 joints whose actuators have ranges of control or force: ")
+    assert mech.effort_limit.tolist() == [torch.inf, torch.inf, 5.0, torch.inf]

@@ -1,7 +1,8 @@
 """The actuators of a robot file: of a compiled MuJoCo model, mostly.
 
 Read are those whose transmission is a joint of one dof or a tendon of such joints, with gains and biases that
-are constant or affine, and activations that integrate or filter. All others are left out, by name.
+are constant or affine, and activations that integrate or filter. All others are left out, by name. PID loops
+and DC motors are among the first where they have one control and no state (`torchsko.actuation.mjcf_laws`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchsko.actuation.actuators import Actuators
-from torchsko.actuation.description import ACTIVATIONS, ANY, Actuator, Affine, Range, as_range
+from torchsko.actuation.description import ANY, Actuator, Range, as_range
+from torchsko.actuation.mjcf_laws import Law, law_of
 from torchsko.actuation.urdf import read_transmissions
 from torchsko.io._mujoco_couplings import tendon_joints
 from torchsko.io._mujoco_flags import switched_off
@@ -27,9 +29,6 @@ JOINT, JOINT_IN_PARENT, TENDON = 0, 1, 3
 
 TRANSMISSIONS = ("joint", "joint in parent", "slider-crank", "tendon", "site", "body", "ball joint")
 
-FIXED, AFFINE = 0, 1
-"""MuJoCo's types of gains, and of biases, where fixed is none (mjtGain, mjtBias)."""
-
 SMALLEST = 1e-15
 """MuJoCo's least time constant [s] (mjMINVAL)."""
 
@@ -44,7 +43,8 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
 
     Returns:
         The actuators, in the order of the file; its ``unused`` names those that are left out, and why:
-        muscles, spatial tendons, sites, slider-cranks, bodies, motors with electrical dynamics, delays;
+        muscles, spatial tendons, sites, slider-cranks, bodies, delays; PID loops and DC motors with states
+        (integral, inductance, heat, bristles), cogging, a limit of their voltage, or not one control each;
         transmissions of several joints.
 
     Raises:
@@ -65,11 +65,11 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
     read, unused = [], []
     for i in range(len(model.actuator_trntype)):
         name = model.actuator(i).name or f"actuator{i}"
-        why = _unfit(model, i, names)
-        if why:
-            unused.append(Unused(f"actuator {name!r}", why))
+        law = _unfit(model, i, names) or law_of(model, i)
+        if isinstance(law, str):
+            unused.append(Unused(f"actuator {name!r}", law))
         else:
-            read.append(_actuator(model, i, name, names))
+            read.append(_actuator(model, i, name, names, law))
     unused += _besides(model, names)
     return Actuators.of(mech, read, joint_range=_joint_ranges(model, names), unused=unused)
 
@@ -90,7 +90,7 @@ def _of_urdf(source: str | os.PathLike[str], mech: MechanismLike) -> Actuators:
 
 
 def _unfit(model: Any, i: int, names: Mapping[int, str]) -> str:
-    """Why an actuator is not read; empty where it is."""
+    """Why an actuator is not read, whatever its law; empty where it is."""
     kind = int(model.actuator_trntype[i])
     if kind not in (JOINT, JOINT_IN_PARENT, TENDON):
         known = kind < len(TRANSMISSIONS)
@@ -98,13 +98,6 @@ def _unfit(model: Any, i: int, names: Mapping[int, str]) -> str:
     joints = _transmission(model, i, names)
     if joints is None:
         return "its transmission is a spatial tendon, a ball joint or a free joint: not modelled"
-    for what, last in (
-        ("gaintype", AFFINE),
-        ("biastype", AFFINE),
-        ("dyntype", len(ACTIVATIONS) - 1),
-    ):
-        if int(getattr(model, f"actuator_{what}")[i]) > last:
-            return f"its {what} is that of a muscle, a PID loop, an electrical motor or a user: not modelled"
     if int(model.actuator_plugin[i]) >= 0:
         return "it is a plugin"
     if hasattr(model, "actuator_delay") and model.actuator_delay[i]:
@@ -127,25 +120,17 @@ def _first(model: Any, field: str, i: int) -> int:
     return int(getattr(model, f"actuator_{field}")[i]) if hasattr(model, f"actuator_{field}") else i
 
 
-def _actuator(model: Any, i: int, name: str, names: Mapping[int, str]) -> Actuator:
+def _actuator(model: Any, i: int, name: str, names: Mapping[int, str], law: Law) -> Actuator:
     ctrl = _first(model, "ctrladr", i)
     off = switched_off(model)
     clamped = model.actuator_ctrllimited[ctrl] and "clampctrl" not in off
     idle = "actuation" in off or model.opt.disableactuator >> int(model.actuator_group[i]) & 1
-    affine = int(model.actuator_gaintype[i]) == AFFINE
-    gain = (
-        _three(model.actuator_gainprm[i])
-        if affine
-        else (float(model.actuator_gainprm[i][0]), 0.0, 0.0)
-    )
-    bias = _three(model.actuator_biasprm[i]) if int(model.actuator_biastype[i]) == AFFINE else None
-    kind = ACTIVATIONS[int(model.actuator_dyntype[i])]
     return Actuator(
         name=name,
         transmission=_transmission(model, i, names) or {},
-        gain=(0.0, 0.0, 0.0) if idle else gain,
-        bias=(0.0, 0.0, 0.0) if idle or bias is None else bias,
-        activation=kind,  # type: ignore[arg-type]
+        gain=(0.0, 0.0, 0.0) if idle else law.gain,
+        bias=(0.0, 0.0, 0.0) if idle else law.bias,
+        activation=law.activation,
         time_constant=max(SMALLEST, float(model.actuator_dynprm[i][0])),
         activation_range=_range(model, "act", i),
         early=bool(model.actuator_actearly[i]),
@@ -187,8 +172,3 @@ def _besides(model: Any, names: Mapping[int, str]) -> list[Unused]:
     if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
         found.append(Unused("ranges of actuators' force on tendons", "not honoured"))
     return found
-
-
-def _three(x: Any) -> Affine:
-    a, b, c = map(float, x[:3])
-    return a, b, c

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from torchsko.io._mujoco_flags import HONOURED, PASSIVE, switched_off
-from torchsko.io.mujoco_numbers import BALL, FREE
+from torchsko.io.mujoco_numbers import BALL, FREE, HINGE, SLIDE
 from torchsko.mechanism.description import Unused
+
+JOINT_IN_PARENT = 1
+"""MuJoCo's last type of transmissions that are joints (mjtTrn)."""
 
 Row = tuple[int, str, str]
 """How many of something there are, what it is, and why it is not used."""
@@ -28,7 +31,11 @@ def _parts(model: Any) -> tuple[Row, ...]:
             "geoms",
             "shapes act by contact only, which is not there yet; kept in mech.geometry",
         ),
-        (model.nu, "actuators", "they act through torchsko.actuate only, see actuators_of"),
+        (
+            len(model.actuator_trntype),
+            "actuators",
+            "they act through torchsko.actuate only, see actuators_of",
+        ),
         (
             model.ntendon,
             "tendons",
@@ -77,6 +84,12 @@ def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
             "joints with actuatorgravcomp",
             "their weights are compensated passively, outside of the range of actuators' force",
         ),
+        (
+            _ranged(model),
+            "joints whose actuators have ranges of control or force",
+            "mech.effort_limit has only the joints' own (actuatorfrcrange); actuators_of keeps them, "
+            "mech.replace(effort_limit=...) sets what is known",
+        ),
         (_many(model, "tendon_armature"), "tendons with armature", "it is not in the mass matrix"),
         (_many(model, "actuator_armature"), "actuators with armature", "it is not in the mass matrix"),
         (
@@ -101,6 +114,27 @@ def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
             "they say how MuJoCo solves, integrates or finds contacts",
         ),
     )  # fmt: skip
+
+
+def _ranged(model: Any) -> int:
+    """How many hinges and slides have no range of force but by a force, or a scaled control, of actuators."""
+    found = set()
+    for i, (kind, bias, force) in enumerate(
+        zip(
+            model.actuator_trntype,
+            model.actuator_biastype,
+            model.actuator_forcelimited,
+            strict=True,
+        )
+    ):
+        j = int(model.actuator_trnid[i][0])
+        if int(kind) > JOINT_IN_PARENT or int(model.jnt_type[j]) not in (SLIDE, HINGE):
+            continue
+        first = int(model.actuator_ctrladr[i]) if hasattr(model, "actuator_ctrladr") else i
+        scaled = int(bias) == 0 and bool(model.actuator_ctrllimited[first : first + 1].any())
+        if (force or scaled) and not model.jnt_actfrclimited[j]:
+            found.add(j)
+    return len(found)
 
 
 def _of_free_joints(model: Any, off: set[str]) -> tuple[Row, ...]:

@@ -31,29 +31,18 @@ from torchsko.mechanism.geometry import (
 )
 from torchsko.mechanism.mechanism import Mechanism
 
-Pose = tuple[np.ndarray, np.ndarray]
-"""Rotation and position [m]."""
-
 SEEN, TOUCHING = 2, 3
 """Groups of geoms that are meant to be seen only, and to touch only, which MuJoCo's viewer hides."""
 
 
-def urdf_shapes(mech: Mechanism, frame: str | None, at: Pose | None = None) -> list[str]:
-    """<visual> and <collision> of what stands on a frame.
-
-    Args:
-        mech: the mechanism.
-        frame: its name; None for the inertial frame.
-        at: pose of the link that is written, in that frame; None where they are one.
-    """
+def urdf_shapes(mech: Mechanism, frame: str | None) -> list[str]:
+    """<visual> and <collision> of what stands on a frame, None for the inertial one."""
     lines = []
     for shape in mech.geometry.shapes:
         form = _urdf_form(shape.form)
         if shape.frame != frame or form is None:
             continue
         R, p = np.array(shape.rotation), np.array(shape.position)
-        if at is not None:
-            R, p = at[0].T @ R, at[0].T @ (p - at[1])
         origin = f'<origin xyz="{words(p)}" rpy="{words(rpy_from_rotation(as_matrix(R)))}"/>'
         name = f" name={quoteattr(shape.name)}" if shape.name else ""
         inside = f"{origin}<geometry>{form}</geometry>"

@@ -15,6 +15,7 @@ from torchsko.io._edits import words
 from torchsko.io._fit import check_one
 from torchsko.io._moments import physical
 from torchsko.io._new_geometry import mjcf_excludes, mjcf_geoms, tell_left_out
+from torchsko.io._new_states import mjcf_keyframes, mjcf_loops, tell_states_left_out
 from torchsko.io._new_urdf import followed
 from torchsko.io._quaternion import quaternion_from_matrix
 from torchsko.io.mujoco_numbers import FARTHEST
@@ -24,12 +25,17 @@ from torchsko.mechanism.numbering import motions
 ONE = {"revolute": "hinge", "prismatic": "slide", "spherical": "ball", "free": "free"}
 """MuJoCo's types of joints by ours."""
 
+LEAST = 1e-15
+"""Of a mass and a moment of inertia that move in MuJoCo (mjMINVAL)."""
+
 Stacked = tuple[str, list[float], list[float]]
 """Type, axis and point of a joint."""
 
 
 def new_mjcf(mech: Mechanism) -> str:
     """The bodies and joints of a mechanism, its frames as sites, joints that follow others as equalities.
+
+    Its loops are equalities between sites, its keyframes those of the file, without controls.
 
     Shapes that are primitives are geoms, of which no inertia is inferred.
 
@@ -43,25 +49,29 @@ def new_mjcf(mech: Mechanism) -> str:
     """
     check_one(mech)
     tell_left_out(mech, "MJCF")
+    tell_states_left_out(mech, "MJCF")
     _tell_limits_left_out(mech)
-    gravity = words(mech.gravity.tolist())
+    gravity, loops, order = words(mech.gravity.tolist()), mjcf_loops(mech), _depth_first(mech)
     lines = [
         f"<mujoco model={quoteattr(mech.name)}>",
         '  <compiler angle="radian" autolimits="true" inertiafromgeom="false"/>',
         f'  <option gravity="{gravity}"/>',
         "  <worldbody>",
         *_sites(mech, -1, 4),
-        *(f"    {line}" for line in mjcf_geoms(mech, -1)),
+        *(f"    {line}" for line in (*loops.sites.get(-1, ()), *mjcf_geoms(mech, -1))),
     ]
     open_: list[int] = []
-    for k in _depth_first(mech):
+    for k in order:
         while open_ and open_[-1] != mech.parents[k]:
             lines.append("  " * (len(open_) + 1) + "</body>")
             open_.pop()
-        lines += _body(mech, k, 2 * len(open_) + 4)
+        indent = 2 * len(open_) + 4
+        lines += _body(mech, k, indent)
+        lines += [f"{' ' * indent}  {line}" for line in loops.sites.get(k, ())]
         open_.append(k)
     lines += ["  " * (depth + 1) + "</body>" for depth in range(len(open_), 0, -1)]
-    after = [*_equalities(mech), *mjcf_excludes(mech)]
+    after = [*_equalities(mech, loops.equalities), *mjcf_excludes(mech)]
+    after += mjcf_keyframes(mech, order)
     return "\n".join([*lines, "  </worldbody>", *after, "</mujoco>", ""])
 
 
@@ -92,9 +102,9 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
             "Save to URDF (.urdf), or give the link another name in the robot's own file."
         )
     place = _start(mech, k) if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
-    _check_resists(mech, k)
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
     moments = physical(mech.body_names[k], moments, torch.finfo(mech.dtype).eps)
+    _check_resists(mech, k, moments)
     turn = words(quaternion_from_matrix(axes * np.sign(np.linalg.det(axes))))
     own = f'mass="{_words(mech.mass[k : k + 1])}" diaginertia="{words(moments)}"'
     space = " " * indent
@@ -115,10 +125,10 @@ def _start(mech: Mechanism, k: int) -> str:
     return f' pos="{_words(q[:3])}" quat="{_words(q[3:])}"'
 
 
-def _check_resists(mech: Mechanism, k: int) -> None:
-    if not (bool(mech.mass[k] > 0) and bool(mech.inertia[k].diagonal().sum() > 0)):
+def _check_resists(mech: Mechanism, k: int, moments: np.ndarray) -> None:
+    if min(float(mech.mass[k]), float(moments.min())) <= LEAST:
         raise MechanismError(
-            f"body {mech.body_names[k]!r} has no mass, or no inertia about its centre.\n"
+            f"body {mech.body_names[k]!r} has no mass, or no inertia about an axis through its centre.\n"
             "MuJoCo takes no such body that moves, not even between two joints that a file stacks in one.\n"
             "Save with like=FILE where it came from MJCF, or give it a little of both: "
             "mech.replace(mass=..., inertia=...)."
@@ -205,13 +215,23 @@ def _bounds(mech: Mechanism, k: int, i: int) -> dict[str, str]:
 
 
 def _tell_limits_left_out(mech: Mechanism) -> None:
-    """Warn of limits that leave no room, which MuJoCo takes for none."""
-    lost = []
+    """Warn of limits that leave no room, which MuJoCo takes for none, and of those of round joints."""
+    lost, round_ = [], []
     for k in mech.independent_joints:
         if (kind := mech.joints.kinds[k]).vector:
             rows = [_limits(mech, k, i) for i in range(kind.num_dof)]
             if any(low == high or effort == 0 for low, high, effort in rows):
                 lost.append(mech.tree_joint_names[k])
+        elif bool(mech.effort_limit[mech.dof_slice(mech.tree_joint_names[k])].isfinite().any()):
+            round_.append(mech.tree_joint_names[k])
+    if round_:
+        warnings.warn(
+            f"limits of effort of {listed(round_)} are left out of a new file in MJCF.\n"
+            "There hinges and slides have such limits, balls and free joints none.\n"
+            "Save to URDF (.urdf) to keep them.",
+            RobotFileWarning,
+            stacklevel=5,
+        )
     if lost:
         warnings.warn(
             f"limits of {listed(lost)} are left out of a new file in MJCF: they leave no room.\n"
@@ -266,9 +286,9 @@ def _sites(mech: Mechanism, body: int, indent: int) -> list[str]:
     ]
 
 
-def _equalities(mech: Mechanism) -> list[str]:
+def _equalities(mech: Mechanism, loops: list[str]) -> list[str]:
     rows = followed(mech)
-    if not rows:
+    if not rows and not loops:
         return []
     names = mech.tree_joint_names
     lines = [
@@ -276,7 +296,7 @@ def _equalities(mech: Mechanism) -> list[str]:
         f'polycoef="{words([offset, c, 0, 0, 0])}"/>'
         for k, (j, c, offset) in rows.items()
     ]
-    return ["  <equality>", *lines, "  </equality>"]
+    return ["  <equality>", *lines, *loops, "  </equality>"]
 
 
 def _words(x: Tensor) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from torchsko.errors import MechanismError
+from torchsko.errors import MechanismError, RobotFileWarning, listed
 from torchsko.io._edit_urdf import rpy_from_rotation
 from torchsko.io._edits import words
 from torchsko.io._fit import check_one, one_of
 from torchsko.io._new_geometry import tell_left_out, urdf_shapes
+from torchsko.io._new_states import tell_states_left_out
 from torchsko.io._urdf_link import ENTRIES
 from torchsko.mechanism.joints.planar import Planar
 from torchsko.mechanism.mechanism import Mechanism
@@ -40,30 +42,27 @@ def new_urdf(mech: Mechanism) -> str:
     check_one(mech)
     _check_sayable(mech)
     tell_left_out(mech, "URDF")
-    root = next((n for n, b in zip(mech.frame_names, mech.frame_body, strict=True) if b < 0), None)
-    root = root if root is not None else _unused_name("world", mech.frame_names)
+    tell_states_left_out(mech, "URDF")
+    _tell_limits_left_out(mech)
+    root = _root(mech)
     lines = ['<?xml version="1.0"?>', f"<robot name={quoteattr(mech.name)}>"]
-    ground = urdf_shapes(mech, None, _at_root(mech, root))
+    ground = urdf_shapes(mech, None)
     if root not in mech.frame_names:
         lines += _element(root, [WEIGHTLESS, *ground] if ground else [])
     for name in mech.frame_names:
         lines += _link(mech, name, ground if name == root else [])
     for k, joint in enumerate(mech.tree_joint_names):
         parent = root if mech.parents[k] < 0 else mech.body_names[mech.parents[k]]
-        at_root = _at_root(mech, root) if mech.parents[k] < 0 else (np.eye(3), np.zeros(3))
-        lines += _joint(mech, k, joint, parent, at_root)
+        lines += _joint(mech, k, joint, parent)
     taken = set(mech.tree_joint_names)
     for i, (name, b) in enumerate(zip(mech.frame_names, mech.frame_body, strict=True)):
         if name == root or name in mech.body_names:
             continue
         parent = root if b < 0 else mech.body_names[b]
-        R, p = _pose(mech, i)
-        if b < 0:
-            R, p = _seen_from(_at_root(mech, root), R, p)
         joint = _unused_name(f"{name}_fixed", taken)
         taken.add(joint)
-        lines += [f'  <joint name={quoteattr(joint)} type="fixed">', *_ends(parent, name), _origin(R, p),
-                  "  </joint>"]  # fmt: skip
+        lines += [f'  <joint name={quoteattr(joint)} type="fixed">', *_ends(parent, name),
+                  _origin(*_pose(mech, i)), "  </joint>"]  # fmt: skip
     return "\n".join([*lines, "</robot>", ""])
 
 
@@ -128,18 +127,13 @@ def _pose(mech: Mechanism, i: int) -> tuple[np.ndarray, np.ndarray]:
     return R.detach().cpu().double().numpy(), p.detach().cpu().double().numpy()
 
 
-def _at_root(mech: Mechanism, root: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pose of the root link in the inertial frame."""
-    if root not in mech.frame_names:
-        return np.eye(3), np.zeros(3)
-    return _pose(mech, mech.frame_index(root))
-
-
-def _seen_from(
-    frame: tuple[np.ndarray, np.ndarray], R: np.ndarray, p: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    turn, shift = frame
-    return turn.T @ R, turn.T @ (p - shift)
+def _root(mech: Mechanism) -> str:
+    """The link that is the inertial frame, where readers have a file's root; "world" where none is."""
+    for i, (name, body) in enumerate(zip(mech.frame_names, mech.frame_body, strict=True)):
+        R, p = _pose(mech, i)
+        if body < 0 and np.array_equal(R, np.eye(3)) and not p.any():
+            return name
+    return _unused_name("world", mech.frame_names)
 
 
 def _element(name: str, inside: list[str]) -> list[str]:
@@ -160,9 +154,7 @@ def _link(mech: Mechanism, name: str, more: list[str]) -> list[str]:
     return _element(name, [f"    <inertial>{inertial}</inertial>", *shapes])
 
 
-def _joint(
-    mech: Mechanism, k: int, name: str, parent: str, at: tuple[np.ndarray, np.ndarray]
-) -> list[str]:
+def _joint(mech: Mechanism, k: int, name: str, parent: str) -> list[str]:
     kind = mech.joints.kinds[k]
     R, p = (
         getattr(mech, f)[k].detach().cpu().double().numpy()
@@ -171,7 +163,7 @@ def _joint(
     bounds = _limits(mech, k, name)
     type_ = "continuous" if kind.name == "revolute" and bounds is None else TYPES[kind.name]
     lines = [f'  <joint name={quoteattr(name)} type="{type_}">', *_ends(parent, mech.body_names[k]),
-             _origin(*_seen_from(at, R, p))]  # fmt: skip
+             _origin(R, p)]  # fmt: skip
     if kind.has_axis:
         axis = mech.axis[k].detach().cpu().tolist()
         lines.append(f'    <axis xyz="{words(axis)}"/>')
@@ -202,10 +194,13 @@ def _check_direction(mech: Mechanism, kind: Planar, name: str, axis: list[float]
 
 
 def _limits(mech: Mechanism, k: int, name: str) -> dict[str, float] | None:
-    """Limits of an independent joint, a number for each; None where it has none and needs none."""
+    """Limits of a joint, a number for each; None where it has none and needs none."""
     kind = mech.joints.kinds[k].name
     if kind not in ("revolute", "prismatic"):
-        return None
+        both = {"effort": mech.effort_limit, "velocity": mech.velocity_limit}
+        rows = {key: x[mech.dof_slice(name)] for key, x in both.items()}
+        alike = {key: float(x[0]) for key, x in rows.items() if bool((x == x[0]).all())}
+        return {key: x for key, x in alike.items() if math.isfinite(x)} or None
     if k not in mech.independent_joints:
         found = {"lower": -math.inf, "upper": math.inf, "effort": 0.0, "velocity": math.inf}
     else:
@@ -219,6 +214,28 @@ def _limits(mech: Mechanism, k: int, name: str) -> dict[str, float] | None:
     if kind == "revolute" and not any(map(math.isfinite, found.values())):
         return None
     return {key: max(-UNLIMITED, min(UNLIMITED, x)) for key, x in found.items()}
+
+
+def _tell_limits_left_out(mech: Mechanism) -> None:
+    """Warn of limits of joints with several dofs that URDF, which has one for all, cannot say."""
+    lost = []
+    for k in mech.independent_joints:
+        name, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
+        q, dofs = mech.q_slice(name), mech.dof_slice(name)
+        placed = bool((mech.lower[q].isfinite() | mech.upper[q].isfinite()).any())
+        uneven = any(
+            bool((x[dofs] != x[dofs.start]).any()) for x in (mech.effort_limit, mech.velocity_limit)
+        )
+        if kind.num_dof > 1 and (placed or uneven):
+            lost.append(name)
+    if lost:
+        warnings.warn(
+            f"limits of {listed(lost)} are left out of a new file in URDF.\n"
+            "There a joint of several dofs has one limit of effort and velocity for all, and none of "
+            "position.\nSave like the original file to keep them.",
+            RobotFileWarning,
+            stacklevel=5,
+        )
 
 
 def _ends(parent: str, child: str) -> list[str]:

@@ -97,11 +97,7 @@ def _of_model(
 def _ranges(
     read: ModelDescription, mech: Mechanism
 ) -> tuple[dict[str, list[float]], tuple[Unused, ...]]:
-    """Limits of position of the joints that follow none, by coordinate, and what is to be said of them.
-
-    Raises:
-        MechanismError: when no position of a joint is within the limits of those that follow it.
-    """
+    """Limits of position of the joints that follow none, by coordinate, and what is to be said of them."""
     given, kinds = {joint.name: joint for joint in read.robot.joints}, mech.joints.kinds
     at, hinges = [0], []
     for name, kind in zip(mech.tree_joint_names, kinds, strict=True):
@@ -118,7 +114,8 @@ def _ranges(
             for k in mech.independent_joints
         ]
         found[name] = [x for row in rows for x in row]
-    return found, allowed.unused
+    not_held = (Unused(fault.element, fault.reason) for fault in allowed.faults)
+    return found, (*allowed.unused, *not_held)
 
 
 def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:

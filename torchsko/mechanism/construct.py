@@ -11,7 +11,7 @@ import torch
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import MechanismError
 from torchsko.mechanism.checks import check_description
-from torchsko.mechanism.couplings import followers, limits, with_rotors
+from torchsko.mechanism.couplings import NOT_HELD, followers, limits, with_rotors
 from torchsko.mechanism.description import (
     FIXED,
     STILL,
@@ -78,7 +78,7 @@ def lower(
             "Add a joint that is not fixed"
             f"{', or pass floating_base=True (--floating-base)' * bool(robot.links)}."
         )
-    return _tensors(robot, hinges, frames, gravity)
+    return _tensors(robot, hinges, frames, gravity, strict)
 
 
 def _rooted(robot: RobotDescription, floating_base: bool) -> list[JointDescription]:
@@ -220,6 +220,7 @@ def _tensors(
     hinges: list[JointDescription],
     frames: dict[str, Frame],
     gravity: Sequence[float],
+    strict: bool,
 ) -> Mechanism:
     number = {joint.child: k for k, joint in enumerate(hinges)}
     placed = [_compose(frames[joint.parent], joint) for joint in hinges]
@@ -242,6 +243,12 @@ def _tensors(
     following = followers(robot, hinges, kinds)
     own = [k for k in range(len(hinges)) if k not in following]
     allowed = limits(hinges, following)
+    if strict and allowed.faults:
+        raise MechanismError(
+            f"{str(allowed.faults[0]).removesuffix(NOT_HELD)}.\n"
+            "The limits of a joint and of those that follow it hold together.\n"
+            "Correct the limits, the coefficient or the offset."
+        )
     has_armature = any(joint.armature != 0.0 for joint in hinges)
     return Mechanism(
         name=robot.name,
@@ -284,7 +291,7 @@ def _tensors(
         has_gravcomp=any(links[n].gravcomp for j in hinges for n in welded[j.child]),
         aligned=all(sorted(map(abs, _snap(axis))) == [0.0, 0.0, 1.0] for axis in axes),
         unused=robot.unused + _still(robot, frames) + limit_notes(_limits(hinges)) + allowed.unused,
-        report=robot.report,
+        report=robot.report + allowed.faults,
         kept=Kept(closures=robot.closures, initial=_start(robot, hinges, kinds, own)),
         geometry=robot.geometry or Geometry(),
     )

@@ -13,6 +13,7 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.description import (
     FIXED,
     CouplingDescription,
+    Fault,
     JointDescription,
     LinkDescription,
     RobotDescription,
@@ -21,6 +22,9 @@ from torchsko.mechanism.description import (
 )
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.limit_notes import LED
+
+NOT_HELD = "; they are not held"
+"""What becomes of limits of a follower that leave what it follows no position."""
 
 Solved = dict[str, tuple[dict[str, float], float]]
 """What dependent joints follow, by name: coefficients of joints that follow none, and an offset."""
@@ -269,13 +273,23 @@ def _substituted(coupling: CouplingDescription, solved: Solved) -> tuple[dict[st
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the independent joints, with what the dependent ones allow; by joint number."""
+    """Limits of the independent joints, with what the dependent ones allow; by joint number.
+
+    Attributes:
+        lower: of position.
+        upper: of position.
+        velocity: largest.
+        effort: largest.
+        unused: limits that bound no joint alone, and joints whose limits are not their own.
+        faults: limits of position that leave the joint followed none, and do not bound it.
+    """
 
     lower: dict[int, float]
     upper: dict[int, float]
     velocity: dict[int, float]
     effort: dict[int, float]
     unused: tuple[Unused, ...]
+    faults: tuple[Fault, ...]
 
 
 def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]) -> Limits:
@@ -284,14 +298,12 @@ def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]
     A follower's position and velocity limits bound the one joint that it follows; its effort e adds
     |coefficient| e to what acts on each joint that it follows, as tau = X* tau_tree says. Where it follows
     several, its limits of position and velocity bound none of them alone, and are reported; so is a joint
-    whose limits are then not its own.
-
-    Raises:
-        MechanismError: when no position of a joint is within the limits of those that follow it.
+    whose limits are then not its own. Limits that leave no position are a fault: those of the follower do not
+    bound then.
     """
     names = ("lower", "upper", "velocity", "effort")
     found = {n: {k: getattr(j, n) for k, j in enumerate(hinges)} for n in names}
-    unused = []
+    unused, faults = [], []
     for k, follower in following.items():
         joint = hinges[k]
         terms = {j: c for j, c in follower.coefficients.items() if c}
@@ -308,18 +320,24 @@ def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]
         if len(terms) != 1:
             continue
         ((j, c),) = terms.items()
-        ends = sorted((x - follower.offset) / c for x in (joint.lower, joint.upper))
-        found["lower"][j] = max(found["lower"][j], ends[0])
-        found["upper"][j] = min(found["upper"][j], ends[1])
         found["velocity"][j] = min(found["velocity"][j], joint.velocity / abs(c))
-        if found["lower"][j] > found["upper"][j]:
-            raise MechanismError(
-                f"joint {hinges[j].name!r} has no position left: joint {joint.name!r}, which follows it, "
-                f"allows [{ends[0]:.6g}, {ends[1]:.6g}] only.\n"
-                "The limits of a joint and of those that follow it hold together.\n"
-                "Correct the limits, the coefficient or the offset."
-            )
-    return Limits(**found, unused=(*unused, *_tightened(hinges, found)))
+        ends = sorted((x - follower.offset) / c for x in (joint.lower, joint.upper))
+        low, high = max(found["lower"][j], ends[0]), min(found["upper"][j], ends[1])
+        if low > high:
+            faults.append(_no_position(hinges[j].name, joint.name, ends))
+            continue
+        found["lower"][j], found["upper"][j] = low, high
+    unused += _tightened(hinges, found)
+    return Limits(**found, unused=tuple(unused), faults=tuple(faults))
+
+
+def _no_position(joint: str, follower: str, ends: Sequence[float]) -> Fault:
+    """Limits of a follower that none of the positions of what it follows is within."""
+    return Fault(
+        f"limits of position of joint {follower!r}",
+        f"they allow joint {joint!r}, which it follows, [{ends[0]:.6g}, {ends[1]:.6g}] only, where it has "
+        f"no position{NOT_HELD}",
+    )
 
 
 def _tightened(
