@@ -63,6 +63,24 @@ def numbered(pattern):
 STILL = np.vstack([np.round(rows()[:1]), rows()[1:]])
 
 
+DEGREE, DOT = "\N{DEGREE SIGN}", "\N{MIDDLE DOT}"
+
+
+def above(*lines, content=None):
+    """The table with some lines above it."""
+    return "\n".join([*lines, text() if content is None else content])
+
+
+def with_lines(at, *more, sep=","):
+    """The table with some lines before the line `at`, counted from 0."""
+    lines = text(sep=sep).splitlines()
+    return "\n".join([*lines[:at], *more, *lines[at:]]) + "\n"
+
+
+def below_names(line, x=None):
+    return text(x=x).replace("\n", f"\n{line}\n", 1)
+
+
 def quoted(content):
     return "\n".join(",".join(f'"{x}"' for x in line.split(",")) for line in content.split())
 
@@ -82,6 +100,28 @@ READ = {
     "stamps of a path": text(["/joint_states/header/stamp", *PATHS]),
     "two stamps": text(["__time", "field.header.stamp", *PATHS], x=STAMPED),
     "names of rosbag_pandas": text(["Time", *numbered("joint_states__{}_{}")]),
+    "units below names in brackets": below_names(
+        "[s],[deg],[m],[deg/s],[m/s],[N m],[N]", rows() * DEG
+    ),
+    "units below names by their signs": below_names(
+        f"s,{DEGREE},m,{DEGREE}/s,m/s,N{DOT}m,N", rows() * DEG
+    ),
+    "units below names in words": below_names("sec,degrees,m,deg/sec,m/s,N*m,N", rows() * DEG),
+    "rows of commas": with_lines(20, ",,,,,,", ",,,", "\t", ' "",""'),
+    "rows of commas at the ends": with_lines(1, *[",,,,,,"] * 3) + ",,,,,,\n,\n\t\n",
+    "rows of tabs": with_lines(20, "\t", "\t" * 6, sep="\t") + "\t",
+    "rows of semicolons": with_lines(20, ";;;;;;", sep=";") + ";;;;;;\n",
+    "a title": above("Measured on 2026-01-02"),
+    "a title of a spreadsheet, and an empty row": above("Rig 7 (left),,,,,,", ",,,,,,"),
+    "empty lines above": above("", "\t", "  "),
+    "a separator that is said": above("sep=,"),
+    "a separator that is said, with a title": above(
+        "sep=;;;;;", "Rig 7;;;", content=text(sep=";").replace(".", ",")
+    ),
+    "a separator that is said, in quotes": above('"sep=\t"', content=text(sep="\t")),
+    "a separator that nobody would guess": above("sep=|", content=text(sep="|")),
+    "a title above comments": above("Rig 7", "# slow", "# left"),
+    "a comment that is the names, above an empty line": "# " + text().replace("\n", "\n\n", 1),
     "the quantity before the joint": text(["time", *(f"/joint_states/{x}" for x in AFTER)]),
 }
 
@@ -159,6 +199,81 @@ REFUSED = {
         text().replace("\n", "\nfirst,a,b,c,d,e,f\n", 1),
         {},
         "line 2 holds no number: 'first'",
+    ),
+    "a unit below names that is not known": (
+        below_names("s,mrad,m,rad/s,m/s,Nm,N"),
+        {},
+        r"(?s)'mrad' is one of its words.*Write those columns in a unit that is",
+    ),
+    "a unit in brackets that is not known": (
+        text(["t", "q_turn [mrad]", *NAMES[2:]]),
+        {},
+        r"(?s)no column is q of joint 'turn'.*The unit of 'q_turn \[mrad\]' is not known.*deg",
+    ),
+    "a unit of another quantity": (
+        below_names("s,deg/s,m,rad/s,m/s,Nm,N"),
+        {},
+        "'q_turn' is q by its name, and in deg/s by its unit",
+    ),
+    "units one column off": (
+        below_names("rad,m,rad/s,m/s,Nm,N,"),
+        {},
+        "'t' is t by its name, and in rad by its unit",
+    ),
+    "a line of units that the names contradict": (
+        below_names("s,rad,m,rad/s,m/s,Nm,N").replace("q_turn", "q_turn [deg]", 1),
+        {},
+        r"line 2 says that 'q_turn \[deg\]' is in rad, and its name that it is in deg",
+    ),
+    "a time that says two units": (
+        below_names("s,rad,m,rad/s,m/s,Nm,N").replace("t,", "t_ms,", 1),
+        {},
+        "line 2 says that 't_ms' is in s, and its name that it is in ms",
+    ),
+    "currents below names": (
+        below_names("s,rad,m,rad/s,m/s,A,A"),
+        {},
+        "'tau_turn' is a current, and no unit is declared",
+    ),
+    "a title of several cells": (
+        above("Rig 7,left"),
+        {},
+        "(?s)line 2 holds no number.*Leave out the other lines.*sed -i 1d a.csv",
+    ),
+    "names twice": (
+        above(",".join(NAMES)),
+        {},
+        "(?s)line 2 holds no number.*sed -i 2d a.csv",
+    ),
+    "rows that end in a separator": (
+        text().replace("\n", ",\n").replace("tau_slide,", "tau_slide", 1),
+        {},
+        "(?s)names 7 columns, its rows have 8.*rows end in a separator",
+    ),
+    "two times called like halves": (
+        text(["t_s", "t_ns", *NAMES[1:]], x=np.insert(rows(), 1, 1e9 * rows()[:, 0], 1)),
+        {},
+        "'t_s' and 't_ns' are called like halves of one time, and are two",
+    ),
+    "a time of which nobody knows what": (
+        text(["elapsed_ms", *NAMES[1:]]),
+        {},
+        "(?s)no column is the time.*--column t=elapsed_ms",
+    ),
+    "columns of a unit that is not known": (
+        text(["t", "a [mrad]", "b [cm]", *NAMES[3:]]),
+        {"columns": {"q": ["a [mrad]", "b [cm]"]}},
+        r"(?s)'a \[mrad\]' was named for q, and may be in mrad.*--unit q=rad, of rad, deg, m, mm",
+    ),
+    "columns whose names say degrees": (
+        text(["t", "a_deg", "b_mm", *NAMES[3:]]),
+        {"columns": {"q": ["a_deg", "b_mm"]}},
+        "(?s)'a_deg' was named for q, and may be in deg.*--unit q=deg",
+    ),
+    "velocities in degrees, by their names": (
+        text([*NAMES[:3], "a_deg_s", "b_m_s", *NAMES[5:]]),
+        {"columns": {"qd": ["a_deg_s", "b_m_s"]}},
+        "(?s)'a_deg_s' was named for qd, and may be in deg/s.*--unit qd=deg/s",
     ),
     "units twice": (
         text(IN_DEGREES),
@@ -345,7 +460,9 @@ TURNED = [0, 2, 1, 4, 3, 6, 5]
 """Columns of `rows` where joints come in the order of the alphabet, as drivers of ROS write them."""
 
 
-@pytest.mark.parametrize("style", ["{}_{}", "field.{}{}", "/joint_states/{}[{}]"])
+@pytest.mark.parametrize(
+    "style", ["{}_{}", "field.{}{}", "/joint_states/{}[{}]", "joint_{}_{}", "joint_{}[{}]"]
+)
 def test_numbered_columns_are_of_the_joints_that_columns_beside_them_name(tmp_path, style):
     """As `rostopic echo -p` writes them: they were taken in the order of the robot's joints."""
     names = [style.format(x, k) for x in ("name", "position", "velocity", "effort") for k in (0, 1)]

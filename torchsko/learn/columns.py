@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,32 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.learn.units import CURRENTS, Units
+from torchsko.learn.called import AMPERES, CALLED, OF_JOINTS, STAMPED, called_by, owners_of, rank
+from torchsko.learn.missing import (
+    LONG,
+    in_lists,
+    of_current,
+    of_two,
+    of_unknown_unit,
+    refuse_currents,
+    refuse_words,
+    there,
+    to_type,
+)
+from torchsko.learn.units import CURRENTS, Units, refuse_other
 
 if TYPE_CHECKING:
     from torchsko.learn.tables import Table
 
 Array = NDArray[np.floating[Any]]
-
-CALLED = {
-    "t": ("t", "time", "stamp", "timestamp"),
-    "q": ("q", "pos", "position", "positions", "angle"),
-    "qd": ("qd", "dq", "qdot", "vel", "velocity", "velocities"),
-    "tau": ("tau", "torque", "torques", "effort", "efforts", "force"),
-}
-"""What each quantity is called in the files of others; where two stand in one file, the first counts."""
-
-AMPERES = ("current", "currents")
-"""What motor currents are called: forces where their unit is declared."""
-
-
-STAMPED = re.compile(
-    r"(|.*[^a-z])(?:(s|secs?|seconds)|(ns|nsecs?|nanosecs?|nanoseconds))", re.IGNORECASE
-)
-"""What the halves of a time in two columns are called, as in messages of ROS."""
-
-COMMANDED = tuple("target desired des d cmd command commanded goal ref reference".split())
-"""What columns of commands are called."""
 
 
 def matched(
@@ -55,49 +48,108 @@ def matched(
             it and what there is.
     """
     out: dict[str, Array] = {}
-    found = _by_joint(path, table, joints)
+    known = _by_joint(path, table, joints, columns)
+    found = known.columns
     for name, called in called_by(units.get("tau")).items():
         if name not in wanted:
             continue
         named = columns.get(name)
-        if named is not None:
-            x = {c: _column(path, table, c) for c in named}
-            out[name] = (
-                _time(path, x, units) if name == "t" else np.stack([x[c] for c in named], -1)
-            )
+        picked = (
+            _picked(path, name, called, known, joints, units)
+            if named is None
+            else [x for c in named for x in _column(path, known, c, joints)]
+        )
+        if not picked:
             continue
-        whole = next((c for c in found if c.lower().strip("_%") in called), None)
-        if name == "t" and whole is None:  # of a message: /joint_states/header/stamp
-            whole = next((c for c in found if re.split(r"[/.]", c.lower())[-1] in called), None)
-        if whole is not None and (name == "t" or found[whole].ndim == 2):
-            out[name] = found[whole]
-        else:
-            picked = (
-                _in_two(found, units)
-                if name == "t"
-                else _of_joints(path, name, called, found, joints)
-            )
-            if picked is not None:
-                out[name] = picked
+        said = {c: known.units[c] for c, _ in picked if c in known.units}
+        refuse_other(path, name, said)
+        currents = [c for c, unit in said.items() if unit in CURRENTS]
+        if currents and "tau" not in units:
+            raise of_current(path, currents[0])
+        out[name] = (
+            _time(path, dict(picked), units) if name == "t" else _side_by_side(path, name, picked)
+        )
+        if name == "qd" and named is None and _is_empty(out[name]):
+            del out[name]  # of a driver that has columns for velocities, and none
     for name in wanted:
-        if name not in out and name != "qd":
-            if name == "tau":
-                _refuse_currents(path, found)
-            called = called_by(units.get("tau"))[name]
-            raise FitError(
-                f"{path}: no column is {_LONG[name]} ({name!r}).\n"
-                f"There are {_there(table)}.\n"
-                + (_in_lists(table, called) or _to_type(name, called, found, joints))
-            )
+        if name in out:
+            continue
+        called = called_by(units.get("tau"))[name]
+        if name == "qd":
+            refuse_words(path, table, called, joints)
+            continue
+        if name == "tau":
+            refuse_currents(path, found)
+        raise FitError(
+            f"{path}: no column is {LONG[name]} ({name!r}).\n"
+            f"There are {there(table)}.\n"
+            + (in_lists(table, called) or to_type(name, called, known, joints))
+        )
     return out
 
 
-def _by_joint(path: Path, table: Table, joints: tuple[str, ...]) -> dict[str, Array]:
+def _side_by_side(path: Path, name: str, picked: Sequence[tuple[str, Array]]) -> Array:
+    """Columns `[samples]`, and arrays `[samples, some]`, as one; not copied where it is one array.
+
+    Raises:
+        FitError: they have different numbers of samples.
+    """
+    blocks = [x if x.ndim != 1 else x[:, None] for _, x in picked]
+    if len(blocks) == 1:
+        return blocks[0]
+    if len({x.shape[:-1] for x in blocks}) > 1 or blocks[0].ndim != 2:
+        shapes = ", ".join(f"{c!r} {list(x.shape)}" for c, x in picked)
+        raise FitError(
+            f"{path}: the columns of {name} have other shapes: {shapes}.\n"
+            "Each sample has a number for each joint.\n"
+            "Give all as many samples, [samples] or [samples, joints]."
+        )
+    return np.concatenate(blocks, -1)
+
+
+def _is_empty(x: Array) -> bool:
+    """Whether there is no number in it at all; one glance where there are some."""
+    return x.dtype.kind == "f" and x.ndim == 2 and bool(np.isnan(x[:1]).all() and np.isnan(x).all())
+
+
+def _picked(
+    path: Path,
+    name: str,
+    called: Sequence[str],
+    table: Table,
+    joints: tuple[str, ...],
+    units: Units,
+) -> list[tuple[str, Array]]:
+    """The columns of a quantity, with their names, in the order of the joints; none where there are none."""
+    found = table.columns
+    whole = next((c for c in found if c.lower().strip("_%") in called), None)
+    if name == "t":
+        if whole is None:  # of a message: /joint_states/header/stamp
+            whole = next((c for c in found if re.split(r"[/.]", c.lower())[-1] in called), None)
+        return _halves(path, found, units) if whole is None else [(whole, found[whole])]
+    if whole is not None and found[whole].ndim == 2:
+        return [(whole, found[whole])]
+    some = _of_joints(path, name, called, found, joints)
+    if not some and whole is not None and len(joints) == 1:  # all of a pendulum
+        some = [whole]
+    if not some:
+        arrays = ((rank(c, called), c) for c, x in found.items() if x.ndim == 2)
+        first = sorted(x for x in arrays if x[0] < len(called))
+        if len(first) > 1 and first[0][0] == first[1][0]:
+            raise of_two(path, name, "all joints", first[0][1], first[1][1])
+        some = [c for _, c in first[:1]]
+    return [(c, found[c]) for c in some]
+
+
+def _by_joint(
+    path: Path, table: Table, joints: tuple[str, ...], columns: Mapping[str, Sequence[str]]
+) -> Table:
     """Columns with the names of joints for their numbers, where the file says which are whose.
 
-    As messages of ROS have them, in an order of their own, the alphabet's say.
+    As messages of ROS have them, in an order of their own, the alphabet's say. Arrays of all joints of the
+    robot have its order.
     """
-    found = dict(table.columns)
+    found, units = dict(table.columns), dict(table.units)
     words = "|".join(word for some in (*CALLED.values(), AMPERES) for word in some)
     for stem, named in table.orders.items():
         order = {k: _own_name(x, joints) for k, x in named.items()}
@@ -109,18 +161,55 @@ def _by_joint(path: Path, table: Table, joints: tuple[str, ...]) -> dict[str, Ar
                 f"{path}: it names the joint {twice[0]!r} twice, in {', '.join(order.values())}.\n"
                 "One of them would count, and nobody said which.\nName the columns by columns=."
             )
+        theirs = [order[k] for k in sorted(order)]
         for name, x in table.columns.items():
-            if x.ndim == 2 and not stem and x.shape[1] == len(order):
-                del found[name]
-                # Of others nobody asks; two of one name may be among them.
-                found |= {f"{name}_{order[k]}": x[:, i] for i, k in enumerate(sorted(order))}
+            new: dict[str, Array] = {}
+            if x.ndim == 2 and name.startswith(stem):
+                new = _in_order(path, name, x, theirs, joints, columns)
             numbered = re.fullmatch(
-                rf"{re.escape(stem)}({words})[\s_./\[(-]*(\d+)[\])]*", name, re.IGNORECASE
+                rf"{re.escape(stem)}({OF_JOINTS}(?:{words}))[\s_./\[(-]*(\d+)[\])]*",
+                name,
+                re.IGNORECASE,
             )
             if numbered and int(numbered[2]) in order:
-                del found[name]
-                found[f"{stem}{numbered[1]}_{order[int(numbered[2])]}"] = x
-    return found
+                new = {f"{stem}{numbered[1]}_{order[int(numbered[2])]}": x}
+            if new:
+                if name not in new:
+                    del found[name]
+                found |= new
+                units |= dict.fromkeys(new, units[name]) if name in units else {}
+    return replace(table, columns=found, units=units)
+
+
+def _in_order(
+    path: Path,
+    name: str,
+    x: Array,
+    theirs: Sequence[str],
+    joints: tuple[str, ...],
+    columns: Mapping[str, Sequence[str]],
+) -> dict[str, Array]:
+    """An array whose columns the file names: in the robot's order, or by joint where one is missing.
+
+    Raises:
+        FitError: it has another number of columns, and they may be in another order than the robot's.
+    """
+    if x.shape[1] == len(theirs):
+        if set(joints) <= set(theirs):
+            return {name: x if theirs == list(joints) else x[:, [theirs.index(j) for j in joints]]}
+        # Of others nobody asks; two of one name may be among them.
+        return {f"{name}_{j}": x[:, i] for i, j in enumerate(theirs)}
+    all_called = [word for some in (*CALLED.values(), AMPERES) for word in some]
+    is_asked = rank(name, all_called) < len(all_called) or any(name in c for c in columns.values())
+    # A joint that floats has several coordinates, and one name.
+    if is_asked and list(theirs) != [j for j in joints if j in theirs]:
+        raise FitError(
+            f"{path}: {name!r} has {x.shape[1]} columns, and the file names the joints {', '.join(theirs)}.\n"
+            "Which column is whose nobody can tell, as their order is not the robot's.\n"
+            "Give the array a column for each name, or put both in the robot's order: "
+            f"{', '.join(joints)}."
+        )
+    return {}
 
 
 def _own_name(name: str, joints: tuple[str, ...]) -> str:
@@ -128,114 +217,59 @@ def _own_name(name: str, joints: tuple[str, ...]) -> str:
     return name if name in joints else name.rsplit("/", 1)[-1]
 
 
-def _in_lists(table: Table, called: Sequence[str]) -> str:
-    """What to do where cells hold times as words, or the numbers of all joints; empty for others."""
-    for name, kind in table.other.items():
-        if kind == "words" and called == CALLED["t"] and name.lower() in called:
-            return f"Write {name!r} as seconds, or as moments with a day: 2026-01-02T12:00:00.5."
-        if kind in ("lists", "objects") and re.split(r"[/.]", name.lower())[-1] in called:
-            return (
-                f"Give each number of {name!r} a column of its own, {name}_0, {name}_1, ..., or an array "
-                "[samples, joints] in an NPZ file."
-            )
-    return ""
-
-
-def _in_two(found: Mapping[str, Array], units: Units) -> Array | None:
-    """The time whose seconds and nanoseconds are columns of their own, called alike but for this.
+def _halves(path: Path, found: Mapping[str, Array], units: Units) -> list[tuple[str, Array]]:
+    """The two columns of seconds and nanoseconds of one time, called alike but for this, in this order.
 
     None where there are none, or a unit of times is declared: these have theirs.
+
+    Raises:
+        FitError: the two are no halves of one time, but two times.
     """
-    halves: dict[str, dict[bool, Array]] = {}
+    halves: dict[str, dict[bool, str]] = {}
     for name in found if "t" not in units else ():
         if word := STAMPED.fullmatch(name):
-            halves.setdefault(word[1].lower(), {}).setdefault(word[2] is None, found[name])
-    whole = (x for x in halves.values() if len(x) == 2)
-    return next((x[False] + 1e-9 * x[True] for x in whole), None)
+            halves.setdefault(word[1].lower(), {}).setdefault(word[2] is None, name)
+    pair = next((x for x in halves.values() if len(x) == 2), None)
+    if pair is None:
+        return []
+    sec, nano = found[pair[False]], found[pair[True]]
+    beyond = np.isfinite(nano) & ((nano < 0) | (nano >= 1e9))
+    if beyond.any() or (np.isfinite(sec) & (sec != np.floor(sec))).any():
+        raise FitError(
+            f"{path}: {pair[False]!r} and {pair[True]!r} are called like halves of one time, and are two.\n"
+            "Halves are whole seconds, and nanoseconds from 0 to less than 1e9.\n"
+            f'Name one of them: columns={{"t": ["{pair[True]}"]}}, or --column t={pair[True]}, say.'
+        )
+    return [(pair[k], found[pair[k]]) for k in (False, True)]
 
 
 def _time(path: Path, named: Mapping[str, Array], units: Units) -> Array:
-    """The time of the columns that were named for it: one, or seconds and nanoseconds."""
-    time = next(iter(named.values())) if len(named) == 1 else _in_two(named, units)
-    if time is None or len(named) > 2:
+    """The time of the columns that are it: one, also of `[samples, 1]`, or seconds and nanoseconds."""
+    if len(named) == 1:
+        time = next(iter(named.values()))
+        return time.reshape(-1) if time.ndim == 2 and 1 in time.shape else time
+    pair = _halves(path, named, units) if len(named) == 2 else []
+    if not pair:
         raise FitError(
             f"{path}: the time was named as {len(named)} columns, {', '.join(map(repr, named))}.\n"
             "It is one column, or two whose names end in sec and nanosec, which are their units.\n"
             "Name one of these, and no unit of t beside two."
         )
-    return time
+    return pair[0][1] + 1e-9 * pair[1][1]
 
 
-def _to_type(
-    name: str, called: Sequence[str], found: Mapping[str, Array], joints: tuple[str, ...]
-) -> str:
-    """How columns are named; those that may be meant: as many as joints, alike but for a number."""
-    alike: dict[str, list[str]] = {}
-    for column in found:
-        alike.setdefault(re.sub(r"\d+(?=\D*$)", "#", column), []).append(column)
-    some = [x for x in alike.values() if joints and len(x) == len(joints) and name != "t"]
-    some = [x for x in some if _has_word(x[0], called)]
-    # What was commanded is not what was measured.
-    some.sort(key=lambda x: _has_word(x[0], COMMANDED))
-    if not some:
-        return f'Name them: columns={{"{name}": ["..."]}}, or --column {name}=...'
-    return (
-        f'Name them, in the order of the joints: columns={{"{name}": [...]}}, or --column '
-        f"{name}={','.join(some[0])}, say."
-    )
-
-
-def _has_word(column: str, words: Sequence[str]) -> bool:
-    return bool(re.search(rf"(?:^|[^a-z])(?:{'|'.join(words)})(?:[^a-z]|$)", column, re.IGNORECASE))
-
-
-def called_by(unit: str | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:
-    """What each quantity is called, where joint forces have a unit: first currents where it is theirs."""
-    tau = CALLED["tau"]
-    if unit is not None:
-        tau = AMPERES + tau if unit in CURRENTS else tau + AMPERES
-    return {**CALLED, "tau": tau}
-
-
-def _refuse_currents(path: Path, found: Mapping[str, Array]) -> None:
-    called = [
-        name
-        for name in found
-        if re.search("|".join(AMPERES), name, re.IGNORECASE) or re.search(r"[\[(]m?A[\])]$", name)
-    ]
-    if called:
+def _column(
+    path: Path, table: Table, name: str, joints: tuple[str, ...]
+) -> list[tuple[str, Array]]:
+    """A column that was named, or, of an array whose columns the file names, those of the joints."""
+    if name in table.columns:
+        return [(name, table.columns[name])]
+    parts = [(c, table.columns[c]) for j in joints if (c := f"{name}_{j}") in table.columns]
+    if not parts or len(parts) < len(joints):
         raise FitError(
-            f"{path}: {called[0]!r} is a current, and no unit is declared.\n"
-            "Taken for a force it would make another robot.\n"
-            'Declare it, units={"tau": "A"} or --unit tau=A: torque constants are found; or tau=Nm.'
+            f"{path}: there is no column {name!r}.\nThere are {there(table)}.\nName one of these."
         )
-
-
-_LONG = {"t": "the time", "q": "a position", "tau": "a joint force"}
-
-
-def _there(table: Table) -> str:
-    """Columns, and the types of those that hold no numbers."""
-    words = [f"{name!r} ({kind}, no number)" for name, kind in table.other.items()]
-    names = list(map(repr, table.columns))
-    more = len(names[12:]) + len(words[6:])
-    return ", ".join([*names[:12], *words[:6]]) + (f", and {more} more" if more else "")
-
-
-def _column(path: Path, table: Table, name: str) -> Array:
-    if name not in table.columns:
-        raise FitError(
-            f"{path}: there is no column {name!r}.\nThere are {_there(table)}.\nName one of these."
-        )
-    return table.columns[name]
-
-
-def _refuse_two(path: Path, name: str, owner: str, one: str, other: str) -> None:
-    raise FitError(
-        f"{path}: two columns are {name} of {owner!r}: {one!r} and {other!r}.\n"
-        "One of them would count, and nobody said which.\n"
-        f'Say which are: columns={{"{name}": [...]}}, or --column {name}=...'
-    )
+    return parts
 
 
 def _of_joints(
@@ -244,22 +278,16 @@ def _of_joints(
     called: Sequence[str],
     found: Mapping[str, Array],
     joints: tuple[str, ...],
-) -> Array | None:
-    """Columns of one quantity, by the name of the joint or by number."""
+) -> list[str]:
+    """Columns of one quantity, by the name of the joint or by number; none where there are none."""
     by: dict[str, str] = {}
     words: dict[str, str] = {}
     for word, column in itertools.product(called, found):
-        # Whole words, so that "qd_1" is no position and "joint1_tau" no time; parts of a path are words.
-        first = re.fullmatch(
-            rf"(?:.*(?:[/.]|__))?{word}(?:[\s_./\[(-]*)(.+?)[\])]*", column, re.IGNORECASE
-        )
-        last = re.fullmatch(rf"(.+?)[\s_./-]+{word}", column, re.IGNORECASE)
-        owners = {m[1] for m in (first, last) if m is not None}
-        for owner in owners | {owner.rsplit("/", 1)[-1] for owner in owners}:
+        for owner in owners_of(word, column):
             if owner not in joints and not owner.isdigit():
                 continue
             if by.get(owner, column) != column and words[owner] == word:
-                _refuse_two(path, name, owner, by[owner], column)
+                raise of_two(path, name, repr(owner), by[owner], column)
             by.setdefault(owner, column)
             words.setdefault(owner, word)
     if any(owner in joints for owner in by):
@@ -268,17 +296,20 @@ def _of_joints(
             raise FitError(
                 f"{path}: no column is {name} of joint {missing[0]!r}.\n"
                 f"There are {', '.join(repr(by[j]) for j in joints if j in by)}.\n"
-                f'Name the column "{name}_{missing[0]}", or say which are: columns={{"{name}": [...]}}, '
-                "all that a joint has, seven positions of one that floats say."
+                + (
+                    of_unknown_unit(found, name, missing[0])
+                    or f'Name the column "{name}_{missing[0]}", or say which are: columns={{"{name}": '
+                    "[...]}, all that a joint has, seven positions of one that floats say."
+                )
             )
-        return np.stack([found[by[joint]] for joint in joints], -1)
+        return [by[joint] for joint in joints]
     numbered = sorted((owner for owner in by if owner.isdigit()), key=int)
     if not numbered:
-        return None
+        return []
     if joints and len(numbered) != len(joints):
         raise FitError(
             f"{path}: {len(numbered)} columns are {name}, the robot has {len(joints)} joints.\n"
             "Columns with numbers are taken in the order of the joints.\n"
             f'Name them after the joints, "{name}_{joints[0]}", or pass columns={{"{name}": [...]}}.'
         )
-    return np.stack([found[by[owner]] for owner in numbered], -1)
+    return [by[owner] for owner in numbered]

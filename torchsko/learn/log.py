@@ -17,7 +17,7 @@ from torchsko.learn.smoother import smoothed
 from torchsko.learn.tables import read
 from torchsko.learn.times import refuse_times
 from torchsko.learn.turns import counted_on
-from torchsko.learn.units import CURRENTS, Units, labelled, scaled
+from torchsko.learn.units import CURRENTS, Units, labelled, scaled, written
 
 Array = NDArray[np.floating[Any]]
 
@@ -204,13 +204,15 @@ class Log:
         """A log from a file: CSV, NPZ or Parquet.
 
         In a table, columns are called "t", and "q", "qd", "tau" with the name of a joint ("q_joint3",
-        "joint3.q", "tau joint3", ...), or with a number (in the order of the numbers). Names that people
-        use for these are known: "time", "position", "velocity", "effort", "torque", and parts of a path,
-        "/joint_states/joint3/position", "field.position3". Times of ROS are two columns, "header.stamp.sec"
-        and "header.stamp.nanosec"; moments of a calendar count from the first. Where columns beside numbered
-        ones name joints ("name_0", "field.name0", or an array "joint_names" of an NPZ), numbers are these
-        joints'. A unit in brackets, "q_joint3 [deg]", or in a line below the names,
-        counts. In an NPZ, and lists in a Parquet file, they are arrays of these names, `[samples, joints]`.
+        "joint3.q", "tau joint3", ...), or with a number (in the order of the numbers); of one joint alone
+        with neither. Names that people use for these are known: "time", "position", "velocity", "effort",
+        "torque", and parts of a path, "/joint_states/joint3/position", "field.position3". Times may say their
+        unit, "t_ms", "timestamp_ns"; those of ROS are two columns, "header.stamp.sec" and
+        "header.stamp.nanosec"; moments of a calendar count from the first. Where columns beside numbered
+        ones name joints ("name_0", "field.name0", or an array "joint_names"), numbers are these joints'. A
+        unit in brackets, "q_joint3 [deg]", or in a line below the names, counts. In an NPZ, and lists in a
+        Parquet file, they are arrays of these names, or "joint_positions", `[samples, joints]`. Velocities
+        that are empty in all samples were not measured.
 
         Args:
             path: of the file; the ending says which format. Parquet needs pyarrow.
@@ -219,15 +221,18 @@ class Log:
                 known are s, ms, us, ns; rad, deg, m, mm; the same per second, rpm; Nm, mNm, kNm, N, kN; and
                 A, mA of motor currents, whose torque constants are found, see `Log`. Of a robot that
                 turns and slides for each joint by name, {"q": {"elbow": "deg"}}; others are SI.
-            columns: which columns, where their names say nothing: {"t": ["stamp"], "q": ["a1", "a2"]}.
+            columns: which columns, where their names say nothing: {"t": ["stamp"], "q": ["a1", "a2"]}; or
+                arrays `[samples, joints]`, {"q": ["measured"]}. In the order of the joints, but of an array
+                whose joints the file names.
             held: whether forces are commands, see `Log`.
 
         Raises:
-            FitError: no such file, a format or unit that is not known, a joint without a column; names it.
+            FitError: no such file, a format or unit that is not known, a unit of another quantity, a joint
+                without a column; names it.
             MissingExtraError: for Parquet, when pyarrow is not installed.
         """
         path = Path(path)
-        units = units or {}
+        units = written(units or {})
         wrong = [name for name in columns or {} if name not in ("t", "q", "qd", "tau")]
         if wrong:
             raise FitError(

@@ -11,60 +11,101 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.extras import require
+from torchsko.learn.called import CALLED
+from torchsko.learn.words import NAMED, in_order_of, moments, seconds, stem_of
 
 Array = NDArray[np.floating[Any]]
 
+INDEX = "__index_level_0__"
+"""What pandas calls an index that has no name."""
 
-def read_parquet(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str, str]]:
-    """Columns of a Parquet file by name, units of its times, and types of what is no number."""
+
+def read_parquet(
+    path: Path,
+) -> tuple[dict[str, Array], dict[str, str], dict[str, str], dict[str, dict[int, str]]]:
+    """Columns of a Parquet file by name; units of its times; types of what is no number; see `Table`."""
     table: Any = require("pyarrow.parquet", "parquet").read_table(path)
     types = require("pyarrow.types", "parquet")
     columns, units, other = {}, {}, {}
     lists = {n: table[n] for n in table.column_names if _is_list(types, table[n].type)}
-    order = _order(path, types, lists)
+    orders = _orders(path, types, lists)
     for name in table.column_names:
         column, kind = table[name], table[name].type
-        if name in lists and _is_number_type(types, kind.value_type):
+        if name in lists and _is_empty(column):
+            other[name] = "empty lists"
+        elif name in lists and _is_number_type(types, kind.value_type):
             x = _of_lists(path, name, column)
+            order = next((o for stem, o in orders.items() if name.startswith(stem)), ())
             if len(order) == x.shape[1]:
                 columns |= {f"{name}_{j}": y for j, y in zip(order, x.T, strict=True)}
             else:
                 columns[name] = x
         elif types.is_timestamp(kind) or types.is_duration(kind):
-            # Moments of a calendar become seconds from the first.
-            x = column.to_numpy()
-            there = x[~np.isnat(x)][:1]
-            start = there if types.is_timestamp(kind) else np.timedelta64(0, "s")
-            columns[name], units[name] = (x - start) / np.timedelta64(1, "s"), "s"
+            columns[name], units[name] = seconds(column.to_numpy()), "s"
         elif _is_number_type(types, kind):
-            columns[name] = column.cast("float64").to_numpy()
+            # Nanoseconds since 1970 have more digits than a double has: the last are rounded.
+            columns[name] = column.cast("float64", safe=False).to_numpy()
+        elif _is_word(types, kind) and (told := moments(column.to_pylist())) is not None:
+            columns[name], units[name] = told, "s"
         else:
             other[name] = str(kind)
-    return columns, units, other
+    if not any(name.lower() in CALLED["t"] for name in columns):
+        # As pandas calls an index without a name; moments there are the time.
+        columns = {"time" if n == INDEX and n in units else n: x for n, x in columns.items()}
+        units = {"time" if n == INDEX else n: unit for n, unit in units.items()}
+    words = {n: table[n] for n in other if n not in lists}
+    return (
+        columns,
+        units,
+        other,
+        _numbered(path, words) | {k: dict(enumerate(o)) for k, o in orders.items()},
+    )
 
 
 def _is_number_type(types: Any, kind: Any) -> bool:
     return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
 
 
+def _is_word(types: Any, kind: Any) -> bool:
+    return types.is_string(kind) or types.is_large_string(kind)
+
+
 def _is_list(types: Any, kind: Any) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
-def _order(path: Path, types: Any, lists: Mapping[str, Any]) -> tuple[str, ...]:
-    """Joints in the order of lists, where each row names them alike, as ROS does."""
-    names = lists.get("name")
-    if names is None or _is_number_type(types, names.type.value_type):
-        return ()
-    # Whatever kind of words they are: pandas, polars and ROS write others.
-    rows = list(dict.fromkeys(tuple(row or ()) for row in names.to_pylist()))
-    if len(rows) > 1 and any(_is_number_type(types, x.type.value_type) for x in lists.values()):
-        raise FitError(
-            f"{path}: a row names its joints {', '.join(rows[0])}, another {', '.join(rows[1])}.\n"
-            "Numbers of lists belong to the joints that their row names, and a log has one order.\n"
-            "Leave out rows of other names, or sort the numbers of each row by its names."
-        )
-    return rows[0] if len(rows) == 1 else ()
+def _orders(path: Path, types: Any, lists: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Joints in the order of lists whose names begin alike, where each row names them alike, as ROS does."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, column in lists.items():
+        stem = stem_of(name)
+        if stem is None or _is_number_type(types, column.type.value_type):
+            continue
+        theirs = (x for n, x in lists.items() if n.startswith(stem))
+        if any(_is_number_type(types, x.type.value_type) for x in theirs):
+            # Whatever kind of words they are: pandas, polars and ROS write others.
+            rows = list(dict.fromkeys(tuple(row or ()) for row in column.to_pylist()))
+            found[stem] = in_order_of(path, rows)
+    return found
+
+
+def _numbered(path: Path, words: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    """Joints that columns of words name by number, "name_0", for each stem of these columns.
+
+    Raises:
+        FitError: one names several.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for name, column in words.items():
+        if (mark := NAMED.fullmatch(name)) and len(column):
+            rows = [(str(x),) for x in column.unique().to_pylist()]
+            found.setdefault(mark[1], {})[int(mark[2])] = in_order_of(path, rows)[0]
+    return found
+
+
+def _is_empty(column: Any) -> bool:
+    """Whether no list has an entry: ROS writes them so of what a driver does not measure."""
+    return not any(len(chunk.flatten()) for chunk in column.chunks)
 
 
 def _of_lists(path: Path, name: str, column: Any) -> NDArray[np.float64]:

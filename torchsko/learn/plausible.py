@@ -111,11 +111,15 @@ def _refuse_rate(log: Log, rate: float) -> None:
 def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None:
     for what, x in columns.items():
         if x is not None and not np.isfinite(x).any((0, 1)).all():
+            other = (
+                "leave the velocities of all joints out: positions tell them."
+                if what == "qd"
+                else f"lock the joint: mech.lock({{{name!r}: ...}})."
+            )
             raise FitError(
                 f"{log.name}: {what} of joint {name!r} is nowhere a finite number.\n"
                 "A column of words, or of a sensor that was off, tells nothing.\n"
-                f'Name the right column, columns={{"{what}": [...]}}, or lock the joint: '
-                f"mech.lock({{{name!r}: ...}})."
+                f'Name the right column, columns={{"{what}": [...]}}, or {other}'
             )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torchsko.errors import FitError, TorchskoError
 from torchsko.learn.parquet import read_parquet
 from torchsko.learn.texts import read_text
+from torchsko.learn.words import in_order_of, moments, seconds, stem_of
 
 Array = NDArray[np.floating[Any]]
 
@@ -26,7 +27,7 @@ class Table:
         units: of columns, where the file says them.
         other: types of columns that are no numbers.
         orders: joints that the file itself names, by number from 0 or 1 on, for numbered columns whose names
-            begin alike, and under "" for arrays `[samples, joints]`.
+            begin alike, and for arrays `[samples, joints]` whose names begin so, "" for all.
     """
 
     columns: dict[str, Array]
@@ -72,38 +73,46 @@ def read(path: Path) -> Table:
         ) from error
 
 
-JOINTS = ("name", "names", "joint_names", "joints")
-"""What an array of words is called that says in which order joints are."""
-
-
 def _read_arrays(path: Path) -> Table:
     """Arrays of NumPy; those of objects, which only code in the file could read, are none.
 
+    Moments count from the first, in seconds.
+
     Raises:
-        FitError: names of joints are objects: numbers would be taken in the robot's order.
+        FitError: names of joints are objects, or differ from sample to sample: numbers would be taken in the
+            robot's order.
     """
     if not zipfile.is_zipfile(path):
         raise ValueError("it is no archive of numpy.savez")
     arrays: dict[str, Array] = {}
-    other, order = {}, {}
+    units, other, order = {}, {}, {}
     with np.load(path, allow_pickle=False) as data:
         for name in data.files:
+            stem = stem_of(name)
             try:
                 x = np.asarray(data[name])
             except ValueError as error:
                 if "allow_pickle" not in str(error):
                     raise
-                if name.lower() in JOINTS:
+                if stem is not None:
                     raise _of_objects(path, name) from error
                 other[name] = "objects"
                 continue
-            if x.dtype.kind in "US" and x.ndim == 1 and name.lower() in JOINTS:
+            if x.dtype.kind in "US" and stem is not None and x.ndim in (1, 2):
                 each = x if x.dtype.kind == "U" else np.char.decode(x, "utf-8", "replace")
-                order = {"": dict(enumerate(map(str, each)))}
+                every = np.atleast_2d(each)
+                others = every[(every != every[:1]).any(1)]
+                order[stem] = dict(
+                    enumerate(in_order_of(path, [*every[:1].tolist(), *others[:1].tolist()]))
+                )
                 other[name] = "words"
+            elif x.dtype.kind == "U" and x.ndim == 1 and (told := moments(x.tolist())) is not None:
+                arrays[name], units[name] = told, "s"
+            elif x.dtype.kind in "mM" and np.datetime_data(x.dtype)[0] != "generic":
+                arrays[name], units[name] = seconds(x.reshape(-1)), "s"
             else:
                 arrays[name] = x
-    return Table(arrays, {}, other, order)
+    return Table(arrays, units, other, order)
 
 
 def _of_objects(path: Path, name: str) -> FitError:

@@ -7,7 +7,7 @@ import csv
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsko.errors import FitError
-from torchsko.learn.columns import CALLED
-from torchsko.learn.units import SCALE
+from torchsko.learn.called import CALLED
+from torchsko.learn.units import SCALE, unit_in, unit_of
 from torchsko.learn.words import FAULT, alike, in_seconds, kind_of, moment, naming, orders
 
 Array = NDArray[np.floating[Any]]
@@ -30,6 +30,9 @@ BLOCK = 10_000
 SHORT = re.compile(r"Line #(\d+) \(got (\d+) columns")
 """What NumPy says of a row of another length."""
 
+DECLARED = re.compile(r'"?sep=(.)"?[,;\t ]*', re.IGNORECASE)
+"""What some programs write above the names: the separator."""
+
 QUOTED = re.compile(r'"([^"]*)"')
 """A cell in quotes."""
 
@@ -42,21 +45,13 @@ def read_text(
     Moments of a calendar become seconds from the first.
     """
     with path.open(encoding=_encoding(path)) as file:
-        lines, said = enumerate(file, 1), []
-        at, header = next(lines, (1, ""))
-        while header.startswith("#"):
-            said.append(header)
-            at, header = next(lines, (at, ""))
-        # numpy.savetxt writes its names as a comment.
-        if said and (not header.strip() or _is_number(_cells(header, _separator(said[-1]))[0])):
-            lines, header = itertools.chain([(at, header)], lines), said[-1]
-        sep = _separator(header)
+        named, header, sep, lines = _line_of_names(enumerate(file, 1))
         names = _names(path, header, sep)
-        at, first = next(((k, x) for k, x in lines if x.strip() and x[0] != "#"), (at, ""))
+        at, first = next(((k, x) for k, x in lines if _says(x, sep)), (named, ""))
         cells, units = _cells(first, sep), {}
-        if first and not any(_is_number(x) or moment(x) for x in cells):
+        if first and not any(_is_number(x) or moment(x) is not None for x in cells):
             units = _row_of_units(path, at, names, cells)
-            at, first = next(((k, x) for k, x in lines if x.strip()), (at, ""))
+            at, first = next(((k, x) for k, x in lines if _says(x, sep)), (at, ""))
             cells = _cells(first, sep)
         if not first:
             raise FitError(
@@ -64,9 +59,15 @@ def read_text(
                 "A log is a line of names, and one for each sample.\nCheck that the file is whole."
             )
         if len(cells) != len(names):
+            where = "its first line" if named == 1 else f"its line {named}"
+            more = (
+                "its rows end in a separator, which the names may do too."
+                if len(cells) == len(names) + 1 and not cells[-1]
+                else "leave out what has none, or name it."
+            )
             raise FitError(
-                f"{path}: its first line names {len(names)} columns, its rows have {len(cells)} "
-                f"(line {at}).\nEach column has a name.\nCorrect the first line."
+                f"{path}: {where} names {len(names)} columns, its rows have {len(cells)} "
+                f"(line {at}).\nEach column has a name.\nCorrect line {named}: {more}"
             )
         rest = itertools.chain([first], (x for _, x in lines))
         joints = naming(names, cells)
@@ -90,9 +91,63 @@ def read_text(
     return columns, units, other, orders(names, cells)
 
 
+def _line_of_names(
+    lines: Iterator[tuple[int, str]],
+) -> tuple[int, str, str | None, Iterator[tuple[int, str]]]:
+    """The line of names with its number, the separator, and the lines below.
+
+    What stands above is no line of names: comments, empty lines, titles in a cell of their own, and what
+    spreadsheets are told a separator by, "sep=;".
+    """
+    said: list[tuple[int, str]] = []
+    at, line = next(lines, (1, ""))
+    declared = DECLARED.fullmatch(line.rstrip("\r\n"))
+    sep = None if declared is None else declared[1]
+    if sep is not None:
+        at, line = next(lines, (at, ""))
+    while True:
+        if line.startswith("#"):
+            said.append((at, line))
+        elif _says(line, sep):
+            # The line below tells a title.
+            below = list(itertools.islice((x for x in lines if _says(x[1], sep)), 1))
+            lines = itertools.chain(below, lines)
+            if not below or not _is_title(line, below[0][1], sep):
+                break
+        found = next(lines, None)
+        if found is None:
+            line = ""
+            break
+        at, line = found
+    # numpy.savetxt writes its names as a comment.
+    if said and (not line.strip() or _is_number(_cells(line, sep or _separator(said[-1][1]))[0])):
+        lines, (at, line) = itertools.chain([(at, line)], lines), said[-1]
+    return at, line, sep or _separator(line), lines
+
+
+def _is_title(line: str, below: str, sep: str | None) -> bool:
+    """Whether a line has one cell alone, no number, and the one below has several, of words.
+
+    A log has three columns at least.
+    """
+    inner = sep or _separator(below)
+    cells = [x for x in _cells(below, inner) if x]
+    words = [x for x in _cells(line, inner) if x]
+    return (
+        len(words) == 1 < len(cells)
+        and not below.startswith("#")
+        and not any(_is_number(x) or moment(x) is not None for x in (*words, *cells))
+    )
+
+
+def _says(line: str, sep: str | None) -> bool:
+    """Whether a line says anything: more than separators, as spreadsheets write empty rows, or a comment."""
+    return line[:1] != "#" and bool(line.strip(f' \t\r\n,;"{sep or ""}'))
+
+
 def _told(
     path: Path, at: int, lines: Iterator[str], sep: str | None, joints: Mapping[int, str],
-    moments: Mapping[int, datetime],
+    moments: Mapping[int, datetime | timedelta],
 ) -> Iterator[str]:  # fmt: skip
     """Lines, the first in line `at` of the file, with moments as seconds; joints that they name are alike."""
     # What says nothing stays as an empty line: those below keep their numbers.
@@ -106,8 +161,7 @@ def _told(
 
 def _said(line: str, sep: str | None) -> list[str]:
     """Cells of a line up to a comment; none of an empty line or a comment alone."""
-    bare = line.strip()
-    if not bare or bare[0] == "#":
+    if not _says(line.lstrip(), sep):
         return []
     cells = _cells(line, sep)
     for k, x in enumerate(cells):
@@ -182,15 +236,33 @@ def _names(path: Path, header: str, sep: str | None) -> list[str]:
 
 def _row_of_units(path: Path, at: int, names: list[str], cells: list[str]) -> dict[str, str]:
     """Units that stand below the names."""
-    pairs = [(name, x.strip("[]()")) for name, x in zip(names, cells, strict=False)]
-    wrong = [x for _, x in pairs if x not in SCALE and x not in ("", "-")]
-    if wrong:
+    known = [unit_of(x.strip("[]()")) for x in cells]
+    wrong = [x for x in known if x not in SCALE and x not in ("", "-")]
+    if not wrong:
+        units = {name: x for name, x in zip(names, known, strict=False) if x in SCALE}
+        for name, unit in units.items():
+            if unit_in(name) not in (None, unit):
+                raise FitError(
+                    f"{path}: line {at} says that {name!r} is in {unit}, and its name that it is in "
+                    f"{unit_in(name)}.\nOne of them is wrong.\nCorrect the name, or the line."
+                )
+        return units
+    told = f"{path}: line {at} holds no number: {wrong[0][:40]!r} is one of its words.\n"
+    if any(x in SCALE for x in known):
         raise FitError(
-            f"{path}: line {at} holds no number: {wrong[0][:40]!r} is one of its words.\n"
-            "Below the names are samples, or one line of units that are known.\n"
-            f"Leave the line out; units known are {', '.join(SCALE)}."
+            f"{told}Below the names may be a line of units, of which this is not known.\n"
+            f"Write those columns in a unit that is, and correct the line; known are {', '.join(SCALE)}."
         )
-    return {name: x for name, x in pairs if x in SCALE}
+    if any(x.lower() in CALLED["t"] for x in cells):
+        which = at if cells == names else 1 if at == 2 else f"1,{at - 1}"
+        raise FitError(
+            f"{told}Names of columns stand there, below a line that counts as names.\n"
+            f"Leave out the other lines, of a title say: sed -i {which}d {path.name}."
+        )
+    raise FitError(
+        f"{told}Below the names are samples, or one line of units that are known.\n"
+        f"Leave the line out; units known are {', '.join(SCALE)}."
+    )
 
 
 def _rows(
@@ -232,6 +304,7 @@ def _whatever(
 
     It says how many columns there are, and the second is the line `at` of the file.
     """
+    lines = [x if _says(x.lstrip(), sep) else "\n" for x in lines]
     try:
         rows = np.genfromtxt(lines, delimiter=sep, dtype=np.float64, ndmin=2, invalid_raise=True)
         return rows[1:]
