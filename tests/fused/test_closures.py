@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
 

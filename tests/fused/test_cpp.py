@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fused.evaluate import evaluate
 from tests.fused.programs import every_operation, random_program
 from torchsko.errors import FusedError, ShapeError
 from torchsko.fused import cpp
 from torchsko.fused.cpp import emit_cpp, plan
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.kernel import build_kernel
 from torchsko.fused.program import Instr, Port, Program
 from torchsko.fused.schedule import schedule

@@ -10,7 +10,6 @@ import torch
 import torchsko as ts
 from tests.fused import test_scan
 from tests.fused.card import launch_on_cpu, put_kernels_on_it
-from tests.fused.evaluate import evaluate
 from tests.fused.programs import every_operation, random_program, special_constants
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
@@ -19,6 +18,7 @@ from torchsko.fused import nvrtc
 from torchsko.fused.cpp import ENTRY
 from torchsko.fused.cuda import cuda_plan, emit_cuda
 from torchsko.fused.cuda_kernel import CudaKernel, block_size, cubin, load_cuda
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.scan import Scan
 from torchsko.fused.schedule import schedule

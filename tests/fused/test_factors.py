@@ -6,9 +6,9 @@ from torch import Tensor, linalg
 from torch.func import jacfwd, jacrev
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
 from torchsko.control import Task, impedance, posture_objective, whole_body_control
 from torchsko.errors import FusedError
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.factors import MOST
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fused.evaluate import evaluate
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.graph import Graph
 from torchsko.fused.lower import lower
 from torchsko.fused.program import Port

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fused.evaluate import evaluate
 from tests.fused.test_products import masked
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.groups import grouped
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace

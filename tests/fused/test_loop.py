@@ -7,9 +7,9 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
 from torchsko.fused.cpp import emit_cpp, plan
 from torchsko.fused.cuda import emit_cuda
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.schedule import schedule

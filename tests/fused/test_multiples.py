@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
 from tests.fused.programs import random_program
 from torchsko.fused.cpp import plan
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.kernel import build_kernel
 from torchsko.fused.multiples import with_multiples
 from torchsko.fused.program import Port

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
 from tests.fused.programs import every_operation, random_program
 from torchsko.fused.cpp import Roles, emit_cpp, native, plan
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port, Program
 from torchsko.fused.toolchain import Toolchain, find_toolchain
 from torchsko.fused.trace import trace

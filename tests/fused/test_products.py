@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
 from torchsko.errors import FusedError
 from torchsko.fused.cuda import emit_cuda
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.register import FusedFunction
 from torchsko.fused.schedule import schedule

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.fused.evaluate import evaluate
 from torchsko.errors import FusedError
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
 

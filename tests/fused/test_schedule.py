@@ -10,8 +10,8 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.fused import toy
-from tests.fused.evaluate import evaluate
 from tests.fused.programs import random_program
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port, Program
 from torchsko.fused.registers import REGISTERS, in_registers
 from torchsko.fused.schedule import Schedule, depth_first, num_live, schedule

@@ -9,7 +9,6 @@ from torch.func import jvp
 from torch.testing import assert_close
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
 from tests.newton import kinetic_energy, potential_energy, unskew
 from tests.strategies import (
     ALL_KINDS,
@@ -20,6 +19,7 @@ from tests.strategies import (
     mechanisms,
     random_mechanism,
 )
+from torchsko.fused.evaluate import evaluate
 from torchsko.fused.program import Port
 from torchsko.fused.trace import trace
 from torchsko.mechanism.joints.configuration import bracket

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import torchsko as ts
-from tests.fused.evaluate import evaluate
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import PARAMETERS, sample
 from torchsko.errors import FusedError
 from torchsko.fused import traced
+from torchsko.fused.evaluate import evaluate
 from torchsko.table import ROWS, Verbs
 
 
