@@ -136,7 +136,9 @@ def test_quaternions_are_of_unit_length_whatever_the_start_was(kind, batch):
 def test_ends_of_quaternions_are_no_limits():
     """``replace`` takes any numbers: those of a quaternion's entries cut it off."""
     mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=4)
-    tight = mech.replace(lower=torch.full_like(mech.lower, -0.4), upper=torch.full_like(mech.upper, 0.4))
+    tight = mech.replace(
+        lower=torch.full_like(mech.lower, -0.4), upper=torch.full_like(mech.upper, 0.4)
+    )
     q = torch.tensor([1.0, 0.1, 0.2, 0.1, 0.3], dtype=mech.dtype)
     q[:4] /= q[:4].norm()
     goal = {"body1": ts.frame_pose(mech, q, "body1")}
