@@ -34,7 +34,7 @@ BACK_OFF = 0.99
 """Share of the way to the boundary that a step goes."""
 
 LARGEST = 100.0
-"""Entry of p down to which an objective is scaled: multipliers are then near those that iterations begin with."""
+"""Entry of p down to which an objective is scaled: iterations begin with multipliers of 1, not far off then."""
 
 
 class Program(NamedTuple):
@@ -65,8 +65,8 @@ class Optimum(NamedTuple):
         of_equalities: multipliers of A x = b, `[*batch, e]`.
         of_bounds: multipliers of G x <= h, `[*batch, m]`, none negative.
         residual: largest violation of a condition of optimality, `[*batch]`, without derivatives; it stays
-            large where no x meets the constraints. Where p has entries above 100, stationarity and multipliers
-            count in hundredths of the largest.
+            large where no x meets the constraints. Where entries of p are above 100, it is that of the
+            objective scaled down until none is.
     """
 
     x: Tensor

@@ -210,7 +210,7 @@ def _inverted(
     """The inertia of frames, whose rank no unit of length decides."""
     length = lever_length(mech, frames)
     if singular == "pinv":  # its value depends on sizes, so these have derivatives
-        sizes = sizes_by(length, len(frames))
+        sizes = sizes_by(length, len(listed(frames)))
     else:
         sizes = sizes_of_kinds(compliance.detach(), length.detach())
     return invert_compliance(compliance, singular, rank_tolerance, sizes=sizes, scalar=mech.scalar)
