@@ -34,7 +34,7 @@ BACK_OFF = 0.99
 """Share of the way to the boundary that a step goes."""
 
 LARGEST = 100.0
-"""Entry of p down to which an objective is scaled: iterations begin with multipliers of 1, not far off then."""
+"""Entry of p down to which an objective is scaled: iterations begin with multipliers of 1, not far off."""
 
 
 class Program(NamedTuple):
