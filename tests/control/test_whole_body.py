@@ -65,6 +65,19 @@ def test_a_solution_is_feasible_stationary_and_complementary(scalar, sizes, batc
 
 
 @BOTH
+@pytest.mark.parametrize("heavy", [1e3, 1e6])
+def test_an_objective_a_million_times_as_heavy_has_the_same_solution(heavy, scalar):
+    """And multipliers as much larger."""
+    given = program(6, 2, 8, (2, 3))
+    found = solve_program(given, scalar=scalar)
+    other = solve_program(given._replace(P=heavy * given.P, p=heavy * given.p), scalar=scalar)
+    assert (other.residual < 1e-8).all()
+    agree(other.x, found.x, 1e-7)
+    agree(other.of_bounds / heavy, found.of_bounds, 1e-7)
+    agree(other.of_equalities / heavy, found.of_equalities, 1e-7)
+
+
+@BOTH
 def test_equalities_may_repeat_and_bounds_may_be_none(scalar):
     given = program(5, 2, 4)
     A, b = torch.cat([given.A, given.A], -2), torch.cat([given.b, given.b], -1)
@@ -233,6 +246,24 @@ def test_in_single_precision_forces_and_drives_keep_their_limits_too(dog):
     assert (out.forces[..., :2].norm(dim=-1) <= 0.7 * out.forces[..., 2] + 0.01).all()
     assert (out.tau.abs() <= dog.effort_limit + 0.01).all()
     assert (out.tau - exact.tau).abs().max() < 0.02 * exact.tau.abs().max()
+
+
+def test_who_asks_for_far_more_than_there_is_gets_what_there_is(dog):
+    """Without the iterations that are left; they were at a residual of a thousand, as if there were nothing.
+
+    In single precision drives were off by more than the largest of their forces.
+    """
+    q, qd = standing(dog)
+    com = com_objective(dog, q, qd, ts.center_of_mass(dog, q) + 50.0)
+    heavy = [com, posture_objective(dog, q, qd, q)]
+    contacts = [Contact(foot) for foot in FEET]
+    few, many = (whole_body_control(dog, q, qd, heavy, contacts, iterations=k) for k in (25, 90))
+    assert (few.residual < 1e-8).all()
+    agree(few.tau, many.tau, 1e-5)
+    single = [x._replace(rows=x.rows.float(), wanted=x.wanted.float()) for x in heavy]
+    out = whole_body_control(dog.to(torch.float32), q.float(), qd.float(), single, contacts)
+    assert (out.residual < 1e-3).all()
+    assert (out.tau - many.tau).abs().max() < 0.02 * many.tau.abs().max()
 
 
 def test_forces_of_a_robot_that_stays_carry_its_weight(dog):

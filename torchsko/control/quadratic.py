@@ -34,6 +34,9 @@ from torchsko.symmetric import Eliminated, ldl
 BACK_OFF = 0.99
 """Share of the way to the boundary that a step goes."""
 
+LARGEST = 100.0
+"""Entry of p down to which an objective is scaled: iterations begin with multipliers of 1, not far off."""
+
 
 class Program(NamedTuple):
     """A quadratic program; batch dimensions broadcast.
@@ -63,7 +66,8 @@ class Optimum(NamedTuple):
         of_equalities: multipliers of A x = b, `[*batch, e]`.
         of_bounds: multipliers of G x <= h, `[*batch, m]`, none negative.
         residual: largest violation of a condition of optimality, `[*batch]`, without derivatives; it stays
-            large where no x meets the constraints.
+            large where no x meets the constraints. Where entries of p are above 100, it is that of the
+            objective scaled down until none is.
     """
 
     x: Tensor
@@ -100,8 +104,12 @@ def solve_program(
     loose = float(torch.finfo(computed_in(program.p)).eps ** 0.625) if slack is None else slack
     solver = eliminated if scalar else by_pivots
     bounded = program.h != torch.inf  # what is no number is not free of bounds
+    size = program.p.detach().abs().amax(-1, keepdim=True) / LARGEST
+    size = torch.where(size > 1, size, 1.0)
     program = _augmented(
         program._replace(  # 0 x <= 1 bounds nothing either
+            P=program.P / size[..., None],
+            p=program.p / size,
             G=torch.where(bounded[..., None], program.G, 0.0),
             h=torch.where(bounded, program.h, 1.0),
         )
@@ -110,17 +118,21 @@ def solve_program(
 
     def improved(*tensors: Tensor) -> Point:
         here, least, point = tensors[:4], tensors[4], tensors[5:9]
-        given = Program(*tensors[9:])
+        *given, size = tensors[9:]
+        given = Program(*given)
         here = _step(given, here, loose, solver)
-        left = _violation(given, here)
+        left = size[..., 0] * _violation(given, here)
         # Past what rounding allows residuals grow again: the best point seen is kept.
         better = left < least
         chosen = [torch.where(better[..., None], *x) for x in zip(here, point, strict=True)]
         return *here, torch.where(better, left, least), *chosen
 
     here = _start(held)
-    start = (*here, _violation(held, here), *here)
-    found = loop(improved, start, iterations, held, until=lambda *state: state[4] <= tolerance)
+    # Who waits for the tolerance waits for it in the objective's own size: derivatives want it.
+    start = (*here, size[..., 0] * _violation(held, here), *here)
+    found = loop(
+        improved, start, iterations, (*held, size), until=lambda *state: state[4] <= tolerance
+    )
     least, point = found[4], found[5:]
     # What derivatives pass through: the conditions at the solution, by the program as it was given.
     off = _residuals(program, point)
@@ -131,14 +143,15 @@ def solve_program(
     more = _newton(solve, held, point, tuple(rest), loose)
     change = tuple(x + dx for x, dx in zip(change, more, strict=True))
     there = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
-    left = _violation(held, there)
+    left = size[..., 0] * _violation(held, there)
     # A last step that helps is taken; of one that does not there are the derivatives only.
     better = (left < least)[..., None]
     x, y, z = (
         x + torch.where(better, dx, dx - dx.detach())
         for x, dx in zip(point[:3], change[:3], strict=True)
     )
-    return Optimum(x, y, z, torch.where(better[..., 0], left, least))
+    residual = torch.where(better[..., 0], left, least) / size[..., 0]
+    return Optimum(x, size * y, size * z, residual)
 
 
 def _augmented(program: Program) -> Program:

@@ -58,7 +58,7 @@ class Commanded(NamedTuple):
         qdd: accelerations, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         forces: of the ground on every contact, in inertial axes, `[*batch, contacts, 3]` [N].
         residual: of the program, `[*batch]`; above 1e-6 where it has no solution (in float32 above some
-            1e-5 of the largest acceleration asked for).
+            1e-3), or `iterations` are too few.
     """
 
     tau: Tensor
