@@ -269,7 +269,8 @@ def _of_joints(
                 f"{path}: no column is {name} of joint {missing[0]!r}.\n"
                 f"There are {', '.join(repr(by[j]) for j in joints if j in by)}.\n"
                 f'Name the column "{name}_{missing[0]}", or say which are: columns={{"{name}": [...]}}, '
-                "all that a joint has, seven positions of one that floats say."
+                "all that a joint has, seven positions of one that floats say"
+                + (", and no forces of it if nobody measured them." if name == "tau" else ".")
             )
         return np.stack([found[by[joint]] for joint in joints], -1)
     numbered = sorted((owner for owner in by if owner.isdigit()), key=int)
