@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from torchsko.learn.friction import Viscous
 from torchsko.learn.orientation import Habit, habits
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.spatial.rotation import quaternion_to_matrix
@@ -153,7 +154,7 @@ def test_forces_of_a_base_that_nobody_measured_are_left_out(method, carried):
     nominal = mech.replace(mass=1.2 * mech.mass, com=mech.com + 0.02, inertia=1.1 * mech.inertia)
     truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
     few = replace(log, tau=log.tau[:, 6:])
-    options = {"learn": [ts.learn.friction.Viscous()], "method": method, "prior": 1e-4}
+    options = {"learn": [Viscous()], "method": method, "prior": 1e-4}
     fit = ts.learn.fit(nominal, few, **options)
     known = fit.deviation.isfinite()
     assert [bool(x) for x in known] == ["of base" not in name for name in fit.base.names]

@@ -48,7 +48,7 @@ def unmeasured(mech: Mechanism, log: Log) -> list[int]:
     for at in range(0, len(log), AT_ONCE):
         if not found:
             return []
-        part = np.isfinite(np.asarray(log.tau[at : at + AT_ONCE])).any(0)
+        part = np.any(np.isfinite(np.asarray(log.tau[at : at + AT_ONCE])), axis=0)
         forget(log)
         found = [k for k in found if not part[k]]
     if len(found) == mech.num_dof:
