@@ -8,7 +8,7 @@ import torch
 
 import torchsko as ts
 from tests.learn.test_fit import TERMS, arm, friction
-from torchsko.learn.lasting import period
+from torchsko.learn.lasting import over_soft_stretches, over_stretches, period
 from torchsko.learn.shooting.chain import eliminated
 from torchsko.learn.shooting.lasting import wider
 from torchsko.learn.shooting.motion import Linear
@@ -25,6 +25,18 @@ def test_a_motion_repeats_itself_after_its_period_or_never():
     sweep = torch.stack([(0.2 * t + 0.05 * t * t).sin(), (0.3 * t + 0.03 * t * t).cos()], -1)
     assert period(sweep) == len(t)
     assert period(torch.zeros(50, 2)) == 50
+
+
+def test_errors_that_cancel_in_time_are_not_counted_at_ends_of_stretches():
+    """Sums of white noise grow as its length, those of its second differences do not grow at all."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(20_002, 1, generator=g, dtype=torch.float64)
+    for series, grows in ((x, 1.0), (x[1:] + x[:-1], 4.0)):
+        for over in (over_stretches, over_soft_stretches):
+            assert float(over(series, 50)) / len(x) == pytest.approx(grows, rel=0.1)
+    bent = x[2:] - 2 * x[1:-1] + x[:-2]
+    assert float(over_stretches(bent, 50)) / len(x) > 0.05
+    assert float(over_soft_stretches(bent, 50)) / len(x) < 1e-3
 
 
 def sizes(error, seeds):

@@ -1,5 +1,6 @@
 """Logs of floating robots, as other programs write them."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 import torchsko as ts
+from torchsko.learn.friction import Viscous
 from torchsko.learn.orientation import Habit, habits
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.spatial.rotation import quaternion_to_matrix
@@ -116,3 +118,68 @@ def test_columns_of_a_body_that_floats_are_named_and_loaded_by_their_names(tmp_p
     few = ts.learn.Log(t, q.numpy()[:, :1], np.ones_like(qd), qd.numpy())
     with pytest.raises(ts.FitError, match=r"root \(x, y, z, qw, qx, qy, qz\), in this order"):
         ts.learn.fit(mech, few)
+
+
+@pytest.fixture(scope="module")
+def carried():
+    """A robot of two links on a base that something moves, and a log of it with all of its forces."""
+    builder, com = ts.MechanismBuilder("carried"), (0.02, 0, 0.01)
+    builder.link("base", mass=3.0, com=com, inertia=np.diag([0.05, 0.06, 0.07]).tolist())
+    builder.joint("root", "free", child="base")
+    for name, parent, axis in (("upper", "base", (0, 1, 0)), ("lower", "upper", (1, 0, 0))):
+        inertia = np.diag([0.02, 0.03, 0.025]).tolist()
+        builder.link(name, mass=1.5, com=(0.2, 0.02, -0.1), inertia=inertia)
+        joint = {"parent": parent, "child": name, "position": (0.1, 0.2, 0.3), "axis": axis}
+        builder.joint(f"j_{name}", "revolute", **joint)
+    mech, rate = builder.build(), 100
+    t = torch.arange(15 * rate, dtype=mech.dtype) / rate
+    slow = torch.tensor([1.1, 1.3, 1.7, 2.0, 2.3, 2.6, 2.9, 3.1]).to(t)
+    w = torch.stack([slow, 3 + slow.flip(0)])
+    turn = w * t[:, None, None] + torch.arange(16).reshape(2, 8).to(t)
+    qd, qdd = turn.cos().sum(1), -(w * turn.sin()).sum(1)
+    q = [mech.neutral()]
+    for moved in (qd[1:] + qd[:-1]) / 2 / rate:
+        q.append(ts.integrate(mech, q[-1], moved))
+    q = torch.stack(q)
+    rubs = torch.tensor([0.0] * 6 + [0.2] * 2).to(t) * qd
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=tuple(qd.shape)))
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + rubs + 0.02 * noise
+    return mech, ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+
+
+@pytest.mark.parametrize("method", ["wls", "iv", "physical"])
+def test_forces_of_a_base_that_nobody_measured_are_left_out(method, carried):
+    """They were refused; what joints tell is found, and what only the base's forces tell is not known."""
+    mech, log = carried
+    nominal = mech.replace(mass=1.2 * mech.mass, com=mech.com + 0.02, inertia=1.1 * mech.inertia)
+    truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
+    few = replace(log, tau=log.tau[:, 6:])
+    options = {"learn": [Viscous()], "method": method, "prior": 1e-4}
+    fit = ts.learn.fit(nominal, few, **options)
+    known = fit.deviation.isfinite()
+    assert [bool(x) for x in known] == ["of base" not in name for name in fit.base.names]
+    assert ((fit.value - truth) / fit.deviation)[known].square().mean().sqrt() < 1.5
+    torch.testing.assert_close(
+        torch.cat(fit.numbers), torch.full((2,), 0.2, dtype=mech.dtype), rtol=1e-2, atol=0
+    )
+    (note,) = [x for x in fit.found.notes if x.startswith("not measured, and left out")]
+    assert "root[0]" in note and not any("outliers" in x for x in fit.found.notes)
+    assert "nan" not in str(fit)
+    tau = log.tau.copy()
+    tau[:, :6] = np.nan
+    torch.testing.assert_close(
+        ts.learn.fit(nominal, replace(log, tau=tau), **options).value, fit.value
+    )
+
+
+def test_joints_are_still_asked_for_mistakes_where_the_base_has_no_forces(carried):
+    mech, log = carried
+    swapped = replace(log, tau=log.tau[:, [7, 6]])
+    with pytest.raises(ts.FitError, match="in one another's place"):
+        ts.learn.fit(mech, swapped)
+    with pytest.raises(ts.FitError, match="'j_upper' is nowhere a finite number"):
+        ts.learn.fit(mech, replace(log, tau=log.tau[:, 6:] * [np.nan, 1]))
+    alone, t, q, qd = floating()
+    none = ts.learn.Log(t, q.numpy(), np.full((len(t), 6), np.nan), qd.numpy())
+    with pytest.raises(ts.FitError, match="no force is a finite number"):
+        ts.learn.fit(alone, none)

@@ -61,11 +61,12 @@ def refuse_degrees(mech: Mechanism, log: Log, q: Array, tau: Array) -> None:
         mech: the nominal robot.
         log: what messages name.
         q: some positions, `[samples, num_q]`.
-        tau: forces there, `[samples, num_dof]`.
+        tau: forces there, `[samples, num_dof]`; nan where none was measured.
 
     Raises:
         FitError: names the joint.
     """
+    tau = np.where(np.isfinite(tau).any(0), tau, 0.0)
     fine = np.isfinite(q).all(1) & np.isfinite(tau).all(1)
     q, tau = q[fine], tau[fine]
     kinds = zip(mech.joint_names, mech.joint_kinds, strict=True)

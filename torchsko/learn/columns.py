@@ -299,7 +299,8 @@ def _of_joints(
                 + (
                     of_unknown_unit(found, name, missing[0])
                     or f'Name the column "{name}_{missing[0]}", or say which are: columns={{"{name}": '
-                    "[...]}, all that a joint has, seven positions of one that floats say."
+                    "[...]}, all that a joint has, seven positions of one that floats say"
+                    + (", and no forces of it if nobody measured them." if name == "tau" else ".")
                 )
             )
         return [by[joint] for joint in joints]

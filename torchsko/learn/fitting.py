@@ -51,6 +51,12 @@ from torchsko.learn.threads import cores, for_unknowns, threads
 from torchsko.learn.training import trained
 from torchsko.learn.turns import counted_on
 from torchsko.learn.undriven import refuse_unfelt, undriven
+from torchsko.learn.unmeasured import (
+    unmeasured,
+    unmeasured_lines,
+    with_all_forces,
+    without_unmeasured,
+)
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.base_parameters import BaseParameters
@@ -150,6 +156,7 @@ def _fitted(
     nominal, changed = nearest_physical(mech)
     terms, named = terms_of(nominal, asked.learn, asked.library, asked.method)
     say("reading the log", 0.0)
+    log = with_all_forces(nominal, log)
     check_columns(nominal, log)
     log, wrapped = counted_on(log, q_names(nominal))
     log, settings, constants = made_ready(nominal, log, asked.cutoff)
@@ -166,6 +173,8 @@ def _fitted(
     )  # fmt: skip
     state = kept.read()
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
+    blank = unmeasured(nominal, log)
+    faults = without_unmeasured(nominal, known.faults, blank)
     refuse_unfelt(problem.mech, log, known.seen.motions)
     refuse_other_forces(problem, log, known.normal)
     refuse_mistaken(problem, log, known.seen.motions, named)
@@ -186,6 +195,7 @@ def _fitted(
         notes.append(f"stood still, so that no friction is chosen there: {names}")
     if constants is not None:
         notes.append(constants_told(nominal, constants))
+    notes += unmeasured_lines(nominal, blank)
     notes += [*settings.lines(), *in_other_units(problem, log, known.normal)]
     whole = True
     try:
@@ -218,7 +228,7 @@ def _fitted(
             )  # fmt: skip
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
-    notes += piled(nominal, log, left, known.faults)
+    notes += piled(nominal, log, left, faults)
     notes += unchanging(nominal, left) + undriven(problem.mech, known.seen.motions)
     notes += noted(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
@@ -234,7 +244,7 @@ def _fitted(
             notes += biased(nominal, noise, known.seen.motions, bias, told, labels, estimate.advice)
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
-        int(known.normal.count.sum()), (*notes, *known.faults.lines(), *estimate.notes),
+        int(known.normal.count.sum()), (*notes, *faults.lines(), *estimate.notes),
         *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip
     fitted = Fit.of(

@@ -7,6 +7,9 @@ does: sums of influences over stretches longer than errors last vary as the esti
 over the times that a joint was at one place. Where a motion repeats itself, as Fourier series do, errors
 come back with it: periods are laid on top of one another before. The largest of these counts.
 
+Errors of accelerations cancel in time. A stretch that begins and ends at once cuts pairs which cancel, at
+both ends, and that was most of its sum: there samples count more and more, and less and less (Hann).
+
 References: W. Newey, K. West, *A simple, positive semi-definite, heteroskedasticity and autocorrelation
 consistent covariance matrix*, Econometrica 55(3), 1987; D. Andrews, *Heteroskedasticity and autocorrelation
 consistent covariance matrix estimation*, Econometrica 59(3), 1991 (too small of short series).
@@ -22,6 +25,7 @@ import torch
 from torch import Tensor
 
 from torchsko.learn.bare import own_positions
+from torchsko.learn.filtering import Kernel
 from torchsko.learn.lags import lagged_products
 from torchsko.learn.least_squares import Bread, Information
 from torchsko.learn.motion import Motion
@@ -62,7 +66,9 @@ def with_lasting_errors(
     length = max(1, math.ceil(STRETCHES * float(inflation.max())))
     if cancelling is not None:
         length = max(length, cancelling.length)
-    sums = _Sums(problem, solution, influence, inflation, length, _ranges(problem, motions), known)
+    over = over_stretches if cancelling is None else over_soft_stretches
+    ranges = _ranges(problem, motions)
+    sums = _Sums(problem, solution, influence, inflation, length, over, ranges, known)
     each = zip(*side_by_side(sums, motions), strict=True)
     in_time, free, seen, *at_places = (torch.stack(x).sum(0) for x in each)
     # Motions may be a choice out of more. Every parameter that is fitted takes its part of errors.
@@ -132,6 +138,7 @@ class _Sums:
         influence: of errors on parameters.
         inflation: samples of each dof's error that are one, `[num_dof]`.
         length: of a stretch [samples].
+        over: mean products of sums over stretches of a series, of such a length.
         ranges: of positions, `[2, num_dof]`.
         like: of as many entries as there are parameters.
     """
@@ -141,6 +148,7 @@ class _Sums:
     influence: Influence
     inflation: Tensor
     length: int
+    over: Callable[[Tensor, int], Tensor]
     ranges: Tensor
     like: Tensor
 
@@ -163,7 +171,7 @@ class _Sums:
             for into in at_places:
                 place = (share[:, j] * into.shape[1]).long().clamp(0, into.shape[1] - 1)
                 into[j].index_add_(0, place, x)
-        in_time = over_stretches(_folded(total, after), self.length)
+        in_time = self.over(_folded(total, after), self.length)
         free = (good.sum(0) / self.inflation).sum() * after / len(t)
         return in_time, free, good.sum().to(free), *at_places
 
@@ -198,6 +206,15 @@ def over_stretches(x: Tensor, length: int) -> Tensor:
     run = torch.nn.functional.pad(x, (0, 0, length, length - 1)).cumsum(0)
     sums = run[length:] - run[:-length]
     return sums.mT @ sums / length
+
+
+def over_soft_stretches(x: Tensor, length: int) -> Tensor:
+    """The same of sums whose samples count more and more, then less and less: no end cuts what cancels."""
+    reach = length // 2
+    place = torch.arange(1, 2 * reach + 2).to(x) / (2 * reach + 2)
+    taper = Kernel((torch.pi * place).sin().square(), 1)
+    sums = taper(torch.nn.functional.pad(x, (0, 0, 2 * reach, 2 * reach)))
+    return sums.mT @ sums / taper.taps.square().sum()
 
 
 def _folded(x: Tensor, period: int) -> Tensor:

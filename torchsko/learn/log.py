@@ -40,6 +40,8 @@ class Log:
         tau: joint forces, `[samples, num_dof]` [N m or N]: all that move the robot besides its weight. What
             is known to push from outside, `f_ext`, is added as joints feel it, at = (q, 0 * qd, 0 * qd):
             ``ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)``.
+            Where the robot floats nobody may have measured them: nan there, or no columns for these dofs,
+            leaves them out of a fit. In flight they are zero.
         qd: velocities, `[samples, num_dof]` [rad/s or m/s], or None where none were measured.
         joints: names of the columns, or () where they come in the robot's order.
         name: what messages call it.

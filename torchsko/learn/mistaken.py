@@ -62,6 +62,7 @@ class States:
         qd: `[samples, num_dof]`.
         qdd: `[samples, num_dof]`.
         tau: `[samples, num_dof]`.
+        felt: which dofs have a force that counts anywhere, `[num_dof]`.
     """
 
     mech: Mechanism
@@ -69,20 +70,25 @@ class States:
     qd: Tensor
     qdd: Tensor
     tau: Tensor
+    felt: Tensor
 
     @classmethod
     def of(cls, mech: Mechanism, motions: Sequence[Motion]) -> States:
-        """Samples of motions whose forces all count."""
-        good = [m.good.bool().all(1) for m in motions]
+        """Samples of motions whose forces all count, besides those that nobody measured."""
+        felt = torch.stack([m.good.bool().any(0) for m in motions]).any(0)
+        good = [m.good.bool()[:, felt].all(1) for m in motions]
         parts = [[getattr(m, name) for m in motions] for name in ("q", "qd", "qdd", "tau")]
         q, qd, qdd, tau = (
             torch.cat([x[rows] for x, rows in zip(part, good, strict=True)]) for part in parts
         )
         some = slice(None, None, max(1, len(q) // SAMPLES))
-        return cls(mech, q[some], qd[some], qdd[some], tau[some])
+        return cls(mech, q[some], qd[some], qdd[some], tau[some], felt)
 
     def left_over(self) -> Tensor:
-        """Share of each dof's force that the nominal robot leaves over, friction set aside, `[num_dof]`."""
+        """Share of each dof's force that the nominal robot leaves over, friction set aside, `[num_dof]`.
+
+        nan where no force was measured.
+        """
         force = inverse_dynamics(self.mech, self.q, self.qd, self.qdd)
         usual = self.qd.square().mean(0).sqrt().clamp_min(1e-300)
         friction = torch.stack(
@@ -91,7 +97,7 @@ class States:
         basis = torch.linalg.qr(friction.movedim(1, 0))[0]
         both = torch.stack([self.tau, self.tau - force], -1).movedim(1, 0)
         tau, rest = (both - basis @ (basis.mT @ both)).square().sum(1).unbind(-1)
-        return rest / tau.clamp_min(1e-300)
+        return torch.where(self.felt, rest / tau.clamp_min(1e-300), torch.nan)
 
     def turned(self, joint: str, *names: str) -> States:
         """With the other sign of these of a joint, rates with positions."""
@@ -170,13 +176,15 @@ def refuse_mistaken(
     if len(states.q) < 10 * problem.mech.num_dof:
         return
     as_is = states.left_over()
-    if float(as_is.max()) < BAD:
+    if float(as_is.nan_to_num(0.0).max()) < BAD:
         return
     borne = any(isinstance(problem.terms[k], BEARING) for some in named.values() for k in some)
     tried = [(x.states.left_over(), x) for x in others(states, borne=borne)]
     left, best = min(tried, key=lambda x: float(_size(x[0])))
-    if _size(left) < math.log(WELL) and len(left) * (_size(as_is) - _size(left)) > math.log(BETTER):
-        dof = int((as_is.clamp(GOOD, WORST) / left.clamp(GOOD, WORST)).argmax())
+    better = int(states.felt.sum()) * (_size(as_is) - _size(left))
+    if _size(left) < math.log(WELL) and better > math.log(BETTER):
+        gained = as_is.clamp(GOOD, WORST) / left.clamp(GOOD, WORST)
+        dof = int(gained.nan_to_num(0.0).argmax())
         raise FitError(
             f"{log.name}: {best.what}, as it seems.\n"
             f"Of the force of joint {dof_names(problem.mech)[dof]!r}, friction set aside, the nominal robot "
@@ -187,7 +195,7 @@ def refuse_mistaken(
 
 def _size(left: Tensor) -> Tensor:
     """Logarithm of the geometric mean over dofs: each dof's errors have a size of their own."""
-    return left.clamp(GOOD, WORST).log().mean()
+    return left.clamp(GOOD, WORST).log().nanmean()
 
 
 def _percent(left: Tensor) -> str:

@@ -36,7 +36,7 @@ def page(fit: Fit) -> str:
         lines.append(name.ljust(width) + "".join(parts))
     means = (f"{float(over[head].nanmean()):16.3f}" for head in heads)
     lines.append("mean".ljust(width) + "".join(means))
-    if any(bool(x.isnan().any()) for x in over.values()):
+    if any("*" in line for line in lines[-len(names) - 1 : -1]):
         lines.append("* in N m or N, and not in the mean: this force is constant")
     lines += ["", "Forces besides the rigid robot's, in SI units:", ""]
     for name, terms, numbers, deviations in zip(
@@ -69,5 +69,10 @@ def page(fit: Fit) -> str:
 
 
 def _error(over: Tensor, plain: Tensor) -> str:
-    """An error over the spread of its force, or in N m or N, marked, where there is none."""
+    """An error over the spread of its force, or in N m or N, marked, where there is none.
+
+    Of a force that nobody measured there is no error at all.
+    """
+    if bool(over.isnan()) and float(plain) == 0:
+        return f"{'-':>16}"
     return f"{float(plain):15.3g}*" if bool(over.isnan()) else f"{float(over):16.3f}"

@@ -13,6 +13,7 @@ from torchsko.learn.mapped import forget
 from torchsko.learn.mending import within_reach
 from torchsko.learn.orientation import refuse_other_habits
 from torchsko.learn.units import OF, SCALE
+from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 
 FAR = 4.0
@@ -72,11 +73,14 @@ def refuse_other_units(mech: Mechanism, log: Log, rate: float) -> None:
     whole = (np.diff(t, axis=1) <= 2.5 / rate).all(1)
     tau = blocks(log.tau)
     qd = None if log.qd is None else blocks(log.qd)
+    floating = free_joints(mech)
     for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
         at, dof = mech.q_slice(name), mech.dof_slice(name)
         _refuse_blank(log, name, {"q": q[..., at], "qd": qd if qd is None else qd[..., dof]})
-        _refuse_blank(log, name, {"tau": tau[..., dof]})
-        if not log.current:
+        measured = np.isfinite(tau[..., dof]).any((0, 1))
+        if name not in floating:  # where a robot floats it may have no sensor
+            _refuse_blank(log, name, {"tau": tau[..., dof]})
+        if not log.current and measured.all():
             _refuse_large(mech, log, name, tau[..., dof])
         if not mech.joints.kinds[k].vector:
             continue

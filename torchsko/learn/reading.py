@@ -24,8 +24,10 @@ from torchsko.learn.normal import (
     Weigh,
     normal_equations,
 )
+from torchsko.learn.selection import full_folds
 from torchsko.learn.settings import Settings
 from torchsko.learn.threads import side_by_side
+from torchsko.learn.unmeasured import unmeasured
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import torque_regressor
 
@@ -153,10 +155,12 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
     """Refuse a log that says too little.
 
     Raises:
-        FitError: fewer independent forces than parameters, a joint without any, or too few folds.
+        FitError: fewer independent forces than parameters, a joint without any, or too few folds. Forces
+            where a robot floats may be missing.
     """
-    total = normal.count.sum(0)
-    quiet = [j for j, n in zip(dof_names(mech), total.tolist(), strict=True) if n == 0]
+    total, blank = normal.count.sum(0).tolist(), unmeasured(mech, log)
+    names = dof_names(mech)
+    quiet = [names[k] for k, n in enumerate(total) if n == 0 and k not in blank]
     if quiet:
         dof = dof_names(mech).index(quiet[0])
         tau = np.asarray(log.tau[:, dof])
@@ -184,7 +188,7 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
             "without a gap on each side, and forces below their limit.\n"
             "Log more, or pass a higher cutoff."
         )
-    if int((normal.count > 0).all(1).sum()) < 2:
+    if len(full_folds(normal.count)) < 2:
         raise FitError(
             f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.\n"
             "Cross-validation leaves out one stretch and needs another, and the filter of "

@@ -38,13 +38,22 @@ class Folds:
 
     @classmethod
     def of(cls, normal: Normal, like: Normal | None = None) -> Folds:
-        """Folds in which each dof has equations (of other normal equations, if given), left out once."""
+        """Folds in which each dof has equations (of other normal equations, if given), left out once.
+
+        Dofs that have none at all do not count.
+        """
         count = (normal if like is None else like).count
-        full = [k for k in range(len(count)) if bool((count[k] > 0).all())]
+        full = full_folds(count)
         seen = tuple(normal.without(k) for k in full)
         test = torch.stack([means(normal.only([k])) for k in full])
         train = torch.stack([means(some) for some in seen])
         return cls(seen, train, test, normal.count[full].sum(0))
+
+
+def full_folds(count: Tensor) -> list[int]:
+    """Folds in which each dof has equations that has any, of counts `[folds, num_dof]`."""
+    felt = count.sum(0) > 0
+    return [k for k in range(len(count)) if bool((count[k] > 0)[felt].all())]
 
 
 def errors(

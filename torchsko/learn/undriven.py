@@ -44,7 +44,7 @@ def refuse_unfelt(mech: Mechanism, log: Log, motions: Sequence[Motion]) -> None:
     zero = _zero(states.tau)
     for name in floating:
         at = mech.dof_slice(name)
-        if not zero[at].all():
+        if not (zero & states.felt)[at].all():
             continue
         pushed = slice(at.stop - 3, at.stop)
         still = torch.zeros_like(states.qd)
@@ -57,6 +57,7 @@ def refuse_unfelt(mech: Mechanism, log: Log, motions: Sequence[Motion]) -> None:
                 "What carries a robot that floats, a floor or a stand, pushes it there; without that it has "
                 "no weight.\n"
                 "Put the measured wrench there, that of contacts as joints feel it (ts.learn.Log says how). "
+                "Where something carries the base and nobody measured how hard, put nan: it is left out. "
                 "Where the base stood still, fit the robot without floating base."
             )
 
@@ -71,7 +72,7 @@ def undriven(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
     states = States.of(mech, motions)
     if not len(states.q):
         return []
-    zero = _zero(states.tau)
+    zero = _zero(states.tau) & states.felt
     for name in free_joints(mech):
         zero[mech.dof_slice(name)] = False
     if not zero.any():
