@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 LOST = 0.5
 """Standard deviation over value beyond which a base parameter is not told by the data."""
 
+UNTOLD = 1e7
+"""Condition number from which on rounding alone may have made it."""
+
 
 def page(fit: Fit) -> str:
     """What was found, how well, and what the data do not tell."""
@@ -24,7 +27,7 @@ def page(fit: Fit) -> str:
     prior = f"prior {found.prior_weight:.3g}, " if found.method in PHYSICAL else ""
     lines = [
         f"{fit.mechanism.name}: {found.equations} filtered forces, cut-off {found.cutoff:.3g} Hz ({how})",
-        f"method {found.method}, {prior}condition {fit.condition:.3g}",
+        f"method {found.method}, {prior}condition {_condition(fit.condition)}",
         *found.notes, "",
         "Error in stretches of time left out, over the spread of the force:", "",
     ]  # fmt: skip
@@ -66,6 +69,13 @@ def page(fit: Fit) -> str:
     told = ", ".join(f"{x:.2g}" for x in lasting.tolist())
     lines += ["", f"Errors last (s; the filter's own memory is {memory}): {told}"]
     return "\n".join(lines)
+
+
+def _condition(x: float) -> str:
+    """A condition number, as far as rounding lets one tell it: it is the root of that of a sum of squares."""
+    return (
+        f"{x:.3g}" if x < UNTOLD else f"above {UNTOLD:.0e}, since the data do not tell all numbers"
+    )
 
 
 def _error(over: Tensor, plain: Tensor) -> str:
