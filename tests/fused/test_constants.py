@@ -168,6 +168,25 @@ def test_values_that_nobody_asks_for_make_no_kernels(slider, states, caplog):
     assert not caplog.messages
 
 
+@pytest.mark.parametrize("what", ["robot", "tensor"])
+def test_the_kernels_own_robot_read_by_another_way_is_followed(slider, states, caplog, what):
+    """What a function reads there is a constant of the kernels; something else may be put in its place."""
+    robot, mass = slider, slider.mass
+
+    def fn(mech, q, qd):
+        return ts.mass_matrix(robot, q) * mass[0]
+
+    def change():
+        nonlocal robot, mass
+        if what == "robot":
+            robot = slider.replace(mass=2 * slider.mass)
+        else:
+            mass = 2 * slider.mass
+
+    name = "robot" if what == "robot" else "mass"
+    assert_follows(ts.fuse(fn, slider), fn, change, states, caplog, name)
+
+
 def test_what_is_not_a_number_is_the_same_as_itself(slider, states, caplog):
     law = Law()
     fast = ts.fuse(lambda mech, q, qd: torch.where(q > 0, q, law.own), slider)

@@ -237,7 +237,7 @@ class FusedCall:
         if recipe is None:
             with unfollowed():
                 recipe = self._evaluate(key, shapes)
-        captured = Captured(self._fn, recipe.captures, recipe.own)
+        captured = Captured(self._fn, recipe.captures, recipe.own, self._workshop.constants)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
 

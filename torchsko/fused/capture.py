@@ -122,7 +122,11 @@ class Captured:
     """
 
     def __init__(
-        self, fn: Callable[..., Any], captures: Sequence[Capture], own: frozenset[str] = frozenset()
+        self,
+        fn: Callable[..., Any],
+        captures: Sequence[Capture],
+        own: frozenset[str] = frozenset(),
+        fixed: Sequence[Tensor] = (),
     ) -> None:
         self.inputs = tuple(c for c in captures if c.is_input)
         self.constants: tuple[Tensor, ...] = ()
@@ -132,7 +136,7 @@ class Captured:
         self._learnable: list[tuple[str, Tensor]] = []
         self._modules: list[tuple[nn.Module, bool, tuple[str, ...], tuple[Any, ...]]] = []
         if not captures:
-            self._values = Constants(fn, own)
+            self._values = Constants(fn, own, fixed=fixed)
             return
         reach = Reachable(fn)
         held = [follow_all(fn, c.path) for c in captures]
@@ -158,7 +162,7 @@ class Captured:
             for n, child in x._modules.items():
                 self._still.append((f"{name}.{n}", Link(x._modules, ("item", n)), child))
             self._modules.append((x, x.training, tuple(x._modules), _besides(x)))
-        self._values = Constants(fn, own, parts)
+        self._values = Constants(fn, own, parts, fixed)
 
     def read(self) -> tuple[Tensor, ...] | str:
         """The inputs' tensors as they are now, or the name of a constant of the kernels that is another.

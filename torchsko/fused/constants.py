@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -47,6 +47,7 @@ class Constants:
         fn: the function, or an object that is called.
         own: names of objects to leave out, because the function makes them itself.
         parts: objects and names of their parts that somebody else compares, by the objects' `id`.
+        fixed: tensors that are constants of the kernels, too: those of their robot.
     """
 
     leads_to = ()  # see `Reachable`
@@ -56,8 +57,13 @@ class Constants:
         fn: Callable[..., Any],
         own: frozenset[str] = frozenset(),
         parts: frozenset[tuple[int, Any]] = frozenset(),
+        fixed: Sequence[Tensor] = (),
     ) -> None:
-        links = [x for x in _links(fn) if (id(x[0].holder), x[0].step[1]) not in parts]
+        links = [
+            x
+            for x in _links(fn, {id(x) for x in fixed})
+            if (id(x[0].holder), x[0].step[1]) not in parts
+        ]
         reach = Reachable(fn)
         # Named now, since torch.compile could not follow how.
         held = [_Held(name_of(reach, link), link, _kept(x)) for link, x in links]
@@ -90,17 +96,17 @@ def name_of(reach: Reachable, link: Link) -> str:
     return f"{holder}.{key}" if kind == "attr" else f"{holder}[{key!r}]"
 
 
-def _links(root: Any) -> list[tuple[Link, Any]]:
+def _links(root: Any, fixed: set[int]) -> list[tuple[Link, Any]]:
     """Links to what is read by name, and what they hold: found anew until no further names turn up."""
     names: set[str] = set()
     while True:
         known = len(names)
-        found = _visit(root, names)
+        found = _visit(root, names, fixed)
         if len(names) == known:
             return _that_matter(found)
 
 
-def _visit(root: Any, names: set[str]) -> list[tuple[Link, Any]]:
+def _visit(root: Any, names: set[str], fixed: set[int]) -> list[tuple[Link, Any]]:
     """What is reached from an object by these names; names that functions on the way read are added."""
     seen, pending = {id(root): root}, deque([root])
     found: list[tuple[Link, Any]] = []
@@ -108,10 +114,12 @@ def _visit(root: Any, names: set[str]) -> list[tuple[Link, Any]]:
         holder = pending.popleft()
         names |= _names_of(holder)
         for step, x in chain(held_by(holder), _by_class(holder, names)):
-            if isinstance(x, Tensor) or not _is_asked_for(holder, step, names):
+            if isinstance(x, Tensor) and id(x) not in fixed:
+                continue  # see `Captured`
+            if not _is_asked_for(holder, step, names):
                 continue
             found.append((Link(holder, step), x))
-            if not isinstance(x, (*_VALUES, Mechanism)) and id(x) not in seen:
+            if not isinstance(x, (*_VALUES, Mechanism, Tensor)) and id(x) not in seen:
                 seen[id(x)] = x
                 pending.append(x)
     return found
@@ -142,7 +150,7 @@ def _that_matter(found: list[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
 
 def _counts(x: Any) -> bool:
     """Whether a kernel would be another for another one in its place, by itself."""
-    return isinstance(x, (*_VALUES, Mechanism)) or callable(x)
+    return isinstance(x, (*_VALUES, Mechanism, Tensor)) or callable(x)
 
 
 def _names_of(x: Any) -> set[str]:
