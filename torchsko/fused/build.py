@@ -15,11 +15,12 @@ import os
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import hexdigits
 
-from torchsko.errors import CompilerError
+from torchsko.errors import CompilerError, level_of_caller
 from torchsko.fused.lock import locked
 from torchsko.fused.toolchain import TEXT, Toolchain, digest_of
 
@@ -134,8 +135,10 @@ def _loaded(stored: Path | None, built: Path) -> ctypes.CDLL:
     """The library from its place in the cache; from where it was built if it cannot be run there."""
     try:
         return ctypes.CDLL(str(stored or built))
-    except OSError:
-        return ctypes.CDLL(str(built))
+    except OSError as error:
+        library = ctypes.CDLL(str(built))
+        _say_not_kept(error)
+        return library
 
 
 def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
@@ -232,9 +235,20 @@ def _store(key: str, library: bytes) -> Path | None:
         _write(folder / f"{digest}.so", library)
         _write(folder / f"{key}.lib", digest.encode())
         trim_cache(_MOST_BYTES, keep=folder / f"{digest}.so")
-    except OSError:
+    except OSError as error:
+        _say_not_kept(error)
         return None
     return folder / f"{digest}.so"
+
+
+def _say_not_kept(error: OSError) -> None:
+    """Say that kernels work and are built again by whoever needs them next."""
+    warnings.warn(
+        f"kernels cannot be kept in {cache_directory()}: {error}.\n"
+        "Every process builds them again, which takes seconds.\n"
+        "Set TORCHSKO_CACHE to a folder that can be written, and that libraries can be loaded from.",
+        stacklevel=level_of_caller(),
+    )
 
 
 def trim_cache(most_bytes: int, keep: Path) -> None:
