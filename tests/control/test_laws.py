@@ -438,6 +438,7 @@ def test_batches_are_their_samples(batch):
             torch.testing.assert_close(x[place], y)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("law", ["impedance", "whole body"])
 def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):
     """By torch.compile in one graph, and to a kernel."""

@@ -432,6 +432,7 @@ def test_forces_from_outside_that_are_known_are_those_of_joints():
     assert (fit.value - beta).norm() < 0.01 * beta.norm()
 
 
+@pytest.mark.some(5)
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("column", ["q", "tau", "qd"])
 @pytest.mark.parametrize(
