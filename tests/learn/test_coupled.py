@@ -1,5 +1,6 @@
 """Robots whose joints follow others, files that hold more than a rigid robot: nothing is lost."""
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -79,6 +80,42 @@ def test_a_robot_whose_mimic_joints_are_free_is_saved_and_read_again(tmp_path):
     assert again.mechanism.joint_names == ("j1", "g1", "g2")
     at = mech.random_state(10)
     assert torch.equal(again.inverse_dynamics(*at, at[1]), fit.inverse_dynamics(*at, at[1]))
+
+
+def test_refusals_of_a_force_that_is_missing_say_to_put_zeros_where_nothing_drives(tmp_path):
+    """It was to be locked, or its column to be left out, which the next refusal was about."""
+    mech = ts.load(GRIPPER, mimic="independent")
+    log = log_of(mech, lambda qd, qdd: 0.2 * qd)
+    columns = {
+        f"{name}_{joint}": x[:, k]
+        for name, x in (("q", log.q), ("qd", log.qd), ("tau", log.tau))
+        for k, joint in enumerate(mech.joint_names)
+    }
+
+    def written(**more):
+        table = {"t": log.t, **columns, **more}
+        path = tmp_path / "log.npz"
+        np.savez(path, **{name: x for name, x in table.items() if x is not None})
+        return ts.learn.Log.load(path, mech.joint_names)
+
+    with pytest.raises(ts.FitError, match=r'"tau_g2", of zeros where nothing drives') as none:
+        written(tau_g2=None)
+    with pytest.raises(ts.FitError, match="put zeros where nothing drives the joint") as blank:
+        ts.learn.fit(mech, written(tau_g2=np.full(len(log), np.nan)), learn=[Viscous()])
+    assert all(str(x.value).count("\n") == 2 for x in (none, blank))
+    assert np.array_equal(written(tau_g2=np.zeros(len(log))).tau[:, 2], np.zeros(len(log)))
+
+
+def test_forces_of_a_joint_that_follows_count_at_the_joint_it_follows_times_the_ratio():
+    """As `Log` says of drives of both fingers."""
+    free, mech = ts.load(GRIPPER, mimic="independent"), ts.load(GRIPPER)
+    free, mech = (x.replace(damping=0 * x.damping, friction=0 * x.friction) for x in (free, mech))
+    q, qd, qdd = (torch.linspace(-1, 1, 10).double().reshape(5, 2) + k for k in range(3))
+    each = ts.inverse_dynamics(
+        free, ts.expand(mech, q), *(ts.expand_velocity(mech, x) for x in (qd, qdd))
+    )
+    felt = torch.stack([each[:, 0], each[:, 1] - 1.5 * each[:, 2]], -1)
+    assert_close(ts.inverse_dynamics(mech, q, qd, qdd), felt, rtol=1e-12, atol=1e-12)
 
 
 def test_a_report_says_what_of_the_file_is_not_in_the_model():

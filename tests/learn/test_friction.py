@@ -9,6 +9,8 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.learn.test_fit import arm
+from tests.learn.test_noise import arm as swinging
+from tests.learn.test_noise import measured
 from torchsko.learn.friction import (
     Balancer,
     Coulomb,
@@ -17,6 +19,7 @@ from torchsko.learn.friction import (
     LuGre,
     Offset,
     Periodic,
+    RotorInertia,
     Series,
     SmoothCoulomb,
     Stribeck,
@@ -164,3 +167,27 @@ def test_friction_is_sharp_where_the_shortest_way_saves_next_to_nothing(sharp, w
     scores: Any = lambda sets: [error.get(some, 2.0) for some in sets]  # noqa: E731
     chosen = grown(scores, (0, 3), range(4), terms)
     assert [terms[k] for k in chosen] == [Offset(), wanted]
+
+
+@pytest.mark.parametrize(("method", "true"), [("wls", 0.04), ("physical", 0.04), ("physical", 0.0)])
+def test_a_rotor_that_the_nominal_robot_has_too_large_is_found_as_it_is(method, true):
+    """It could only grow: the fit's robot kept the rotor of its file, whatever the log said."""
+    mech = swinging()
+    rotors = mech.armature.new_tensor([0.0, 0.0, true])
+    log = measured(mech.replace(armature=rotors), 1e-5, seconds=10)
+    nominal = mech.replace(armature=rotors.new_tensor([0.0, 0.0, 0.3]))
+    terms = [Viscous(), Coulomb()]
+    learn = {"j1": terms, "j2": terms, "slide": [*terms, RotorInertia()]}
+    fit = ts.learn.fit(nominal, log, learn=learn, method=method)
+    assert float(fit.mechanism.armature[2]) == pytest.approx(true, abs=0.01)
+    q, qd = (
+        x[::50]
+        for x in (torch.as_tensor(log.q), torch.as_tensor(np.gradient(log.q, log.t, axis=0)))
+    )
+    qdd = torch.ones_like(qd)
+    told = fit.inverse_dynamics(q, qd, qdd) - fit.inverse_dynamics(q, qd, 0 * qdd)
+    right = mech.replace(armature=rotors)
+    need = ts.inverse_dynamics(right, q, qd, qdd) - ts.inverse_dynamics(right, q, qd, 0 * qdd)
+    torch.testing.assert_close(told, need, rtol=0, atol=0.03)
+    # What a nominal robot's error is counts its rotor as well as it may be, as its friction.
+    assert fit.errors["nominal"][2] < 0.1

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.dynamics import inverse_dynamics, passive_force
 from torchsko.verbs.regressors import inertial_parameters, torque_regressor
@@ -14,6 +17,14 @@ def lossless(mech: Mechanism) -> Mechanism:
     """The mechanism without damping and dry friction."""
     nothing = torch.zeros_like(mech.damping)
     return mech.replace(damping=nothing, friction=nothing)
+
+
+def without_rotors(mech: Mechanism, dofs: Collection[int]) -> Mechanism:
+    """The mechanism without the armature of some of its own dofs: that of joints that follow stays."""
+    if not dofs:
+        return mech
+    gone = mech.armature.new_tensor([k in dofs for k in range(mech.num_dof)])
+    return mech.replace(armature=mech.armature * (1 - among_all_dofs(mech, gone)))
 
 
 def joints_own(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class Choosing:
         ]
         usual = [tuple(k for k in some if self.terms[k] in USUAL) for some in self.allowed]
         choice = tuple(named.get(j, usual[j]) for j in range(self.dofs))
-        plain = plain_model(self.terms, self.dofs)
+        plain = plain_model(problem)
         first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
         self.sizes = sizes(folds, divergence)
         scale = weights(first.mean(0), self.sizes)
@@ -174,10 +174,13 @@ PLAIN = (Viscous(), Coulomb(), Offset())
 """Friction that any joint may have."""
 
 
-def plain_model(terms: Sequence[Term], dofs: int) -> Model:
-    """Ordinary least squares: viscous and dry friction and an offset for each joint."""
-    choice = tuple(k for k, term in enumerate(terms) if term in PLAIN)
-    return Model((choice,) * dofs, torch.ones(dofs, dtype=torch.float64), 0.0)
+def plain_model(problem: Problem) -> Model:
+    """Ordinary least squares: viscous and dry friction and an offset for each joint, rotors set aside."""
+    dofs = problem.mech.num_dof
+    plain = [k for k, term in enumerate(problem.terms) if term in PLAIN]
+    more = [k for k, term in enumerate(problem.terms) if term.inertia]
+    choice = tuple((*plain, *more) if j in problem.rotors else (*plain,) for j in range(dofs))
+    return Model(choice, torch.ones(dofs, dtype=torch.float64), 0.0)
 
 
 def left_errors(used: Folds, plain: Folds, solve: Callable[[Normal], Solution]) -> Tensor:

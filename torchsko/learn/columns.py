@@ -298,7 +298,9 @@ def _of_joints(
                 f"There are {', '.join(repr(by[j]) for j in joints if j in by)}.\n"
                 + (
                     of_unknown_unit(found, name, missing[0])
-                    or f'Name the column "{name}_{missing[0]}", or say which are: columns={{"{name}": '
+                    or f'Name the column "{name}_{missing[0]}"'
+                    + (", of zeros where nothing drives the joint," if name == "tau" else ",")
+                    + f' or say which are: columns={{"{name}": '
                     "[...]}, all that a joint has, seven positions of one that floats say"
                     + (", and no forces of it if nobody measured them." if name == "tau" else ".")
                 )

@@ -62,7 +62,8 @@ class Fit:
     """A robot from a log; `torchsko.learn.fit` makes it.
 
     Attributes:
-        nominal: the robot before, without damping and dry friction.
+        nominal: the robot before, without damping and dry friction, and without the armature of joints whose
+            `RotorInertia` was asked for.
         mechanism: the robot after; its damping and friction are those of the terms at speed. By "ols" and
             "wls" it is the nominal robot with them: numbers of least squares need be no body's.
         phi: inertial parameters, `[num_bodies * 10]`.
@@ -240,7 +241,7 @@ def fitted_robot(
         total = _at_dofs(numbers, [[t.level[place] for t in some] for some in terms])
         changes[field] = among_all_dofs(nominal, total.clamp_min(0))
     rotors = _at_dofs(numbers, [[t.inertia for t in some] for some in terms])
-    changes["armature"] = nominal.armature + among_all_dofs(nominal, rotors.clamp_min(0))
+    changes["armature"] = (nominal.armature + among_all_dofs(nominal, rotors)).clamp_min(0)
     return nominal.replace(**changes, has_losses=True, replaced=nominal.replaced)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from torchsko.errors import FitError
+from torchsko.learn.bare import lossless
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
 from torchsko.learn.currents import Constants, constants_told, torque_constants, with_forces
@@ -160,7 +161,7 @@ def _fitted(
     check_columns(nominal, log)
     log, wrapped = counted_on(log, q_names(nominal))
     log, settings, constants = made_ready(nominal, log, asked.cutoff)
-    problem = Problem.of(nominal, terms, asked.regressor)
+    problem = Problem.of(nominal, terms, asked.regressor, named)
     waves = waves_in(problem, log, settings, [j for j in range(nominal.num_dof) if j not in named])
     besides = {j: [term for x in some for term in x.terms] for j, some in waves.items()}
     terms = tuple(dict.fromkeys([*terms, *(term for some in besides.values() for term in some)]))
@@ -175,9 +176,10 @@ def _fitted(
     known = known_of(state, problem, log, settings, asked.folds, kept, say)
     blank = unmeasured(nominal, log)
     faults = without_unmeasured(nominal, known.faults, blank)
-    refuse_unfelt(problem.mech, log, known.seen.motions)
+    whole_robot = lossless(nominal)  # with all its rotors
+    refuse_unfelt(whole_robot, log, known.seen.motions)
     refuse_other_forces(problem, log, known.normal)
-    refuse_mistaken(problem, log, known.seen.motions, named)
+    refuse_mistaken(replace(problem, mech=whole_robot), log, known.seen.motions, named)
     refuse_driving(problem, log, known.normal)
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
     able = moves if asked.method == "shooting" else None
@@ -229,7 +231,7 @@ def _fitted(
     say("error bars", 0.9)
     left = residuals(problem, known.seen.motions, solution, more)
     notes += piled(nominal, log, left, faults)
-    notes += unchanging(nominal, left) + undriven(problem.mech, known.seen.motions)
+    notes += unchanging(nominal, left) + undriven(whole_robot, known.seen.motions)
     notes += noted(nominal, terms, solution.choice)
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
     told = estimate.inform(solution, left)
@@ -248,8 +250,8 @@ def _fitted(
         *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip
     fitted = Fit.of(
-        nominal, terms, solution, found, base,
-        base_fit(known.normal.all, plain_model(terms, nominal.num_dof), base),
+        problem.mech, terms, solution, found, base,
+        base_fit(known.normal.all, plain_model(problem), base),
         told, left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
     )  # fmt: skip
     say("done", 1.0)
@@ -308,7 +310,7 @@ def errors_of(
     base: BaseParameters,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Mean square errors in what was left out, `[folds, num_dof]`, of a method and what it is beside."""
-    parts, plain = chosen.folds, plain_model(data.terms, chosen.dofs)
+    parts, plain = chosen.folds, plain_model(data.problem)
     return {
         "nominal": nominal_errors(parts, plain, divergence),
         "least squares": left_errors(parts, parts, lambda some: base_fit(some, plain, base)),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.choosing import plain_model
-from torchsko.learn.friction import Offset, Viscous
+from torchsko.learn.friction import Coulomb, Offset, Viscous
 from torchsko.learn.least_squares import base_fit
 from torchsko.learn.log import Log
 from torchsko.learn.names import dof_names
@@ -61,7 +61,7 @@ def _by_nominal(problem: Problem, normal: Normal) -> tuple[list[float], list[flo
     Friction is set aside, and the mean square of what was measured is one; nan where it does not vary.
     """
     beta = problem.base.of(inertial_parameters(problem.mech).flatten())
-    usual = plain_model(problem.terms, problem.mech.num_dof).choice
+    usual = plain_model(problem).choice
     explained, both = [], []
     for g, choice in zip(means(normal.all), usual, strict=True):
         part = eliminated(g, len(beta), choice)
@@ -109,13 +109,13 @@ def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
         FitError: names the joint.
     """
     nominal = problem.base.of(inertial_parameters(problem.mech).flatten())
-    plain, whole = plain_model(problem.terms, problem.mech.num_dof), means(normal.all)
+    plain, whole = plain_model(problem), means(normal.all)
     free, most = base_fit(normal.all, plain, problem.base).beta, whole[:, -1, -1].max()
     speed = normal.base + problem.terms.index(Viscous())
     rest = normal.base + problem.terms.index(Offset())
     parts = [means(normal.only([k])) for k in range(len(normal.count))]
     for j, (name, choice) in enumerate(zip(dof_names(problem.mech), plain.choice, strict=True)):
-        rubs = [k for k in choice if not isinstance(problem.terms[k], Offset)]
+        rubs = [k for k in choice if isinstance(problem.terms[k], (Viscous, Coulomb))]
         at, own = [normal.base + k for k in rubs], [choice.index(k) for k in rubs]
 
         def driven(g: Tensor, beta: Tensor, choice=choice, at=at, own=own) -> tuple[float, float]:

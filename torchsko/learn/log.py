@@ -37,7 +37,9 @@ class Log:
     Attributes:
         t: time, ascending, `[samples]` [s].
         q: positions, `[samples, num_q]` [rad or m]; angles may be kept within a turn, a fit counts them on.
-        tau: joint forces, `[samples, num_dof]` [N m or N]: all that move the robot besides its weight. What
+        tau: joint forces, `[samples, num_dof]` [N m or N]: all that move the robot besides its weight, zero
+            where nothing drives a joint. Forces of drives at joints that follow another are felt there: add
+            them, times the ratio, to that one's (no column of theirs is read). What
             is known to push from outside, `f_ext`, is added as joints feel it, at = (q, 0 * qd, 0 * qd):
             ``ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)``.
             Where the robot floats nobody may have measured them: nan there, or no columns for these dofs,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from torchsko.learn.bare import joints_own, lossless, own_positions
+from torchsko.learn.bare import joints_own, lossless, own_positions, without_rotors
 from torchsko.learn.friction import Series, Term
 from torchsko.learn.leading import Leading
 from torchsko.learn.motion import Motion
@@ -40,6 +40,7 @@ class Problem:
         regressor: of positions, velocities, accelerations: entries of `torque_regressor` that lead.
         base: combinations of inertial numbers that forces depend on.
         leading: which entries these are.
+        rotors: dofs whose armature is left to a term, too.
     """
 
     mech: Mechanism
@@ -47,22 +48,33 @@ class Problem:
     regressor: Regressor
     base: BaseParameters
     leading: Leading
+    rotors: tuple[int, ...] = ()
 
     @classmethod
     def of(
-        cls, mech: Mechanism, terms: Sequence[Term], regressor: Regressor | None = None
+        cls,
+        mech: Mechanism,
+        terms: Sequence[Term],
+        regressor: Regressor | None = None,
+        named: Mapping[int, Sequence[int]] | None = None,
     ) -> Problem:
-        """The problem of a robot, its losses set aside.
+        """The problem of a robot, its losses set aside, and the rotors of joints that name theirs.
 
         Args:
             mech: the robot.
             terms: of every joint, to choose from.
             regressor: instead of `torque_regressor`.
+            named: places of terms that were asked for, of each dof.
         """
-        bare = lossless(mech)
+        rotors = tuple(
+            j for j, some in (named or {}).items() if any(terms[k].inertia for k in some)
+        )
+        bare = without_rotors(lossless(mech), rotors)
         base = base_parameters(bare)
         leading, whole = Leading.of(bare, base), regressor or partial(torque_regressor, bare)
-        return cls(bare, tuple(terms), lambda *at: leading.picked(whole(*at)), base, leading)
+        return cls(
+            bare, tuple(terms), lambda *at: leading.picked(whole(*at)), base, leading, rotors
+        )
 
     def columns(self, motion: Motion) -> tuple[Tensor, Tensor, Tensor]:
         """What explains forces, and last what is left of them after springs and armature; not yet filtered.

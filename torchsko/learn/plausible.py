@@ -120,6 +120,8 @@ def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None
                 if what == "qd"
                 else f"lock the joint: mech.lock({{{name!r}: ...}})."
             )
+            if what == "tau":
+                other = f"put zeros where nothing drives the joint, or {other}"
             raise FitError(
                 f"{log.name}: {what} of joint {name!r} is nowhere a finite number.\n"
                 "A column of words, or of a sensor that was off, tells nothing.\n"

@@ -105,7 +105,7 @@ def waves_in(
     """
     if not dofs:
         return {}
-    plain = plain_model(problem.terms, problem.mech.num_dof)
+    plain = plain_model(problem)
     return waves_left(problem, seen_again(problem, log, settings).motions, plain.choice, dofs)
 
 
@@ -142,7 +142,7 @@ def waves_missed(
     Where friction was not named, what it leaves comes back with the position, too, as motions do.
     """
     wider = replace(problem, terms=tuple(dict.fromkeys([*problem.terms, *PLAIN])))
-    plain = plain_model(wider.terms, problem.mech.num_dof).choice
+    plain = plain_model(wider).choice
     both = tuple((*dict.fromkeys(x + y),) for x, y in zip(choice, plain, strict=True))
     return waves_left(wider, motions, both, dofs)
 

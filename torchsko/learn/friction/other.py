@@ -26,7 +26,11 @@ class Offset(Term):
 
 @dataclass(frozen=True)
 class RotorInertia(Term):
-    """Inertia of a rotor behind its gear (armature), in proportion to the acceleration."""
+    """Inertia of a rotor behind its gear (armature), in proportion to the acceleration.
+
+    Named for a joint it is all of it, in place of the nominal robot's; chosen from a library it is what
+    comes to that.
+    """
 
     dissipates: ClassVar[bool] = True
     unit: ClassVar[str] = "kg m^2"
