@@ -57,7 +57,7 @@ def test_what_is_smoothed_is_nearer_to_the_truth_and_says_how_near():
 
 
 def test_deviations_are_those_of_the_log_backwards_also_of_a_motion_that_hardly_jerks():
-    """Where nothing is known of the start, time has no direction; the start's vagueness rounds nothing off."""
+    """Where nothing is known of the start, time has no direction; its vagueness rounds nothing off."""
     t = 1e-3 * np.arange(300)
     seen = np.cos(3 * t)[:, None] + 1e-3 * np.random.default_rng(0).normal(size=(300, 1))
     for jerk in (30.0, 3.0, 0.1):
