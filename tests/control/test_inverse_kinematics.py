@@ -257,6 +257,30 @@ def test_a_joint_that_a_limit_stops_moves_with_the_limit():
     assert gradcheck(solution, leaves(at, upper), atol=1e-5)
 
 
+def test_a_joint_at_its_limit_is_free_where_the_target_is_reached():
+    """Nothing pulls it there, but rounding: of neighbours some had the joint held, others not."""
+    arm = ts.load(ts.robots.panda)
+    g = torch.Generator().manual_seed(1)
+    q = arm.middle() + 0.3 * torch.randn(7, generator=g, dtype=arm.dtype)
+    hand, most = arm.frame_names[-1], q + 1
+    most[1] = q[1] - 0.05
+    arm = arm.replace(upper=torch.minimum(arm.upper, most))
+    place = lambda q: ts.frame_pose(arm, q, hand).position  # noqa: E731
+    goals = place(q) + 1e-3 * torch.randn(12, 3, generator=g, dtype=q.dtype)
+
+    def solution(goal: Tensor) -> Tensor:
+        found = ts.inverse_kinematics(
+            arm, {hand: goal}, arm.middle(), limits=True, max_iterations=100
+        )
+        return found.q
+
+    ends = solution(goals)
+    agree(place(ends), goals, 1e-9)
+    assert (((ends == arm.upper) | (ends == arm.lower)).sum(-1) == 1).sum() > 6
+    for goal, end in zip(goals, ends, strict=True):
+        agree(jacrev(solution)(goal), torch.linalg.pinv(jacrev(place)(end)), 1e-6)
+
+
 @pytest.mark.parametrize("limits", [False, True])
 def test_a_start_that_is_no_number_spoils_no_other_samples_derivatives(limits):
     q, start = near(ARM, 8)

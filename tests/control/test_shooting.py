@@ -73,6 +73,24 @@ def test_one_step_solves_a_linear_quadratic_problem_from_any_states():
     assert_close(many.u, solve(mech, costs, *given).u)
 
 
+def test_inputs_beyond_their_bounds_begin_at_them():
+    """Where every input wants to its bound, from states that follow from them there: it is the optimum."""
+    builder = ts.MechanismBuilder("mass").link("mass", mass=1.0)
+    mech = builder.joint("slide", "prismatic", child="mass").build(gravity=(0, 0, 0))
+    most, still = torch.tensor([0.5]).double(), torch.zeros(1).double()
+    problem = ts.control.optimal_control(
+        mech, lambda mech, q, qd, u: 0.01 * u, lambda mech, q, qd: q - 100, DT, bounds=(-most, most)
+    )
+    states = ts.rollout(mech, still, still, most, STEPS, DT)
+    for count in (0, 5):
+        found = ts.control.ilqr(
+            problem, still, still, torch.full((STEPS, 1), 7.0).double(), states=states,
+            max_iterations=count,
+        )  # fmt: skip
+        assert found.converged and found.gap < 1e-12
+        assert (found.u == most).all()
+
+
 @pytest.mark.nightly
 def test_a_pole_that_falls_over_under_no_forces_may_begin_upright():
     """Newton's method on a horizon long beside the time to fall: fewer iterations, no higher cost."""

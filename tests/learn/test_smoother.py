@@ -56,6 +56,15 @@ def test_what_is_smoothed_is_nearer_to_the_truth_and_says_how_near():
     assert np.abs(found.q - truth[0]).std() < 0.5e-3
 
 
+def test_deviations_are_those_of_the_log_backwards_also_of_a_motion_that_hardly_jerks():
+    """Where nothing is known of the start, time has no direction; its vagueness rounds nothing off."""
+    t = 1e-3 * np.arange(300)
+    seen = np.cos(3 * t)[:, None] + 1e-3 * np.random.default_rng(0).normal(size=(300, 1))
+    for jerk in (30.0, 3.0, 0.1):
+        found = smoothed(t, seen, 1e-3, jerk).deviation
+        np.testing.assert_allclose(found, found[:, ::-1], rtol=2e-3, atol=0)
+
+
 def test_a_log_is_smoothed_and_a_noise_of_nothing_is_refused():
     t, (_, qd, _), seen = motion()
     log = ts.learn.Log(t, seen, seen)

@@ -159,15 +159,15 @@ def _planned(
     return safely(problem, model, motion.mu, plan, numbers, stop_early), doubtful
 
 
-def gaps(problem: OptimalControl, motion: Motion, goals: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """What takes the end of each step to the state after it, and the cost of states and inputs."""
+def gaps(problem: OptimalControl, motion: Motion, goals: list[Tensor]) -> tuple[Tensor, ...]:
+    """What takes the end of each step to the state after it; the inputs within bounds; the cost of both."""
     q, qd, u = motion.q[:-1], motion.qd[:-1], motion.u
     zero = torch.zeros_like(u[..., 0])
     still = torch.zeros_like(u), motion.K, zero
-    q, qd, _, cost = problem.follow(q, qd, q, qd, u, *still, *(x[:-1] for x in goals))
+    q, qd, u, cost = problem.follow(q, qd, q, qd, u, *still, *(x[:-1] for x in goals))
     gap = torch.cat([apart(problem.mech, q, motion.q[1:]), motion.qd[1:] - qd], -1)
     end = problem.cost_final(motion.q[-1], motion.qd[-1], *(x[-1] for x in goals))
-    return gap, cost.sum(0) + end
+    return gap, u, cost.sum(0) + end
 
 
 def _costates(A: Tensor, B: Tensor, gradient: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:

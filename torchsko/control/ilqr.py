@@ -97,7 +97,7 @@ def ilqr(
         problem: of `torchsko.control.optimal_control`.
         q: configurations at the start, `[*batch, num_q]`.
         qd: velocities there, `[*batch, num_dof]` [rad/s or m/s].
-        u: inputs to begin with, `[*batch, steps, num_u]` [N m or N].
+        u: inputs to begin with, `[*batch, steps, num_u]` [N m or N]; beyond a bound they begin at it.
         *goals: as the problem names them, `[*batch, *shape]`; after them its series,
             `[*batch, steps + 1, *shape]`, which a later plan shifts as it does the states.
         states: configurations `[*batch, steps + 1, num_q]` and velocities `[*batch, steps + 1, num_dof]` to
@@ -174,8 +174,8 @@ def _start(
         qs, qds = (torch.cat([x[None], y[1:]]) for x, y in zip((q, qd), states, strict=True))
     motion = Motion(qs, qds, u, K, zero, zero, zero, weight, none, count, u[..., :0], zero)
     if states:
-        gap, cost = gaps(problem, motion, goals)
-        return motion._replace(gap=gap, cost=cost)
+        gap, u, cost = gaps(problem, motion, goals)
+        return motion._replace(gap=gap, u=u, cost=cost)
     q, qd, u, cost = followed(problem, motion, torch.zeros_like(u), K, zero, goals)
     return motion._replace(q=q, qd=qd, u=u, cost=cost)
 

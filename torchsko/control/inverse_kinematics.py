@@ -62,7 +62,7 @@ def inverse_kinematics(
     They hold where the gradient vanishes: at targets that are reached, and at the nearest point to one that
     is out of reach once the steps have come there. That takes more of them the farther it is: half a metre
     out of an arm's reach some 300, where after 50 it may be a centimetre off. With `limits`, joints that one
-    stops move with it.
+    stops short of a target move with it; where targets are reached none is stopped, be it at its limit.
 
     Args:
         mech: the mechanism. A fused mechanism runs its kernels.

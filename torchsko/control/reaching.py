@@ -85,7 +85,7 @@ class Reaching:
         if not self.limits:
             return gradient
         low, high, at = (dofs_of(mech, y, 0.0) for y in (mech.lower, mech.upper, x))
-        stopped = stopped_dofs(mech, x, -gradient)
+        stopped = self._stopped(mech, targets, x, gradient)
         return torch.where(stopped, at - torch.where(gradient > 0, low, high), gradient)
 
     def solve(self, rhs: Tensor, x: Tensor, *inputs: Tensor, transposed: bool) -> Tensor:
@@ -116,6 +116,14 @@ class Reaching:
         e, J = error_at(mech, self.goals, targets, q), jacobian_at(mech, self.goals, q)
         return -matvec(J.mT, e)
 
+    def _stopped(
+        self, mech: Mechanism, targets: Sequence[Tensor], q: Tensor, gradient: Tensor
+    ) -> Tensor:
+        """Dofs that a limit stops; none where the targets are reached, and the pull is but rounding."""
+        e = error_at(mech, self.goals, targets, q)
+        pulled = (e * e).sum(-1, keepdim=True) > torch.finfo(q.dtype).eps
+        return stopped_dofs(mech, q, -gradient) & pulled
+
     def _inverse(
         self,
         mech: Mechanism,
@@ -128,7 +136,7 @@ class Reaching:
         """The tangent step, or its adjoint, with stopped dofs where their limits are."""
         if not self.limits:
             return matvec(_pseudo_inverse(H), rhs)
-        stopped = stopped_dofs(mech, x, -self._gradient(mech, targets, x))
+        stopped = self._stopped(mech, targets, x, self._gradient(mech, targets, x))
         free = torch.where(stopped[..., None] | stopped[..., None, :], 0.0, H)
         inverse = _pseudo_inverse(free)
         held = torch.where(stopped, rhs, 0.0)

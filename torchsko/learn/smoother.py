@@ -199,7 +199,9 @@ def _backward(h: Tensor, seen: _Seen, s: Tensor, m: Tensor, P: Tensor) -> tuple[
     # What starts anew tells nothing of what was before.
     E = torch.where(seen.fresh[1:, None, None], torch.zeros_like(E), E)
     g = m[:, :-1] - E @ F @ m[:, :-1]
-    L = P[:, :-1] - E @ F @ P[:, :-1]
+    # P less E F P, as a sum of squares: a start's P is vague, and that difference its rounding.
+    keep = torch.eye(3).to(E) - E @ F
+    L = keep @ P[:, :-1] @ keep.mT + E @ Q @ E.mT
     parts = tuple(
         torch.cat([x, last], 1).flip(1)
         for x, last in ((E, torch.zeros_like(P[:, -1:])), (g, m[:, -1:]), (L, P[:, -1:]))
