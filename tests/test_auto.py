@@ -248,6 +248,7 @@ def test_rollouts_of_a_layer_asked_for_kernels_have_them_at_once(arm):
     assert isinstance(layer._fast, FusedLayer)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("fused", [True, None])
 def test_a_layers_rollout_asked_to_be_one_kernel_is(arm, fused):
     """It was refused as one of a mechanism without kernels, also of a layer that was asked for them."""

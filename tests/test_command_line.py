@@ -177,7 +177,6 @@ def test_folders_are_trusted_as_a_refusal_says(tmp_path, capsys):
 
 
 @pytest.mark.some(1)
-@pytest.mark.some(1)
 @pytest.mark.parametrize("text", [None, "<robot", "<robot name='none'/>"])
 def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):
     file = tmp_path / "robot.urdf"
@@ -192,6 +191,7 @@ def test_errors_are_three_lines_and_exit_code_2(text, tmp_path):
     assert len(done.stderr.splitlines()) == 3
 
 
+@pytest.mark.some(1)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
 @pytest.mark.parametrize("options", [[], ["-u"]], ids=["buffered", "unbuffered"])
 def test_what_cannot_be_written_is_an_error_without_a_traceback(options):
@@ -232,6 +232,7 @@ def test_what_is_not_used_is_told_once_for_all_that_differ_by_name(tmp_path, cap
         )  # the finger has something to see, too
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("words", "buffered"),
     [

@@ -91,6 +91,7 @@ def test_they_agree_with_pytorch_whose_pivots_they_take(name, derivative):
             torch.testing.assert_close(one[k] / scale, other / scale, rtol=0, atol=1e-11)
 
 
+@pytest.mark.nightly
 def test_a_controller_that_solves_for_its_forces_is_a_kernel():
     arm = ts.load(ts.robots.panda)
     g = torch.Generator().manual_seed(0)

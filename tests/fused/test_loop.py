@@ -410,6 +410,7 @@ def test_a_programs_jacobian_does_not_grow_with_the_rounds(derive):
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.nightly
 def test_a_fused_policys_forward_sensitivity_is_that_of_the_plain_function():
     """A solver within a verb, differentiated forward by the user's own function, through `ts.fuse`."""
     arm = ts.load(ts.robots.panda)

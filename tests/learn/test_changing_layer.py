@@ -94,6 +94,7 @@ def test_what_a_robot_began_without_acts_once_it_is_loaded(name, fused):
         assert not torch.allclose(before, layer(*args))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("name", "called"),
     [

@@ -294,6 +294,7 @@ def test_a_layer_that_declines_kernels_is_fitted_without(declines, monkeypatch):
     assert module._objective(layer, reference, None, 1).is_fused is not declines
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("asked", "wants"), [(None, None), (True, None), (None, True)])
 def test_kernels_that_nobody_asked_for_are_said_where_they_are_built(
     asked, wants, monkeypatch, caplog, tmp_path

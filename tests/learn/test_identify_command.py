@@ -141,6 +141,7 @@ def test_an_interrupt_while_torch_is_imported_says_nothing(tmp_path):
     assert done.stdout == b"mine\n"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("place", ["torchsko.learn.report.write_report", "torch.save"])
 def test_an_interrupt_while_files_are_written_loses_and_spoils_nothing(
     files, place, monkeypatch, capsys

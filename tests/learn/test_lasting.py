@@ -57,6 +57,7 @@ def sizes(error, seeds):
     return float(torch.stack(z).square().mean().sqrt())
 
 
+@pytest.mark.nightly
 def test_errors_that_come_back_with_the_motion_are_counted_once():
     """Of four periods of a motion each has the same errors: they tell as much as one."""
     assert 0.6 < sizes(lambda q, noise: 0.2 * noise[:2000].repeat(4, 1), 6) < 1.5

@@ -47,6 +47,7 @@ def told(fit):
     return next((float(x[1]) for x in found if x), 0.0)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("method", ["ols", "physical"])
 def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
     """Numbers lay up to ten of their deviations off, and no line of the fit said why."""
@@ -73,6 +74,7 @@ def test_noise_that_is_larger_than_the_motion_of_a_joint_is_told_too():
     assert away > 10 and told(fit) > away / 2
 
 
+@pytest.mark.nightly
 def test_shooting_and_measured_velocities_are_not_blamed():
     mech = arm()
     log = measured(mech, 1e-3, rates=1e-3)

@@ -6,6 +6,7 @@ import torch
 import torchsko as ts
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("measured", "moved"),
     [

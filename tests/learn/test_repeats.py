@@ -59,6 +59,7 @@ def test_states_that_are_repeated_are_fitted_as_those_between_which_they_lie(las
     assert "repeat" not in str(whole)
 
 
+@pytest.mark.nightly
 def test_shooting_does_not_take_repeats_for_measured():
     nominal, t, q, _, tau = measured(200.0)
     k = every(4, len(t))

@@ -45,6 +45,7 @@ def assert_same(mine, theirs, tolerance=1e-10):
         assert (x - y).abs().max() <= tolerance * (1 + y.abs().max())
 
 
+@pytest.mark.nightly
 def test_feedback_with_gains_that_learn(arm, fast, start):
     kp = torch.full((7,), 30.0, dtype=torch.float64, requires_grad=True)
     target = arm.middle().requires_grad_()
@@ -187,6 +188,7 @@ def test_declined_it_runs_eagerly(arm, fast, start):
     assert all(torch.equal(x, y) for x, y in zip(mine, theirs, strict=True))
 
 
+@pytest.mark.nightly
 def test_kernels_of_the_last_eight_controls_are_kept():
     inertia = (0.1 * torch.eye(3)).tolist()
     builder = ts.MechanismBuilder().link("rod", mass=1.0, com=(0, 0, -1), inertia=inertia)

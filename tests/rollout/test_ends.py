@@ -234,6 +234,7 @@ def test_external_forces_are_in_the_one_kernel_of_all_steps():
         ts.rollout(fast, q, qd, steps=3, f_ext=lambda t, q, qd: f[0], fused=True)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("control", "rows"),
     [
