@@ -39,8 +39,11 @@ def test_errors_that_cancel_in_time_are_not_counted_at_ends_of_stretches():
     assert float(over_soft_stretches(bent, 50)) / len(x) < 1e-3
 
 
-def sizes(error, seeds):
-    """Root mean square of errors of base parameters over their deviations, of fits to so many motions."""
+def sizes(error, seeds, positions=0.0):
+    """Root mean square of errors of base parameters over their deviations, of fits to so many motions.
+
+    With noise of positions, velocities are not logged.
+    """
     truth, nominal = arm()
     z = []
     for seed in range(seeds):
@@ -48,9 +51,11 @@ def sizes(error, seeds):
         motion = ts.learn.exciting_trajectory(truth, period=5.0, generator=generator)
         t = torch.arange(8000, dtype=truth.dtype) / 400
         q, qd, qdd = motion(t)
-        noise = torch.from_numpy(np.random.default_rng(seed).normal(size=tuple(q.shape)))
+        draw = np.random.default_rng(seed).normal
+        noise = torch.from_numpy(draw(size=tuple(q.shape)))
         tau = ts.inverse_dynamics(truth, q, qd, qdd) + friction(q, qd) + error(q, noise)
-        log = ts.learn.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+        shown = q.numpy() + positions * draw(size=tuple(q.shape))
+        log = ts.learn.Log(t.numpy(), shown, tau.numpy(), None if positions else qd.numpy())
         fit = ts.learn.fit(nominal, log, learn=TERMS, method="wls", cutoff=8.0, prior=1e-3)
         true = fit.base.of(ts.inertial_parameters(truth).flatten())
         z.append((fit.value - true) / fit.deviation)
@@ -66,6 +71,19 @@ def test_errors_that_come_back_with_the_motion_are_counted_once():
 @pytest.mark.nightly  # test_ripple has one such fit by day
 def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
     assert 0.6 < sizes(lambda q, noise: 0.1 * torch.sin(24 * q) + 0.1 * noise, 12) < 1.7
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda q, noise: 0.3 * noise[0] * torch.linspace(-0.5, 0.5, len(q)).to(q)[:, None],
+        lambda q, noise: 0.1 * torch.sin(24 * q + 3 * noise[0]),
+    ],
+    ids=["drift", "teeth"],
+)
+def test_errors_that_last_are_counted_beside_noise_that_cancels(error):
+    """Of accelerations, noise cancels in time; what it hides in residuals must not cancel with it."""
+    assert sizes(error, 3, positions=1e-4) < 1.7
 
 
 def test_deviations_are_no_larger_than_noise_alone_makes_them():
