@@ -439,7 +439,7 @@ def test_batches_are_their_samples(batch):
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("law", ["impedance", "whole body"])
+@pytest.mark.parametrize("law", ["whole body", "impedance"])
 def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):
     """By torch.compile in one graph, and to a kernel."""
     rail = mechanism_of_two_slides()

@@ -444,10 +444,8 @@ def kernel_is_the_law(law, mech, q, qd, tolerance):
         )
 
 
-@pytest.mark.parametrize(
-    ("batch", "once"),
-    [pytest.param((), quadratic.ONCE, marks=pytest.mark.nightly), ((2, 9), 0)],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("batch", "once"), [((), quadratic.ONCE), ((2, 9), 0)])
 def test_a_law_with_contacts_is_one_kernel(batch, once, monkeypatch):
     """Whether its factorisation is written out, or there once."""
     monkeypatch.setattr(quadratic, "ONCE", once)

@@ -299,6 +299,7 @@ def learned_at_once(layer, queue):
     queue.put(layer.learned["body1/inertial"].value.detach().numpy().tolist())
 
 
+@pytest.mark.nightly
 def test_a_layer_that_learns_goes_to_a_spawned_process(arm):
     layer = ts.Dynamics(arm, layer_learn())
     context = torch.multiprocessing.get_context("spawn")

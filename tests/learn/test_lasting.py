@@ -73,6 +73,7 @@ def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
     assert 0.6 < sizes(lambda q, noise: 0.1 * torch.sin(24 * q) + 0.1 * noise, 12) < 1.7
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "error",
     [

@@ -173,6 +173,7 @@ def damped():
     return ts.learn.Log(log.t, log.q, log.tau)
 
 
+@pytest.mark.nightly
 def test_light_links_under_heavy_damping_are_found_within_three_deviations(damped):
     fit = ts.learn.fit(
         light(1.2, 0.003), noisy(damped), learn=[Viscous(), Offset()], method="shooting", prior=1e-2

@@ -64,6 +64,7 @@ def test_gradients_reach_states_forces_and_parameters(robot, fast):
         assert (mine - theirs).abs().max() <= 1e-9 * theirs.abs().max()
 
 
+@pytest.mark.nightly
 @pytest.mark.some(1)
 @pytest.mark.parametrize("every", [1, 3])
 def test_the_gradient_by_constant_forces_is_the_sum_of_that_by_a_series(robot, fast, every):
