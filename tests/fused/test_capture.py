@@ -9,8 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torchsko as ts
-from tests.fused import carts
-from tests.fused.carts import driven, four_states
+from tests.fused.carts import driven
 from torchsko.control import Task, impedance
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused import kernel, workshop
@@ -18,16 +17,6 @@ from torchsko.fused import kernel, workshop
 DEFAULT = torch.tensor(3.0)
 DAMPED = ("damped", 0.1)
 GLOBAL_GAIN = torch.tensor(1.5, dtype=torch.float64)
-
-
-@pytest.fixture(scope="module")
-def slider():
-    return carts.slider()
-
-
-@pytest.fixture
-def states():
-    return four_states()
 
 
 def mlp(seed=0, *activations):

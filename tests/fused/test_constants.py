@@ -9,21 +9,9 @@ import torch
 from torch import nn
 
 import torchsko as ts
-from tests.fused import carts
-from tests.fused.carts import four_states
 from torchsko.errors import FusedError
 
 GLOBAL_SCALE = 2.0
-
-
-@pytest.fixture(scope="module")
-def slider():
-    return carts.slider()
-
-
-@pytest.fixture
-def states():
-    return four_states()
 
 
 class Law:
@@ -73,7 +61,10 @@ class Net(nn.Module):
     def forward(self, mech, q, qd):
         for layer in self.layers:
             q = layer(q)
-        return self.gain * q + qd
+        return self.scaled(q) + qd
+
+    def scaled(self, q):
+        return self.gain * q
 
     def training_step(self):
         self.steps += 1

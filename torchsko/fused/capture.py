@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -17,12 +17,10 @@ from torch import Tensor, nn
 from torchsko.errors import FusedError
 from torchsko.fused.clean import concrete, is_wrapped, refuse_when_run
 from torchsko.fused.constants import Constants
-from torchsko.fused.sources import Link, Reachable, Step, follow_all, names_in
+from torchsko.fused.sources import GONE, Link, Reachable, Step, follow_all, names_in
 from torchsko.fused.watch import PASS_IT, Swap, Watch, constants_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.precision import stands_for
-
-_GONE = (LookupError, AttributeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,7 @@ class Captured:
         if (name := self._values.changed()) is not None:
             return name
         for name, link, held in self._still:
-            if not _is(_read(link), held):
+            if not link.holds(held):
                 return name
         for module, training, names, besides in self._modules:
             kind = type(module).__name__
@@ -222,16 +220,11 @@ def _reads_mode(kind: type) -> bool:
     return any("training" in names_in(f.__code__) for f in functions)
 
 
-def _is(now: Any, held: Any) -> bool:
-    # A method read from a class is a new object each time.
-    return now is held or (isinstance(held, MethodType) and now == held)
-
-
 def _read(link: Link) -> Any:
     """What is at a link now; None if nothing is."""
     try:
         return link.read()
-    except _GONE:
+    except GONE:
         return None
 
 

@@ -12,7 +12,7 @@ import dis
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.fused.clean import refuse_when_run
-from torchsko.fused.sources import CALLED, Link, Reachable, Step, held_by, is_library
+from torchsko.fused.sources import CALLED, GONE, Link, Reachable, Step, held_by, is_library
 from torchsko.mechanism.mechanism import Mechanism
 
 _VALUES = (type(None), bool, int, float, complex, str, np.generic, np.ndarray)
-_GONE = (LookupError, AttributeError, TypeError, ValueError)
 _MOST = 10_000  # of more no kernel could be made in any case
 _ALWAYS = CALLED | frozenset(
     "__class__ __self__ __func__ __kwdefaults__ __wrapped__ forward fget func args keywords".split()
@@ -66,7 +65,7 @@ class Constants:
         ]
         reach = Reachable(fn)
         # Named now, since torch.compile could not follow how.
-        held = [_Held(name_of(reach, link), link, _kept(x)) for link, x in links]
+        held = [_Held(_name(reach, link), link, _kept(x)) for link, x in links]
         self._held = [x for x in held if x.name not in own]
 
     def changed(self) -> str | None:
@@ -83,7 +82,7 @@ class Constants:
         return values, frozenset(x.name for x in others) - values
 
 
-def name_of(reach: Reachable, link: Link) -> str:
+def _name(reach: Reachable, link: Link) -> str:
     """A link in words, such as ``policy.gain``."""
     kind, key = link.step
     if kind == "cell":
@@ -142,9 +141,7 @@ def _that_matter(found: list[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
         for link, x in found
         if not _is_apart(link.holder)
         and (_counts(x) or id(x) in leading)
-        and (
-            isinstance(x, _VALUES) or _is(link.read(), x)
-        )  # what is made by being read says nothing
+        and (isinstance(x, _VALUES) or link.holds(x))  # what is made by being read says nothing
     ]
 
 
@@ -189,8 +186,8 @@ def _is_apart(x: Any) -> bool:
 
 def _is_asked_for(holder: Any, step: Step, names: set[str]) -> bool:
     kind, key = step
-    if isinstance(holder, nn.Module) and (key == "training" or str(key).startswith("_")):
-        return key in names and key != "training"  # which `Captured` asks for
+    if isinstance(holder, nn.Module) and key == "training":
+        return False  # `Captured` asks for it
     if kind in ("cell", "default") or key in _ALWAYS or key in names:
         return True
     if kind == "item":
@@ -204,20 +201,15 @@ def _kept(x: Any) -> Any:
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
-def _is(now: Any, held: Any) -> bool:
-    # A method read from a class is a new object each time.
-    return now is held or (isinstance(held, MethodType) and now == held)
-
-
 def _is_same(link: Link, x: Any) -> bool:
+    if not isinstance(x, _VALUES):
+        return link.holds(x)
     try:
         now = link.read()
-    except _GONE:
+    except GONE:
         return False
     if now is x:  # which it mostly is; arrays are copies
         return True
-    if not isinstance(x, _VALUES):
-        return _is(now, x)
     if type(now) is not type(x):
         return False
     if isinstance(x, np.ndarray):

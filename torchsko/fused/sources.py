@@ -29,6 +29,10 @@ CALLED = frozenset(("__call__", "__getattr__", "__getitem__"))
 _MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
+GONE = (LookupError, AttributeError, TypeError, ValueError)
+"""What reading a link raises where nothing is there any more."""
+
+
 class Link(NamedTuple):
     """One step from an object to one that it holds.
 
@@ -47,6 +51,15 @@ class Link(NamedTuple):
             LookupError, AttributeError, ValueError: nothing is.
         """
         return follow(self.holder, self.step)
+
+    def holds(self, x: Any) -> bool:
+        """Whether an object is still there."""
+        try:
+            now = self.read()
+        except GONE:
+            return False
+        # A method read from a class is a new object each time.
+        return now is x or (isinstance(x, MethodType) and now == x)
 
 
 def follow(holder: Any, step: Step) -> Any:
