@@ -202,6 +202,26 @@ def test_damping_adds_to_the_compliance():
     agree(damped, torch.linalg.inv(compliance + 0.01 * torch.eye(6, dtype=q.dtype)), 1e-8)
 
 
+def test_every_sample_may_have_a_damping_of_its_own():
+    """Six of them, as many as rows: a damping that broadcast with these would be one for each."""
+    arm, _ = panda()
+    q, qd = arm.random_state(6, generator=torch.Generator().manual_seed(0))
+    damping = torch.logspace(-3, 0, 6, dtype=q.dtype)
+    frames = frames_of(arm)
+    task = ts.control.Task(frames[-1], ts.frame_pose(arm, arm.middle(), frames[-1]))
+
+    def laws(q, qd, d):
+        rule = ("damped", d)
+        return (
+            ts.operational_space_inertia(arm, q, frames, rule),
+            ts.control.impedance(arm, q, qd, [task], singular=rule),
+        )
+
+    alone = [laws(*x) for x in zip(q, qd, damping.tolist(), strict=True)]
+    for x, y in zip(laws(q, qd, damping), zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(x, torch.stack(y))
+
+
 def test_singular_samples_pass_no_nan_into_shared_gradients():
     arm, q = panda()
     mixed = torch.cat([q[:2], outstretched(q[2:])])

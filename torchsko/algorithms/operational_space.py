@@ -38,11 +38,11 @@ from torchsko.algebra.recursions.lyapunov_blocks import backward_block, backward
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
-from torchsko.precision import computed_in
+from torchsko.precision import computed_in, stands_for
 from torchsko.reading import numbers
 from torchsko.symmetric import spd_condition, spd_solve
 
-Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float]
+Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float | Tensor]
 """What a singular sample gives; see `invert_compliance`."""
 
 
@@ -183,7 +183,8 @@ def invert_compliance(
             - ``"pinv"``: the pseudo-inverse of *every* sample: no inertia where motion is impossible. Which
               acceleration comes nearest to an impossible one is a matter of units, unless `sizes` are given.
             - ``("damped", d)``: (J M^-1 J* + d I)^-1 for *every* sample, d > 0 in the units of the
-              compliance. Smooth through singularities, and biased everywhere.
+              compliance: a number, or one for each sample, `[*batch]`. Smooth through singularities, and
+              biased everywhere.
         rank_tolerance: a sample is singular from the condition number 1 / rank_tolerance on, the product
             of the norms (Frobenius) of the compliance and its inverse; eigenvalues below this fraction of
             the largest are zero to "pinv". A number, or one for each sample, `[*batch]`;
@@ -200,7 +201,8 @@ def invert_compliance(
 
     Raises:
         SingularError: with ``"raise"``.
-        ShapeError: when `singular` is none of these, or `rank_tolerance` no number.
+        ShapeError: when `singular` is none of these, damping is that of other samples or of another type
+            or device than the compliance, or `rank_tolerance` is no number.
 
     Reference: Jain 2011, Part II, section 6.2.
     """
@@ -213,7 +215,7 @@ def invert_compliance(
     usable = compliance.sum((-2, -1)).isfinite()
     unit = None if sizes is None else sizes[..., :, None] * sizes[..., None, :]
     if isinstance(singular, tuple):
-        compliance = compliance + singular[1] * identity
+        compliance = damped(compliance, singular[1])
     elif singular != "pinv":
         # A verdict has no derivative; where it is none (nan) the sample is singular.
         judged = compliance if unit is None else compliance / unit
@@ -236,6 +238,37 @@ def invert_compliance(
         # Not cholesky_inverse: its forward derivative is wrong (torch 2.13).
         inverse = spd_solve(safe, identity, scalar=scalar)
     return torch.where(usable[..., None, None], inverse, torch.nan)
+
+
+def damped(compliance: Tensor, damping: float | Tensor) -> Tensor:
+    """A compliance and damping along its diagonal, `[*batch, r, r]`.
+
+    Args:
+        compliance: `[*batch, r, r]`.
+        damping: a number, or one for each sample, `[*batch]`.
+
+    Raises:
+        ShapeError: when that is of other samples, or of another type or device.
+    """
+    if isinstance(damping, Tensor) and damping.ndim:
+        own, batch = damping.shape, compliance.shape[:-2]
+        if any(a != b and 1 not in (a, b) for a, b in zip(own[::-1], batch[::-1], strict=False)):
+            raise ShapeError(
+                f"the damping of singular samples has shape {list(own)}, the samples {list(batch)}.\n"
+                "Damping is a number, or one for each sample.\n"
+                f"Pass a float, or a tensor of shape {list(batch)}."
+            )
+        other = damping.dtype != compliance.dtype and not stands_for(damping, compliance.dtype)
+        if other or damping.device != compliance.device:
+            raise ShapeError(
+                f"the damping of singular samples is {damping.dtype} on {damping.device}, what it is added "
+                f"to {compliance.dtype} on {compliance.device}.\n"
+                "Nothing is cast or copied in silence.\n"
+                f"Pass d.to({str(compliance.device)!r}, {compliance.dtype}) for it."
+            )
+        damping = damping[..., None, None]
+    identity = torch.eye(compliance.shape[-1], dtype=compliance.dtype, device=compliance.device)
+    return compliance + damping * identity
 
 
 def sizes_of_kinds(compliance: Tensor, length: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from torchsko.algorithms.operational_space import (
     Singular,
+    damped,
     invert_compliance,
     rounding_of_rank,
 )
@@ -203,8 +204,7 @@ def _braking(
     """
     Y = X = half.mT
     if isinstance(singular, tuple):
-        identity = torch.eye(compliance.shape[-1], dtype=half.dtype, device=half.device)
-        Y = spd_factor(compliance + singular[1] * identity, scalar=scalar)
+        Y = spd_factor(damped(compliance, singular[1]), scalar=scalar)
         X = triangular_solve(Y, compliance, adjoint=False, scalar=scalar).mT
     return critical_braking(rows.stiffness, Y, X, rows.off, scalar=scalar)
 
