@@ -132,6 +132,10 @@ CALLS = {
     ),
     "adaptation in words": (lambda: adapted(adaptation="x"), "adaptation is 'x'"),
     "adaptation the wrong way": (lambda: adapted(adaptation=-1.0), "adaptation is -1.0"),
+    "adaptation the wrong way in a place": (
+        lambda: adapted(adaptation=torch.eye(10).double()[:7] - 1e-3),
+        "adaptation is less than 0, or not finite, in a place",
+    ),
     "adaptation by body": (lambda: adapted(adaptation=Q), r"tensor adaptation has shape \[7\]"),
     "adaptive gain": (lambda: adapted(gain=SHORT), r"gain has shape \[3\]"),
     "no tasks": (lambda: control.impedance(ARM, Q, QD, []), "tasks is empty"),
@@ -318,6 +322,14 @@ CALLS = {
     "damped tensor": (
         lambda: felt(singular=("damped", torch.zeros(()).double())),
         "damping is above 0",
+    ),
+    "damping of nobody": (
+        lambda: ts.operational_space_inertia(ARM, Q4, HAND, ("damped", torch.ones(6).double())),
+        r"damping of singular samples has shape \[6\], the samples \[4\]",
+    ),
+    "damping of another type": (
+        lambda: ts.operational_space_inertia(ARM, Q4, HAND, ("damped", torch.ones(4))),
+        r"damping of singular samples is torch.float32 on cpu",
     ),
     "no rule": (lambda: felt(singular=()), r"singular=\(\) is no rule"),
     "rank in words": (lambda: felt(rank_tolerance="x"), "rank_tolerance is 'x'"),

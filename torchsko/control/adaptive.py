@@ -93,8 +93,8 @@ def adaptive_control(
         adaptation: Gamma, a number, or one for each parameter, `[*batch, num_bodies, 10]`.
 
     Raises:
-        MechanismError: when a joint's coordinates are no vector, which it names, adaptation is no number of
-            0 or more, or a gain is not finite.
+        MechanismError: when a joint's coordinates are no vector, which it names, adaptation is not finite or
+            below 0, in one place of a tensor, too, or a gain is not finite.
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
@@ -142,15 +142,21 @@ def _check(mech: Mechanism, batch: tuple[int, ...], parameters: Any, adaptation:
     if isinstance(adaptation, Tensor) and adaptation.ndim:
         given |= {"adaptation": adaptation}
     elif not is_size(adaptation):
-        raise MechanismError(
-            f"adaptation is {adaptation!r}.\n"
-            "With less than none the parameters would run away from those that fit.\n"
-            "Pass a number, 0 or more, or one for each parameter, as torch.ones_like(parameters)."
-        )
+        raise MechanismError(f"adaptation is {adaptation!r}.\n{_ADAPTATION}")
     batches = {
         f"the tensor {name}": check_placement(
             mech, f"tensor {name}", x, (mech.num_bodies, 10), meaning, required=True
         )
         for name, x in given.items()
     }
+    if not is_size(adaptation):
+        raise MechanismError(
+            f"adaptation is less than 0, or not finite, in a place.\n{_ADAPTATION}"
+        )
     shared_batch({"the state": batch} | batches)
+
+
+_ADAPTATION = (
+    "With less than none the parameters would run away from those that fit.\n"
+    "Pass a number, 0 or more, or one for each parameter, as torch.ones_like(parameters)."
+)
