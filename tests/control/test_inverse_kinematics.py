@@ -382,6 +382,7 @@ GOAL = ts.frame_pose(ARM, ARM.middle(), HAND)
         ({HAND: GOAL}, {"weights": {HAND: (1.0, torch.inf)}}, "weights of 'flange' are"),
         ({HAND: GOAL}, {"restarts": -1}, "restarts=-1"),
         ({HAND: GOAL}, {"max_iterations": 0}, "max_iterations=0"),
+        ({HAND: GOAL}, {"stop_early": "no"}, "stop_early='no'"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(targets, options, said):

@@ -120,7 +120,7 @@ def inverse_kinematics(
     check_state(robot, q0=q0)
     given, (robot, goals, tensors, batches) = robot, goals_of(robot, targets, weights)
     restarts, max_iterations, tolerance = _check_options(
-        restarts, max_iterations, tolerance, limits, generator
+        restarts, max_iterations, tolerance, limits, stop_early, generator
     )
     batch = shared_batch({"the mechanism": robot.batch_shape, "q0": q0.shape[:-1]} | batches)
     start = q0.expand(*batch, robot.num_q)[None]
@@ -144,17 +144,28 @@ def _tolerance(mech: Mechanism, given: float | None) -> float:
 
 
 def _check_options(
-    restarts: Any, max_iterations: Any, tolerance: Any, limits: Any, generator: Any
+    restarts: Any,
+    max_iterations: Any,
+    tolerance: Any,
+    limits: Any,
+    stop_early: Any,
+    generator: Any,
 ) -> tuple[int, int, float | None]:
     """The numbers among the options; each option that is none of its kind is refused by name."""
-    for name, x, kind, advice in (
-        ("limits", limits, bool, "True"),
-        ("generator", generator, torch.Generator | None, "torch.Generator().manual_seed(0)"),
+    for name, x, kind, why, advice in (
+        ("limits", limits, bool, "Limits are kept or not", "True"),
+        ("stop_early", stop_early, bool, "Samples that have all converged end it or not", "True"),
+        (
+            "generator",
+            generator,
+            torch.Generator | None,
+            "What is random has a source of its own, or torch's",
+            "torch.Generator().manual_seed(0)",
+        ),
     ):
         if not isinstance(x, kind):
             raise MechanismError(
-                f"inverse_kinematics was given {name}={x!r}.\n"
-                "Limits are kept or not, and what is random has a source of its own, or torch's.\n"
+                f"inverse_kinematics was given {name}={x!r}.\n{why}.\n"
                 f"Pass {name}={advice}, or leave it out."
             )
     norm = None if tolerance is None else as_number(tolerance)
