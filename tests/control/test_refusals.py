@@ -332,6 +332,12 @@ CALLS = {
         r"damping of singular samples is torch.float32 on cpu",
     ),
     "no rule": (lambda: felt(singular=()), r"singular=\(\) is no rule"),
+    "ranks of nobody": (
+        lambda: ts.operational_space_inertia(
+            ARM, Q4, HAND, rank_tolerance=torch.full((3,), 1e-9).double()
+        ),
+        r"rank_tolerance has shape \[3\], the samples \[4\]",
+    ),
     "rank in words": (lambda: felt(rank_tolerance="x"), "rank_tolerance is 'x'"),
     "rank below zero": (lambda: felt(rank_tolerance=-1.0), "rank_tolerance is -1.0"),
     "no rank": (lambda: felt(rank_tolerance=float("nan")), "rank_tolerance is nan"),

@@ -201,12 +201,14 @@ def invert_compliance(
 
     Raises:
         SingularError: with ``"raise"``.
-        ShapeError: when `singular` is none of these, damping is that of other samples or of another type
-            or device than the compliance, or `rank_tolerance` is no number.
+        ShapeError: when `singular` is none of these, or `rank_tolerance` is no number, or when damping or
+            `rank_tolerance` is that of other samples, or of another type or device than the compliance.
 
     Reference: Jain 2011, Part II, section 6.2.
     """
     check_singular(singular, rank_tolerance)
+    if isinstance(rank_tolerance, Tensor) and rank_tolerance.ndim:
+        _check_samples("rank_tolerance", rank_tolerance, compliance)
     r = compliance.shape[-1]
     tolerance = (
         rounding_of_rank(r, computed_in(compliance)) if rank_tolerance is None else rank_tolerance
@@ -251,24 +253,29 @@ def damped(compliance: Tensor, damping: float | Tensor) -> Tensor:
         ShapeError: when that is of other samples, or of another type or device.
     """
     if isinstance(damping, Tensor) and damping.ndim:
-        own, batch = damping.shape, compliance.shape[:-2]
-        if any(a != b and 1 not in (a, b) for a, b in zip(own[::-1], batch[::-1], strict=False)):
-            raise ShapeError(
-                f"the damping of singular samples has shape {list(own)}, the samples {list(batch)}.\n"
-                "Damping is a number, or one for each sample.\n"
-                f"Pass a float, or a tensor of shape {list(batch)}."
-            )
-        other = damping.dtype != compliance.dtype and not stands_for(damping, compliance.dtype)
-        if other or damping.device != compliance.device:
-            raise ShapeError(
-                f"the damping of singular samples is {damping.dtype} on {damping.device}, what it is added "
-                f"to {compliance.dtype} on {compliance.device}.\n"
-                "Nothing is cast or copied in silence.\n"
-                f"Pass d.to({str(compliance.device)!r}, {compliance.dtype}) for it."
-            )
+        _check_samples("damping of singular samples", damping, compliance)
         damping = damping[..., None, None]
     identity = torch.eye(compliance.shape[-1], dtype=compliance.dtype, device=compliance.device)
     return compliance + damping * identity
+
+
+def _check_samples(what: str, x: Tensor, compliance: Tensor) -> None:
+    """Refuse a tensor that is not one number of the compliance's type for each of its samples."""
+    own, batch = x.shape, compliance.shape[:-2]
+    if any(a != b and 1 not in (a, b) for a, b in zip(own[::-1], batch[::-1], strict=False)):
+        raise ShapeError(
+            f"the {what} has shape {list(own)}, the samples {list(batch)}.\n"
+            "It is a number, or one for each sample.\n"
+            f"Pass a float, or a tensor of shape {list(batch)}."
+        )
+    other = x.dtype != compliance.dtype and not stands_for(x, compliance.dtype)
+    if other or x.device != compliance.device:
+        raise ShapeError(
+            f"the {what} is {x.dtype} on {x.device}, the compliance {compliance.dtype} on "
+            f"{compliance.device}.\n"
+            "Nothing is cast or copied in silence.\n"
+            f"Pass x.to({str(compliance.device)!r}, {compliance.dtype}) for this x."
+        )
 
 
 def sizes_of_kinds(compliance: Tensor, length: Tensor) -> Tensor:
