@@ -114,6 +114,10 @@ CALLS = {
     "three states": (lambda: solved(states=(U, U, U)), "states was given as 3 of them"),
     "no problem": (lambda: solved(of=MECH), "ilqr was given Mechanism.*optimal_control"),
     "no tolerance": (lambda: solved(tolerance=None), "tolerance=None"),
+    "fused by a flag": (lambda: problem(fuse=True), "fuse=True.*Pass fuse=torchsko.fuse"),
+    "exact in words": (lambda: solved(exact="no"), "exact='no'"),
+    "exact twice": (lambda: solved(exact=2), "exact=2"),
+    "early in words": (lambda: solved(stop_early="no"), "stop_early='no'"),
     "half an iteration": (lambda: solved(max_iterations=2.5), "max_iterations=2.5"),
     "NaN at the start": (
         lambda: solved(q=torch.tensor([[0.3], [torch.nan]]).double()),

@@ -119,7 +119,7 @@ def ilqr(
         NonFiniteError: on NaN in a start, inputs or states on a CPU.
         TorchskoError: on numbers out of range, or something that is no problem.
     """
-    check_solver(tolerance, max_iterations)
+    check_solver(tolerance, max_iterations, exact, stop_early)
     batch, shapes, tensors = started(problem, q, qd, u, goals, states)
     with torch.no_grad():
         flat = not problem.mech.batch_shape  # otherwise samples stay with their robots

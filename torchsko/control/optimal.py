@@ -22,6 +22,7 @@ from torch import Tensor
 from torchsko.control.expansion import Cost, Parts
 from torchsko.control.given import check_bounds, check_cost, checked_goals, driven
 from torchsko.control.riccati import bounded_step, riccati_step
+from torchsko.errors import TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.rollout.options import check_dt, check_named
@@ -114,7 +115,8 @@ def optimal_control(
         ShapeError: on bounds whose shape or dtype does not fit; while solving, on a cost that is neither
             `[*batch]` nor `[*batch, r]`.
         TorchskoError: on a cost of other arguments, an unknown method, a time step that is not positive,
-            goals or series that are no mapping of names to shapes, or a lowest input above the highest.
+            goals or series that are no mapping of names to shapes, a lowest input above the highest, or a
+            fuse that is no function.
 
     Example:
         A slide follows a wave, of which each step is given its own point:
@@ -141,6 +143,12 @@ def optimal_control(
     check_dt(robot, dt, None, backward=False)
     dofs = driven(robot, actuated)
     check_bounds(robot, dofs, bounds)
+    if fuse is not None and not callable(fuse):
+        raise TorchskoError(
+            f"optimal_control was given fuse={fuse!r}.\n"
+            "It is what makes kernels of the parts of a problem, or None.\n"
+            "Pass fuse=torchsko.fuse, or leave it out."
+        )
     taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
     held = checked_goals("goals", goals, (*taken,))
     moving = checked_goals("series", series, (*taken, *held))

@@ -20,8 +20,8 @@ from torchsko.rollout.finite import first_nonfinite
 from torchsko.rollout.options import as_number, as_whole
 
 
-def check_solver(tolerance: Any, max_iterations: Any) -> None:
-    """Refuse what no iteration could end by.
+def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: Any) -> None:
+    """Refuse what no iteration could end by, and what is neither True nor False where it has to be.
 
     Raises:
         TorchskoError: says what to type.
@@ -33,6 +33,14 @@ def check_solver(tolerance: Any, max_iterations: Any) -> None:
             "It stops at a small norm of the gradient, after some whole number of steps at most.\n"
             "Pass tolerance=1e-6 and max_iterations=100, say."
         )
+    for name, x, why in (
+        ("exact", exact, "Second derivatives of steps count, or they do not: they have no weight"),
+        ("stop_early", stop_early, "Samples that have all converged end it, or they do not"),
+    ):
+        if not isinstance(x, bool):
+            raise TorchskoError(
+                f"ilqr was given {name}={x!r}.\n{why}.\nPass {name}=True or {name}=False."
+            )
 
 
 def started(
