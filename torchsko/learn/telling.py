@@ -68,6 +68,18 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
     return lines
 
 
+def left_out(mech: Mechanism) -> list[str]:
+    """A line that names forces of the robot's file that a log has and the model has not, if there are any."""
+    told = [f"{x.element} ({x.reason})" for x in mech.unused if x.felt]
+    if not told:
+        return []
+    return [
+        "in the measured forces and not in the model, so that other numbers take their part: "
+        f"{'; '.join(told)}. What is known of them is set aside by tau of the log: springs and dampers of "
+        "tendons by tau + ts.tendons_of(file, mech).force(mech, q, qd)"
+    ]
+
+
 def noted(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
     """What has to be known of terms that were fitted, a line for each `Term.note`, with their joints."""
     told: dict[str, list[str]] = {}
