@@ -45,6 +45,7 @@ from torchsko.learn.telling import (
     left_out,
     not_sure,
     noted,
+    refuse_standing,
     standing,
     unchanging,
     untold,
@@ -187,7 +188,9 @@ def _fitted(
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
     able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)
-    still = [j for j in standing(known.normal.all, problem.terms) if j not in named]
+    stood = standing(known.normal.all, problem.terms)
+    refuse_standing(nominal, log, stood)
+    still = [j for j in stood if j not in named]
     given = {j: (problem.terms.index(Offset()),) for j in still} | named
     allowed = {j: (*asked.library, *besides.get(j, ())) for j in range(nominal.num_dof)}
     chosen = Choosing(problem, parts, base, divergence, given, allowed, asked.prior, say, able)

@@ -8,9 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from torchsko.errors import FitError
 from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
 from torchsko.learn.least_squares import Information, not_told_apart
+from torchsko.learn.log import Log
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal
@@ -49,6 +51,20 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
     spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
     still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
     return tuple(still.nonzero().flatten().tolist())
+
+
+def refuse_standing(mech: Mechanism, log: Log, stood: Sequence[int]) -> None:
+    """Refuse a log in which all dofs stood still.
+
+    Raises:
+        FitError: says what to log.
+    """
+    if len(stood) == mech.num_dof:
+        raise FitError(
+            f"{log.name}: no joint moves.\n"
+            "Forces of a robot that stands tell one weight, and no inertia or friction.\n"
+            "Log a motion; ts.learn.optimal_trajectory finds one that tells much."
+        )
 
 
 def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
@@ -121,8 +137,10 @@ def untold_lines(shares: Tensor, labels: Sequence[str], base: int) -> list[str]:
         labels: of base parameters and of the terms, in this order.
         base: how many of these are base parameters'.
     """
-    lines = []
-    for share in shares:
+    alone = (shares > 0).sum(-1) == 1
+    unseen = [x for x, one in zip(labels, (shares[alone] > 0).any(0).tolist(), strict=True) if one]
+    lines = [f"no force of the log depends on: {', '.join(unseen)}"] if unseen else []
+    for share in shares[~alone]:
         order: list[int] = share.argsort(descending=True).tolist()  # type: ignore[assignment]
         some = [k for k in order if share[k] > 0]
         # Terms first: of these one can leave some out.
