@@ -6,7 +6,7 @@ import torch
 
 import torchsko as ts
 from tests.learn.test_fit import TERMS, arm, friction, log_of
-from torchsko.learn.friction import Gain
+from torchsko.learn.friction import Gain, Offset, Viscous
 
 
 def off(fit, truth):
@@ -63,3 +63,33 @@ def test_what_only_the_nominal_robot_tells_apart_is_named():
     assert all(x[place].isinf() and x.isfinite().sum() == 3 for x in gains.deviations)
     assert gains.deviation.isinf().any() and plain.deviation.isfinite().all()
     assert "+- inf" in str(gains)
+
+
+def test_columns_of_joints_that_stood_are_nothing_and_not_one_over_it():
+    """Least squares were 1e137 there, and combinations were named of numbers that no force depends on."""
+    truth, nominal = arm()
+    motion = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(0))
+    t = torch.arange(1000, dtype=truth.dtype) / 100
+    last = torch.tensor([0.0, 0.0, 1.0]).double()
+    q, qd, qdd = (last * x for x in motion(t))
+    q = q + torch.tensor([0.3, -0.2, 0.0])
+
+    def of(q, qd, qdd, **how):
+        tau = ts.inverse_dynamics(truth, q, qd, qdd) + 0.3 * qd
+        tau = (
+            tau + 0.02 * torch.randn(tau.shape, generator=torch.Generator().manual_seed(1)).double()
+        )
+        log = ts.learn.Log(*(x.numpy() for x in (t, q, tau, qd)))
+        return ts.learn.fit(nominal, log, learn=[Viscous(), Offset()], cutoff=8.0, **how)
+
+    fit = of(q, qd, qdd, method="ols")
+    assert float(fit.least_squares.abs().max()) < 1e6
+    told = fit.base.of(ts.inertial_parameters(truth).flatten())
+    sure = fit.deviation.isfinite()
+    assert 0 < int(sure.sum()) < 17
+    assert bool(((fit.value - told)[sure].abs() < 5 * fit.deviation[sure]).all())
+    (line,) = (note for note in fit.found.notes if "no force of the log depends on" in note)
+    apart = [note for note in fit.found.notes if "not told apart" in note]
+    assert "Izz of body0" in line and not any("Izz of body0" in note for note in apart)
+    with pytest.raises(ts.FitError, match="no joint moves"):
+        of(q - last * q, 0 * qd, 0 * qdd)

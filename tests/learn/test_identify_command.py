@@ -19,7 +19,16 @@ from tests.learn.test_fit import arm, friction, log_of
 from torchsko.__main__ import main
 from torchsko.learn import choosing, command, fitting, selection
 from torchsko.learn.estimators import ESTIMATORS
-from torchsko.learn.friction import Viscous
+from torchsko.learn.friction import (
+    TERMS,
+    Dahl,
+    LuGre,
+    Offset,
+    RotorInertia,
+    SmoothCoulomb,
+    Viscous,
+)
+from torchsko.learn.worded import learn_of
 from torchsko.unfinished import prefix
 
 
@@ -312,3 +321,53 @@ def test_a_robot_of_macros_with_mimic_joints_set_free_is_fitted(tmp_path):
     assert ts.learn.Fit.load(out).mechanism.joint_names == mech.joint_names
     assert "xacro:arg" not in (out / "robot.urdf").read_text()
     assert ts.load(out / "robot.urdf").mass.tolist() == [3.0, 2.0, 1.0]  # "ols" leaves masses alone
+
+
+def test_terms_are_named_on_the_command_line(tmp_path, capsys, monkeypatch):
+    """Python took `learn=`; by the command nobody could have a rotor's inertia."""
+    monkeypatch.setattr("torchsko.learn.report.write_report", lambda fit, path: None)
+    truth, nominal = arm()
+    elbow = nominal.joint_names[1]
+    log, (q, qd, qdd, tau) = log_of(
+        truth, lambda q, qd: friction(q, qd) - 0.2, seconds=10.0, rate=200.0
+    )
+    tau = tau + torch.tensor([0.0, 0.3, 0.0]) * qdd
+    np.savez(tmp_path / "log.npz", t=log.t, q=q, qd=qd, tau=tau)
+    robot, out = tmp_path / "robot.urdf", tmp_path / "out"
+    ts.save(nominal, robot)
+    words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "8"]
+    named = ["--learn", "Viscous, SmoothCoulomb(0.1)", "--learn"]
+    more = f"{elbow}=Viscous,SmoothCoulomb(speed=0.1),RotorInertia"
+    assert main([*words, *named, more, "--method", "ols"]) == 0
+    fit = ts.learn.Fit.load(out)
+    plain = (Viscous(), SmoothCoulomb(0.1))
+    assert set(fit.terms[0]) == set(fit.terms[2]) == set(plain)
+    (x,) = (x for t, x in zip(fit.terms[1], fit.numbers[1], strict=True) if t == RotorInertia())
+    assert abs(float(x) - 0.3) < 0.01
+    assert "RotorInertia 0.3" in capsys.readouterr().out
+    for said, match in {
+        "Friction": "no term is named 'Friction'",
+        "shoulder=Viscous": "no joint is named 'shoulder'",
+        "Dahl(0.1, 2)": "'2' is no shape of Dahl",
+        "Dahl(width=1)": "'width=1' is no shape of Dahl",
+        "Viscous Offset": "'Viscous Offset' is no term",
+        "": "'' is no term",
+        "Dahl(-1)": "distance of Dahl is -1.0",
+    }.items():
+        assert main([*words, "--learn", said]) == 2
+        err = capsys.readouterr().err
+        assert match in err and len(err.splitlines()) == 3, err
+    assert main([*words, "--learn", "Viscous", "--learn", "Offset"]) == 2
+    assert "names terms of every joint once more" in capsys.readouterr().err
+
+
+def test_terms_of_the_command_are_what_python_takes():
+    mech = arm()[1]
+    first, second, _ = mech.joint_names
+    assert learn_of(mech, []) is None
+    assert learn_of(mech, [f"{first}=none"]) == {first: []}
+    assert learn_of(mech, ["Dahl(0.02)", f"{second}=LuGre(0.01, ratio=2),Offset"]) == {
+        **{name: [Dahl(0.02)] for name in mech.joint_names},
+        second: [LuGre(0.01, ratio=2.0), Offset()],
+    }
+    assert set(command.TERM_NAMES) == set(TERMS)

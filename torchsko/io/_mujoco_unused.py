@@ -20,8 +20,23 @@ Row = tuple[int, str, str]
 def unused(model: Any) -> list[Unused]:
     """What the model holds and the dynamics does not use."""
     off = switched_off(model)
-    rows = (*_parts(model), *_forces(model, off), *_of_free_joints(model, off))
-    return [Unused(f"{count} {what}", why) for count, what, why in rows if count]
+    elastic = any(
+        _many(model, f"tendon_{field}") and flag not in off
+        for field, flag in (("stiffness", "spring"), ("damping", "damper"))
+    )
+    pull = (
+        model.ntendon,
+        "tendons",
+        "their springs and dampers act through torchsko.tendons_of only",
+    )
+    felt = (*_felt(model, off), *_of_free_joints(model, off))
+    every = (
+        *((row, False) for row in _parts(model)),
+        (pull, elastic),
+        *((row, False) for row in _forces(model, off)),
+        *((row, True) for row in felt),
+    )
+    return [Unused(f"{row[0]} {row[1]}", row[2], felt=is_felt) for row, is_felt in every if row[0]]
 
 
 def _parts(model: Any) -> tuple[Row, ...]:
@@ -35,11 +50,6 @@ def _parts(model: Any) -> tuple[Row, ...]:
             len(model.actuator_trntype),
             "actuators",
             "they act through torchsko.actuate only, see actuators_of",
-        ),
-        (
-            model.ntendon,
-            "tendons",
-            "their springs and dampers act through torchsko.tendons_of only",
         ),
         (model.nsensor, "sensors", "they do not act"),
         (
@@ -62,10 +72,9 @@ def _parts(model: Any) -> tuple[Row, ...]:
 
 
 def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
-    """Of joints, tendons, actuators and fluids, what MuJoCo computes and we do not."""
+    """Of joints and actuators, what MuJoCo knows and we do not, besides forces."""
     low, high = np.reshape(model.jnt_actfrcrange, (-1, 2)).T
     skew = np.array(model.jnt_actfrclimited, dtype=bool) & (low != -high)
-    wet = _some(model.opt.density) or _some(model.opt.viscosity)
     others = sorted(off.difference(HONOURED, ("passive",)))
     return (
         (
@@ -90,6 +99,23 @@ def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
             "mech.effort_limit has only the joints' own (actuatorfrcrange); actuators_of keeps them, "
             "mech.replace(effort_limit=...) sets what is known",
         ),
+        (
+            len(others),
+            f"flags that disable {', '.join(others)}",
+            "they say how MuJoCo solves, integrates or finds contacts",
+        ),
+    )  # fmt: skip
+
+
+def _felt(model: Any, off: set[str]) -> tuple[Row, ...]:
+    """Of joints, tendons, actuators and fluids, forces that a log has and the dynamics has not."""
+    wet = _some(model.opt.density) or _some(model.opt.viscosity)
+    return (
+        (
+            _many(model, "tendon_frictionloss") if "frictionloss" not in off else 0,
+            "tendons with dry friction",
+            "not honoured",
+        ),
         (_many(model, "tendon_armature"), "tendons with armature", "it is not in the mass matrix"),
         (_many(model, "actuator_armature"), "actuators with armature", "it is not in the mass matrix"),
         (
@@ -107,11 +133,6 @@ def _forces(model: Any, off: set[str]) -> tuple[Row, ...]:
             _many(model, "jnt_springyield") if "spring" not in off else 0,
             "joints whose springs yield",
             "they do not yield here",
-        ),
-        (
-            len(others),
-            f"flags that disable {', '.join(others)}",
-            "they say how MuJoCo solves, integrates or finds contacts",
         ),
     )  # fmt: skip
 

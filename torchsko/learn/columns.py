@@ -48,7 +48,7 @@ def matched(
             it and what there is.
     """
     out: dict[str, Array] = {}
-    known = _by_joint(path, table, joints, columns)
+    known = by_joint(path, table, joints, columns)
     found = known.columns
     for name, called in called_by(units.get("tau")).items():
         if name not in wanted:
@@ -141,7 +141,7 @@ def _picked(
     return [(c, found[c]) for c in some]
 
 
-def _by_joint(
+def by_joint(
     path: Path, table: Table, joints: tuple[str, ...], columns: Mapping[str, Sequence[str]]
 ) -> Table:
     """Columns with the names of joints for their numbers, where the file says which are whose.
@@ -196,7 +196,10 @@ def _in_order(
     """
     if x.shape[1] == len(theirs):
         if set(joints) <= set(theirs):
-            return {name: x if theirs == list(joints) else x[:, [theirs.index(j) for j in joints]]}
+            if theirs == list(joints):
+                return {name: x}
+            more = {f"{name}_{j}": x[:, i] for i, j in enumerate(theirs) if j not in joints}
+            return {name: x[:, [theirs.index(j) for j in joints]]} | more
         # Of others nobody asks; two of one name may be among them.
         return {f"{name}_{j}": x[:, i] for i, j in enumerate(theirs)}
     all_called = [word for some in (*CALLED.values(), AMPERES) for word in some]

@@ -23,6 +23,31 @@ if TYPE_CHECKING:
 METHODS = ("physical", "ols", "wls", "irls", "iv", "shooting")
 """Known, without the imports that they need."""
 
+TERM_NAMES = (
+    *(
+        "Viscous",
+        "Turbulent",
+        "Coulomb",
+        "SmoothCoulomb",
+        "Asymmetric",
+        "Loaded",
+        "Stribeck",
+        "Dahl",
+    ),
+    *(
+        "LuGre",
+        "Offset",
+        "RotorInertia",
+        "Spring",
+        "Balancer",
+        "Periodic",
+        "Gain",
+        "Delay",
+        "Ratio",
+    ),
+)
+"""Likewise."""
+
 CHECKPOINT = "unfinished.pt"
 """File in the output folder that a run that was stopped goes on from."""
 
@@ -64,6 +89,15 @@ def add_identify(commands: Any) -> None:
         help="columns of t, q, qd or tau, in the order of the joints, where their names say nothing",
     )
     parser.add_argument(
+        "--learn",
+        action="append",
+        default=[],
+        metavar="elbow=Viscous,RotorInertia",
+        help="all forces of a joint besides the rigid robot's, in place of those the data choose; of every "
+        'joint without a name, none of one "elbow=none". Shapes go in parentheses, in quotes: '
+        f'"Dahl(0.01)". Terms are {", ".join(TERM_NAMES)}',
+    )
+    parser.add_argument(
         "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"
     )
     add_robot_options(parser)
@@ -77,11 +111,13 @@ def run_identify(given: argparse.Namespace) -> None:
     """
     from torchsko.learn.fitting import fit
     from torchsko.learn.log import Log
+    from torchsko.learn.worded import learn_of
 
     start = time.perf_counter()
     units, columns = _units(given.unit), _columns(given.column)
     part = _part(given.use)
     mech = load_robot(given.file, given)  # the report says what the model leaves out
+    learn = learn_of(mech, given.learn)
     robot = source_of(given.file, given)
     log = Log.load(given.log, mech.joint_names, units=units, columns=columns, held=given.held)
     log = log.part(*part)
@@ -90,8 +126,8 @@ def run_identify(given: argparse.Namespace) -> None:
     written: list[str] = []
     try:
         found = fit(
-            mech, log, method=given.method, cutoff=given.cutoff, prior=given.prior, window=given.window,
-            checkpoint=checkpoint, tell=bar,
+            mech, log, learn=learn, method=given.method, cutoff=given.cutoff, prior=given.prior,
+            window=given.window, checkpoint=checkpoint, tell=bar,
             done=lambda x: written.extend(write(x, given.out, robot, given.mesh_path)),
         )  # fmt: skip
     except KeyboardInterrupt:

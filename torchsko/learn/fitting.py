@@ -17,6 +17,7 @@ from torchsko.learn.currents import Constants, constants_told, torque_constants,
 from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
+from torchsko.learn.followers import followers_told
 from torchsko.learn.forces import in_other_units, refuse_driving, refuse_other_forces
 from torchsko.learn.friction import Offset, Term
 from torchsko.learn.least_squares import base_fit
@@ -41,8 +42,10 @@ from torchsko.learn.solving import Model, Solution
 from torchsko.learn.telling import (
     beyond,
     labels_of,
+    left_out,
     not_sure,
     noted,
+    refuse_standing,
     standing,
     unchanging,
     untold,
@@ -178,18 +181,23 @@ def _fitted(
     faults = without_unmeasured(nominal, known.faults, blank)
     whole_robot = lossless(nominal)  # with all its rotors
     refuse_unfelt(whole_robot, log, known.seen.motions)
+    followed = followers_told(whole_robot, problem, log, settings, known.seen.motions)
     refuse_other_forces(problem, log, known.normal)
     refuse_mistaken(replace(problem, mech=whole_robot), log, known.seen.motions, named)
     refuse_driving(problem, log, known.normal)
     base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
     able = moves if asked.method == "shooting" else None
     parts = Folds.of(known.normal)
-    still = [j for j in standing(known.normal.all, problem.terms) if j not in named]
+    stood = standing(known.normal.all, problem.terms)
+    refuse_standing(nominal, log, stood)
+    still = [j for j in stood if j not in named]
     given = {j: (problem.terms.index(Offset()),) for j in still} | named
     allowed = {j: (*asked.library, *besides.get(j, ())) for j in range(nominal.num_dof)}
     chosen = Choosing(problem, parts, base, divergence, given, allowed, asked.prior, say, able)
     notes = [
         *changes_told(mech, changed),
+        *left_out(nominal),
+        *followed,
         *wrapped,
     ]
     if still:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.learn.least_squares import RANK, Information, scaled_pseudo_inverse
+from torchsko.learn.least_squares import RANK, Information, scaled_pseudo_inverse, unit_sizes
 from torchsko.learn.normal import Normal
 from torchsko.learn.reduced import means, places
 from torchsko.learn.solving import Choice, Model, Solution
@@ -120,7 +120,7 @@ def both(pair: Normal, model: Model) -> tuple[tuple[Tensor, Tensor], tuple[Tenso
 
 def strengths(A: Tensor, A0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Correlations of directions with their instruments: a root of A0^-1, eigenvalues in it, vectors."""
-    size = A0.diagonal().clamp_min(1e-300).rsqrt()
+    size = unit_sizes(A0)
     value, vector = torch.linalg.eigh(size[:, None] * A0 * size)
     known = value > RANK * value[-1]
     root = size[:, None] * vector * torch.where(known, value, 1.0).rsqrt() * known

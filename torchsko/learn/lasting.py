@@ -8,7 +8,8 @@ over the times that a joint was at one place. Where a motion repeats itself, as 
 come back with it: periods are laid on top of one another before. The largest of these counts.
 
 Errors of accelerations cancel in time. A stretch that begins and ends at once cuts pairs which cancel, at
-both ends, and that was most of its sum: there samples count more and more, and less and less (Hann).
+both ends, and that was most of its sum: there samples count more and more, and less and less (Hann). Where
+errors outlast the filter, deviations are no less than those by errors that last so long and go with nothing.
 
 References: W. Newey, K. West, *A simple, positive semi-definite, heteroskedasticity and autocorrelation
 consistent covariance matrix*, Econometrica 55(3), 1987; D. Andrews, *Heteroskedasticity and autocorrelation
@@ -70,7 +71,7 @@ def with_lasting_errors(
     ranges = _ranges(problem, motions)
     sums = _Sums(problem, solution, influence, inflation, length, over, ranges, known)
     each = zip(*side_by_side(sums, motions), strict=True)
-    in_time, free, seen, *at_places = (torch.stack(x).sum(0) for x in each)
+    in_time, free, seen, again, *at_places = (torch.stack(x).sum(0) for x in each)
     # Motions may be a choice out of more. Every parameter that is fitted takes its part of errors.
     scale = normal.count[0].sum() / seen.clamp_min(1)
     found = [
@@ -83,8 +84,11 @@ def with_lasting_errors(
     ]
     if cancelling is not None:
         part = scale * in_time * free / (free - len(known)).clamp_min(1)
-        told, more = cancelling.with_rest(part, sizes), more[1:]
+        told, more, alone = cancelling.with_rest(part, sizes), more[1:], known
         known = torch.cat([told.covariance.diagonal(), *(x.square() for x in told.terms)])
+        # What outlasts the filter does not cancel, and its stretches are too few to sum over.
+        if float(inflation.max()) > cancelling.length and float(again) < float(seen) / 2:
+            more.append((alone - known).clamp_min(0))
     wider = 1 + torch.stack(more).amax(0) / known.clamp_min(1e-300)
     base_wider, *own = wider.sqrt().split(sizes)
     return replace(
@@ -153,12 +157,12 @@ class _Sums:
     like: Tensor
 
     def __call__(self, motion: Motion) -> tuple[Tensor, ...]:
-        """Products of sums over stretches, how many these are, samples, and sums at places."""
+        """Products of sums over stretches, how many, samples, those that come again, sums at places."""
         none, dofs = self.like.new_zeros(()), len(self.inflation)
         at_places = [self.like.new_zeros(dofs, count, len(self.like)) for count in PLACES]
         parts = list(self.problem.rows([motion]))
         if not parts:
-            return torch.diag(self.like * 0), none, none, *at_places
+            return torch.diag(self.like * 0), none, none, none, *at_places
         t, X, good = (torch.cat(part) for part in zip(*parts, strict=True))
         q = motion.q[torch.searchsorted(motion.t.contiguous(), t).clamp_max(len(motion.t) - 1)]
         first, last = self.ranges
@@ -173,7 +177,8 @@ class _Sums:
                 into[j].index_add_(0, place, x)
         in_time = self.over(_folded(total, after), self.length)
         free = (good.sum(0) / self.inflation).sum() * after / len(t)
-        return in_time, free, good.sum().to(free), *at_places
+        count = good.sum().to(free)
+        return in_time, free, count, count * (after < len(t)), *at_places
 
 
 Influence = Callable[[int, Tensor, Tensor], Tensor]

@@ -18,6 +18,9 @@ RANK = 1e-12
 ALIKE = 1e-9
 """Relative eigenvalue of normal equations at unit length below which columns cancel each other."""
 
+NOTHING = 1e-24
+"""Square of a column, of the largest, up to which it is rounding: of accelerations of a joint that stood."""
+
 PART = 1e-3
 """Of the largest, from which on a number is part of a combination."""
 
@@ -40,12 +43,19 @@ def base_fit(normal: Normal, model: Model, base: BaseParameters) -> Solution:
 
 def scaled_pseudo_inverse(A: Tensor) -> tuple[Tensor, float]:
     """Inverse of a symmetric matrix by eigenvalues of it at unit diagonal, and its condition number."""
-    size = A.diagonal().clamp_min(1e-300).rsqrt()
+    size = unit_sizes(A)
     value, vector = torch.linalg.eigh(size[:, None] * A * size)
     known = value > RANK * value[-1]
     inverse = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
     condition = float((value[-1] / value[0].clamp_min(1e-300)).sqrt())
     return size[:, None] * ((vector * inverse) @ vector.mT) * size, condition
+
+
+def unit_sizes(A: Tensor) -> Tensor:
+    """One over the length of columns by their products, 0 of those that are nothing: times rounding, too."""
+    square = A.diagonal()
+    known = square > NOTHING * square.amax().clamp_min(0)
+    return torch.where(known, torch.where(known, square, 1.0).rsqrt(), 0.0)
 
 
 def not_told_apart(A: Tensor) -> Tensor:
@@ -55,13 +65,17 @@ def not_told_apart(A: Tensor) -> Tensor:
         A: normal equations.
 
     Returns:
-        The share of each number, 1 for the largest; 0 for what is rounding.
+        The share of each number, 1 for the largest; 0 for what is rounding. First those whose columns are
+        nothing at all, each by itself.
     """
-    size = A.diagonal().clamp_min(1e-300).rsqrt()
-    value, vector = torch.linalg.eigh(size[:, None] * A * size)
+    size = unit_sizes(A)
+    # Columns that are nothing have unit length here: beside others they would share with all that cancels.
+    unit = size[:, None] * A * size + (size == 0).diag_embed()
+    value, vector = torch.linalg.eigh(unit)
     share = vector.mT[value <= ALIKE * value[-1]].abs()
     share = share / share.amax(-1, keepdim=True)
-    return torch.where(share > PART, share, 0.0)
+    alone = torch.eye(len(A)).to(A)[size == 0]
+    return torch.cat([alone, torch.where(share > PART, share, 0.0)])
 
 
 @dataclass(frozen=True, eq=False)

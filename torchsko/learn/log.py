@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from torchsko.errors import FitError
 from torchsko.learn.columns import matched
+from torchsko.learn.others import of_others
 from torchsko.learn.smoother import smoothed
 from torchsko.learn.tables import read
 from torchsko.learn.times import refuse_times
@@ -39,7 +40,7 @@ class Log:
         q: positions, `[samples, num_q]` [rad or m]; angles may be kept within a turn, a fit counts them on.
         tau: joint forces, `[samples, num_dof]` [N m or N]: all that move the robot besides its weight, zero
             where nothing drives a joint. Forces of drives at joints that follow another are felt there: add
-            them, times the ratio, to that one's (no column of theirs is read). What
+            them, times the ratio, to that one's (columns of theirs do not count, and a fit says so). What
             is known to push from outside, `f_ext`, is added as joints feel it, at = (q, 0 * qd, 0 * qd):
             ``ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)``.
             Where the robot floats nobody may have measured them: nan there, or no columns for these dofs,
@@ -53,6 +54,8 @@ class Log:
             these by the weights of the nominal robot. Where you know them, pass currents times constants.
         units: that were declared of the file, see `load`: numbers here are SI. A fit refuses those that a
             joint cannot have, degrees of one that slides.
+        others: columns of a file that are of other joints, by quantity, "q" or "tau", and by joint, each
+            `[samples]`. They do not count; of joints that follow another a fit says so, and what they hold.
     """
 
     t: Array
@@ -64,6 +67,7 @@ class Log:
     held: bool = False
     current: bool = False
     units: Units = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Array]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("t", "q", "tau", "qd"):
@@ -128,7 +132,10 @@ class Log:
     def pick(self, rows: slice) -> Log:
         """Some of the samples; views of the same arrays."""
         qd = None if self.qd is None else self.qd[rows]
-        return replace(self, t=self.t[rows], q=self.q[rows], tau=self.tau[rows], qd=qd)
+        others = {k: {j: x[rows] for j, x in each.items()} for k, each in self.others.items()}
+        return replace(
+            self, t=self.t[rows], q=self.q[rows], tau=self.tau[rows], qd=qd, others=others
+        )
 
     @classmethod
     def joined(cls, logs: Sequence[Log]) -> Log:
@@ -159,9 +166,17 @@ class Log:
         ]
         q, tau = (np.concatenate([getattr(log, name) for log in logs]) for name in ("q", "tau"))
         rates = [log.qd for log in logs if log.qd is not None]
+        others = {
+            k: {
+                j: np.concatenate([log.others[k][j] for log in logs])
+                for j in each
+                if all(j in log.others.get(k, {}) for log in logs)
+            }
+            for k, each in logs[0].others.items()
+        }
         return replace(
             logs[0], t=np.concatenate(t), q=q, tau=tau, qd=np.concatenate(rates) if rates else None,
-            name=", ".join(dict.fromkeys(log.name for log in logs)),
+            name=", ".join(dict.fromkeys(log.name for log in logs)), others=others,
         )  # fmt: skip
 
     def _kind(self, name: str) -> Any:
@@ -248,8 +263,10 @@ class Log:
         found = matched(path, table, tuple(joints), columns or {}, units)
         parts = {name: scaled(name, x, units.get(name), tuple(joints)) for name, x in found.items()}
         refuse_units(units, parts)
+        others = of_others(path, table, tuple(joints), units)
         log = cls(parts["t"], parts["q"], parts["tau"], parts.get("qd"), tuple(joints), path.name)
-        return replace(log, held=held, current=units.get("tau") in CURRENTS, units=dict(units))
+        current = units.get("tau") in CURRENTS
+        return replace(log, held=held, current=current, units=dict(units), others=others)
 
 
 def _refuse_no_numbers(log: str, name: str, x: Any) -> None:

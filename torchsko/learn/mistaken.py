@@ -188,7 +188,7 @@ def refuse_mistaken(
         raise FitError(
             f"{log.name}: {best.what}, as it seems.\n"
             f"Of the force of joint {dof_names(problem.mech)[dof]!r}, friction set aside, the nominal robot "
-            f"explains {_percent(left[dof])} so, and {_percent(as_is[dof])} as it was logged.\n"
+            f"explains {percent(left[dof])} so, and {percent(as_is[dof])} as it was logged.\n"
             f"{best.advice} If the log is right, correct the nominal robot: a tool that is not there, say."
         )
 
@@ -198,7 +198,8 @@ def _size(left: Tensor) -> Tensor:
     return left.clamp(GOOD, WORST).log().nanmean()
 
 
-def _percent(left: Tensor) -> str:
+def percent(left: Tensor) -> str:
+    """The share of a force that is explained, by the share that is left over."""
     return f"{100 * max(0.0, 1 - float(left)):.0f} %"
 
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from torchsko.errors import FitError
 from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
 from torchsko.learn.least_squares import Information, not_told_apart
+from torchsko.learn.log import Log
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
 from torchsko.learn.normal import Normal
@@ -51,6 +53,20 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
     return tuple(still.nonzero().flatten().tolist())
 
 
+def refuse_standing(mech: Mechanism, log: Log, stood: Sequence[int]) -> None:
+    """Refuse a log in which all dofs stood still.
+
+    Raises:
+        FitError: says what to log.
+    """
+    if len(stood) == mech.num_dof:
+        raise FitError(
+            f"{log.name}: no joint moves.\n"
+            "Forces of a robot that stands tell one weight, and no inertia or friction.\n"
+            "Log a motion; ts.learn.optimal_trajectory finds one that tells much."
+        )
+
+
 def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
     """Lines that name joints which moved far beyond their limits: the file's are wrong, or the log's unit."""
     least = torch.stack([motion.q.amin(0) for motion in motions if len(motion)]).amin(0)
@@ -66,6 +82,18 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
                     "these, or the unit of the log, are others"
                 )
     return lines
+
+
+def left_out(mech: Mechanism) -> list[str]:
+    """A line that names forces of the robot's file that a log has and the model has not, if there are any."""
+    told = [f"{x.element} ({x.reason})" for x in mech.unused if x.felt]
+    if not told:
+        return []
+    return [
+        "in the measured forces and not in the model, so that other numbers take their part: "
+        f"{'; '.join(told)}. What is known of them is set aside by tau of the log: springs and dampers of "
+        "tendons by tau + ts.tendons_of(file, mech).force(mech, q, qd)"
+    ]
 
 
 def noted(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
@@ -109,8 +137,10 @@ def untold_lines(shares: Tensor, labels: Sequence[str], base: int) -> list[str]:
         labels: of base parameters and of the terms, in this order.
         base: how many of these are base parameters'.
     """
-    lines = []
-    for share in shares:
+    alone = (shares > 0).sum(-1) == 1
+    unseen = [x for x, one in zip(labels, (shares[alone] > 0).any(0).tolist(), strict=True) if one]
+    lines = [f"no force of the log depends on: {', '.join(unseen)}"] if unseen else []
+    for share in shares[~alone]:
         order: list[int] = share.argsort(descending=True).tolist()  # type: ignore[assignment]
         some = [k for k in order if share[k] > 0]
         # Terms first: of these one can leave some out.

@@ -144,11 +144,13 @@ class Unused:
         element: what it is and where, by name ("link 'base' <visual>").
         reason: why it is not used.
         held: whether it is an inertia that the inertial frame holds, and that a frame that moves would feel.
+        felt: whether forces that are measured have a part by it, and those of the mechanism have not.
     """
 
     element: str
     reason: str
     held: bool = field(default=False, repr=False)
+    felt: bool = field(default=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.element}: {self.reason}"
