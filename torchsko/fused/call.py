@@ -247,8 +247,8 @@ class FusedCall:
             if shape is None:
                 raise FusedError(
                     f"the shape of {name!r} is unknown.\n"
-                    "A kernel is compiled for one shape per sample; only q, qd, qdd, tau, f_ext and "
-                    f"the mechanism's parameters have known ones.\n"
+                    "A kernel is compiled for one shape per sample; only states, forces, dt and "
+                    "the mechanism's parameters, by their usual names, have known ones.\n"
                     f"Call ts.fuse(fn, mech, shapes={{{name!r}: (...)}})."
                 )
             shapes[name] = shape
