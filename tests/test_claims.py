@@ -61,3 +61,13 @@ def test_every_sentence_on_conventions_has_a_row():
     claims = [claim for claim, _ in ROWS]
     for item in re.split(r"^- ", items[1], flags=re.MULTILINE)[1:]:
         assert any(claim in words(item) for claim in claims), words(item)[:80]
+
+
+def test_every_file_of_results_is_named_with_the_script_that_wrote_it():
+    folder = ROOT / "benchmarks" / "results"
+    table = re.findall(
+        r"^\| \[(.+)\]\((.+)\) \| `(.+?)` \|", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    assert {path for _, path, _ in table} == {x.name for x in folder.iterdir()} - {"README.md"}
+    for name, path, script in table:
+        assert name == path and (ROOT / script).is_file(), path

@@ -218,10 +218,10 @@ def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mende
 
 @pytest.mark.parametrize("place", ["choosing friction of j2", "fitting", "error bars"])
 def test_a_fit_that_was_stopped_goes_on_to_the_same_numbers(tmp_path, place):
-    """It began one more round of choosing where the last had changed nothing."""
+    """It began one more round of choosing where the last had changed nothing; the file needs no ending."""
     mech = two()
     t, q, tau, qd = swinging(mech, noise=0.1)
-    log, kept = ts.learn.Log(t, q, tau, qd), tmp_path / "unfinished.pt"
+    log, kept = ts.learn.Log(t, q, tau, qd), tmp_path / "unfinished"
     options = {"cutoff": 8.0, "folds": 3}
     whole = ts.learn.fit(mech, log, **options)
 

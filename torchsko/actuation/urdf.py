@@ -55,6 +55,9 @@ def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]
     Args:
         source: path of the file, or its text.
 
+    Returns:
+        `Transmission`: names, the reduction, and what the file says of the motor.
+
     Raises:
         RobotFileError: when the file is not readable, or a number is none.
 

@@ -62,8 +62,9 @@ def fuse(
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
             others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
-        shapes: with a function: shapes, for one sample, of its arguments that are not called q, qd,
-            qdd, tau or f_ext.
+        shapes: with a function: shapes, for one sample, of its arguments. Known by their names are those of
+            q, q0, qs, start, end, q_target (`[num_q]`), of qd, qdd, tau, step, x (`[num_dof]`), of f_ext
+            (`[num_bodies, 6]`), of dt, and of the mechanism's parameters; others have to be given.
         order: derivatives up to this order are kernels too, each built when first asked for, within
             seconds; those of higher order run eagerly.
 

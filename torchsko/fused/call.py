@@ -1,63 +1,55 @@
-"""Any function of a mechanism as kernels."""
+"""Any function of a mechanism as kernels.
+
+What it takes is in `arguments`, what one evaluation tells about it in `recipe`, what it reads from outside
+in `capture`; here its kernels are made and called.
+"""
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import dataclass
-from itertools import takewhile
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
-from torch._C import _are_functorch_transforms_active
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from torchsko.errors import FusedError, ShapeError, TorchskoError, unknown_name
-from torchsko.fused.capture import Capture, Captured, discover
-from torchsko.fused.clean import in_clean_thread, unfollowed
-from torchsko.fused.constants import Constants
-from torchsko.fused.refusals import refused_by_torch
+from torchsko.errors import FusedError, ShapeError
+from torchsko.fused.arguments import Arguments, Choice, no_constant
+from torchsko.fused.capture import Captured
+from torchsko.fused.recipe import Recipe, recipe_of
 from torchsko.fused.register import FusedFunction
-from torchsko.fused.sources import Reachable
-from torchsko.fused.watch import Swap, Watch, constants_of
+from torchsko.fused.watch import Swap, Watch
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.precision import in_own_type
-
-T = TypeVar("T")
-Key = tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]
 
 _log = logging.getLogger("torchsko")
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What one evaluation told about a function with some choice of arguments.
+class _Made(NamedTuple):
+    """Kernels of one choice of arguments.
 
     Attributes:
-        form: its results, nested as it nests them, with their numbers in the place of tensors.
-        num_outputs: how many tensors it returns.
-        captures: what it reads from outside of its arguments.
-        kinds: their types, of results that are of another than the kernel's.
-        own: names of objects that it makes itself, outside of its arguments.
+        function: of the tensors that are given, those from outside, and the mechanism's parameters.
+        spec: how results are nested; None for a single tensor.
+        captured: what is read from outside.
+        kinds: types of results that are of another than the kernel's.
     """
 
-    form: Any
-    num_outputs: int
-    captures: tuple[Capture, ...]
-    kinds: tuple[tuple[int, torch.dtype], ...] = ()
-    own: frozenset[str] = frozenset()
-
-
-class _Made(NamedTuple):
     function: FusedFunction
-    spec: Any  # how results are nested; None for a single tensor
+    spec: Any
     captured: Captured
     kinds: tuple[tuple[int, torch.dtype], ...]
+
+    def results(self, outputs: Sequence[Tensor]) -> Any:
+        """What the kernels gave, in the types and the nest of the function."""
+        if self.kinds:
+            outputs = [*outputs]
+            for k, kind in self.kinds:
+                outputs[k] = outputs[k].to(kind)
+        return outputs[0] if self.spec is None else pytree.tree_unflatten(list(outputs), self.spec)
 
 
 class FusedCall:
@@ -78,27 +70,23 @@ class FusedCall:
         workshop: Workshop,
         mech: Mechanism,
         shapes: Mapping[str, tuple[int, ...]],
-        recipes: Mapping[Key, Recipe] | None = None,
+        recipes: Mapping[Choice, Recipe] | None = None,
     ) -> None:
         self._mech = mech
         self._fn, self._workshop, self._shapes = fn, workshop, dict(shapes)
         self._parameters = tuple(getattr(mech, name) for name in workshop.parameters)
-        source = fn.forward if isinstance(fn, nn.Module) else fn
-        arguments = tuple(inspect.signature(source).parameters.values())[1:]
-        self._names = tuple(argument.name for argument in arguments)
-        self._positional = tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY)
-        self._takes_any = any(a.kind in (a.VAR_KEYWORD, a.VAR_POSITIONAL) for a in arguments)
-        self._refuse_unknown(shapes)
-        self._made: dict[Key, _Made] = {}
-        self._recipes: dict[Key, Recipe] = dict(recipes or {})
-        required = [a.name for a in arguments if a.default is inspect.Parameter.empty]
+        self._arguments = Arguments.of(fn)
+        self._arguments.refuse_unknown(shapes)
+        self._made: dict[Choice, _Made] = {}
+        self._recipes: dict[Choice, Recipe] = dict(recipes or {})
+        required = self._arguments.required
         if recipes is None and all(self._shape(name) is not None for name in required):
             # Made now, since torch.compile could not make it while it traces a caller.
-            self._make((tuple(required), ()))
+            self._make((required, ()))
 
     def __repr__(self) -> str:
         name = getattr(self._fn, "__qualname__", type(self._fn).__qualname__)
-        return f"FusedCall({name}({', '.join(self._names)}), {self._mech!r})"
+        return f"FusedCall({name}({', '.join(self._arguments.names)}), {self._mech!r})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function to a batch.
@@ -117,46 +105,22 @@ class FusedCall:
                 number that it changes each time; within torch.compile, a constant that has changed.
             ShapeError: a tensor that does not fit, or an array or a list in its place.
         """
-        given = {**dict(zip(self._names, args, strict=False)), **kwargs}
-        if len(given) != len(args) + len(kwargs):  # too many, or one of them twice
-            raise TypeError(
-                f"{len(args)} arguments and {', '.join(kwargs) or 'none'} by name were given.\n"
-                f"The function takes, after the mechanism, {', '.join(self._names)}.\n"
-                "Pass each of them once."
-            )
-        states = {name: x for name, x in given.items() if isinstance(x, Tensor)}
-        options = tuple(
-            (name, tuple(x) if isinstance(x, list) else x)
-            for name, x in given.items()
-            if not isinstance(x, Tensor) and x is not None
-        )
-        key = (tuple(states), options)
+        states, options = self._arguments.chosen(args, kwargs)
+        choice = (tuple(states), options)
         try:
-            known = key in self._made
+            made = self._made.get(choice)
         except TypeError:
-            raise ShapeError(_no_constant(options)) from None
-        if not known:
-            if torch.compiler.is_compiling():
-                raise FusedError(
-                    "a fused function met new optional arguments inside of torch.compile.\n"
-                    "Kernels cannot be made there.\nCall it once with these arguments before."
-                )
-            self._make(key)
+            raise ShapeError(no_constant(options)) from None
+        if made is None:
+            made = self._make_first(choice)
         for x in states.values():
             check_dtype(self._mech, x)
-        function, spec, captured, kinds = self._made[key]
-        outside = captured.read()
+        outside = made.captured.read()
         if isinstance(outside, str):
-            function, spec, captured, kinds = self._made_again(key, outside)
-            outside = cast(tuple, captured.read())
-        # A narrower type is widened, as PyTorch's promotion does.
-        outside = [x.to(self._mech.dtype) for x in outside]
-        outputs = function(*states.values(), *outside, *self._parameters)
-        if kinds:
-            outputs = [*outputs]
-            for k, kind in kinds:
-                outputs[k] = outputs[k].to(kind)
-        return outputs[0] if spec is None else pytree.tree_unflatten(list(outputs), spec)
+            made = self._make_again(choice, outside)
+            outside = cast(tuple, made.captured.read())
+        outside = _widened(outside, self._mech)
+        return made.results(made.function(*states.values(), *outside, *self._parameters))
 
     def function(self, names: tuple[str, ...]) -> FusedFunction:
         """The function of these tensors, of what it reads from outside, and of the mechanism's parameters."""
@@ -165,15 +129,11 @@ class FusedCall:
     def outside(self, names: tuple[str, ...]) -> list[Tensor] | str:
         """What that function reads from outside, as it is now, or the name of a constant that has changed."""
         outside = self._prepared(names).captured.read()
-        if isinstance(outside, str):
-            return outside
-        # A narrower type is widened, as PyTorch's promotion does.
-        return [x.to(self._mech.dtype) for x in outside]
+        return outside if isinstance(outside, str) else _widened(outside, self._mech)
 
     def _prepared(self, names: tuple[str, ...]) -> _Made:
-        if (names, ()) not in self._made:
-            self._make((names, ()))
-        return self._made[names, ()]
+        made = self._made.get((names, ()))
+        return self._make((names, ())) if made is None else made
 
     def mechanism(self) -> Mechanism:
         """The mechanism, with the current values of the parameters that are inputs."""
@@ -212,7 +172,16 @@ class FusedCall:
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))
 
-    def _made_again(self, key: Key, name: str) -> _Made:
+    def _make_first(self, choice: Choice) -> _Made:
+        """Make the function of a choice of arguments that is new."""
+        if torch.compiler.is_compiling():
+            raise FusedError(
+                "a fused function met new optional arguments inside of torch.compile.\n"
+                "Kernels cannot be made there.\nCall it once with these arguments before."
+            )
+        return self._make(choice)
+
+    def _make_again(self, choice: Choice, name: str) -> _Made:
         """Make the function of a choice of arguments anew, since a constant of it is another."""
         if torch.compiler.is_compiling():
             raise FusedError(
@@ -221,33 +190,44 @@ class FusedCall:
                 "Call the function once outside of it, or pass what changes as an argument."
             )
         say_again(name)
-        self._recipes.pop(key, None)
-        self._workshop.forget(key)
-        self._make(key)
-        return self._made[key]
+        self._recipes.pop(choice, None)
+        self._workshop.forget(choice)
+        return self._make(choice)
 
-    def _make(self, key: Key) -> None:
+    def _make(self, choice: Choice) -> _Made:
         """Make the function of a choice of arguments."""
-        self._refuse_unknown((*key[0], *dict(key[1])))
-        shapes = self._shapes_of(key[0])
-        recipe = self._recipes.get(key)
-        if recipe is None and _are_functorch_transforms_active():
-            wrapped = Reachable(self._fn).wrapped()
-            recipe = in_clean_thread(lambda: self._evaluate(key, shapes, wrapped))
+        names, options = choice
+        self._arguments.refuse_unknown((*names, *dict(options)))
+        shapes = self._shapes_of(names)
+        recipe = self._recipes.get(choice)
         if recipe is None:
-            with unfollowed():
-                recipe = self._evaluate(key, shapes)
+            recipe = recipe_of(self._fn, self._arguments, choice, shapes, self._workshop)
         captured = Captured(self._fn, recipe.captures, recipe.own, self._workshop.constants)
         for k, capture in enumerate(captured.inputs):
             shapes[f"{capture.name} ({k})"] = capture.shape  # no name of an argument
+        function = self._traced(choice, shapes, recipe, captured)
+        self._recipes[choice] = recipe
+        spec = pytree.tree_structure(recipe.form)
+        made = _Made(function, None if spec.is_leaf() else spec, captured, recipe.kinds)
+        self._made[choice] = made
+        return made
+
+    def _traced(
+        self,
+        choice: Choice,
+        shapes: Mapping[str, tuple[int, ...]],
+        recipe: Recipe,
+        captured: Captured,
+    ) -> FusedFunction:
+        """The kernels of a choice of arguments, traced when they are first run."""
 
         def flat(mech: Mechanism, *tensors: Tensor) -> Any:
             current = captured.read()
             if isinstance(current, str):
                 raise FusedError(_TOO_LATE.format(name=current))
-            states, outside = tensors[: len(key[0])], tensors[len(key[0]) :]
+            states, outside = tensors[: len(choice[0])], tensors[len(choice[0]) :]
             with Swap(current, outside):
-                found = self._flat(key, mech, states)[0]
+                found, _ = self._arguments.call(self._fn, choice, mech, states)
                 # A kernel's results are of one type; who calls it gives them theirs.
                 for k, _ in recipe.kinds:
                     found[k] = found[k].to(mech.dtype)
@@ -256,13 +236,9 @@ class FusedCall:
         def watched() -> AbstractContextManager:
             return Watch((*self._workshop.constants, *captured.constants), traces=True)
 
-        function = self._workshop.make(
-            key, flat, shapes, recipe.num_outputs, broadcasts=False, around=watched
+        return self._workshop.make(
+            choice, flat, shapes, recipe.num_outputs, broadcasts=False, around=watched
         )
-        self._recipes[key] = recipe
-        spec = pytree.tree_structure(recipe.form)
-        spec = None if spec.is_leaf() else spec
-        self._made[key] = _Made(function, spec, captured, recipe.kinds)
 
     def _shapes_of(self, names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -271,88 +247,17 @@ class FusedCall:
             if shape is None:
                 raise FusedError(
                     f"the shape of {name!r} is unknown.\n"
-                    "A kernel is compiled for one shape per sample; only q, qd, qdd, tau, f_ext and "
-                    f"the mechanism's parameters have known ones.\n"
+                    "A kernel is compiled for one shape per sample; only states, forces, dt and "
+                    "the mechanism's parameters, by their usual names, have known ones.\n"
                     f"Call ts.fuse(fn, mech, shapes={{{name!r}: (...)}})."
                 )
             shapes[name] = shape
         return shapes
 
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self._names and not self._takes_any:
-                raise FusedError(unknown_name("argument of the function", name, self._names))
 
-    def _flat(self, key: Key, mech: Mechanism, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        """The function's results as a flat list, and how they are nested."""
-        names, options = key
-        given = {**dict(zip(names, tensors, strict=True)), **dict(options)}
-        leading = [given.pop(name) for name in takewhile(given.__contains__, self._positional)]
-        return pytree.tree_flatten(self._fn(mech, *leading, **given))
-
-    def _run_until_still(self, run: Callable[[], T]) -> tuple[T, frozenset[str]]:
-        """What a run of the function gives, once it changes no number; some it may set up.
-
-        Returns:
-            That, and the names of objects that it makes itself.
-
-        Raises:
-            FusedError: it changes a number each time.
-        """
-        numbers = own = frozenset[str]()
-        for _ in range(2):
-            before = Constants(self._fn, own)
-            found = run()
-            numbers, objects = before.changes()
-            own |= objects
-            if not numbers:
-                return found, own
-        raise FusedError(
-            f"the function changes {', '.join(sorted(numbers))} each time that it runs.\n"
-            "A kernel returns results and changes nothing: it would hold the first value for ever.\n"
-            "Pass it as an argument, or see ts.rollout for a control with a memory: start and act."
-        )
-
-    @in_own_type
-    def _evaluate(
-        self, key: Key, shapes: Mapping[str, tuple[int, ...]], wrapped: Sequence[Tensor] = ()
-    ) -> Recipe:
-        """One evaluation, for a single sample; see `discover` for what is wrapped."""
-        mech = self._workshop.mechanism
-        states = [mech.neutral() if n == "q" else mech.mass.new_zeros(s) for n, s in shapes.items()]
-        # Copies: the function may read the same tensors by ways of its own, and is to be seen doing so.
-        one = [
-            _first(getattr(mech, name), cast(tuple, self._workshop.shape(name))).detach().clone()
-            for name in self._workshop.parameters
-        ]
-        own, *tensors = self._workshop.split((*states, *one), scalar=False)
-        known = [*constants_of(own), *tensors]
-
-        def once() -> tuple[tuple[Any, Any], tuple[Capture, ...]]:
-            run = lambda: self._flat(key, own, tuple(tensors))  # noqa: E731
-            return discover(self._fn, run, known, mech.dtype, wrapped)
-
-        try:
-            ((found, spec), captures), made = self._run_until_still(once)
-        except (IndexError, RuntimeError, ValueError) as error:
-            if isinstance(error, TorchskoError):
-                raise
-            if isinstance(error, RuntimeError) and (why := refused_by_torch(error)) is not None:
-                raise FusedError(why) from error
-            # Of the function's own: its batch may be all that it misses.
-            seen = ", ".join(
-                f"{name} {list(shape)}" for name, shape in shapes.items() if 0 not in shape
-            )
-            error.add_note(_OF_ONE_SAMPLE.format(seen=seen))
-            raise
-        if not found or not all(isinstance(x, Tensor) for x in found):
-            raise FusedError(
-                "the function returned something that is no tensor.\n"
-                "A kernel's results are tensors.\nReturn a tensor, or tuples and dicts of them."
-            )
-        form = pytree.tree_unflatten(range(len(found)), spec)
-        kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != mech.dtype)
-        return Recipe(form, len(found), captures, kinds, made)
+def _widened(tensors: Sequence[Tensor], mech: Mechanism) -> list[Tensor]:
+    """What is read from outside in the mechanism's type: a narrower one, as PyTorch's promotion does."""
+    return [x.to(mech.dtype) for x in tensors]
 
 
 def say_again(name: str) -> None:
@@ -369,25 +274,3 @@ _TOO_LATE = (
     "That kernel is made by the backward pass, from the function as it is now.\n"
     "Change {name} after the backward pass, or keep it in a tensor of real numbers."
 )
-_OF_ONE_SAMPLE = (
-    "For a kernel the function was called with one sample, without batch dimensions: {seen}.\n"
-    "Count dimensions from the last: torch.cat([q, qd], -1), q[..., :3]."
-)
-
-
-def _first(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Of a parameter that of the first robot; where there is none, some numbers, since none is read."""
-    rows = x.reshape(-1, *shape)
-    return rows[0] if len(rows) else rows.new_ones(shape)
-
-
-def _no_constant(options: tuple[tuple[str, Any], ...]) -> str:
-    """Message that an argument is neither a tensor nor a constant that kernels could be told apart by."""
-    name, x = next(
-        (n, x) for n, x in options if not isinstance(x, Hashable) or isinstance(x, tuple)
-    )
-    return (
-        f"{name} was given as {'list' if isinstance(x, tuple) else type(x).__name__}.\n"
-        "Arguments of a kernel are tensors; numbers, texts and tuples of them are its constants.\n"
-        f"Pass torch.as_tensor({name}, dtype=...), in the type of the mechanism."
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from torchsko.fused.held import held_lines
 from torchsko.fused.loop_source import function_name
@@ -41,6 +41,12 @@ def chunk_lines(
     loaded: set[int] = set()
     done: set[int] = set()
 
+    def first_read(args: Iterable[int]) -> Iterator[str]:
+        for x in args:
+            if x in loads and x not in loaded:
+                loaded.add(x)
+                yield f"const V v{x} = s[{loads[x]}];"
+
     for value in chunk.instrs:
         op, args = program.code[value]
         if op == "const":
@@ -49,21 +55,12 @@ def chunk_lines(
             yield f"const V v{value} = {place(args[0])};"
         elif op == "part":
             yield f"const V v{value} = s[{cuts.place_of_part(value)}];"
+        elif op == "loop":
+            yield from _loop_lines(cuts, value, name, constants)
+            continue  # what it gives stands in the scratch already
         else:
-            for x in () if op == "loop" else args:
-                if x in loads and x not in loaded:
-                    loaded.add(x)
-                    yield f"const V v{x} = s[{loads[x]}];"
+            yield from first_read(args)
             if value in done:
-                continue
-            if op == "loop":
-                for x, at in cuts.places_of_arguments(value):
-                    if program.code[x].op == "input" or (
-                        constants and program.code[x].op == "const"
-                    ):
-                        yield f"s[{at}] = v{x};"
-                first, stay = cuts.regions[value][0], cuts.stays[value]
-                yield f"{function_name(name, value)}(s + {first}, s + {stay});"
                 continue
             if value in pairs:
                 sine, cosine = pairs[value]
@@ -74,6 +71,16 @@ def chunk_lines(
                 continue
             yield f"const V v{value} = {_expression(op, [f'v{x}' for x in args])};"
         yield from settle(value)
+
+
+def _loop_lines(cuts: Schedule, value: int, name: str, constants: bool) -> Iterator[str]:
+    """Stores of what a loop reads and no other statement stores, and its call."""
+    code = cuts.program.code
+    stored = ("input", "const") if constants else ("input",)
+    for x, at in cuts.places_of_arguments(value):
+        if code[x].op in stored:
+            yield f"s[{at}] = v{x};"
+    yield f"{function_name(name, value)}(s + {cuts.regions[value][0]}, s + {cuts.stays[value]});"
 
 
 def lines_in_registers(

@@ -217,6 +217,9 @@ def conventions(
         cos_sin: joints whose angle the library gives by cosine and sine, as Pinocchio does for continuous
             joints of a URDF file.
 
+    Returns:
+        `Conventions`: takes q and velocities, `[*batch, num_q]` and `[*batch, num_dof]`, there and back.
+
     Raises:
         MechanismError: on an unknown library or joint, one named twice or left out, or one of a kind that
             the library has not, or in coordinates of which nothing is known here.

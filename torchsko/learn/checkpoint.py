@@ -112,7 +112,9 @@ def put(state: Mapping[str, Any], path: Path) -> None:
     """Write a file of tensors and numbers; an old one stays until the new one is whole."""
     part = unfinished(path)
     try:
-        torch.save(state, part)
+        # Into an open file: by its name, torch.save refuses a hidden one that has no ending.
+        with part.open("wb") as file:
+            torch.save(state, file)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

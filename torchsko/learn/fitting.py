@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,66 +12,40 @@ from torchsko.errors import FitError
 from torchsko.learn.bare import lossless
 from torchsko.learn.checkpoint import Checkpoint
 from torchsko.learn.choosing import Choosing, left_errors, nominal_errors, plain_model
-from torchsko.learn.currents import Constants, constants_told, torque_constants, with_forces
 from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
-from torchsko.learn.followers import followers_told
-from torchsko.learn.forces import in_other_units, refuse_driving, refuse_other_forces
-from torchsko.learn.friction import Offset, Term
-from torchsko.learn.least_squares import base_fit
+from torchsko.learn.friction import Term
+from torchsko.learn.least_squares import Information, base_fit
 from torchsko.learn.library import LIBRARY
 from torchsko.learn.log import Log
-from torchsko.learn.mending import Faults
-from torchsko.learn.mistaken import refuse_mistaken
-from torchsko.learn.motion import check_columns
-from torchsko.learn.names import dof_names, q_names
+from torchsko.learn.names import dof_names
 from torchsko.learn.noise import Noise, biased
-from torchsko.learn.normal import Normal, Problem, Regressor, Stretches
-from torchsko.learn.options import Asked, Learn, check_robot, moves, terms_of
-from torchsko.learn.physical import changes_told, nearest_physical
+from torchsko.learn.normal import Problem, Regressor, Stretches
+from torchsko.learn.options import Asked, Learn, check_robot, moves
 from torchsko.learn.piling import piled
-from torchsko.learn.plausible import refuse_other_units
-from torchsko.learn.reading import Seen, again, enough, read, seen_again, with_kernel
-from torchsko.learn.residuals import residuals
-from torchsko.learn.ripple import waves_in, waves_missed, waves_told
+from torchsko.learn.reading import again
+from torchsko.learn.residuals import Residuals, residuals
+from torchsko.learn.ripple import waves_missed, waves_told
 from torchsko.learn.selection import Folds
-from torchsko.learn.settings import Settings, rate_of, settings_of
 from torchsko.learn.solving import Model, Solution
+from torchsko.learn.task import Known, Say, Task, checked, known_of
 from torchsko.learn.telling import (
     beyond,
     labels_of,
-    left_out,
     not_sure,
     noted,
-    refuse_standing,
-    standing,
     unchanging,
     untold,
     untold_lines,
 )
 from torchsko.learn.threads import cores, for_unknowns, threads
-from torchsko.learn.training import trained
-from torchsko.learn.turns import counted_on
-from torchsko.learn.undriven import refuse_unfelt, undriven
-from torchsko.learn.unmeasured import (
-    unmeasured,
-    unmeasured_lines,
-    with_all_forces,
-    without_unmeasured,
-)
+from torchsko.learn.training import Shrunk, trained
+from torchsko.learn.undriven import undriven
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.base_parameters import BaseParameters
 from torchsko.verbs.regressors import inertial_parameters
-
-
-class Known(NamedTuple):
-    """What was read of a log: normal equations, what is wrong in it, motions to look at residuals in."""
-
-    normal: Normal
-    faults: Faults
-    seen: Seen
 
 
 def fit(
@@ -154,112 +127,52 @@ def fit(
 
 
 def _fitted(
-    mech: Mechanism, log: Log, asked: Asked, say: Callable[[str, float], None],
-    done: Callable[[Fit], None] | None,
-) -> Fit:  # fmt: skip
-    nominal, changed = nearest_physical(mech)
-    terms, named = terms_of(nominal, asked.learn, asked.library, asked.method)
-    say("reading the log", 0.0)
-    log = with_all_forces(nominal, log)
-    check_columns(nominal, log)
-    log, wrapped = counted_on(log, q_names(nominal))
-    log, settings, constants = made_ready(nominal, log, asked.cutoff)
-    problem = Problem.of(nominal, terms, asked.regressor, named)
-    waves = waves_in(problem, log, settings, [j for j in range(nominal.num_dof) if j not in named])
-    besides = {j: [term for x in some for term in x.terms] for j, some in waves.items()}
-    terms = tuple(dict.fromkeys([*terms, *(term for some in besides.values() for term in some)]))
-    problem = replace(problem, terms=terms)
-    if asked.regressor is None:
-        problem = with_kernel(problem, log, settings)
-    kept = Checkpoint.of(
-        asked.checkpoint, problem, log, settings, named, asked.method, asked.prior, asked.folds,
-        asked.window, asked.library,
-    )  # fmt: skip
+    mech: Mechanism, log: Log, asked: Asked, say: Say, done: Callable[[Fit], None] | None
+) -> Fit:
+    task = Task.of(mech, log, asked, say)
+    kept = task.checkpoint(asked)
     state = kept.read()
-    known = known_of(state, problem, log, settings, asked.folds, kept, say)
-    blank = unmeasured(nominal, log)
-    faults = without_unmeasured(nominal, known.faults, blank)
-    whole_robot = lossless(nominal)  # with all its rotors
-    refuse_unfelt(whole_robot, log, known.seen.motions)
-    followed = followers_told(whole_robot, problem, log, settings, known.seen.motions)
-    refuse_other_forces(problem, log, known.normal)
-    refuse_mistaken(replace(problem, mech=whole_robot), log, known.seen.motions, named)
-    refuse_driving(problem, log, known.normal)
-    base, divergence = problem.base, Prior.at(inertial_parameters(nominal), problem.base.matrix)
-    able = moves if asked.method == "shooting" else None
-    parts = Folds.of(known.normal)
-    stood = standing(known.normal.all, problem.terms)
-    refuse_standing(nominal, log, stood)
-    still = [j for j in stood if j not in named]
-    given = {j: (problem.terms.index(Offset()),) for j in still} | named
-    allowed = {j: (*asked.library, *besides.get(j, ())) for j in range(nominal.num_dof)}
-    chosen = Choosing(problem, parts, base, divergence, given, allowed, asked.prior, say, able)
-    notes = [
-        *changes_told(mech, changed),
-        *left_out(nominal),
-        *followed,
-        *wrapped,
-    ]
-    if still:
-        names = ", ".join(dof_names(nominal)[j] for j in still)
-        notes.append(f"stood still, so that no friction is chosen there: {names}")
-    if constants is not None:
-        notes.append(constants_told(nominal, constants))
-    notes += unmeasured_lines(nominal, blank)
-    notes += [*settings.lines(), *in_other_units(problem, log, known.normal)]
-    whole = True
-    try:
-        chosen.run(
-            state,
-            lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at, chosen.before),
-        )
-    except KeyboardInterrupt:
-        whole = False
-        notes.append("interrupted: friction and prior are the best so far")
-    notes += known.seen.lines() + beyond(nominal, known.seen.motions)
-    say("fitting", 0.8)
-    data = Data(
-        problem, known.normal, known.seen, settings, log,
-        lambda **how: again(problem, log, settings, asked.folds, known.seen, **how),
-        asked.prior, asked.window, lambda part: say("fitting", 0.8 + 0.05 * part),
+    known = known_of(task, state, asked.folds, kept, say)
+    followed = checked(task, known)
+    base = task.problem.base
+    divergence = Prior.at(inertial_parameters(task.nominal), base.matrix)
+    chosen = Choosing(
+        task.problem, Folds.of(known.normal), base, divergence, task.given(known), task.allowed,
+        asked.prior, say, moves if asked.method == "shooting" else None,
     )  # fmt: skip
+    notes = [*task.lines(known), *followed]
+    whole = chosen_wholly(chosen, state, known, kept)
+    if not whole:
+        notes.append("interrupted: friction and prior are the best so far")
+    notes += known.seen.lines() + beyond(task.nominal, known.seen.motions)
+    say("fitting", 0.8)
+    data = data_of(task, known, asked, say)
     estimate = ESTIMATORS[asked.method](data, chosen.model, base, divergence)
     solution = estimate.solve(estimate.normal.all)
-    notes += vanished(problem, chosen.model, solution, named)
-    spoilt = waves_missed(problem, known.seen.motions, solution.choice, sorted(named))
-    notes += [waves_told(dof_names(nominal)[j], some) for j, some in spoilt.items()]
+    notes += told_of_terms(task, known, chosen.model, solution)
     errors = errors_of(asked.method, data, chosen, estimate, divergence, base)
-    more, stretches = None, Stretches(float(log.t[0]), float(log.t[-1]), asked.folds)
+    more = None
     if asked.residual is not None:
-        with threads(cores()):
-            more, errors["with residual"] = trained(
-                asked.residual, problem, known.seen.motions, solution, stretches, chosen.model.scale,
-                lambda part: say("training the residual", 0.85 + 0.05 * part),
-            )  # fmt: skip
+        more, errors["with residual"] = residual_force(
+            asked.residual, data, solution, chosen.model.scale, asked.folds, say
+        )
     say("error bars", 0.9)
-    left = residuals(problem, known.seen.motions, solution, more)
-    notes += piled(nominal, log, left, faults)
-    notes += unchanging(nominal, left) + undriven(whole_robot, known.seen.motions)
-    notes += noted(nominal, terms, solution.choice)
+    left = residuals(task.problem, known.seen.motions, solution, more)
+    notes += told_of_forces(task, known, solution, left)
+    told, unsure = informed(
+        task.nominal, asked.method, data, estimate, chosen.model, solution, left
+    )
     weight = chosen.model.prior_weight if estimate.weight is None else estimate.weight
-    told = estimate.inform(solution, left)
-    if asked.method != "shooting":
-        labels = labels_of(nominal, base, solution.choice, terms)
-        shares = untold(known.normal.all, chosen.model, solution.choice)
-        notes += untold_lines(shares, labels, len(base))
-        told = not_sure(told, shares)
-        if estimate.bias is not None:
-            noise = Noise.of(nominal, log, settings)
-            bias = estimate.bias(noise, solution.choice)
-            notes += biased(nominal, noise, known.seen.motions, bias, told, labels, estimate.advice)
+    settings, constants = task.settings, task.constants
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
-        int(known.normal.count.sum()), (*notes, *faults.lines(), *estimate.notes),
+        int(known.normal.count.sum()),
+        (*notes, *unsure, *task.faults(known).lines(), *estimate.notes),
         *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip
     fitted = Fit.of(
-        problem.mech, terms, solution, found, base,
-        base_fit(known.normal.all, plain_model(problem), base),
+        task.problem.mech, task.problem.terms, solution, found, base,
+        base_fit(known.normal.all, plain_model(task.problem), base),
         told, left, {k: x.mean(0).sqrt() for k, x in errors.items()}, more,
     )  # fmt: skip
     say("done", 1.0)
@@ -268,6 +181,79 @@ def _fitted(
     if whole:
         kept.done()
     return fitted
+
+
+def chosen_wholly(
+    chosen: Choosing, state: Mapping[str, Any], known: Known, kept: Checkpoint
+) -> bool:
+    """Choose what is not given, and keep every choice; whether nobody interrupted it."""
+    try:
+        chosen.run(
+            state,
+            lambda: kept.write(known.normal, known.faults, chosen.model, chosen.at, chosen.before),
+        )
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def data_of(task: Task, known: Known, asked: Asked, say: Say) -> Data:
+    """What an estimator is given."""
+    problem, log, settings = task.problem, task.log, task.settings
+    return Data(
+        problem, known.normal, known.seen, settings, log,
+        lambda **how: again(problem, log, settings, asked.folds, known.seen, **how),
+        asked.prior, asked.window, lambda part: say("fitting", 0.8 + 0.05 * part),
+    )  # fmt: skip
+
+
+def residual_force(
+    residual: nn.Module, data: Data, solution: Solution, scale: Tensor, folds: int, say: Say
+) -> tuple[Shrunk, Tensor]:
+    """The force that is learned of what terms do not explain, and the errors with it that were left out."""
+    stretches = Stretches(float(data.log.t[0]), float(data.log.t[-1]), folds)
+    with threads(cores()):
+        return trained(
+            residual, data.problem, data.seen.motions, solution, stretches, scale,
+            lambda part: say("training the residual", 0.85 + 0.05 * part),
+        )  # fmt: skip
+
+
+def informed(
+    mech: Mechanism, method: str, data: Data, estimate: Estimate, model: Model, solution: Solution,
+    left: Residuals,
+) -> tuple[Information, list[str]]:  # fmt: skip
+    """What the data tell of a solution, and lines about what they do not tell."""
+    told = estimate.inform(solution, left)
+    if method == "shooting":
+        return told, []
+    base = data.problem.base
+    labels = labels_of(mech, base, solution.choice, data.terms)
+    shares = untold(data.normal.all, model, solution.choice)
+    lines, told = untold_lines(shares, labels, len(base)), not_sure(told, shares)
+    if estimate.bias is not None:
+        noise = Noise.of(mech, data.log, data.settings)
+        bias = estimate.bias(noise, solution.choice)
+        lines += biased(mech, noise, data.seen.motions, bias, told, labels, estimate.advice)
+    return told, lines
+
+
+def told_of_terms(task: Task, known: Known, model: Model, solution: Solution) -> list[str]:
+    """Lines about terms that were asked for: those that are zero, and waves of teeth that they miss."""
+    lines = vanished(task.problem, model, solution, task.named)
+    missed = waves_missed(task.problem, known.seen.motions, solution.choice, sorted(task.named))
+    names = dof_names(task.nominal)
+    return lines + [waves_told(names[j], some) for j, some in missed.items()]
+
+
+def told_of_forces(task: Task, known: Known, solution: Solution, left: Residuals) -> list[str]:
+    """Lines about forces: those at an end, those that do not change, those that nothing explains."""
+    return [
+        *piled(task.nominal, task.log, left, task.faults(known)),
+        *unchanging(task.nominal, left),
+        *undriven(lossless(task.nominal), known.seen.motions),
+        *noted(task.nominal, task.problem.terms, solution.choice),
+    ]
 
 
 def vanished(
@@ -282,35 +268,6 @@ def vanished(
                 term = problem.terms[k]
                 gone.setdefault(term.why, []).append(f"{term.label} of {names[j]}")
     return [f"zero, for {why}: {', '.join(some)}" for why, some in gone.items()]
-
-
-def made_ready(
-    mech: Mechanism, log: Log, cutoff: float | None
-) -> tuple[Log, Settings, Constants | None]:
-    """A log of forces, how it is filtered, and the torque constants of a log of currents."""
-    refuse_other_units(mech, log, rate_of(log))
-    settings = settings_of(log, cutoff)
-    if not log.current:
-        return log, settings, None
-    constants = torque_constants(mech, log, settings)
-    log = with_forces(log, constants.value)
-    return log, settings_of(log, cutoff), constants
-
-
-def known_of(
-    state: Mapping[str, Any], problem: Problem, log: Log, settings: Settings, folds: int,
-    kept: Checkpoint, say: Callable[[str, float], None],
-) -> Known:  # fmt: skip
-    """What a log says: of a run that was stopped, or read now."""
-    if state:
-        normal = Normal(state["sums"], state["count"], len(problem.base))
-        return Known(normal, Faults(**state["faults"]), seen_again(problem, log, settings))
-    known = Known(
-        *read(problem, log, settings, folds, lambda part: say("reading the log", 0.2 * part))
-    )
-    enough(log, problem.mech, known.normal, settings)
-    kept.write(known.normal, known.faults)
-    return known
 
 
 def errors_of(

@@ -39,6 +39,9 @@ def build_mechanism(
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
+    Returns:
+        The mechanism, without batch dimensions.
+
     Raises:
         MechanismError: on a parameter that is not physical or too large, an unknown link, nothing that
             moves, or another dtype.

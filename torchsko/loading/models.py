@@ -46,6 +46,9 @@ def from_mujoco(
         dtype: torch.float32 or torch.float64.
         device: of all tensors.
 
+    Returns:
+        The mechanism, without batch dimensions.
+
     Raises:
         MechanismError: when nothing moves, or a number belongs to no rigid body.
         RobotFileError: when it is no compiled model.

@@ -70,7 +70,7 @@ def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
         q: configuration, `[*batch, num_q]`.
 
     Returns:
-        `[*batch, num_dof, num_dof, num_dof]`: i, j, k.
+        `[*batch, num_dof, num_dof, num_dof]`: i, j, k; times two velocities a joint force [N m or N].
 
     Raises:
         ShapeError: when q does not fit the mechanism.

@@ -159,7 +159,7 @@ def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
 
     Returns:
         `[*batch, num_bodies, 6, 6]` in each body's frame about its origin, [angular; linear], in the order
-        of ``mech.body_names``.
+        of ``mech.body_names``: moments of inertia [kg m^2], first moments [kg m], masses [kg].
 
     Raises:
         ShapeError: when q does not fit the mechanism.

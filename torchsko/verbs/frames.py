@@ -185,8 +185,8 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = 
         reference: as in `frame_velocity`.
 
     Returns:
-        `[*batch, len(frames), 6, num_dof]`, rows [omega; v]. Of one name without the dimension of
-        frames, `[*batch, 6, num_dof]`.
+        `[*batch, len(frames), 6, num_dof]`, rows [omega; v], times qd [rad/s; m/s]. Of one
+        name without the dimension of frames, `[*batch, 6, num_dof]`.
 
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown reference.

@@ -105,7 +105,8 @@ def com_jacobian(mech: Mechanism, q: Tensor) -> Tensor:
         q: configuration, `[*batch, num_q]`.
 
     Returns:
-        `[*batch, 3, num_dof]`; times qd it is `com_velocity`.
+        `[*batch, 3, num_dof]` [m/rad, or 1 at joints that slide], in inertial axes; times qd it is
+        `com_velocity`.
 
     Raises:
         ShapeError: when q does not fit the mechanism.
@@ -208,7 +209,8 @@ def centroidal_momentum_matrix(mech: Mechanism, q: Tensor) -> Tensor:
         q: configuration, `[*batch, num_q]`.
 
     Returns:
-        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass.
+        `[*batch, 6, num_dof]`, rows [angular; linear] in inertial axes at the centre of mass; times
+        qd [kg m^2/s; kg m/s].
 
     Raises:
         ShapeError: when q does not fit the mechanism.

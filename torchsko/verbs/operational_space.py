@@ -43,8 +43,9 @@ def operational_space_compliance(mech: Mechanism, q: Tensor, frames: Frames) -> 
         frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
 
     Returns:
-        `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear]; positive semi-definite, of full rank
-        only where the frames can accelerate in every direction.
+        `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear]: accelerations [rad/s^2; m/s^2] per moment
+        [N m] and force [N]; positive semi-definite, of full rank only where the frames can accelerate in
+        every direction.
 
     Raises:
         MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
@@ -121,7 +122,7 @@ def consistent_jacobian_inverse(
         rank_tolerance: as in `operational_space_inertia`.
 
     Returns:
-        `[*batch, num_dof, 6 F]`.
+        `[*batch, num_dof, 6 F]`, frame by frame: joint velocities per velocity [rad/s; m/s] of frames.
 
     Raises:
         MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.

@@ -166,17 +166,9 @@ class SKOModel:
         _check_joint_maps(names, joint_map, dof_places)
         m = [block.shape[-1] for block in joint_map]
         d = [block.shape[-2] for block in joint_map]
-        for k, p in enumerate(tree.parent):
+        for k in range(tree.num_nodes):
             _check(names[k], "inertia", inertia[k], (m[k], m[k]))
-            weight = edge_weight[k]
-            if p >= 0 and weight is None:
-                raise ShapeError(
-                    f"node {names[k]!r} has a parent, {names[p]!r}, but no edge weight.\n"
-                    "Only base nodes may leave it out.\n"
-                    f"Pass a tensor of shape [*batch, {m[p]}, {m[k]}]."
-                )
-            if p >= 0 and weight is not None:
-                _check(names[k], "edge_weight", weight, (m[p], m[k]))
+            _check_weight(tree, k, edge_weight[k], m)
         for k, E in enumerate(straight or ()):
             _check(names[k], "straight", E, (d[k], m[k]))
         for label, blocks, sizes in (
@@ -248,6 +240,19 @@ def _check_joint_maps(
                 "component, and full row rank: no more rows than columns.\n"
                 "Pass a tensor of shape [*batch, d_k, m_k]."
             )
+
+
+def _check_weight(tree: Tree, k: int, weight: Tensor | None, m: Sequence[int]) -> None:
+    p = tree.parent[k]
+    if p < 0:
+        return  # of a base node it is not read
+    if weight is None:
+        raise ShapeError(
+            f"node {tree.names[k]!r} has a parent, {tree.names[p]!r}, but no edge weight.\n"
+            "Only base nodes may leave it out.\n"
+            f"Pass a tensor of shape [*batch, {m[p]}, {m[k]}]."
+        )
+    _check(tree.names[k], "edge_weight", weight, (m[p], m[k]))
 
 
 def _check(name: str, label: str, block: Tensor, shape: tuple[int, ...]) -> None:

@@ -89,6 +89,13 @@ def induced_subgraph(tree: Tree, nodes: Iterable[int | str]) -> Tree:
 def path_induced_nodes(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, ...]:
     """The smallest path-induced set that contains these nodes: it has every path between them.
 
+    Args:
+        tree: the tree.
+        nodes: numbers or names.
+
+    Returns:
+        Sorted node numbers.
+
     Raises:
         TreeError: when the set is empty or has an unknown node.
 

@@ -62,6 +62,12 @@ def aggregate(model: SKOModel, nodes: Iterable[int | str]) -> SKOModel:
 def aggregate_segments(model: SKOModel) -> SKOModel:
     """The model with one node per serial-chain segment; same dynamics, same dof vectors.
 
+    Args:
+        model: any SKO model.
+
+    Returns:
+        The model of the segments; the same model where each is of one node.
+
     Reference: Jain 2011, Transformations Part I, section 7.
     """
     groups = [S for S in segment_groups(model.tree) if len(S) > 1]

@@ -1,0 +1,102 @@
+"""What a function takes after the mechanism, and what a call of it chooses of that."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from torchsko.errors import FusedError, unknown_name
+from torchsko.fused.workshop import Eager
+from torchsko.mechanism.mechanism import Mechanism
+
+Options = tuple[tuple[str, Any], ...]
+Choice = tuple[tuple[str, ...], Options]
+"""Names of the arguments that are tensors, and the others with their values: each has a kernel of its own."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What a function takes after the mechanism.
+
+    Attributes:
+        names: all that it names.
+        positional: those of them that may be given by their place.
+        required: those of them without a default.
+        takes_any: whether it takes more than it names.
+    """
+
+    leads_to = ()  # see `Reachable`
+
+    names: tuple[str, ...]
+    positional: tuple[str, ...]
+    required: tuple[str, ...]
+    takes_any: bool
+
+    @classmethod
+    def of(cls, fn: Eager) -> Arguments:
+        """Those of a function, or of a module's forward."""
+        source = fn.forward if isinstance(fn, nn.Module) else fn
+        arguments = tuple(inspect.signature(source).parameters.values())[1:]
+        return cls(
+            tuple(a.name for a in arguments),
+            tuple(a.name for a in arguments if a.kind is not a.KEYWORD_ONLY),
+            tuple(a.name for a in arguments if a.default is inspect.Parameter.empty),
+            any(a.kind in (a.VAR_KEYWORD, a.VAR_POSITIONAL) for a in arguments),
+        )
+
+    def chosen(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Tensor], Options]:
+        """The tensors of a call, by name, and its other arguments, less those that are None."""
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        if len(given) != len(args) + len(kwargs):  # too many, or one of them twice
+            raise TypeError(
+                f"{len(args)} arguments and {', '.join(kwargs) or 'none'} by name were given.\n"
+                f"The function takes, after the mechanism, {', '.join(self.names)}.\n"
+                "Pass each of them once."
+            )
+        states: dict[str, Tensor] = {}
+        options: list[tuple[str, Any]] = []
+        for name, x in given.items():
+            if isinstance(x, Tensor):
+                states[name] = x
+            elif x is not None:
+                options.append((name, tuple(x) if isinstance(x, list) else x))
+        return states, tuple(options)
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse names that the function does not take.
+
+        Raises:
+            FusedError: names the first of them, and what it takes.
+        """
+        for name in names:
+            if name not in self.names and not self.takes_any:
+                raise FusedError(unknown_name("argument of the function", name, self.names))
+
+    def call(
+        self, fn: Eager, choice: Choice, mech: Mechanism, tensors: Sequence[Tensor]
+    ) -> tuple[list[Any], Any]:
+        """The results of a call of the function as a flat list, and how they are nested."""
+        names, options = choice
+        given = {**dict(zip(names, tensors, strict=True)), **dict(options)}
+        leading = [given.pop(name) for name in takewhile(given.__contains__, self.positional)]
+        return pytree.tree_flatten(fn(mech, *leading, **given))
+
+
+def no_constant(options: Options) -> str:
+    """Message that an argument is neither a tensor nor a constant that kernels could be told apart by."""
+    name, x = next(
+        (n, x) for n, x in options if not isinstance(x, Hashable) or isinstance(x, tuple)
+    )
+    return (
+        f"{name} was given as {'list' if isinstance(x, tuple) else type(x).__name__}.\n"
+        "Arguments of a kernel are tensors; numbers, texts and tuples of them are its constants.\n"
+        f"Pass torch.as_tensor({name}, dtype=...), in the type of the mechanism."
+    )
