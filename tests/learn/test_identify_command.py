@@ -17,7 +17,7 @@ from tests.io.test_saving import commented
 from tests.learn.test_coupled import GRIPPER
 from tests.learn.test_fit import arm, friction, log_of
 from torchsko.__main__ import main
-from torchsko.learn import choosing, command, fitting, selection
+from torchsko.learn import choosing, command, fitting, selection, task
 from torchsko.learn.estimators import ESTIMATORS
 from torchsko.learn.friction import (
     TERMS,
@@ -105,15 +105,15 @@ def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, mon
     with pytest.raises(MemoryError):
         main(arguments)
     assert (out / command.CHECKPOINT).is_file()
-    reading = fitting.read
-    monkeypatch.setattr(fitting, "read", lambda *given: pytest.fail("read again"))
+    reading = task.read
+    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
     main(arguments)
     assert calls[:5] == [0, 1, 2, 2, 0]  # what was chosen is not chosen again
     again = ts.learn.Fit.load(out)
     assert torch.allclose(again.phi, whole.phi, rtol=1e-6) and again.terms == whole.terms
     assert not (out / command.CHECKPOINT).exists()
 
-    monkeypatch.setattr(fitting, "read", reading)
+    monkeypatch.setattr(task, "read", reading)
     calls.clear()
     stop = KeyboardInterrupt()
     assert main(arguments) == 0
@@ -122,7 +122,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, mon
     assert best.terms[0] == whole.terms[0] or len(best.terms[0]) > 0
     assert "the same command goes on" in capsys.readouterr().out
     assert (out / command.CHECKPOINT).is_file()
-    monkeypatch.setattr(fitting, "read", lambda *given: pytest.fail("read again"))
+    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
     main(arguments)
     again = ts.learn.Fit.load(out)
     assert again.terms == whole.terms and not (out / command.CHECKPOINT).exists()
@@ -174,7 +174,7 @@ def test_an_interrupt_while_files_are_written_loses_and_spoils_nothing(
     assert started and {x.name for x in out.iterdir()} == whole
     assert "the same command goes on" in capsys.readouterr().err
     monkeypatch.setattr(module, name, true)
-    monkeypatch.setattr(fitting, "read", lambda *given: pytest.fail("read again"))
+    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
     assert main(arguments) == 0
     assert {x.name for x in out.iterdir()} >= {"fit.pt", "robot.urdf", "report.txt"}
     assert not (out / command.CHECKPOINT).exists()
