@@ -70,6 +70,9 @@ def test_the_centre_of_mass_moves_at_its_derivatives(mech, seed):
 # Energy.
 
 
+@pytest.mark.shows(
+    "Concurrent Dynamics 2018, Generalized Mass Matrix", "Eqs. 10 and 13", ts.kinetic_energy
+)
 @given(any_mechanism, seeds)
 def test_kinetic_energy_is_that_of_newton_and_of_the_mass_matrix(mech, seed):
     q, qd, _ = states(mech, seed)

@@ -49,6 +49,7 @@ def test_the_mass_matrix_is_symmetric_positive_definite(mech, seed):
     assert torch.linalg.eigvalsh(M).min() > 0
 
 
+@pytest.mark.shows("Jain 2011, Part II", "Algorithm 3.1", ts.bias_force)
 @given(mechanisms(), seeds)
 def test_joint_force_is_mass_times_acceleration_plus_bias(mech, seed):
     q, qd, qdd, _ = states(mech, seed, (2,))
@@ -161,6 +162,7 @@ def test_an_external_force_acts_through_the_jacobian_of_its_body(mech, seed):
     assert_close(ts.inverse_dynamics(mech, q, qd, qdd, f_ext), without - carried)
 
 
+@pytest.mark.shows("Concurrent Dynamics 2018, Generalized Mass Matrix", "Eq. 7", ts.frame_jacobian)
 @given(mechanisms(), seeds)
 def test_the_frame_jacobian_is_the_derivative_of_the_frame_pose(mech, seed):
     q, qd, *_ = states(mech, seed)

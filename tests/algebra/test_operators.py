@@ -240,6 +240,7 @@ def test_to_dense_has_the_operator_s_batch_even_where_no_weight_is_met():
         assert (operator @ torch.ones(4, dtype=torch.float64)).shape == (2, 3, 4)
 
 
+@pytest.mark.shows("Jain 2011, Part II", "section 2", ts.assemble)
 @pytest.mark.parametrize("scalar", [False, True])
 @given(mech=mechanisms())
 def test_the_operators_of_a_mechanism_give_its_mass_matrix_and_inverse(scalar, mech):

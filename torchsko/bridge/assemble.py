@@ -51,6 +51,8 @@ def assemble(
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Jain 2011, Part II, section 2 (SKO models).
     """
     check_state(mech, q=q, f_ext=f_ext, **({} if qd is None else {"qd": qd}))
     return model_at(mech, q, qd, f_ext)

@@ -92,6 +92,9 @@ def inverse_kinematics(
             of `torchsko.fuse`.
         ShapeError: when q0 or a target does not fit.
 
+    Reference: Yamashita, Fukushima 2001, On the rate of convergence of the Levenberg-Marquardt method (the
+    damping); Bertsekas 1982, Projected Newton methods (limits).
+
     Example:
         >>> import torchsko as ts, torch
         >>> arm = ts.load(ts.robots.panda)

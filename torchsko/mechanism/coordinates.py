@@ -38,6 +38,8 @@ def expand(mech: Mechanism, q: Tensor) -> Tensor:
     Raises:
         ShapeError: when q does not fit the mechanism.
 
+    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (explicit motion constraints).
+
     Example:
         >>> import torchsko as ts, torch
         >>> builder = ts.MechanismBuilder("gripper")
@@ -67,6 +69,8 @@ def expand_velocity(mech: Mechanism, qd: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when qd does not fit the mechanism.
+
+    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (explicit motion constraints).
     """
     check_coordinates(mech, qd=qd)
     return all_rates(mech, qd)

@@ -73,6 +73,9 @@ def linearize(
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         TorchskoError: on an unknown method, or a dt that is 0 or not finite.
 
+    Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (derivatives on Lie groups); Carpentier,
+    Mansard 2018.
+
     Example:
         >>> import torchsko as ts, torch
         >>> arm = ts.load(ts.robots.panda)

@@ -65,6 +65,8 @@ def frame_coordinates(
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown name of coordinates.
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (roll, pitch and yaw; angle and axis; unit quaternion).
     """
     pose = frame_pose(mech, q, frames)
     return torch.cat([_of(rotation)(pose.rotation), pose.position], -1)
@@ -92,6 +94,8 @@ def analytic_jacobian(
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown name of coordinates.
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (analytical Jacobian).
     """
     if not isinstance(frames, str | Frame):
         frames = listed(frames)  # an iterator gives its frames once

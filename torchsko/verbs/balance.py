@@ -112,6 +112,8 @@ def centroidal_momentum_matrix_rate(mech: Mechanism, q: Tensor, qd: Tensor) -> T
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013 (the rate of A_G).
     """
     check_state(mech, q=q, qd=qd)
     identity = torch.eye(mech.num_dof, dtype=mech.dtype, device=mech.device)

@@ -266,6 +266,8 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Jain 2011, Part II, Algorithm 3.1 (at zero acceleration).
     """
     check_state(mech, q=q, qd=qd, f_ext=f_ext)
     return algorithms.bias_force(model_at(mech, q, qd, f_ext)) + passive_forces(mech, q, qd)
@@ -289,6 +291,9 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (viscous and Coulomb friction); MuJoCo documentation,
+    "Computation", Passive forces (springs, compensation of weights).
     """
     check_state(mech, q=q, qd=qd)
     return passive_forces(mech, q, qd)

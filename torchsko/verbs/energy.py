@@ -74,6 +74,9 @@ def passive_force_parts(mech: Mechanism, q: Tensor, qd: Tensor) -> PassiveForces
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (viscous and Coulomb friction); MuJoCo documentation,
+    "Computation", Passive forces (springs, compensation of weights).
     """
     check_state(mech, q=q, qd=qd)
     q, qd = all_q(mech, q), all_rates(mech, qd)
@@ -121,6 +124,8 @@ def power_balance(
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
+
+    Reference: Siciliano et al. 2009, Robotics (conservation of energy).
 
     Example:
         >>> import torchsko as ts, torch

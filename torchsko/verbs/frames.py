@@ -66,6 +66,8 @@ def frame_pose(mech: Mechanism, q: Tensor, frames: Frames) -> Pose:
     Raises:
         MechanismError: on an unknown frame, or none.
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (direct kinematics).
     """
     mech, numbers = with_frames(mech, frames, q=q)
     bodies = forward_kinematics(mech, q)
@@ -191,6 +193,9 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = 
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eq. 7 (at centres of mass); Lynch, Park
+    2017, Modern Robotics (body and space Jacobian).
     """
     mech, numbers = with_frames(mech, frames, q=q)
     J = at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
@@ -224,6 +229,8 @@ def frame_jacobian_rate(
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (moving coordinates).
     """
     mech, numbers = with_frames(mech, frames, q=q, qd=qd)
     both = body_jacobian_rates(mech, q, qd, _identity(mech))

@@ -40,6 +40,8 @@ def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
 
     Raises:
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (direct kinematics).
     """
     check_state(mech, q=q)
     q, mech = all_q(mech, q), uncoupled(mech)

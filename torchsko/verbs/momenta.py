@@ -64,6 +64,8 @@ def com_velocity(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013 (linear momentum per unit mass).
     """
     check_state(mech, q=q, qd=qd)
     V = mech.layout.tree_order(body_rates(mech, q, qd), -3)[..., 0]
@@ -87,6 +89,8 @@ def com_acceleration(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Orin, Goswami, Lee 2013 (the rate of linear momentum, per unit mass).
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
     both = body_accels(mech, q, qd, qdd, gravity=False)
@@ -133,6 +137,8 @@ def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Concurrent Dynamics 2018, Generalized Mass Matrix, Eqs. 10 and 13.
     """
     check_state(mech, q=q, qd=qd)
     V, momentum = body_momenta(mech, q, qd)
@@ -162,6 +168,8 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (potential energy of links).
     """
     check_state(mech, q=q)
     pose = forward_kinematics(mech, q)
@@ -236,6 +244,8 @@ def gravity_force(mech: Mechanism, q: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Siciliano et al. 2009, Robotics (gravity from the potential energy).
     """
     check_state(mech, q=q)
     return algorithms.bias_force(model_at(mech, q))

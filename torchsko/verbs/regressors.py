@@ -44,6 +44,8 @@ def inertial_parameters(mech: Mechanism) -> Tensor:
         `[*batch, num_bodies, 10]`, bodies in the order of ``mech.body_names``: mass [kg], first
         moment m c (3) [kg m], inertia about the body's origin in its axes (xx, xy, yy, xz, yz, zz)
         [kg m^2].
+
+    Reference: Atkeson, An, Hollerbach 1986.
     """
     return inertial_vector(mech.mass, mech.com, mech.inertia)
 
@@ -145,6 +147,8 @@ def drive_parameters(mech: Mechanism) -> Tensor:
     Returns:
         `[*batch, num_tree_dof, 4]`: armature [kg m^2 or kg], damping [N m s/rad or N s/m], dry friction
         [N m or N], stiffness [N m/rad or N/m].
+
+    Reference: Khalil, Dombre 2002, Modeling, Identification and Control of Robots (rotors, friction).
     """
     parts = (mech.armature, mech.damping, mech.friction, mech.stiffness)
     return torch.stack(torch.broadcast_tensors(*parts), -1)
@@ -169,6 +173,8 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Khalil, Dombre 2002, Modeling, Identification and Control of Robots (rotors, friction).
     """
     check_state(mech, q=q, qd=qd, qdd=qdd)
     q, qd, qdd = all_q(mech, q), all_rates(mech, qd), all_rates(mech, qdd)
@@ -193,6 +199,8 @@ def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Slotine, Li 1989, Composite adaptive control of robot manipulators (filtered torques).
     """
     check_state(mech, q=q, qd=qd)
     layout = mech.layout
@@ -217,6 +225,8 @@ def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Gautier 1997, Dynamic identification of robots with power model (the energy model).
     """
     check_state(mech, q=q, qd=qd)
     V = mech.layout.tree_order(body_rates(mech, q, qd), -3)[..., None, :, :]
@@ -236,6 +246,8 @@ def potential_energy_regressor(mech: Mechanism, q: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Gautier 1997, Dynamic identification of robots with power model (the energy model).
     """
     pose = forward_kinematics(mech, q)
     g = mech.gravity[..., None, :]

@@ -85,6 +85,8 @@ def relative_velocity(
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (coordinate transforms).
     """
     mech, names, base = _named(mech, frames, relative_to, q=q, qd=qd)
     V = frame_velocity(mech, q, qd, (*names, base))[..., None]
@@ -117,6 +119,8 @@ def relative_jacobian(
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when q does not fit the mechanism.
+
+    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (coordinate transforms).
 
     Example:
         >>> import torchsko as ts
@@ -203,6 +207,8 @@ def relative_jacobian_rate(
     Raises:
         MechanismError: on an unknown frame, or none, or an unknown reference.
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Featherstone 2008, Rigid Body Dynamics Algorithms (moving coordinates).
     """
     mech, names, base = _named(mech, frames, relative_to, q=q, qd=qd)
     check_reference(reference)

@@ -40,6 +40,8 @@ def integrate(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
 
+    Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (right plus).
+
     Example:
         >>> import torchsko as ts, torch
         >>> arm = ts.load(ts.robots.panda)
@@ -77,6 +79,8 @@ def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
+
+    Reference: Sola, Deray, Atchuthan 2018, A micro Lie theory (right minus).
     """
     check_coordinates(mech, start=start, end=end)
     return apart(mech, start, end)
