@@ -10,7 +10,7 @@ ones (mimic joints, gears, differentials, rotors). So a mechanism with couplings
 X is sparse and is not formed: `Coupling` lists what differs from unit rows.
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part II: Closed-chain constraint
-embedding*, Nonlinear Dynamics 67(4), 2012 (with a constant X).
+embedding*, Nonlinear Dynamics 67(3), 2012 (with a constant X).
 """
 
 from __future__ import annotations

@@ -199,8 +199,6 @@ def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
     Raises:
         ShapeError: when a shape or dtype does not fit the mechanism.
-
-    Reference: Slotine, Li 1989, Composite adaptive control of robot manipulators (filtered torques).
     """
     check_state(mech, q=q, qd=qd)
     layout = mech.layout
