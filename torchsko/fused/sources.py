@@ -136,6 +136,10 @@ class Reachable:
             holder = follow(holder, (kind, key))
         return text.removeprefix("__self__.") or type(x).__name__
 
+    def objects(self) -> Iterator[Any]:
+        """All of them."""
+        return iter(self._objects.values())
+
     def mechanisms(self) -> Iterator[Mechanism]:
         """The mechanisms among them."""
         return (x for x in self._objects.values() if isinstance(x, Mechanism))
