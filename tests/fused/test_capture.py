@@ -255,6 +255,7 @@ def test_random_draws_are_refused_by_name(slider, fn, word):
 
 
 GENERATOR = np.random.default_rng(0)
+DRAW = np.random.default_rng(0).normal  # a function of Cython, whose class has no name of a module
 
 
 class Noisy:
@@ -272,6 +273,7 @@ class Noisy:
         (lambda mech, q, qd: q * float(np.random.rand()), r"numpy\.random"),
         (lambda mech, q, qd: q + torch.from_numpy(GENERATOR.normal(size=2)), "GENERATOR"),
         (Noisy(), "own"),
+        (lambda mech, q, qd: q * DRAW(), "DRAW"),
     ],
 )
 def test_draws_of_python_and_of_numpy_are_refused_by_the_generators_name(slider, fn, name):

@@ -21,7 +21,8 @@ class Generators:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         reach = Reachable(fn)
-        self._held = [(reach.name_of(x), x) for x in reach.objects() if isinstance(x, _KINDS)]
+        held = [(x, _behind(x)) for x in reach.objects()]
+        self._held = [(reach.name_of(x), y) for x, y in held if isinstance(y, _KINDS)]
         self._before = self._states()
 
     def drawn(self) -> list[str]:
@@ -35,6 +36,11 @@ class Generators:
 
 
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState)
+
+
+def _behind(x: Any) -> Any:
+    """The object of a method of compiled code, such as ``rng.normal``; any other is itself."""
+    return getattr(x, "__self__", x) if hasattr(type(x), "__self__") else x
 
 
 def _state(x: Any) -> Any:
