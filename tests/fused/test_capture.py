@@ -2,7 +2,9 @@
 
 import copy
 import functools
+import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -250,6 +252,45 @@ def inherited(mech, q, qd):
 def test_random_draws_are_refused_by_name(slider, fn, word):
     with pytest.raises(FusedError, match=rf"{word}.*\n.*repeat one draw"):
         ts.fuse(fn, slider)
+
+
+GENERATOR = np.random.default_rng(0)
+DRAW = np.random.default_rng(0).normal  # a function of Cython, whose class has no name of a module
+
+
+class Noisy:
+    def __init__(self):
+        self.own = random.Random(0)
+
+    def __call__(self, mech, q, qd):
+        return q * self.own.random()
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (lambda mech, q, qd: q * random.random(), "random"),
+        (lambda mech, q, qd: q * float(np.random.rand()), r"numpy\.random"),
+        (lambda mech, q, qd: q + torch.from_numpy(GENERATOR.normal(size=2)), "GENERATOR"),
+        (Noisy(), "own"),
+        (lambda mech, q, qd: q * DRAW(), "DRAW"),
+    ],
+)
+def test_draws_of_python_and_of_numpy_are_refused_by_the_generators_name(slider, fn, name):
+    with pytest.raises(FusedError, match=rf"^{name} draws random numbers.*\n.*repeat one draw"):
+        ts.fuse(fn, slider)
+
+
+def test_a_function_may_draw_what_it_sets_up_once(slider, states):
+    gains = []
+
+    def sets_up(mech, q, qd):
+        if not gains:
+            gains.append(random.Random(3).random() + random.random())
+        return gains[0] * q
+
+    fast = ts.fuse(sets_up, slider)
+    torch.testing.assert_close(fast(*states), gains[0] * states[0])
 
 
 def test_dropout_draws_in_training_only(slider, states):

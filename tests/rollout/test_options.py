@@ -97,6 +97,11 @@ def test_linear_models_name_the_time_step_of_another_type():
         ts.linearize(MECH, Q, QD, QD, torch.tensor(0.1))
 
 
+def test_rollouts_name_the_time_step_of_another_type_as_their_kernels_do():
+    with pytest.raises(ts.ShapeError, match=r"(?s)^dt is torch.float32.*dt.to\(torch.float64\)"):
+        ts.rollout(MECH, Q, QD, None, 3, torch.tensor(0.1), fused=False)
+
+
 def test_linear_models_take_methods_with_names_only():
     with pytest.raises(ts.TorchskoError, match="linearize") as error:
         ts.linearize(MECH, Q, QD, QD, 0.1, dormand_prince())  # type: ignore[arg-type]

@@ -58,7 +58,8 @@ def fuse(
     Args:
         target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
             gradients; or an eager function, a bound method or a module, whose first argument is a mechanism.
-        mech: with a function: the mechanism to compile it for, or a layer.
+        mech: with a function: the mechanism to compile it for, or a layer, whose values are read once. A
+            layer that learns is read anew at each call where the function closes over it.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
             others are constants of the kernels. Parameters with batch dimensions are inputs anyway.

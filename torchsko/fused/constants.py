@@ -20,7 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from torchsko.fused.clean import refuse_when_run
-from torchsko.fused.sources import CALLED, GONE, Link, Reachable, Step, held_by, is_library
+from torchsko.fused.sources import (
+    CALLED,
+    GONE,
+    Link,
+    Reachable,
+    Step,
+    held_by,
+    is_library,
+    module_of,
+)
 from torchsko.mechanism.mechanism import Mechanism
 
 _VALUES = (type(None), bool, int, float, complex, str, np.generic, np.ndarray)
@@ -171,7 +180,7 @@ def _read_in(code: CodeType) -> Iterator[str]:
 
 def _by_class(x: Any, names: set[str]) -> Iterator[tuple[Step, Any]]:
     """Values that an object has by its class, until it has its own."""
-    if is_library(type(x).__module__):
+    if is_library(module_of(type(x))):
         return
     for name in names.difference(getattr(x, "__dict__", ())):
         value = next((vars(c)[name] for c in type(x).__mro__ if name in vars(c)), x)
@@ -181,7 +190,7 @@ def _by_class(x: Any, names: set[str]) -> Iterator[tuple[Step, Any]]:
 
 def _is_apart(x: Any) -> bool:
     """Whether an object is the libraries', whose attributes are no user's, modules apart."""
-    return not isinstance(x, nn.Module) and type(x).__module__.partition(".")[0] in _APART
+    return not isinstance(x, nn.Module) and module_of(type(x)).partition(".")[0] in _APART
 
 
 def _is_asked_for(holder: Any, step: Step, names: set[str]) -> bool:

@@ -16,9 +16,10 @@ from torchsko.fused.arguments import Arguments, Choice
 from torchsko.fused.capture import Capture, discover
 from torchsko.fused.clean import in_clean_thread, unfollowed
 from torchsko.fused.constants import Constants
+from torchsko.fused.generators import Generators
 from torchsko.fused.refusals import refused_by_torch
 from torchsko.fused.sources import Reachable
-from torchsko.fused.watch import constants_of
+from torchsko.fused.watch import constants_of, draws
 from torchsko.fused.workshop import Eager, Workshop
 from torchsko.precision import in_own_type
 
@@ -127,16 +128,20 @@ def _run_until_still(fn: Eager, run: Callable[[], T]) -> tuple[T, frozenset[str]
         That, and the names of objects that it makes itself.
 
     Raises:
-        FusedError: it changes a number each time.
+        FusedError: it changes a number each time, or draws one.
     """
     numbers = own = frozenset[str]()
+    drawn: list[str] = []
     for _ in range(2):
-        before = Constants(fn, own)
+        before, generators = Constants(fn, own), Generators(fn)
         found = run()
         numbers, objects = before.changes()
         own |= objects
-        if not numbers:
+        drawn = generators.drawn()
+        if not numbers and not drawn:
             return found, own
+    if drawn:
+        raise FusedError(draws(drawn[0]))
     raise FusedError(
         f"the function changes {', '.join(sorted(numbers))} each time that it runs.\n"
         "A kernel returns results and changes nothing: it would hold the first value for ever.\n"

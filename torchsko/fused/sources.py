@@ -136,6 +136,10 @@ class Reachable:
             holder = follow(holder, (kind, key))
         return text.removeprefix("__self__.") or type(x).__name__
 
+    def objects(self) -> Iterator[Any]:
+        """All of them."""
+        return iter(self._objects.values())
+
     def mechanisms(self) -> Iterator[Mechanism]:
         """The mechanisms among them."""
         return (x for x in self._objects.values() if isinstance(x, Mechanism))
@@ -217,7 +221,7 @@ def _of_namespace(x: type | ModuleType) -> Iterator[tuple[Step, Any]]:
             yield from ((("attr", name), value) for name, value in list(vars(x).items()))
         return
     for owner in x.__mro__:
-        if not is_library(owner.__module__):
+        if not is_library(module_of(owner)):
             for name in vars(owner):
                 if not name.startswith("__") or name in CALLED:
                     yield ("attr", name), getattr(x, name, None)
@@ -227,7 +231,7 @@ def _of_instance(x: Any) -> Iterator[tuple[Step, Any]]:
     if isinstance(x, property):
         yield ("attr", "fget"), x.fget
         return
-    if type(x).__module__.startswith("torchsko.") and hasattr(type(x), "leads_to"):
+    if module_of(type(x)).startswith("torchsko.") and hasattr(type(x), "leads_to"):
         yield from ((("attr", name), getattr(x, name)) for name in type(x).leads_to)
         return
     for name, value in list(getattr(x, "__dict__", {}).items()):
@@ -240,8 +244,13 @@ def _of_instance(x: Any) -> Iterator[tuple[Step, Any]]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if hasattr(x, name):
                 yield ("attr", name), getattr(x, name)
-    if not is_library(type(x).__module__):
+    if not is_library(module_of(type(x))):
         yield ("attr", "__class__"), type(x)
+
+
+def module_of(cls: type) -> str:
+    """The name of a class's module; "" for that of Cython's functions, which has no name there."""
+    return cls.__module__ if isinstance(cls.__module__, str) else ""
 
 
 def is_library(module: str | None) -> bool:

@@ -37,6 +37,11 @@ PASS_IT = (
 )
 """What to do with a tensor that a kernel could not read anew."""
 
+DRAW_OUTSIDE = (
+    "Draw outside, and pass it as an argument: ts.fuse(fn, mech, shapes={'noise': (...)})."
+)
+"""What to do with a random number that a kernel could not draw."""
+
 _LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
 
 
@@ -262,9 +267,19 @@ def _random(called: str, name: str) -> str:
             "It may drop weights at random within, which a kernel could not.\n"
             "Write attention as torch.softmax(q @ k.mT / math.sqrt(n), -1) @ v, or do not fuse it."
         )
-    advice = "Draw outside, and pass it as an argument: ts.fuse(fn, mech, shapes={'noise': (...)})."
     if "dropout" in called or "dropout" in name:
         advice = "Call .eval() on the module, or draw the mask outside and pass it as an argument."
+        return draws(what, advice)
+    return draws(what)
+
+
+def draws(what: str, advice: str = DRAW_OUTSIDE) -> str:
+    """Message that random numbers are drawn in a function that is to be a kernel.
+
+    Args:
+        what: draws them.
+        advice: what to type instead.
+    """
     return (
         f"{what} draws random numbers within the function.\n"
         f"A kernel would repeat one draw for ever.\n{advice}"

@@ -116,8 +116,7 @@ def _check_tensor(mech: Mechanism, dt: Tensor, batch: tuple[int, ...] | None) ->
                 "The samples of a rollout take one time step.\n"
                 "Pass a number, or a tensor of shape [], and roll out once for each."
             )
-        return
-    if not expands(tuple(dt.shape), tuple(batch)):
+    elif not expands(tuple(dt.shape), tuple(batch)):
         raise ShapeError(
             f"dt has shape {list(dt.shape)}, the state the batch dimensions {list(batch)}.\n"
             "A time step is a number, or one for each sample.\n"

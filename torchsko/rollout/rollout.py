@@ -61,7 +61,7 @@ def rollout(
             times a step in "rk4"), and returns `[*batch, num_dof]`. A `Controller`, such as
             `torchsko.rollout.motor.MotorControl`, acts once a step and remembers. None: no force.
         steps: number of time steps.
-        dt: time step [s], one for all samples: a number, or a tensor `[]`.
+        dt: time step [s], one for all samples: a number, or a tensor `[]` of the mechanism's type.
         method: "semi_implicit_euler" (order 1, one evaluation a step, damping and dry friction implicit:
             stable at any step), "implicit" (the same with Coriolis forces implicit, too, for light links
             that gain energy by them; a dense solve more), "rk4" (order 4, four evaluations), "newmark"
@@ -118,7 +118,7 @@ def rollout(
         `[*batch, steps // every + 1, num_dof]`, the start included.
 
     Raises:
-        ShapeError: when a state or the control does not fit the mechanism, or the robots that it holds are
+        ShapeError: when a state, the control or dt does not fit the mechanism, or the robots it holds are
             of another number, or the control could be both constant and a series, because the batch is as
             long as the rollout.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.

@@ -1,0 +1,56 @@
+"""Generators of random numbers of Python and of NumPy, whose draws no operation of PyTorch tells of."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from torchsko.fused.sources import Reachable
+
+
+class Generators:
+    """How far the generators are that a function may draw from, its own and those of all.
+
+    Args:
+        fn: the function.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        reach = Reachable(fn)
+        held = [(x, _behind(x)) for x in reach.objects()]
+        self._held = [(reach.name_of(x), y) for x, y in held if isinstance(y, _KINDS)]
+        self._before = self._states()
+
+    def drawn(self) -> list[str]:
+        """Names of those from which something was drawn meanwhile."""
+        now = self._states()
+        return [name for name, state in self._before.items() if now[name] != state]
+
+    def _states(self) -> dict[str, Any]:
+        shared = {"random": random.getstate(), "numpy.random": _bytes(np.random.get_state())}
+        return shared | {name: _state(x) for name, x in self._held}
+
+
+_KINDS = (random.Random, np.random.Generator, np.random.RandomState)
+
+
+def _behind(x: Any) -> Any:
+    """The object of a method of compiled code, such as ``rng.normal``; any other is itself."""
+    return getattr(x, "__self__", x) if hasattr(type(x), "__self__") else x
+
+
+def _state(x: Any) -> Any:
+    if isinstance(x, random.SystemRandom):
+        return None  # the system keeps it
+    if isinstance(x, random.Random):
+        return x.getstate()
+    return _bytes(x.bit_generator.state if isinstance(x, np.random.Generator) else x.get_state())
+
+
+def _bytes(state: Any) -> bytes:
+    """A state that holds arrays, which have no truth value where they are compared."""
+    return pickle.dumps(state)
