@@ -3,6 +3,8 @@
 import copy
 import functools
 import random
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -279,6 +281,30 @@ class Noisy:
 def test_draws_of_python_and_of_numpy_are_refused_by_the_generators_name(slider, fn, name):
     with pytest.raises(FusedError, match=rf"^{name} draws random numbers.*\n.*repeat one draw"):
         ts.fuse(fn, slider)
+
+
+def test_what_another_thread_draws_is_not_the_functions(slider, states):
+    done = threading.Event()
+
+    def draws():
+        while not done.is_set():
+            random.random()
+            np.random.rand()
+
+    def doubled(mech, q, qd):
+        time.sleep(0.02)  # the other thread's turn
+        return 2 * q
+
+    thread = threading.Thread(target=draws)
+    thread.start()
+    try:
+        fast = ts.fuse(doubled, slider)
+        with pytest.raises(FusedError, match="draws random numbers"):
+            ts.fuse(lambda mech, q, qd: q * random.random(), slider)
+    finally:
+        done.set()
+        thread.join()
+    torch.testing.assert_close(fast(*states), 2 * states[0])
 
 
 def test_a_function_may_draw_what_it_sets_up_once(slider, states):

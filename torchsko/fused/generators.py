@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pickle
 import random
+import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from torchsko.fused.sources import Reachable
+from torchsko.fused.sources import Reachable, names_in
 
 
 class Generators:
     """How far the generators are that a function may draw from, its own and those of all.
+
+    Other threads draw from those of all, too: where some run, these count only if the function names them.
 
     Args:
         fn: the function.
@@ -23,6 +27,7 @@ class Generators:
         reach = Reachable(fn)
         held = [(x, _behind(x)) for x in reach.objects()]
         self._held = [(reach.name_of(x), y) for x, y in held if isinstance(y, _KINDS)]
+        self._has_shared = threading.active_count() == 1 or any(map(_names_random, reach.objects()))
         self._before = self._states()
 
     def drawn(self) -> list[str]:
@@ -31,11 +36,20 @@ class Generators:
         return [name for name, state in self._before.items() if now[name] != state]
 
     def _states(self) -> dict[str, Any]:
-        shared = {"random": random.getstate(), "numpy.random": _bytes(np.random.get_state())}
-        return shared | {name: _state(x) for name, x in self._held}
+        own = {name: _state(x) for name, x in self._held}
+        if not self._has_shared:
+            return own
+        return own | {"random": random.getstate(), "numpy.random": _bytes(np.random.get_state())}
 
 
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState)
+
+
+def _names_random(x: Any) -> bool:
+    """Whether an object is a module of random numbers, or a function that reads such a name."""
+    if isinstance(x, FunctionType):
+        return "random" in names_in(x.__code__)
+    return x is random or x is np.random
 
 
 def _behind(x: Any) -> Any:
