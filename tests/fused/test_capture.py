@@ -268,6 +268,14 @@ class Noisy:
         return q * self.own.random()
 
 
+class Random:
+    def __init__(self):
+        self.random = np.random.default_rng(0)  # by the name of a module
+
+    def __call__(self, mech, q, qd):
+        return q * self.random.normal()
+
+
 @pytest.mark.parametrize(
     ("fn", "name"),
     [
@@ -275,6 +283,7 @@ class Noisy:
         (lambda mech, q, qd: q * float(np.random.rand()), r"numpy\.random"),
         (lambda mech, q, qd: q + torch.from_numpy(GENERATOR.normal(size=2)), "GENERATOR"),
         (Noisy(), "own"),
+        (Random(), "random"),
         (lambda mech, q, qd: q * DRAW(), "DRAW"),
     ],
 )

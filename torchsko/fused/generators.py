@@ -32,14 +32,17 @@ class Generators:
 
     def drawn(self) -> list[str]:
         """Names of those from which something was drawn meanwhile."""
-        now = self._states()
-        return [name for name, state in self._before.items() if now[name] != state]
+        return [a[0] for a, b in zip(self._before, self._states(), strict=True) if a != b]
 
-    def _states(self) -> dict[str, Any]:
-        own = {name: _state(x) for name, x in self._held}
+    def _states(self) -> list[tuple[str, Any]]:
+        own = [(name, _state(x)) for name, x in self._held]
         if not self._has_shared:
             return own
-        return own | {"random": random.getstate(), "numpy.random": _bytes(np.random.get_state())}
+        return [
+            *own,
+            ("random", random.getstate()),
+            ("numpy.random", _bytes(np.random.get_state())),
+        ]
 
 
 _KINDS = (random.Random, np.random.Generator, np.random.RandomState)
