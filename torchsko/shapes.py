@@ -25,6 +25,18 @@ def broadcast_shapes(*shapes: Sequence[int]) -> torch.Size:
     return torch.Size(found)
 
 
+def expands(shape: Sequence[int], batch: Sequence[int]) -> bool:
+    """Whether a shape can be expanded to another."""
+    pairs = zip(reversed(shape), reversed(batch), strict=False)
+    return len(shape) <= len(batch) and all(a in (1, b) for a, b in pairs)
+
+
+def broadcasts(first: Sequence[int], second: Sequence[int]) -> bool:
+    """Whether two shapes broadcast."""
+    pairs = zip(reversed(first), reversed(second), strict=False)
+    return all(a == b or a == 1 or b == 1 for a, b in pairs)
+
+
 def entries_at(x: Tensor, index: Tensor) -> Tensor:
     """`x[..., index]` for an int64 vector; on a CPU a gather takes a tenth of `index_select`'s time."""
     return x.gather(-1, index.expand(*x.shape[:-1], index.shape[0]))

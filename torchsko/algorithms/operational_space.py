@@ -40,6 +40,7 @@ from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
 from torchsko.precision import computed_in, stands_for
 from torchsko.reading import numbers
+from torchsko.shapes import broadcasts
 from torchsko.symmetric import spd_condition, spd_solve
 
 Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float | Tensor]
@@ -262,7 +263,7 @@ def damped(compliance: Tensor, damping: float | Tensor) -> Tensor:
 def _check_samples(what: str, x: Tensor, compliance: Tensor) -> None:
     """Refuse a tensor that is not one number of the compliance's type for each of its samples."""
     own, batch = x.shape, compliance.shape[:-2]
-    if any(a != b and 1 not in (a, b) for a, b in zip(own[::-1], batch[::-1], strict=False)):
+    if not broadcasts(own, batch):
         raise ShapeError(
             f"the {what} has shape {list(own)}, the samples {list(batch)}.\n"
             "It is a number, or one for each sample.\n"

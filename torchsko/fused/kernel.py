@@ -23,8 +23,8 @@ from torchsko.fused.compiled import (
 from torchsko.fused.program import Port, Program
 from torchsko.fused.quick import Quick
 from torchsko.fused.toolchain import Toolchain, find_toolchain
-from torchsko.mechanism.state import apart, broadcasts
-from torchsko.shapes import broadcast_shapes
+from torchsko.mechanism.state import apart
+from torchsko.shapes import broadcast_shapes, broadcasts
 
 # Tiles of a block at least: drawing one costs nothing then.
 _BLOCKS = 16

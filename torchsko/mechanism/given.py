@@ -12,9 +12,10 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.placement import MOST_READ
-from torchsko.mechanism.state import dtype_advice, expands, misfit
+from torchsko.mechanism.state import dtype_advice, misfit
 from torchsko.precision import stands_for
 from torchsko.reading import numbers
+from torchsko.shapes import expands
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

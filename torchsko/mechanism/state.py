@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.errors import ShapeError
 from torchsko.precision import stands_for
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import broadcast_shapes, broadcasts
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -143,15 +143,3 @@ def apart(one: str, first: Sequence[int], other: str, second: Sequence[int], ran
         "Counted from the last, they are equal or one of them is 1.\n"
         f"Give both the same, or put in a dimension of 1{how}."
     )
-
-
-def expands(shape: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether a shape can be expanded to another."""
-    pairs = zip(reversed(shape), reversed(batch), strict=False)
-    return len(shape) <= len(batch) and all(a in (1, b) for a, b in pairs)
-
-
-def broadcasts(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Whether two shapes broadcast."""
-    pairs = zip(reversed(first), reversed(second), strict=False)
-    return all(a == b or a == 1 or b == 1 for a, b in pairs)

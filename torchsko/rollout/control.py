@@ -12,10 +12,10 @@ from torch import Tensor
 from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import broadcasts, check_coordinates, check_state, expands
+from torchsko.mechanism.state import check_coordinates, check_state
 from torchsko.rollout.options import takes
 from torchsko.rollout.series import Series
-from torchsko.shapes import broadcast_shapes
+from torchsko.shapes import broadcast_shapes, broadcasts, expands
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
 

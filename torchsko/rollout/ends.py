@@ -16,8 +16,8 @@ from torch import Tensor
 
 from torchsko.actuation.answer import Answer
 from torchsko.errors import ShapeError
-from torchsko.mechanism.state import broadcasts, expands
 from torchsko.reading import numbers
+from torchsko.shapes import broadcasts, expands
 
 
 @dataclass(frozen=True, eq=False)

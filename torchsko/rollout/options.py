@@ -15,11 +15,11 @@ from torch.nn import Module
 
 from torchsko.errors import ShapeError, TorchskoError, unknown_name
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.state import expands
 from torchsko.reading import numbers
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.step import Step
+from torchsko.shapes import expands
 
 
 def as_whole(x: Any) -> int | None:
