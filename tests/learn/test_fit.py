@@ -92,18 +92,33 @@ def test_forces_that_ask_for_other_inertias_than_any_robot_has_end_at_the_minimu
     assert decrement < 1e-4 * weight
 
 
-def test_where_forces_tell_nothing_the_divergence_alone_decides():
+@pytest.mark.parametrize(("size", "weight"), [(1e3, 1e-2), (1e5, 1e-4), (1e6, 1e-8)])
+def test_where_forces_tell_nothing_the_divergence_alone_decides(size, weight):
     """Its slope is zero there, however large squares are beside its weight."""
     mech = ts.load(ts.robots.panda)
     base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
     prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(3)
-    X = 1e3 * torch.randn(500, len(base), generator=g, dtype=mech.dtype)
+    X = size * torch.randn(500, len(base), generator=g, dtype=mech.dtype)
     y = X @ base.of(1.3 * nominal.flatten()) + torch.randn(500, generator=g, dtype=mech.dtype)
-    phi, _ = entropic_least_squares(X.mT @ X, y @ X, prior, 1e-2)
+    phi, _ = entropic_least_squares(X.mT @ X, y @ X, prior, weight)
     free = torch.linalg.svd(base.matrix)[2][len(base) :]
     slope, curvature = prior.derivatives(phi)
     away = free.mT @ torch.linalg.solve(free @ curvature @ free.mT, free @ slope)
     assert away.abs().max() < 1e-9 * phi.abs().max()
+
+
+def test_a_smaller_prior_leaves_smaller_squares_and_a_robot_farther_away():
+    """As all minima of a sum with a weight. Forces ask for what no body is: they lie next to the cone's wall."""
+    mech = ts.load(ts.robots.panda)
+    base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
+    prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(1)
+    X = torch.randn(500, len(base), generator=g, dtype=mech.dtype)
+    y = X @ torch.randn(len(base), generator=g, dtype=mech.dtype)
+    found = [entropic_least_squares(X.mT @ X, y @ X, prior, 10.0**-k)[0] for k in range(7)]
+    squares = [float((X @ base.of(phi) - y).square().sum()) for phi in found]
+    apart = [float(prior.value(phi)) for phi in found]
+    assert all(low < high for high, low in pairwise(squares))
+    assert all(low < high for low, high in pairwise(apart))
 
 
 def test_problems_side_by_side_are_solved_as_each_alone():
