@@ -8,7 +8,6 @@ the median over passes of the ratio within a pass.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import tempfile
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from report import machine
 from robots import chain, humanoid
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -96,7 +96,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     dtype = getattr(torch, args.dtype)
-    print(f"{platform.processor() or platform.machine()}, {args.threads} threads, torch "
+    print(f"{machine()}, {args.threads} threads, torch "
           f"{torch.__version__}, {args.dtype}; fixed base for torchsko, ADAM's base is free")  # fmt: skip
     print(
         "| robot | call | batch | library | operations (kernels) | us/call | us/sample | ADAM / this |"

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from cases import Robot, canonical_urdf
+from report import origin
 from robots import chain
 from torch import Tensor
 
@@ -151,6 +152,7 @@ def main() -> None:
     parser.add_argument("--implicit", action="store_true", help="implicit methods of order 2, too")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    print(origin(1))
     robot = free_chain()
     mech = robot.mech.replace(gravity=torch.zeros(3, dtype=torch.float64))
     fast, steps, dt = ts.fuse(mech), args.steps, args.dt

@@ -8,12 +8,12 @@ by how much the mass matrix is faster: the median over passes of the ratio withi
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
+from report import machine
 from robots import chain, humanoid
 from torch import Tensor
 
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     methods = (ts.algorithms.forward_dynamics, ts.algorithms.composite_forward_dynamics)
-    print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch "
+    print(f"{machine()}, {torch.get_num_threads()} threads, torch "
           f"{torch.__version__}, {args.dtype}, {args.device}")  # fmt: skip
     print(
         "| robot | dofs | batch | articulated us | articulated / composite | with gradient us | ratio |"

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import torch
 from cases import floating_humanoid, panda
+from report import origin
 from torch import Tensor
 
 import torchsko as ts
@@ -172,6 +173,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     if args.way:
         return measure(args.robots[0], args.way, args.steps, args.batch, args.horizon)
+    print(origin(args.threads))
     for name in args.robots:
         table(name, args)
         check(name, args.steps)

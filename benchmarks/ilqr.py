@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from report import origin
 from torch import Tensor
 
 import torchsko as ts
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=40, help="iterations before Newton's")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    print(origin(args.threads))
     arm = with_motors(ts.load(ts.robots.panda))
     start, hold, target = tasks(arm, args.problems)
     goals = {"hold": (arm.num_dof,), "target": (3,)}

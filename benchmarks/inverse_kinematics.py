@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import pinocchio as pin
 import torch
+from report import origin
 from torch import Tensor
 
 import torchsko as ts
@@ -163,8 +163,9 @@ def main() -> None:
         "within limits: 32 restarts": ours(fast, restarts=32, **within),
     }
     calls = {name: call for name, call in given.items() if call is not None}
-    print(f"{args.batch} reachable poses of the Panda, one start each, {args.threads} thread(s)")
-    print(f"load of the machine {os.getloadavg()[0]:.1f}; processor seconds, median of passes\n")
+    print(origin(args.threads))
+    print(f"{args.batch} reachable poses of the Panda, one start each")
+    print("processor seconds, median of passes\n")
     print("| contestant | reached | worst pose off by | seconds | us a pose | the loop takes |")
     print("|---|---|---|---|---|---|")
     reached = {name: call() for name, call in calls.items()}

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import torch
 from cases import Case, floating_humanoid, panda
 from peers.pinocchio_cpp import MATRICES, matrices
+from report import origin
 from timing import interleaved, ratio
 from torch import Tensor
 
@@ -112,6 +113,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=MATRICES)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    print(origin(args.threads))
     for robot in ROBOTS if "all" in args.robots else args.robots:
         measure(robot, args.batch, args)
 

@@ -11,13 +11,13 @@ more than 1e-5 there.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import sys
 from collections.abc import Callable
 
 import torch
 from eager import CountOperations, measure
+from report import machine
 from robots import chain
 from torch import Tensor
 
@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    print(f"{platform.processor() or platform.machine()}, {args.threads} threads, {args.device}, "
+    print(f"{machine()}, {args.threads} threads, {args.device}, "
           f"torch {torch.__version__}, float32")  # fmt: skip
     print("| computation | links | batch | operations (kernels), levels | without | ratio "
           "| ms, levels | without | ratio | error, levels | without |")  # fmt: skip

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 import torch
+from report import origin
 
 import torchsko as ts
 from torchsko.learn.report import write_report
@@ -72,6 +73,7 @@ def main() -> None:
     if args.write is not None:
         write_log(args.write, args.samples)
         return
+    print(origin(torch.get_num_threads()))
     mech = ts.load(ts.robots.panda)
     with tempfile.TemporaryDirectory() as folder:
         # By another process: this one's memory is the fit's.

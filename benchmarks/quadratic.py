@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from cases import floating_humanoid
+from report import origin
 from torch import Tensor
 
 import torchsko as ts
@@ -183,6 +184,7 @@ def main() -> None:
     parser.add_argument("--humanoid", action="store_true", help="its law as a kernel, no more")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    print(origin(1))
     if args.humanoid:
         tell_of_kernel(args.batch, floating_humanoid().mech, standing_humanoid, corners())
         return

@@ -26,6 +26,7 @@ import numpy as np
 import pinocchio as pin
 import torch
 from peers import mujoco_sysid
+from report import origin
 from torch import Tensor
 
 import torchsko as ts
@@ -109,6 +110,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.sysid and (reason := mujoco_sysid.missing()):
         parser.error(f"no mujoco.sysid here: {reason}")
+    print(origin(torch.get_num_threads()))
     mech = ts.load(args.robot)
     log = ts.learn.Log.load(args.log)
     with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from pathlib import Path
 
 from timing import Ratio
 
-PACKAGES = "torch numpy pin example-robot-data mujoco adam-robotics frax jax jaxlib casadi".split()
+PACKAGES = (
+    "torch numpy pin example-robot-data mujoco adam-robotics frax jax jaxlib casadi crocoddyl proxsuite mink"
+).split()
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,17 @@ def _field(*names: str) -> list[str]:
     return (
         [f" (family {values['cpu family']}, model {values['model']})"] if len(values) == 2 else []
     )
+
+
+def origin(threads: int) -> str:
+    """Where figures come from: the call of a script, the machine it runs on, and what it measures.
+
+    Args:
+        threads: that the contestants have.
+    """
+    call = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"{call}\n{machine()}, {threads} threads{load}\n{versions()}\n"
 
 
 def slug(name: str) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 import torch
+from report import origin
 
 import torchsko as ts
 from torchsko.learn.friction import Coulomb, Delay, Offset, Viscous
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--method", default="physical", help="of torchsko.learn.fit")
     parser.add_argument("--chosen", action="store_true", help="terms are, by the fit")
     args = parser.parse_args()
+    print(origin(torch.get_num_threads()))
     floating = args.robot == "quadruped"
     path = getattr(ts.robots, args.robot)
     nominal = ts.load(path, floating_base=floating)

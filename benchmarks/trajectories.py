@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 from cases import Robot, floating_humanoid, panda
+from report import origin
 from timing import interleaved, ratio
 from torch import Tensor
 
@@ -167,7 +168,7 @@ def main() -> None:
     parser.add_argument("--robots", nargs="+", default=[*ROBOTS])
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    print(f"torchsko {ts.__version__}, torch {torch.__version__}, {given.threads} threads, float64")
+    print(origin(given.threads))
     for name in given.robots:
         beside_mujoco(ROBOTS[name](), given.threads, given.passes)
         alone(name, given.threads)

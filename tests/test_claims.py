@@ -71,3 +71,10 @@ def test_every_file_of_results_is_named_with_the_script_that_wrote_it():
     assert {path for _, path, _ in table} == {x.name for x in folder.iterdir()} - {"README.md"}
     for name, path, script in table:
         assert name == path and (ROOT / script).is_file(), path
+
+
+def test_every_script_of_results_prints_its_call_and_machine():
+    table = (ROOT / "benchmarks" / "results" / "README.md").read_text()
+    for script in set(re.findall(r"`(benchmarks/\w+\.py)`", table)):
+        said = (ROOT / script).read_text()
+        assert "print(origin(" in said or "machine()" in said, script

@@ -11,7 +11,6 @@ import torch
 
 from torchsko.errors import MechanismError
 from torchsko.loading.descriptions import build_mechanism
-from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
     GRAVITY,
@@ -26,6 +25,7 @@ from torchsko.mechanism.description import (
 )
 from torchsko.mechanism.joints.registry import JOINT_TYPES
 from torchsko.mechanism.mechanism import Mechanism
+from torchsko.mechanism.welded import WORLD
 
 
 class MechanismBuilder:

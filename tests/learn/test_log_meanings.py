@@ -210,8 +210,8 @@ def test_velocities_that_are_nowhere_were_not_measured(tmp_path):
 def test_a_clean_table_is_read_by_the_fast_way_alone(tmp_path, monkeypatch):
     """Whatever lines of nothing cost is paid where there are some: in a block, not a table."""
     asked = []
-    says = texts._says
-    monkeypatch.setattr(texts, "_says", lambda *x: asked.append(x) or says(*x))
+    says = texts.says
+    monkeypatch.setattr(texts, "says", lambda *x: asked.append(x) or says(*x))
     monkeypatch.setattr(texts, "BLOCK", 100)
     content = text(x=np.repeat(rows(), 50, 0))
     loaded(tmp_path, content)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -113,56 +112,19 @@ class Actuators:
         """
         mech = as_mechanism(mech)
         names = tuple(actuator.name for actuator in actuators)
-        if repeated := [name for name in names if names.count(name) > 1]:
-            raise MechanismError(
-                f"two actuators are named {repeated[0]!r}.\n"
-                "Names are how controls are found.\nGive each a name of its own."
-            )
-        rows = [[0.0] * mech.num_tree_dof for _ in actuators]
-        for row, actuator in zip(rows, actuators, strict=True):
-            for joint, gear in actuator.transmission.items():
-                row[dof_of(mech, joint, actuator.name)] += gear
-        ranges = [list(ANY) for _ in range(mech.num_tree_dof)]
-        for joint, limits in (joint_range or {}).items():
-            ranges[dof_of(mech, joint, "joint_range")] = list(limits)
-        lively = [i for i, actuator in enumerate(actuators) if actuator.activation != "none"]
-        some = [actuators[i] for i in lively]
-        inputs = list(range(len(names)))
-        for place, i in enumerate(lively):
-            inputs[i] = len(names) + place
-        numbers = partial(tensor_of, mech)
-
-        def flags(values: Sequence[bool]) -> Tensor:
-            return torch.tensor(values, dtype=torch.bool, device=mech.device)
-
-        def places(values: Sequence[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int64, device=mech.device)
-
+        _refuse_repeated(names)
+        rows = _transmissions(mech, actuators)
+        ranges = _joint_ranges(mech, joint_range or {})
+        joints_each = [sum(map(bool, row)) for row in rows]
         return Actuators(
             names=names,
-            activation_names=tuple(actuator.name for actuator in some),
-            transmission=numbers(rows, mech.num_tree_dof),
-            gain=numbers([a.gain for a in actuators], 3),
-            bias=numbers([a.bias for a in actuators], 3),
-            time_constant=numbers([a.time_constant for a in some]),
-            activation_range=numbers([a.activation_range for a in some], 2),
-            control_range=numbers([a.control_range for a in actuators], 2),
-            force_range=numbers([a.force_range for a in actuators], 2),
-            joint_range=numbers(ranges, 2),
-            stall=numbers([a.stall for a in actuators]),
-            droop=numbers([a.stall / a.no_load_speed if a.curved else 0.0 for a in actuators]),
-            efficiency=numbers([a.efficiency for a in actuators]),
-            q_of_dof=places(q_of_dof(mech)),
-            states=places(lively),
-            inputs=places(inputs),
-            filtered=flags([a.activation != "integrator" for a in some]),
-            exact=flags([a.activation == "filterexact" for a in some]),
-            early=flags([a.early for a in some]),
-            alone=places([i for i, row in enumerate(rows) if sum(map(bool, row)) < 2]),
-            several=places([i for i, row in enumerate(rows) if sum(map(bool, row)) > 1]),
-            any_early=any(a.early for a in some),
-            has_curves=any(a.curved for a in actuators),
-            has_gears=any(a.efficiency < 1 for a in actuators),
+            transmission=tensor_of(mech, rows, mech.num_tree_dof),
+            joint_range=tensor_of(mech, ranges, 2),
+            q_of_dof=_places(mech, q_of_dof(mech)),
+            alone=_places(mech, [i for i, count in enumerate(joints_each) if count < 2]),
+            several=_places(mech, [i for i, count in enumerate(joints_each) if count > 1]),
+            **_of_forces(mech, actuators),
+            **_of_activations(mech, actuators),
             unused=tuple(unused),
         )
 
@@ -225,6 +187,76 @@ class Actuators:
 PARAMETERS = ("transmission", "gain", "bias", "time_constant", "activation_range", "control_range",
               "force_range", "joint_range", "stall", "droop", "efficiency")  # fmt: skip
 """The tensors of actuators that are numbers."""
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise MechanismError(
+            f"two actuators are named {repeated[0]!r}.\n"
+            "Names are how controls are found.\nGive each a name of its own."
+        )
+
+
+def _transmissions(mech: Mechanism, actuators: Sequence[Actuator]) -> list[list[float]]:
+    """For each actuator the rate of its length over the rate of each dof of the tree."""
+    rows = [[0.0] * mech.num_tree_dof for _ in actuators]
+    for row, actuator in zip(rows, actuators, strict=True):
+        for joint, gear in actuator.transmission.items():
+            row[dof_of(mech, joint, actuator.name)] += gear
+    return rows
+
+
+def _joint_ranges(mech: Mechanism, given: Mapping[str, Range]) -> list[Range]:
+    """For each dof of the tree the least and the largest force of all actuators."""
+    ranges: list[Range] = [ANY] * mech.num_tree_dof
+    for joint, limits in given.items():
+        ranges[dof_of(mech, joint, "joint_range")] = limits
+    return ranges
+
+
+def _of_forces(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
+    """What each actuator makes of its input, and how far its force reaches."""
+    droop = [a.stall / a.no_load_speed if a.curved else 0.0 for a in actuators]
+    return {
+        "gain": tensor_of(mech, [a.gain for a in actuators], 3),
+        "bias": tensor_of(mech, [a.bias for a in actuators], 3),
+        "control_range": tensor_of(mech, [a.control_range for a in actuators], 2),
+        "force_range": tensor_of(mech, [a.force_range for a in actuators], 2),
+        "stall": tensor_of(mech, [a.stall for a in actuators]),
+        "droop": tensor_of(mech, droop),
+        "efficiency": tensor_of(mech, [a.efficiency for a in actuators]),
+        "has_curves": any(a.curved for a in actuators),
+        "has_gears": any(a.efficiency < 1 for a in actuators),
+    }
+
+
+def _of_activations(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
+    """Which actuators have an activation, and how it moves."""
+    states = [i for i, actuator in enumerate(actuators) if actuator.activation != "none"]
+    some = [actuators[i] for i in states]
+    # An activation, where there is one, takes the place of the control that drives it.
+    inputs = list(range(len(actuators)))
+    for place, i in enumerate(states):
+        inputs[i] = len(actuators) + place
+    return {
+        "activation_names": tuple(a.name for a in some),
+        "time_constant": tensor_of(mech, [a.time_constant for a in some]),
+        "activation_range": tensor_of(mech, [a.activation_range for a in some], 2),
+        "states": _places(mech, states),
+        "inputs": _places(mech, inputs),
+        "filtered": _flags(mech, [a.activation != "integrator" for a in some]),
+        "exact": _flags(mech, [a.activation == "filterexact" for a in some]),
+        "early": _flags(mech, [a.early for a in some]),
+        "any_early": any(a.early for a in some),
+    }
+
+
+def _flags(mech: Mechanism, values: Sequence[bool]) -> Tensor:
+    return torch.tensor(values, dtype=torch.bool, device=mech.device)
+
+
+def _places(mech: Mechanism, values: Sequence[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=mech.device)
 
 
 def check_changes(

@@ -42,12 +42,15 @@ def as_range(x: Iterable[float]) -> Range:
 class Actuator:
     """One actuator. The static methods make the usual kinds.
 
+    Its length l is in rad or m, and its force in N m or N, as that of what it drives, times the gear.
+
     Attributes:
         name: of the actuator.
         transmission: gear ratios by the names of joints [1, or m for a force on a turning joint]; a tendon
             of joints has several.
         gain: force per control: constant, per length, per rate.
-        bias: force besides: constant, per length, per rate.
+        bias: force besides, of no control: constant [N m or N], per length [N m/rad or N/m], per rate of
+            length [N m s/rad or N s/m].
         activation: how the control acts.
         time_constant: of a filter [s].
         activation_range: to which the activation saturates.
@@ -58,6 +61,9 @@ class Actuator:
             stall (1 - v / no_load_speed) forward, and as much with -v backward.
         no_load_speed: of the same, rate of the length at which no force is left [m/s or rad/s].
         efficiency: share of the power that passes the gear, either way, in (0, 1].
+
+    Raises:
+        MechanismError: on an activation that is not known, or a number outside its range; names both.
     """
 
     name: str
@@ -115,7 +121,15 @@ class Actuator:
         name: str, joint: str, *, gear: float = 1.0, control_range: Range = ANY,
         force_range: Range = ANY,
     ) -> Actuator:  # fmt: skip
-        """The control is the force, times the gear."""
+        """The control is the force, times the gear.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            gear: length per coordinate of the joint, and force on the joint per force before the gear.
+            control_range: to which the control saturates [N m or N].
+            force_range: to which the force saturates, before the gear [N m or N].
+        """
         return Actuator(name, {joint: gear}, control_range=control_range, force_range=force_range)
 
     @staticmethod
@@ -126,6 +140,16 @@ class Actuator:
         """A spring of stiffness kp to the position that the control gives, with damping kv.
 
         Where there is a time constant, the position follows the control by an exact filter.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            kp: stiffness [N m/rad or N/m].
+            kv: damping [N m s/rad or N s/m].
+            gear: length per coordinate of the joint, and force on the joint per force before the gear.
+            time_constant: of the filter [s].
+            control_range: to which the control saturates, a length of the transmission [rad or m].
+            force_range: to which the force saturates, before the gear [N m or N].
         """
         return Actuator(
             name, {joint: gear}, (kp, 0.0, 0.0), (0.0, -kp, -kv),
@@ -139,7 +163,16 @@ class Actuator:
         name: str, joint: str, *, kv: float, gear: float = 1.0, control_range: Range = ANY,
         force_range: Range = ANY,
     ) -> Actuator:  # fmt: skip
-        """A damper of gain kv to the velocity that the control gives."""
+        """A damper of gain kv to the velocity that the control gives.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            kv: damping [N m s/rad or N s/m].
+            gear: length per coordinate of the joint, and force on the joint per force before the gear.
+            control_range: to which the control saturates, a rate of length [rad/s or m/s].
+            force_range: to which the force saturates, before the gear [N m or N].
+        """
         return Actuator(name, {joint: gear}, (kv, 0.0, 0.0), (0.0, 0.0, -kv),
                         control_range=control_range, force_range=force_range)  # fmt: skip
 
@@ -148,7 +181,18 @@ class Actuator:
         name: str, joint: str, *, kp: float, activation_range: Range, kv: float = 0.0,
         gear: float = 1.0, control_range: Range = ANY, force_range: Range = ANY,
     ) -> Actuator:  # fmt: skip
-        """A spring of stiffness kp to the integral of the control: a velocity, held as a position."""
+        """A spring of stiffness kp to the integral of the control: a velocity, held as a position.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            kp: stiffness [N m/rad or N/m].
+            activation_range: to which the integral saturates, a length of the transmission [rad or m].
+            kv: damping [N m s/rad or N s/m].
+            gear: length per coordinate of the joint, and force on the joint per force before the gear.
+            control_range: to which the control saturates, a rate of length [rad/s or m/s].
+            force_range: to which the force saturates, before the gear [N m or N].
+        """
         return Actuator(name, {joint: gear}, (kp, 0.0, 0.0), (0.0, -kp, -kv), "integrator",
                         activation_range=activation_range, control_range=control_range,
                         force_range=force_range)  # fmt: skip
@@ -158,7 +202,19 @@ class Actuator:
         name: str, joint: str, *, kv: float, control_range: Range, gear: float = 1.0,
         force_range: Range = ANY,
     ) -> Actuator:  # fmt: skip
-        """A damper whose coefficient is kv times the control, which is not negative."""
+        """A damper whose coefficient is kv times the control, which is not negative.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            kv: damping for a control of one [N m s/rad or N s/m].
+            control_range: to which the control saturates, from 0 on [1].
+            gear: length per coordinate of the joint, and force on the joint per force before the gear.
+            force_range: to which the force saturates, before the gear [N m or N].
+
+        Raises:
+            MechanismError: when `control_range` begins below zero.
+        """
         if control_range[0] < 0:
             raise MechanismError(
                 f"the control_range of damper {name!r} is {list(control_range)}.\n"
@@ -173,7 +229,18 @@ class Actuator:
         bias: Affine = (0.0, 0.0, 0.0), gear: float = 1.0, control_range: Range = ANY,
         force_range: Range = ANY,
     ) -> Actuator:  # fmt: skip
-        """A pneumatic or hydraulic cylinder: pressure follows the control by a filter."""
+        """A pneumatic or hydraulic cylinder: pressure follows the control by a filter.
+
+        Args:
+            name: of the actuator.
+            joint: that it drives.
+            area: of the piston, force per pressure [m^2].
+            time_constant: of the filter [s].
+            bias: force besides: constant, per length, per rate of length.
+            gear: length per coordinate of the joint, and force on the joint per force before the gear.
+            control_range: to which the control saturates [Pa].
+            force_range: to which the force saturates, before the gear [N].
+        """
         return Actuator(name, {joint: gear}, (area, 0.0, 0.0), bias, "filter", time_constant,
                         control_range=control_range, force_range=force_range)  # fmt: skip
 

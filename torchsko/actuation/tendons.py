@@ -38,11 +38,14 @@ class Tendon:
 
     Attributes:
         name: of the tendon.
-        joints: coefficients by the names of joints.
+        joints: coefficients by the names of joints: length per coordinate [m/rad, or 1].
         stiffness: k [N/m or N m/rad].
         damping: d [N s/m or N m s/rad].
-        relaxed: lengths at which the spring is relaxed, from the one to the other.
-        limits: least and largest length; kept as numbers, nothing enforces them.
+        relaxed: lengths at which the spring is relaxed, from the one to the other [m or rad].
+        limits: least and largest length [m or rad]; kept as numbers, nothing enforces them.
+
+    Raises:
+        MechanismError: when `relaxed` or `limits` end below where they begin.
     """
 
     name: str
@@ -69,10 +72,10 @@ class Tendons:
     Attributes:
         names: of the tendons.
         transmission: rates of lengths over rates of all joints, `[n, num_tree_dof]`.
-        stiffness: `[n]`.
-        damping: `[n]`.
-        relaxed: `[n, 2]`.
-        limits: `[n, 2]`, infinite where there are none.
+        stiffness: `[n]` [N/m or N m/rad].
+        damping: `[n]` [N s/m or N m s/rad].
+        relaxed: `[n, 2]` [m or rad].
+        limits: `[n, 2]`, infinite where there are none [m or rad].
         q_of_dof: for each dof of the tree the coordinate that it is the rate of, int64.
         unused: what a file says of tendons and is not honoured.
     """
@@ -94,6 +97,11 @@ class Tendons:
         mech: MechanismLike, tendons: Sequence[Tendon], *, unused: Sequence[Unused] = ()
     ) -> Tendons:
         """The tendons of a mechanism.
+
+        Args:
+            mech: the mechanism.
+            tendons: in the order of lengths.
+            unused: see the class.
 
         Raises:
             MechanismError: on an unknown joint, or one whose coordinate is no number.
@@ -134,20 +142,32 @@ class Tendons:
         return replace(self, **changes)
 
     def length(self, mech: MechanismLike, q: Tensor) -> Tensor:
-        """Lengths, `[*batch, n]`."""
+        """Lengths at q `[*batch, num_q]`, `[*batch, n]` [m or rad].
+
+        Raises:
+            ShapeError: when q does not fit the mechanism.
+        """
         mech = as_mechanism(mech)
         check_state(mech, q=q)
         coordinates = all_q(mech, q).index_select(-1, self.q_of_dof)
         return matvec(self.transmission, coordinates)
 
     def velocity(self, mech: MechanismLike, qd: Tensor) -> Tensor:
-        """Rates of lengths, `[*batch, n]`."""
+        """Rates of lengths at qd `[*batch, num_dof]`, `[*batch, n]` [m/s or rad/s].
+
+        Raises:
+            ShapeError: when qd does not fit the mechanism.
+        """
         mech = as_mechanism(mech)
         check_state(mech, qd=qd)
         return matvec(self.transmission, all_rates(mech, qd))
 
     def force(self, mech: MechanismLike, q: Tensor, qd: Tensor) -> Tensor:
-        """What springs and dampers do, as joint forces `[*batch, num_dof]` [N m or N]."""
+        """What springs and dampers do at q and qd, as joint forces `[*batch, num_dof]` [N m or N].
+
+        Raises:
+            ShapeError: when q or qd does not fit the mechanism.
+        """
         length, speed = self.length(mech, q), self.velocity(mech, qd)
         stretch = length - saturated(length, self.relaxed)
         pull = -self.stiffness * stretch - self.damping * speed

@@ -16,9 +16,9 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.io._numbers import as_matrix, as_vector
 from torchsko.io._welded import INERTIAL, fitted_body
-from torchsko.mechanism.construct import WORLD, Frame
 from torchsko.mechanism.description import FIXED, JointDescription, RobotDescription
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.mechanism.welded import WORLD, Frame
 
 PLACEMENT = ("joint_rotation", "joint_position")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsko.mechanism.construct import WORLD
+from torchsko.mechanism.welded import WORLD
 
 
 def body_name(model: Any, b: int) -> str:

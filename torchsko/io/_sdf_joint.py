@@ -14,7 +14,6 @@ from torchsko.io._report import Report
 from torchsko.io._sdf_poses import MODEL, WORLD_FRAME, Frames, Pose, text_of
 from torchsko.io._urdf_fields import attribute
 from torchsko.io._xml import Element
-from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
     IDENTITY,
@@ -26,6 +25,7 @@ from torchsko.mechanism.description import (
 )
 from torchsko.mechanism.joints.compound import Turn
 from torchsko.mechanism.kept import Closure
+from torchsko.mechanism.welded import WORLD
 
 AXES = {"revolute": 1, "continuous": 1, "prismatic": 1, "universal": 2, "revolute2": 2,
         "ball": 0, "fixed": 0}  # fmt: skip

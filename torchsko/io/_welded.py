@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from torchsko.io._numbers import as_matrix, as_vector
-from torchsko.mechanism.construct import Frame, lump
 from torchsko.mechanism.description import IDENTITY, LinkDescription
+from torchsko.mechanism.welded import Frame, lump
 
 INERTIAL = ("mass", "com", "inertia")
 

@@ -49,11 +49,16 @@ class Conventions:
     """What takes states of a mechanism to another library and back; made by `torchsko.conventions`.
 
     Methods are pure functions of tensors, differentiable, of any batch shape. q, and qd beside an
-    acceleration, are always ours.
+    acceleration, are always ours. Ours are `[*batch, mech.num_q]` and `[*batch, mech.num_dof]` in the order
+    and axes of `mech`, theirs `[*batch, num_q]` and `[*batch, num_dof]` in the order of `joint_names` and
+    their axes (see `torchsko.conventions`); both in SI units and radians.
 
     Attributes:
         mech: the mechanism.
         joint_names: in the other library's order.
+
+    Raises:
+        ShapeError: from every method, when what it takes does not fit the mechanism or the other library.
     """
 
     mech: Mechanism
@@ -84,7 +89,10 @@ class Conventions:
         return torch.cat(parts, -1).index_select(-1, self._q.take)
 
     def q_from(self, q: Tensor) -> Tensor:
-        """Our configuration of theirs; angles that they give by cosine and sine are within a half turn."""
+        """Our configuration `[*batch, mech.num_q]` of theirs.
+
+        Angles that they give by cosine and sine are within a half turn.
+        """
         self._check("q", q, self.num_q)
         parts = [q, torch.zeros_like(q[..., :1])]
         if len(self._q.angles):
@@ -98,28 +106,31 @@ class Conventions:
         return self._to(q, all_rates(self.mech, qd), "rates")
 
     def qd_from(self, q: Tensor, qd: Tensor) -> Tensor:
-        """Our velocity of theirs."""
+        """Our velocity `[*batch, mech.num_dof]` of theirs."""
         self._check("qd", qd, self.num_dof)
         return own_rates(self.mech, self._from(q, qd, "rates_back"))
 
     def qdd_to(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        """Their acceleration, the rate of their velocity, of ours."""
+        """Their acceleration, the rate of their velocity, `[*batch, num_dof]`, of ours."""
         check_coordinates(self.mech, q=q, qd=qd, qdd=qdd)
         return self._to(q, all_rates(self.mech, qdd), "rates") + self._drift(q, qd)
 
     def qdd_from(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-        """Our acceleration of theirs."""
+        """Our acceleration `[*batch, mech.num_dof]` of theirs."""
         self._check("qdd", qdd, self.num_dof)
         check_coordinates(self.mech, q=q, qd=qd)
         return own_rates(self.mech, self._from(q, qdd - self._drift(q, qd), "rates_back"))
 
     def tau_to(self, q: Tensor, tau: Tensor) -> Tensor:
-        """Their joint forces of ours; joints that follow others get none."""
+        """Their joint forces `[*batch, num_dof]` [N m or N] of ours; joints that follow others get none."""
         check_coordinates(self.mech, q=q, tau=tau)
         return self._to(q, among_all_dofs(self.mech, tau), "forces")
 
     def tau_from(self, q: Tensor, tau: Tensor) -> Tensor:
-        """Our joint forces of theirs; those on joints that follow others act on what they follow."""
+        """Our joint forces `[*batch, mech.num_dof]` [N m or N] of theirs.
+
+        Those on joints that follow others act on what they follow.
+        """
         self._check("tau", tau, self.num_dof)
         return own_forces(self.mech, self._from(q, tau, "forces_back"))
 
@@ -128,7 +139,7 @@ class Conventions:
         return self._of_rows().tau_to(q[..., None, :], jacobian)
 
     def jacobian_from(self, q: Tensor, jacobian: Tensor) -> Tensor:
-        """The columns of a Jacobian of theirs for our velocities."""
+        """The columns `[*batch, r, mech.num_dof]` of a Jacobian of theirs for our velocities."""
         return self._of_rows().tau_from(q[..., None, :], jacobian)
 
     def mass_matrix_to(self, q: Tensor, M: Tensor) -> Tensor:
@@ -136,7 +147,10 @@ class Conventions:
         return self.jacobian_to(q, self.jacobian_to(q, M).mT).mT
 
     def mass_matrix_from(self, q: Tensor, M: Tensor) -> Tensor:
-        """Our mass matrix of theirs; of all joints or of independent ones, whichever have names."""
+        """Our mass matrix of theirs, `[*batch, mech.num_dof, mech.num_dof]`.
+
+        Theirs is of all joints or of independent ones, whichever have names.
+        """
         return self.jacobian_from(q, self.jacobian_from(q, M).mT).mT
 
     def _of_rows(self) -> Conventions:

@@ -39,7 +39,6 @@ from torchsko.io._source import naming
 from torchsko.io._urdf_fields import only_child
 from torchsko.io._urdf_joint import couplings_to
 from torchsko.io._xml import Element, is_xml_text, read_xml
-from torchsko.mechanism.construct import WORLD
 from torchsko.mechanism.description import (
     FIXED,
     JointDescription,
@@ -48,6 +47,7 @@ from torchsko.mechanism.description import (
     Unused,
     Vector,
 )
+from torchsko.mechanism.welded import WORLD
 
 PARTS = ("link", "joint", "frame", "pose")
 """What is read of a model."""

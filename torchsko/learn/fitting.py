@@ -16,13 +16,14 @@ from torchsko.learn.entropic import Prior
 from torchsko.learn.estimators import ESTIMATORS, Data, Estimate
 from torchsko.learn.fitted import Fit, Found
 from torchsko.learn.friction import Term
+from torchsko.learn.given_terms import Learn, moves
 from torchsko.learn.least_squares import Information, base_fit
 from torchsko.learn.library import LIBRARY
 from torchsko.learn.log import Log
 from torchsko.learn.names import dof_names
 from torchsko.learn.noise import Noise, biased
 from torchsko.learn.normal import Problem, Regressor, Stretches
-from torchsko.learn.options import Asked, Learn, check_robot, moves
+from torchsko.learn.options import Asked, check_robot
 from torchsko.learn.piling import piled
 from torchsko.learn.reading import again
 from torchsko.learn.residuals import Residuals, residuals

@@ -67,7 +67,7 @@ class Network(nn.Module):
         return self.size * out * (-over.square()).exp()[..., None]
 
     def regularizer(self) -> Tensor:
-        """What is added to the mean square error over its noise while it is trained."""
+        """What is added to the mean square error over its noise while it is trained, `[]`."""
         weights = [x for x in self.layers.parameters() if x.ndim == 2]
         total = sum((x.square().sum() for x in weights), weights[0].new_zeros(()))
         return self.decay * total / sum(x.numel() for x in weights)

@@ -1,10 +1,10 @@
-"""What a fit is asked for: estimators and terms, refused by name where they cannot be."""
+"""What a fit is asked for besides its terms: refused by name where it cannot be."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -14,101 +14,11 @@ from torch import nn
 from torchsko.errors import FitError, unknown_name
 from torchsko.learn.estimators import ESTIMATORS
 from torchsko.learn.friction import Term
-from torchsko.learn.library import LIBRARY
+from torchsko.learn.given_terms import Learn
 from torchsko.learn.limits import refuse_zero_limits
 from torchsko.learn.loops import refuse_loops
-from torchsko.learn.motion import turning
 from torchsko.learn.normal import Regressor
-from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
-
-Learn = Mapping[str, Sequence[Term]] | Sequence[Term] | None
-
-
-def terms_of(
-    mech: Mechanism, learn: Learn, library: Sequence[Term], method: str
-) -> tuple[tuple[Term, ...], dict[int, tuple[int, ...]]]:
-    """All terms there are, and for each dof whose terms are given their places."""
-    if method == "shooting" and (odd := turning(mech)):
-        raise FitError(
-            f"joint {odd[0]!r} turns by a quaternion.\n"
-            "Shooting moves joints whose coordinates are a vector.\n"
-            'Pass method="physical" and a log with velocities.'
-        )
-    # Nothing rubs where a robot floats: terms of its free joint are named by themselves.
-    given: dict[str, Sequence[Term]] = dict.fromkeys(free_joints(mech), ())
-    if isinstance(learn, Mapping):
-        given |= dict(learn)
-    elif isinstance(learn, Term) or not isinstance(learn, Sequence | None):
-        raise FitError(
-            f"learn was given as {type(learn).__name__}.\n"
-            "It is a list of terms of every joint, or a list for each joint by name.\n"
-            "Pass learn=[Viscous(), Coulomb()], or leave it out: they are chosen."
-        )
-    elif learn is not None:
-        given = {name: given.get(name, learn) for name in mech.joint_names}
-    for name, some in given.items():
-        if name not in mech.joint_names:
-            _refuse_body(mech, name)
-            raise FitError(unknown_name("joint", name, mech.joint_names))
-        if isinstance(some, Term) or not isinstance(some, Sequence):
-            raise FitError(
-                f"learn of joint {name!r} was given as {type(some).__name__}.\n"
-                "A joint has a list of terms, also where it is one, or none.\n"
-                'Type learn={"' + name + '": [Viscous()]}, say.'
-            )
-        twice = [term for k, term in enumerate(some) if term in some[:k]]
-        if twice:
-            raise FitError(
-                f"{twice[0]!r} of joint {name!r} is there more than once.\n"
-                "Alike, they would share one force, and no log tells how.\nLeave the others out."
-            )
-        for term in some:
-            if not isinstance(term, Term):
-                raise FitError(
-                    f"{term!r} of joint {name!r} is no term.\n"
-                    "Forces of joints are terms of torchsko.learn.friction, with parentheses.\n"
-                    'Type learn={"' + name + '": [Viscous(), SmoothCoulomb(0.05), Offset()]}, say.'
-                )
-            if method != "shooting" and term.shows:
-                raise FitError(
-                    f"{term.label} of joint {name!r} is not told by forces that are linear in it.\n"
-                    "Positions that are shown too large bend every column of the regressor.\n"
-                    'Pass method="shooting", which moves the robot.'
-                )
-            if method == "shooting" and not moves(term):
-                raise FitError(
-                    f"{term.label} of joint {name!r} cannot be shot.\n"
-                    "Forward dynamics know position and velocity, no acceleration, load or jump.\n"
-                    "Pass SmoothCoulomb(0.05) in place of dry friction, or another method."
-                )
-    every = tuple(
-        dict.fromkeys([*LIBRARY, *library, *(term for some in given.values() for term in some)])
-    )
-    places = {
-        j: tuple(sorted(every.index(term) for term in some))
-        for name, some in given.items()
-        for j in range(mech.num_dof)[mech.dof_slice(name)]
-    }
-    return every, places
-
-
-def _refuse_body(mech: Mechanism, name: str) -> None:
-    """Refuse inertial numbers of a body, in place of a joint's terms."""
-    body = name if name in mech.body_names else name.rpartition(".")[0]
-    if body in mech.body_names and name not in mech.joint_names:
-        raise FitError(
-            f"learn names the body {body!r}, and not a joint.\n"
-            "A fit finds the inertias of all bodies together; `learn` says what forces joints have besides.\n"
-            "For the numbers of one body alone, a payload say, type "
-            f'ts.learn.payload(ts.learn.fit(mech, log, method="wls"), "{body}").'
-        )
-
-
-def moves(term: Term) -> bool:
-    """Whether a term can act in forward dynamics."""
-    return term.continuous or term.inertia != 0 or term.shows != 0
-
 
 MOST_FOLDS = 100
 """Of cross-validation."""

@@ -28,11 +28,11 @@ class Parametrization(nn.Module):
     """Base class of the parametrizations: a ``forward``, its ``right_inverse``, and where to start."""
 
     def start(self, value: Tensor) -> Tensor:
-        """The value to start from, given the mechanism's own."""
+        """The value to start from, given the mechanism's own; of its shape."""
         return value
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """The unconstrained numbers of a value.
+        """The unconstrained numbers of a value; of any shape, besides those of `Rotation`.
 
         Raises:
             MechanismError: when the value is not in the domain.
@@ -76,11 +76,15 @@ class Positive(Parametrization):
         return value if self.init is None else torch.full_like(value, self.init)
 
     def forward(self, theta: Tensor) -> Tensor:
-        """exp(theta)."""
+        """exp(theta), elementwise."""
         return theta.exp()
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """log(value)."""
+        """log(value), elementwise.
+
+        Raises:
+            MechanismError: when a number is not positive.
+        """
         if not bool((value > 0).all()):
             raise MechanismError(
                 f"it starts at {value.min().item():g}.\n"
@@ -116,11 +120,15 @@ class Bounded(Parametrization):
         return value if self.init is None else torch.full_like(value, self.init)
 
     def forward(self, theta: Tensor) -> Tensor:
-        """Lower + (upper - lower) sigmoid(theta)."""
+        """Lower + (upper - lower) sigmoid(theta), elementwise."""
         return self.lower + (self.upper - self.lower) * theta.sigmoid()
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """Logarithm of (value - lower) / (upper - value)."""
+        """Logarithm of (value - lower) / (upper - value), elementwise.
+
+        Raises:
+            MechanismError: when a number is not strictly between the bounds.
+        """
         if not bool(((value > self.lower) & (value < self.upper)).all()):
             raise MechanismError(
                 f"it starts at {value.tolist()}.\n"
@@ -196,7 +204,7 @@ class InertiaLogCholesky(Parametrization):
         self.spread = spread
 
     def start(self, value: Tensor) -> Tensor:
-        """The mechanism's own value, smeared out by `spread`."""
+        """The mechanism's own value `[*, 10]`, smeared out by `spread`."""
         mass = value[..., :1]
         extra = 2 * self.spread**2 * mass.expand(*mass.shape[:-1], 3)
         return value + torch.nn.functional.pad(extra, (4, 3))
@@ -212,7 +220,12 @@ class InertiaLogCholesky(Parametrization):
         return torch.stack([mass, *t, *inertia], -1)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """Log-Cholesky numbers of mass, centre of mass and inertia, `[*, 10]`."""
+        """Log-Cholesky numbers of mass [kg], centre of mass [m] and inertia [kg m^2], `[*, 10]`.
+
+        Raises:
+            MechanismError: on a mass that is not positive, an inertia that no rigid body has, or a mass on a
+                point, a line or a plane.
+        """
         mass, *t = value[..., :4].unbind(-1)
         if not bool((mass > 0).all()):
             raise MechanismError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +26,56 @@ def read_parquet(
     """Columns of a Parquet file by name; units of its times; types of what is no number; see `Table`."""
     table: Any = require("pyarrow.parquet", "parquet").read_table(path)
     types = require("pyarrow.types", "parquet")
-    columns, units, other = {}, {}, {}
     lists = {n: table[n] for n in table.column_names if _is_list(types, table[n].type)}
     orders = _orders(path, types, lists)
+    columns, units, other = {}, {}, {}
     for name in table.column_names:
-        column, kind = table[name], table[name].type
+        column = table[name]
         if name in lists and _is_empty(column):
             other[name] = "empty lists"
-        elif name in lists and _is_number_type(types, kind.value_type):
-            x = _of_lists(path, name, column)
-            order = next((o for stem, o in orders.items() if name.startswith(stem)), ())
-            if len(order) == x.shape[1]:
-                columns |= {f"{name}_{j}": y for j, y in zip(order, x.T, strict=True)}
-            else:
-                columns[name] = x
-        elif types.is_timestamp(kind) or types.is_duration(kind):
-            columns[name], units[name] = seconds(column.to_numpy()), "s"
-        elif _is_number_type(types, kind):
+        elif name in lists and _is_number_type(types, column.type.value_type):
+            columns |= _by_joint(name, _of_lists(path, name, column), orders)
+        elif (times := _times(types, column)) is not None:
+            columns[name], units[name] = times, "s"
+        elif _is_number_type(types, column.type):
             # Nanoseconds since 1970 have more digits than a double has: the last are rounded.
             columns[name] = column.cast("float64", safe=False).to_numpy()
-        elif _is_word(types, kind) and (told := moments(column.to_pylist())) is not None:
-            columns[name], units[name] = told, "s"
         else:
-            other[name] = str(kind)
+            other[name] = str(column.type)
     if not any(name.lower() in CALLED["t"] for name in columns):
-        # As pandas calls an index without a name; moments there are the time.
-        columns = {"time" if n == INDEX and n in units else n: x for n, x in columns.items()}
-        units = {"time" if n == INDEX else n: unit for n, unit in units.items()}
+        columns, units = _with_time(columns, units)
     words = {n: table[n] for n in other if n not in lists}
+    numbered = _numbered(path, words) | {k: dict(enumerate(o)) for k, o in orders.items()}
+    return columns, units, other, numbered
+
+
+def _by_joint(
+    name: str, x: NDArray[np.float64], orders: Mapping[str, Sequence[str]]
+) -> dict[str, Array]:
+    """A column for each joint of lists whose file names the joints; else the lists, as one."""
+    order = next((o for stem, o in orders.items() if name.startswith(stem)), ())
+    if len(order) != x.shape[1]:
+        return {name: x}
+    return {f"{name}_{j}": y for j, y in zip(order, x.T, strict=True)}
+
+
+def _times(types: Any, column: Any) -> Array | None:
+    """Moments and spans of time, also in words, in seconds; None where a column is none."""
+    kind = column.type
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        return seconds(column.to_numpy())
+    return moments(column.to_pylist()) if _is_word(types, kind) else None
+
+
+def _with_time(
+    columns: dict[str, Array], units: dict[str, str]
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Columns of which none is a time: moments in what pandas calls an index without a name are it."""
+    if INDEX not in units:
+        return columns, units
     return (
-        columns,
-        units,
-        other,
-        _numbered(path, words) | {k: dict(enumerate(o)) for k, o in orders.items()},
+        {"time" if n == INDEX else n: x for n, x in columns.items()},
+        {"time" if n == INDEX else n: unit for n, unit in units.items()},
     )
 
 

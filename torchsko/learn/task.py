@@ -12,13 +12,14 @@ from torchsko.learn.currents import Constants, constants_told, torque_constants,
 from torchsko.learn.followers import followers_told
 from torchsko.learn.forces import in_other_units, refuse_driving, refuse_other_forces
 from torchsko.learn.friction import Offset, Term
+from torchsko.learn.given_terms import terms_of
 from torchsko.learn.log import Log
 from torchsko.learn.mending import Faults
 from torchsko.learn.mistaken import refuse_mistaken
 from torchsko.learn.motion import check_columns
 from torchsko.learn.names import dof_names, q_names
 from torchsko.learn.normal import Normal, Problem
-from torchsko.learn.options import Asked, terms_of
+from torchsko.learn.options import Asked
 from torchsko.learn.physical import changes_told, nearest_physical
 from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.reading import Seen, enough, read, seen_again, with_kernel

@@ -140,18 +140,13 @@ def labelled(
     found: dict[str, Array] = {}
     said: dict[str, str] = {}
     for name, x in table.columns.items():
-        bare, unit = name, table.units.get(name)
-        mark = IN_NAME.fullmatch(name)
-        if mark is not None and mark[2] not in joints:
-            unit = unit or unit_of(mark[2])
-            bare = mark[1] if unit_of(mark[2]) in SCALE and name not in given else name
-        if name in times:
-            bare, unit = times[name][0], unit or times[name][1]
+        bare, unit = _told_by(name, table.units.get(name), joints, given, times)
         of = next((quantity for quantity, able in OF.items() if unit in able), None)
         declared = None if of is None else units.get(of)
         if unit is None or of is None or (unit in CURRENTS and declared is None):
             found[name] = x
-            said |= {} if unit is None or unit not in SCALE else {name: unit}
+            if unit is not None and unit in SCALE:
+                said[name] = unit
             continue
         if declared not in (None, unit):
             raise FitError(
@@ -166,6 +161,32 @@ def labelled(
         found[bare] = x * SCALE[unit] if declared is None and SCALE[unit] != 1 else x
         said[bare] = unit
     return replace(table, columns=found, units=said)
+
+
+def _told_by(
+    name: str,
+    unit: str | None,
+    joints: tuple[str, ...],
+    given: Collection[str],
+    times: Mapping[str, tuple[str, str]],
+) -> tuple[str, str | None]:
+    """A column's name without its unit, and the unit: what the file says of it elsewhere, or its name.
+
+    Args:
+        name: of the column.
+        unit: that the file says elsewhere.
+        joints: which stand in brackets, too.
+        given: names that stay as they are.
+        times: of `timed`.
+    """
+    mark = IN_NAME.fullmatch(name)
+    bracketed = None if mark is None or mark[2] in joints else unit_of(mark[2])
+    if name in times:
+        bare, at_its_end = times[name]
+        return bare, unit or bracketed or at_its_end
+    if mark is not None and bracketed in SCALE and name not in given:
+        return mark[1], unit or bracketed
+    return name, unit or bracketed
 
 
 _TIME = r"(?:t|time|stamp|timestamp)"

@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from torchsko.errors import FitError, unknown_name
 from torchsko.learn.friction import TERMS, Term
-from torchsko.learn.options import Learn
+from torchsko.learn.given_terms import Learn
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
 

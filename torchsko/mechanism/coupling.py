@@ -89,21 +89,8 @@ class Coupling:
         independent = tuple(k for k in range(layout.tree.num_nodes) if k not in rows)
         number = {pair: i for i, pair in enumerate((k, j) for k in dependent for j in rows[k])}
         most = max(1, *(len(rows[k]) for k in dependent))
+        terms = [term for k in dependent for term in _terms(k, rows[k], most)]
         own_q, own_dofs = (_own(packing, independent) for packing in (coordinates, layout.dofs))
-        terms = [
-            (k, j) for k in dependent for j in [*rows[k], *[None] * (most - len(rows[k]))]
-        ]  # None: a free place
-
-        def sources(packing: Packing, own: Sequence[int]) -> Tensor:
-            place = {i: p for p, i in enumerate(own)}
-            return _index([0 if j is None else place[packing.places[j][0]] for _, j in terms])
-
-        taking: list[list[int]] = [[] for _ in own_dofs]
-        rank = {i: p for p, i in enumerate(own_dofs)}
-        for slot, (_, j) in enumerate(terms):
-            if j is not None:
-                taking[rank[layout.dofs.places[j][0]]].append(slot)
-        back = max(1, *map(len, taking))
         groups = _groups(layout, rows)
         taken = [[i for k in S if k not in rows for i in layout.dofs.places[k]] for S in groups]
         return Coupling(
@@ -115,13 +102,11 @@ class Coupling:
             own_dofs=_index(own_dofs),
             q_place=_back(coordinates, own_q, dependent),
             dof_place=_back(layout.dofs, own_dofs, dependent),
-            q_sources=sources(coordinates, own_q),
-            dof_sources=sources(layout.dofs, own_dofs),
+            q_sources=_sources(coordinates, own_q, terms),
+            dof_sources=_sources(layout.dofs, own_dofs, terms),
             dof_ends=_index([layout.dofs.places[k][0] for k, _ in terms]),
             coefficients=_index([len(number) if j is None else number[k, j] for k, j in terms]),
-            returns=_index(
-                [s for row in taking for s in [*row, *[len(terms)] * (back - len(row))]]
-            ),
+            returns=_returns(layout.dofs, own_dofs, terms),
             plan=embedding_plan(layout, groups, list(map(len, taken)), taken),
             blocks=tuple(
                 _block(layout, S, row, rows, number) for S, row in zip(groups, taken, strict=True)
@@ -185,6 +170,33 @@ class Coupling:
 
 def _index(x: Sequence[int]) -> Tensor:
     return torch.tensor(x, dtype=torch.int64)
+
+
+Term = tuple[int, int | None]
+"""A joint that follows, and one of those that it follows; None: a free place."""
+
+
+def _terms(k: int, row: Row, most: int) -> list[Term]:
+    """What joint k follows, and free places up to `most`."""
+    return [(k, j) for j in (*row, *[None] * (most - len(row)))]
+
+
+def _sources(packing: Packing, own: Sequence[int], terms: Sequence[Term]) -> Tensor:
+    """For each term the scalar of the robot that it takes; whichever, where the place is free."""
+    place = {i: p for p, i in enumerate(own)}
+    return _index([0 if j is None else place[packing.places[j][0]] for _, j in terms])
+
+
+def _returns(dofs: Packing, own: Sequence[int], terms: Sequence[Term]) -> Tensor:
+    """For each dof of the robot the terms that take it, and one past the end up to as many for each."""
+    taking: dict[int, list[int]] = {i: [] for i in own}
+    for slot, (_, j) in enumerate(terms):
+        if j is not None:
+            taking[dofs.places[j][0]].append(slot)
+    most = max(1, *map(len, taking.values()))
+    return _index(
+        [slot for row in taking.values() for slot in row + [len(terms)] * (most - len(row))]
+    )
 
 
 def _own(packing: Packing, independent: Sequence[int]) -> list[int]:

@@ -62,7 +62,7 @@ class BaseParameters:
 
     @property
     def representative(self) -> Tensor:
-        """Takes values of the combinations to numbers of equal torques, the transposed shape of ``matrix``.
+        """Takes values of the combinations to numbers of equal torques, of the shape of ``matrix.T``.
 
         The numbers that lead are the values, the others zero; no body need have these.
         """

@@ -46,12 +46,16 @@ class Innovations:
     """The factors of a mass matrix; made by `innovations`.
 
     Vectors are `[*batch, num_dof]`, node by node in the tree's order; pass ``columns=True`` for
-    matrices `[*batch, num_dof, r]`.
+    matrices `[*batch, num_dof, r]`. `solve` takes joint forces [N m or N] to accelerations
+    [rad/s^2 or m/s^2], or momenta [N m s or N s] to velocities [rad/s or m/s].
 
     Attributes:
         model: the model factored.
         riccati: its articulated inertias.
         hinges: what the hinges of each level do (see `hinge_step`).
+
+    Raises:
+        ShapeError: from every method that takes a vector, when its type is not the model's.
     """
 
     model: SKOModel
@@ -120,7 +124,7 @@ class Innovations:
 
     @in_own_type
     def whiten(self, x: Tensor, *, columns: bool = False) -> Tensor:
-        """D^(-1/2) [I - H psi K] x, the inverse of `sqrt`; whitens forces of covariance M."""
+        """D^(-1/2) [I - H psi K] x, the inverse of `sqrt`, shape of x; whitens forces of covariance M."""
         return self._columns(x, columns, self._whiten)
 
     @in_own_type

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
@@ -113,19 +113,30 @@ def embedding_plan(
     taken = [row[:d] for row, d in zip(own, counts, strict=True)] if dofs is None else dofs
     _refuse_dofs(tree, sets, own, counts, taken)
     _refuse_large(tree, sets, counts)
-    group_of = {k: g for g, S in enumerate(sets) for k in S}
     inner = _depths(tree, sets)
+    new = _layout_after(layout, sets, own, taken)
+    return _indexed(layout, new, sets, inner, own, counts).to(layout.order.device)
+
+
+def _layout_after(
+    layout: Layout,
+    sets: Sequence[tuple[int, ...]],
+    own: Sequence[Sequence[int]],
+    taken: Sequence[Sequence[int]],
+) -> Layout:
+    """The layout that results: members hang on the parent of their node, and share the dofs it has taken."""
+    tree, places = layout.tree, layout.dofs.places
+    group_of = {k: g for g, S in enumerate(sets) for k in S}
     parents = [_parent_outside(tree, group_of, k) for k in range(tree.num_nodes)]
-    new_tree = Tree.from_parents(parents, tree.names)
-    dropped = {i for row in own for i in row}.difference(i for row in taken for i in row)
+    dropped = set(chain(*own)).difference(chain(*taken))
     left = [i for i in range(layout.dofs.total) if i not in dropped]
     rank = {place: i for i, place in enumerate(left)}
     new_places = [
         [rank[i] for i in (taken[group_of[k]] if k in group_of else places[k])]
         for k in range(tree.num_nodes)
     ]
-    new = Layout.of(new_tree, layout.nodes.sizes, [len(row) for row in new_places], new_places)
-    return _indexed(layout, new, sets, inner, own, counts).to(layout.order.device)
+    sizes = [len(row) for row in new_places]
+    return Layout.of(Tree.from_parents(parents, tree.names), layout.nodes.sizes, sizes, new_places)
 
 
 def _refuse_large(tree: Tree, sets: Sequence[tuple[int, ...]], counts: Sequence[int]) -> None:
@@ -149,64 +160,94 @@ def _indexed(
     counts: Sequence[int],
 ) -> EmbeddingPlan:
     """The index tensors of a plan."""
-    tree, places = layout.tree, layout.dofs.places
+    tree, order = layout.tree, new.tree.order
     old = {k: i for i, k in enumerate(tree.order)}
-    stages: list[list[int]] = [
-        [k for S in sets for k in S if inner[k] == depth]
-        for depth in range(max(inner.values()) + 1)
-    ]
+    stages = _by_depth(sets, inner)
     members = [k for stage in stages for k in stage]
     at = {k: i for i, k in enumerate(members)}
-    width = max(1, *(len(places[k]) for k in members))
-    start = list(accumulate((len(row) for row in own), initial=0))
-    row_of = {
-        (k, i): start[g] + own[g].index(i) for g, S in enumerate(sets) for k in S for i in places[k]
-    }
-    rows = [
-        [row_of[k, i] for i in places[k]] + [start[-1]] * (width - len(places[k])) for k in members
-    ]
-
-    def index(x: Sequence[int]) -> Tensor:
-        return torch.tensor(x, dtype=torch.int64)
-
-    def stage(depth: int) -> Stage:
-        above = {k: i for i, k in enumerate(stages[depth - 1])} if depth else {}
-        parents = [above[tree.parent[k]] for k in stages[depth]] if depth else []
-        weights = Gather.of([place[k] for k in stages[depth]], layout.level_sizes)
-        return Stage(index([old[k] for k in stages[depth]]), weights, index(parents))
-
-    place = {k: (depth, i) for depth, level in enumerate(tree.levels) for i, k in enumerate(level)}
-    below = {
-        k: (tree.num_levels + d, i) for d, stage in enumerate(stages) for i, k in enumerate(stage)
-    }
-    sizes = [*layout.level_sizes, *map(len, stages)]
-
-    def gathers(inner_first: int) -> tuple[Gather, ...]:
-        """Members from this depth on stand in their stages, other nodes in their old levels."""
-        found = []
-        for level in new.tree.levels:
-            wanted = [below[k] if inner.get(k, -1) >= inner_first else place[k] for k in level]
-            found.append(Gather.of(wanted, sizes))
-        return tuple(found)
-
-    order, n = new.tree.order, tree.num_nodes
+    ratio_rows, width = _ratio_rows(layout, sets, own, members)
     return EmbeddingPlan(
         layout=new,
         groups=tuple(sets),
         num_dofs=tuple((len(row), d) for row, d in zip(own, counts, strict=True)),
-        stages=tuple(stage(depth) for depth in range(len(stages))),
-        members=index([old[k] for k in members]),
-        ratio_rows=index([i for row in rows for i in row]),
+        stages=_stages(layout, stages, old),
+        members=_index([old[k] for k in members]),
+        ratio_rows=_index(ratio_rows),
         width=width,
         same_tree=new.tree.parent == tree.parent,
-        order=index([old[k] for k in order]),
-        source=index([n + at[k] if k in at else old[k] for k in order]),
-        maps=gathers(0),
-        weights=gathers(1),
+        order=_index([old[k] for k in order]),
+        source=_index([tree.num_nodes + at[k] if k in at else old[k] for k in order]),
+        maps=_gathers(layout, new, stages, staged=set(members)),
+        weights=_gathers(layout, new, stages, staged={k for k in members if inner[k]}),
         paths=tuple(
             tuple(old[j] for j in (k, *tree.ancestors(k))[: inner.get(k, 0) + 1]) for k in order
         ),
     )
+
+
+def _by_depth(sets: Sequence[tuple[int, ...]], inner: Mapping[int, int]) -> list[list[int]]:
+    """The members at each depth inside their nodes."""
+    depths = range(max(inner.values()) + 1)
+    return [[k for S in sets for k in S if inner[k] == depth] for depth in depths]
+
+
+def _ratio_rows(
+    layout: Layout,
+    sets: Sequence[tuple[int, ...]],
+    own: Sequence[Sequence[int]],
+    members: Sequence[int],
+) -> tuple[list[int], int]:
+    """For each dof of each member its row among those of all X, and how many each member takes."""
+    places = layout.dofs.places
+    width = max(1, *(len(places[k]) for k in members))
+    *starts, end = accumulate((len(row) for row in own), initial=0)
+    rows: list[int] = []
+    group_of = {k: g for g, S in enumerate(sets) for k in S}
+    for k in members:
+        g = group_of[k]
+        rows += [starts[g] + own[g].index(i) for i in places[k]]
+        rows += [end] * (width - len(places[k]))
+    return rows, width
+
+
+def _stages(
+    layout: Layout, stages: Sequence[Sequence[int]], old: Mapping[int, int]
+) -> tuple[Stage, ...]:
+    parent, place = layout.tree.parent, _places_by_row(layout.tree.levels)
+    found, above = [], {}
+    for members in stages:
+        found.append(
+            Stage(
+                _index([old[k] for k in members]),
+                Gather.of([place[k] for k in members], layout.level_sizes),
+                _index([above[parent[k]] for k in members] if above else []),
+            )
+        )
+        above = {k: i for i, k in enumerate(members)}
+    return tuple(found)
+
+
+def _gathers(
+    layout: Layout, new: Layout, stages: Sequence[Sequence[int]], staged: Collection[int]
+) -> tuple[Gather, ...]:
+    """For each new level where its nodes stand among the old levels and then the stages.
+
+    Those that are `staged` stand in their stages, other nodes in their old levels.
+    """
+    levels = layout.tree.levels
+    place = _places_by_row(levels)
+    place |= {k: at for k, at in _places_by_row(stages, len(levels)).items() if k in staged}
+    sizes = [*layout.level_sizes, *map(len, stages)]
+    return tuple(Gather.of([place[k] for k in level], sizes) for level in new.tree.levels)
+
+
+def _places_by_row(rows: Sequence[Sequence[int]], first: int = 0) -> dict[int, tuple[int, int]]:
+    """For each node its row, counted from `first`, and its place in that."""
+    return {k: (first + r, i) for r, row in enumerate(rows) for i, k in enumerate(row)}
+
+
+def _index(x: Sequence[int]) -> Tensor:
+    return torch.tensor(x, dtype=torch.int64)
 
 
 def _depths(tree: Tree, sets: Sequence[tuple[int, ...]]) -> dict[int, int]:
