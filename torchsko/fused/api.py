@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import cast, overload
+from typing import TypeVar, cast, overload
 
 from torchsko.errors import FusedError
 from torchsko.fused.call import FusedCall
-from torchsko.fused.layer import FusedLayer, Layer, workshop_of
+from torchsko.fused.layer import FusedLayer, FusedLayerCall, Layer, workshop_of
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.traits import Around
 from torchsko.fused.workshop import Eager, Workshop
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+
+T = TypeVar("T")
 
 
 @overload
@@ -58,8 +60,8 @@ def fuse(
     Args:
         target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
             gradients; or an eager function, a bound method or a module, whose first argument is a mechanism.
-        mech: with a function: the mechanism to compile it for, or a layer, whose values are read once. A
-            layer that learns is read anew at each call where the function closes over it.
+        mech: with a function: the mechanism to compile it for, or a layer, which is read at each call, as
+            a layer alone.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
             others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
@@ -110,12 +112,18 @@ def fuse(
             "The function to fuse comes first; a mechanism alone has its verbs fused.\n"
             "Call ts.fuse(fn, mech), or ts.fuse(mech)."
         )
+    target, mech = _layer_itself(target), _layer_itself(mech)
     if hasattr(target, "learns") or hasattr(target, "mechanism"):
         return kernels_of_robot(cast(MechanismLike, target), inputs, order)
     if mech is None:
         raise FusedError(
             "fuse() got a function and no mechanism.\nKernels are compiled for one mechanism.\n"
             "Call ts.fuse(fn, mech)."
+        )
+    if hasattr(mech, "learns"):
+        layer = cast(Layer, mech)
+        return FusedLayerCall(
+            cast(Eager, target), workshop_of(layer, inputs, order), layer, shapes or {}
         )
     robot = as_mechanism(mech)
     return FusedCall(cast(Eager, target), Workshop(robot, inputs, order), robot, shapes or {})
@@ -137,6 +145,11 @@ def kernels_of_robot(
         return FusedLayer(workshop_of(layer, inputs, order, around), layer)
     robot = as_mechanism(given)
     return FusedMechanism(Workshop(robot, inputs, order, around), robot)
+
+
+def _layer_itself(given: T) -> T | Layer:
+    """The layer whose kernels were given: what it learns is read from it; all else as it is."""
+    return given.layer if isinstance(given, FusedLayer) else given
 
 
 def _check_choices(inputs: Sequence[str], order: int) -> None:
