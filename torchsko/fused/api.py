@@ -83,9 +83,10 @@ def fuse(
 
     Tensors of real numbers that a function reads from elsewhere (a closure, a module's parameters and
     buffers, a global, the object of a bound method) are inputs, read anew at each call, and gradients
-    reach them: a policy may train. Integer tensors, Python numbers and texts, arrays of NumPy, and functions
-    and objects, as far as its text names them (``net.scale``), are constants: where one is another by now,
-    the next call makes kernels anew, which takes seconds, and the logger ``torchsko`` says so. Keep in
+    reach them: a policy may train. Integer tensors, Python numbers and texts, arrays of NumPy, functions and
+    objects, and how many entries a list or a dict has, as far as its text names them (``net.scale``), are
+    constants: where one is another by now, the next call makes kernels anew, which takes seconds, and the
+    logger ``torchsko`` says so. What it reads of files and ``os.environ`` is as it was when traced. Keep in
     tensors of real numbers what changes often. A function that changes a number each time that it runs is
     refused. Random numbers cannot be drawn within: pass them as an argument. One value of what is captured
     serves the whole batch. Numbers of narrower types are computed in the mechanism's.
