@@ -61,7 +61,7 @@ def fuse(
         target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
             gradients; or an eager function, a bound method or a module, whose first argument is a mechanism.
         mech: with a function: the mechanism to compile it for, or a layer, which is read at each call, as
-            a layer alone.
+            a layer alone. Another object that gives a mechanism is read once.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
             others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
