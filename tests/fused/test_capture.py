@@ -220,6 +220,46 @@ def test_a_layer_that_the_function_closes_over_learns(slider, states):
     assert_same(fast, functools.partial(fn, slider), states, layer)
 
 
+@pytest.mark.parametrize(
+    "given", [lambda layer: layer, pytest.param(ts.fuse, marks=pytest.mark.nightly)]
+)
+def test_a_function_fused_for_a_layer_reads_it_at_each_call(slider, states, given):
+    """What learns has gradients and moves on; what else the layer, or its kernels, hold may change, too."""
+    layer = ts.Dynamics(slider, {"cart.mass": ts.learn.Positive()}, fused=False)
+
+    def fn(mech, q, qd):
+        return ts.bias_force(mech, q, qd) + ts.mass_matrix(mech, q)[..., 0]
+
+    def eager(q, qd):
+        return fn(layer.mechanism(), q, qd)
+
+    fast = ts.fuse(fn, given(layer))
+    assert_same(fast, eager, states, layer)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p += 0.3
+    assert_same(fast, eager, states, layer)
+    apart, held = copy.deepcopy(fast), fast(*states)
+    layer.start.gravity.mul_(0.5)
+    assert_same(fast, eager, states, layer)
+    start = ts.Dynamics(slider, {"cart.mass": ts.learn.Positive()}, fused=False)
+    layer.load_state_dict(start.state_dict())
+    for other in (fast, copy.copy(fast), ts.fuse(lambda mech, q, qd: fast(q, qd), slider)):
+        torch.testing.assert_close(other(*states), eager(*states))
+    torch.testing.assert_close(apart(*states), held)
+
+
+def test_a_layers_parameter_that_is_named_as_an_input_is_read_at_each_call(slider, states):
+    """It was read once: an optimizer's step did not reach the kernel."""
+    layer = ts.Dynamics(slider, {"cart.mass": ts.learn.Positive()}, fused=False)
+    fast = ts.fuse(lambda mech, q: ts.mass_matrix(mech, q), layer, inputs=("mass",))
+    for _ in range(2):
+        torch.testing.assert_close(fast(states[0]), ts.mass_matrix(layer.mechanism(), states[0]))
+        with torch.no_grad():
+            for p in layer.parameters():
+                p += 0.3
+
+
 def test_a_fused_function_of_a_policy_compiles_whole(slider, states):
     policy = mlp()
     fast = ts.fuse(driven(policy), slider)

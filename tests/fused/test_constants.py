@@ -1,7 +1,12 @@
 """Python values that a fused function reads from outside: no kernel runs with one that is no longer there."""
 
+import copy
 import functools
 import types
+from array import array
+from collections import deque
+from dataclasses import astuple, dataclass
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -271,3 +276,90 @@ def test_a_compiled_call_refuses_another_value(slider, states):
         compiled(*states)
     fast(*states)
     torch.testing.assert_close(compiled(*states), law(None, *states))
+
+
+class Held:
+    """What a law may hold that a text reads without naming all of it."""
+
+    def __init__(self):
+        self.numbers, self.entries = [1.0], {"a": 1.0}
+        self.queue, self.chosen = deque([1.0]), {1.0}
+        self.tensors = [torch.ones(2, dtype=torch.float64)]
+        self.weights = nn.ParameterList([torch.ones(2, dtype=torch.float64)])
+        self.raw, self.part, self.rows = array("d", [1.0]), slice(0, 1), range(1)
+        self.share, self.text, self.name = Fraction(1, 2), b"a", "first"
+        self.first = self.second = 2.0
+        self.gains = Gains(2.0, torch.ones(2, dtype=torch.float64))
+
+
+@dataclass
+class Gains:
+    stiffness: float
+    damping: torch.Tensor
+
+
+def more(_):
+    return torch.full((2,), 3.0, dtype=torch.float64)
+
+
+# What a law makes of its states, and a change.
+UNNAMED = {
+    "a longer list": (lambda h, q: sum(h.numbers) * q, lambda h: h.numbers.append(2.0)),
+    "the length of a list": (lambda h, q: len(h.numbers) * q, lambda h: h.numbers.append(2.0)),
+    "a longer queue": (lambda h, q: sum(h.queue) * q, lambda h: h.queue.append(2.0)),
+    "another set": (lambda h, q: sum(h.chosen) * q, lambda h: h.chosen.add(2.0)),
+    "values of a dict": (lambda h, q: sum(h.entries.values()) * q, lambda h: h.entries.update(a=3.0)),
+    "a loop over a dict": (
+        lambda h, q: sum(h.entries[k] for k in h.entries) * q,
+        lambda h: h.entries.update(a=3.0),
+    ),
+    "a dict's new entry": (lambda h, q: sum(h.entries.values()) * q, lambda h: h.entries.update(b=3.0)),
+    "a longer list of tensors": (lambda h, q: sum(h.tensors) * q, lambda h: h.tensors.append(more(h))),
+    "a longer ParameterList": (lambda h, q: sum(h.weights) * q, lambda h: h.weights.append(more(h))),
+    "an array of Python": (lambda h, q: h.raw[0] * q, lambda h: h.raw.__setitem__(0, 3.0)),
+    "a slice": (lambda h, q: q + q[..., h.part], lambda h: setattr(h, "part", slice(1, 2))),
+    "a range": (lambda h, q: sum(q[..., k, None] for k in h.rows), lambda h: setattr(h, "rows", range(2))),
+    "a fraction": (lambda h, q: float(h.share) * q, lambda h: setattr(h, "share", Fraction(3, 2))),
+    "bytes": (lambda h, q: h.text[0] * q, lambda h: setattr(h, "text", b"b")),
+    "an attribute by a text": (lambda h, q: getattr(h, h.name) * q, lambda h: setattr(h, "first", 3.0)),
+    "attributes by several": (
+        lambda h, q: sum(getattr(h, name) for name in ("first", "second")) * q,
+        lambda h: setattr(h, "second", 3.0),
+    ),
+    "fields of a dataclass": (
+        lambda h, q: astuple(h.gains)[0] * q,
+        lambda h: setattr(h.gains, "stiffness", 3.0),
+    ),
+    "a copy of a tensor": (
+        lambda h, q: copy.deepcopy(h.gains.damping) * q,
+        lambda h: setattr(h.gains, "damping", more(h)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.some(6)
+@pytest.mark.parametrize("name", UNNAMED)
+def test_what_a_text_reads_without_its_name_is_no_constant_for_ever_either(slider, name):
+    law, change = UNNAMED[name]
+    held, q = Held(), torch.tensor([[0.3, -0.7], [1.1, 0.4]], dtype=torch.float64)
+    fast = ts.fuse(lambda mech, q: law(held, q), slider)
+    before = fast(q)
+    torch.testing.assert_close(before, law(held, q))
+    change(held)
+    torch.testing.assert_close(fast(q), law(held, q))
+    assert not torch.equal(fast(q), before)
+
+
+def test_what_a_function_notes_in_a_list_makes_no_kernels_anew(slider, caplog):
+    noted = []
+
+    def fn(mech, q):
+        noted.append(1.0)
+        return 2 * q
+
+    q = torch.ones(2, dtype=torch.float64)
+    fast = ts.fuse(fn, slider)
+    for _ in range(3):
+        assert torch.equal(fast(q), 2 * q)
+        noted.append(2.0)
+    assert not caplog.records

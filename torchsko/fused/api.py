@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import cast, overload
+from typing import TypeVar, cast, overload
 
 from torchsko.errors import FusedError
 from torchsko.fused.call import FusedCall
-from torchsko.fused.layer import FusedLayer, Layer, workshop_of
+from torchsko.fused.layer import FusedLayer, FusedLayerCall, Layer, workshop_of
 from torchsko.fused.mechanism import FusedMechanism
 from torchsko.fused.traits import Around
 from torchsko.fused.workshop import Eager, Workshop
 from torchsko.mechanism.verb import MechanismLike, as_mechanism
+
+T = TypeVar("T")
 
 
 @overload
@@ -58,8 +60,8 @@ def fuse(
     Args:
         target: a mechanism; a layer, whose learned values stay inputs, read at each call, and get
             gradients; or an eager function, a bound method or a module, whose first argument is a mechanism.
-        mech: with a function: the mechanism to compile it for, or a layer, whose values are read once. A
-            layer that learns is read anew at each call where the function closes over it.
+        mech: with a function: the mechanism to compile it for, or a layer, which is read at each call, as
+            a layer alone. Another object that gives a mechanism is read once.
         inputs: parameters of the mechanism (names of its tensors, such as "mass" or "damping") that
             stay inputs: `replace` changes them without a new build, and gradients reach them. All
             others are constants of the kernels. Parameters with batch dimensions are inputs anyway.
@@ -81,9 +83,10 @@ def fuse(
 
     Tensors of real numbers that a function reads from elsewhere (a closure, a module's parameters and
     buffers, a global, the object of a bound method) are inputs, read anew at each call, and gradients
-    reach them: a policy may train. Integer tensors, Python numbers and texts, arrays of NumPy, and functions
-    and objects, as far as its text names them (``net.scale``), are constants: where one is another by now,
-    the next call makes kernels anew, which takes seconds, and the logger ``torchsko`` says so. Keep in
+    reach them: a policy may train. Integer tensors, Python numbers and texts, arrays of NumPy, functions and
+    objects, and how many entries a list or a dict has, as far as its text names them (``net.scale``), are
+    constants: where one is another by now, the next call makes kernels anew, which takes seconds, and the
+    logger ``torchsko`` says so. What it reads of files and ``os.environ`` is as it was when traced. Keep in
     tensors of real numbers what changes often. A function that changes a number each time that it runs is
     refused. Random numbers cannot be drawn within: pass them as an argument. One value of what is captured
     serves the whole batch. Numbers of narrower types are computed in the mechanism's.
@@ -110,12 +113,18 @@ def fuse(
             "The function to fuse comes first; a mechanism alone has its verbs fused.\n"
             "Call ts.fuse(fn, mech), or ts.fuse(mech)."
         )
+    target, mech = _layer_itself(target), _layer_itself(mech)
     if hasattr(target, "learns") or hasattr(target, "mechanism"):
         return kernels_of_robot(cast(MechanismLike, target), inputs, order)
     if mech is None:
         raise FusedError(
             "fuse() got a function and no mechanism.\nKernels are compiled for one mechanism.\n"
             "Call ts.fuse(fn, mech)."
+        )
+    if hasattr(mech, "learns"):
+        layer = cast(Layer, mech)
+        return FusedLayerCall(
+            cast(Eager, target), workshop_of(layer, inputs, order), layer, shapes or {}
         )
     robot = as_mechanism(mech)
     return FusedCall(cast(Eager, target), Workshop(robot, inputs, order), robot, shapes or {})
@@ -137,6 +146,11 @@ def kernels_of_robot(
         return FusedLayer(workshop_of(layer, inputs, order, around), layer)
     robot = as_mechanism(given)
     return FusedMechanism(Workshop(robot, inputs, order, around), robot)
+
+
+def _layer_itself(given: T) -> T | Layer:
+    """The layer whose kernels were given: what it learns is read from it; all else as it is."""
+    return given.layer if isinstance(given, FusedLayer) else given
 
 
 def _check_choices(inputs: Sequence[str], order: int) -> None:

@@ -74,7 +74,7 @@ class FusedCall:
     ) -> None:
         self._mech = mech
         self._fn, self._workshop, self._shapes = fn, workshop, dict(shapes)
-        self._parameters = tuple(getattr(mech, name) for name in workshop.parameters)
+        self._values = tuple(getattr(mech, name) for name in workshop.parameters)
         self._arguments = Arguments.of(fn)
         self._arguments.refuse_unknown(shapes)
         self._made: dict[Choice, _Made] = {}
@@ -146,7 +146,7 @@ class FusedCall:
             FusedError: a parameter that is a constant of the kernels.
         """
         refuse_constants(self._workshop, changes)
-        mech = self._mech.replace(**changes)
+        mech = self.mechanism().replace(**changes)
         other = FusedCall(self._fn, self._workshop, mech, self._shapes, self._recipes)
         other._made = dict(self._made)
         return other
@@ -168,6 +168,11 @@ class FusedCall:
         other.__init__(fn, self._workshop, mech, self._shapes, self._recipes)
         other._made = dict(self._made)
         return other
+
+    @property
+    def _parameters(self) -> tuple[Tensor, ...]:
+        """The current values of the parameters that are inputs."""
+        return self._values
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
         return self._shapes.get(name, self._workshop.shape(name))

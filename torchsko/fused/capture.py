@@ -131,6 +131,7 @@ class Captured:
         self._links: list[tuple[Link, ...]] = []
         self._still: list[tuple[str, Link, Any]] = []
         self._fixed: list[tuple[str, tuple[Link, ...], Tensor]] = []
+        self._lists: list[tuple[str, nn.Module, tuple[str, ...]]] = []
         self._learnable: list[tuple[str, Tensor]] = []
         self._modules: list[tuple[nn.Module, bool, tuple[str, ...], tuple[Any, ...]]] = []
         if not captures:
@@ -153,6 +154,8 @@ class Captured:
             self._still += [(reach.name_of(x), link, x) for link in reach.links_to(x)]
             if isinstance(x, nn.Module):
                 modules |= {id(m): m for m in x.modules()}
+            if isinstance(x, (nn.ParameterList, nn.ParameterDict)):  # read by no name
+                self._lists.append((reach.name_of(x), x, _entries(x)))
         parts = frozenset((id(x), n) for x in modules.values() for n in x._modules)
         self._still = [s for s in self._still if (id(s[1].holder), s[1].step[1]) not in parts]
         for x in modules.values():
@@ -192,6 +195,9 @@ class Captured:
                 return f"what a call of {kind} runs (its hooks, its forward)"
             if module.training is not training and _reads_mode(type(module)):
                 return f"the training mode of {kind}"
+        for name, module, entries in self._lists:
+            if _entries(module) != entries:
+                return name
         for name, links, value in self._fixed:
             x = _one(links)
             if x is None or _differs(name, x, value):
@@ -211,6 +217,11 @@ def _besides(module: nn.Module) -> tuple[Any, ...]:
     if own is None and not any(hooks):
         return ()
     return own, *(tuple(h.values()) for h in hooks)
+
+
+def _entries(module: nn.Module) -> tuple[str, ...]:
+    """Names of the tensors that a module holds."""
+    return *module._parameters, *module._buffers
 
 
 def _reads_mode(kind: type) -> bool:

@@ -1,18 +1,21 @@
 """What a function reads from outside of its arguments that is no tensor: its kernels hold it constant.
 
-These are Python's numbers, truth values and texts, arrays of NumPy, functions, robots, and the objects that
-lead to them, as far as the text of the function, or of one that it names, asks for them by name
-(``self.gain``, a global, a closure, an entry of a list). They are compared at each call, so that no kernel
-runs with one that is no longer there.
+These are Python's numbers, truth values and texts, arrays, functions, robots, how many entries a list has and
+which a dict or a set, and the objects that lead to them, as far as the text of the function, or of one that
+it names, asks for them by name (``self.gain``, a global, a closure, an entry of a list). They are compared at
+each call, so that no kernel runs with one that is no longer there.
 """
 
 from __future__ import annotations
 
 import dis
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
-from types import CodeType, FunctionType
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain, pairwise
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,12 +35,27 @@ from torchsko.fused.sources import (
 )
 from torchsko.mechanism.mechanism import Mechanism
 
-_VALUES = (type(None), bool, int, float, complex, str, np.generic, np.ndarray)
+_CHANGING = (np.ndarray, array, bytearray)
+_VALUES = (
+    *(type(None), bool, int, float, complex, str, bytes, Fraction, Decimal, np.generic),
+    *(slice, range, frozenset, torch.dtype, torch.device, *_CHANGING),
+)
+_CONTAINERS = (list, deque, dict, set)
 _MOST = 10_000  # of more no kernel could be made in any case
 _ALWAYS = CALLED | frozenset(
     "__class__ __self__ __func__ __kwdefaults__ __wrapped__ forward fget func args keywords".split()
 )
+_OF_ENTRIES = frozenset(("values", "items"))
+_OF_ATTRIBUTES = frozenset(("asdict", "astuple", "vars", "__dict__"))
+"""Names by which a text reads all that a dict, or an object, holds, without their own."""
 _APART = frozenset(("torch", "torchsko", "numpy"))  # whose objects are watched elsewhere
+
+
+class _Contents(NamedTuple):
+    """A container, and what it had: how many entries, or which."""
+
+    of: Any
+    inside: Any
 
 
 class _Held(NamedTuple):
@@ -127,6 +145,8 @@ def _visit(root: Any, names: set[str], fixed: set[int]) -> list[tuple[Link, Any]
             if not _is_asked_for(holder, step, names):
                 continue
             found.append((Link(holder, step), x))
+            if isinstance(x, str):
+                names.add(x)  # which getattr may be given
             if not isinstance(x, (*_VALUES, Mechanism, Tensor)) and id(x) not in seen:
                 seen[id(x)] = x
                 pending.append(x)
@@ -156,7 +176,7 @@ def _that_matter(found: list[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
 
 def _counts(x: Any) -> bool:
     """Whether a kernel would be another for another one in its place, by itself."""
-    return isinstance(x, (*_VALUES, Mechanism, Tensor)) or callable(x)
+    return isinstance(x, (*_VALUES, *_CONTAINERS, Mechanism, Tensor)) or callable(x)
 
 
 def _names_of(x: Any) -> set[str]:
@@ -170,12 +190,29 @@ def _names_of(x: Any) -> set[str]:
 
 
 def _read_in(code: CodeType) -> Iterator[str]:
-    for step in dis.get_instructions(code):
-        if isinstance(step.argval, str) and not step.opname.startswith(("STORE", "DELETE")):
-            yield step.argval
+    steps = [*dis.get_instructions(code)]
+    for step in steps:
+        if not step.opname.startswith(("STORE", "DELETE")):
+            yield from _texts(step.argval)
+    if any(_is_named(x) and y.opname == "GET_ITER" for x, y in pairwise(steps)):
+        yield from _OF_ENTRIES  # a loop over something by its name
     for x in code.co_consts:
         if isinstance(x, CodeType):
             yield from _read_in(x)
+
+
+def _is_named(step: dis.Instruction) -> bool:
+    """Whether an instruction reads something by a name."""
+    return step.opname.startswith("LOAD") and step.opname != "LOAD_CONST"
+
+
+def _texts(x: Any) -> Iterator[str]:
+    """A text, or those in a tuple of them that is written out."""
+    if isinstance(x, str):
+        yield x
+    elif isinstance(x, tuple):
+        for y in x:
+            yield from _texts(y)
 
 
 def _by_class(x: Any, names: set[str]) -> Iterator[tuple[Step, Any]]:
@@ -200,18 +237,32 @@ def _is_asked_for(holder: Any, step: Step, names: set[str]) -> bool:
     if kind in ("cell", "default") or key in _ALWAYS or key in names:
         return True
     if kind == "item":
-        return not isinstance(key, str)
+        return not isinstance(key, str) or not names.isdisjoint(_OF_ENTRIES)
     if isinstance(holder, nn.Module):
         return key in holder._modules  # which may be run by no name
+    if not isinstance(holder, (type, ModuleType, FunctionType)):
+        if kind == "attr" and not names.isdisjoint(_OF_ATTRIBUTES):
+            return True
     return _is_apart(holder)  # objects of this package ask for their own
 
 
 def _kept(x: Any) -> Any:
-    return x.copy() if isinstance(x, np.ndarray) else x
+    if isinstance(x, _CONTAINERS):
+        return _Contents(x, _inside(x))
+    return x.copy() if isinstance(x, np.ndarray) else x[:] if isinstance(x, _CHANGING) else x
+
+
+def _inside(x: Any) -> Any:
+    """What tells that a container has other entries; the entries themselves are looked at one by one."""
+    if isinstance(x, set):
+        return frozenset(x)
+    return tuple(x) if isinstance(x, dict) else len(x)
 
 
 def _is_same(link: Link, x: Any) -> bool:
     if not isinstance(x, _VALUES):
+        if isinstance(x, _Contents):
+            return link.holds(x.of) and _inside(x.of) == x.inside
         return link.holds(x)
     try:
         now = link.read()

@@ -255,6 +255,8 @@ class FusedMechanism(Verbs):
         every: int = 1,
         ends: Ends | None = None,
         f_ext: Tensor | None = None,
+        *,
+        t0: float = 0.0,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
 
@@ -269,6 +271,7 @@ class FusedMechanism(Verbs):
             ends: of samples that end earlier, counted from the first step, in kernels of their own, whose
                 step is ``step.ending``.
             f_ext: external forces, as in `trajectory`.
+            t0: time of a first step whose number is 0 [s].
 
         Returns:
             Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included, and the
@@ -280,7 +283,7 @@ class FusedMechanism(Verbs):
         self._follow()
         check_dtype(self._mech, q)
         steps, shape = span[1] - span[0], tuple(memory.shape[q.dim() - 1 :])
-        series = {"t": step.dt * torch.arange(*span, dtype=q.dtype, device=q.device)}
+        series = {"t": t0 + step.dt * torch.arange(*span, dtype=q.dtype, device=q.device)}
         held: dict[str, Tensor] = {}
         if ends is not None:
             series["going"] = ends.series(steps, q)

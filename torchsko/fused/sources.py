@@ -180,7 +180,7 @@ def held_by(x: Any) -> Iterator[tuple[Step, Any]]:
         yield from ((("attr", name), getattr(x, name)) for name in PARAMETERS)
     elif isinstance(x, dict):
         yield from ((("item", key), value) for key, value in list(x.items()))
-    elif isinstance(x, (list, tuple)):
+    elif isinstance(x, (list, tuple, deque)):
         yield from ((("item", k), value) for k, value in enumerate(x))
     elif isinstance(x, (type, ModuleType)):
         yield from _of_namespace(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -64,6 +64,7 @@ class Forces:
         dt: time step [s].
         effort: see `torchsko.rollout`.
         rows: of a series, its steps; `by_steps` takes it apart.
+        first: what a controller remembers at the start, in the place of what it gives itself.
     """
 
     mech: Mechanism
@@ -72,6 +73,7 @@ class Forces:
     dt: float
     effort: Effort
     rows: Series | None = None
+    first: Tensor | None = None
 
     def by_steps(self) -> Forces:
         """The same, a series taken apart."""
@@ -80,21 +82,23 @@ class Forces:
 
     def memory(self, q: Tensor, qd: Tensor) -> Tensor:
         """What is remembered at the start; nothing, but by a controller."""
+        if self.first is not None:
+            return self.first
         source = self.source
         return source.start(q, qd) if isinstance(source, Controller) else q[..., :0]
 
     def over(
-        self, step: int, q: Tensor, qd: Tensor, memory: Tensor
+        self, step: int, t: float, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor | Policy | Answer, Tensor]:
-        """Forces over a step that starts at q, qd: held, a function, or what answers; and the memory then."""
+        """Forces over a step from t [s], q, qd: held, a function, or what answers; and the memory then."""
         if self.rows is not None:
             return self._applied(self.rows.at(step)), memory
-        return self.asked(step * self.dt, q, qd, memory)
+        return self.asked(t, q, qd, memory)
 
     def asked(
         self, t: float | Tensor, q: Tensor, qd: Tensor, memory: Tensor
     ) -> tuple[Tensor | Policy | Answer, Tensor]:
-        """The same at a time t [s], of forces that a function or a controller gives."""
+        """The same of forces that a function or a controller gives."""
         source = cast("Policy | Controller", self.source)
         if answers(source):
             implicit = cast("ImplicitController", source)
@@ -104,6 +108,38 @@ class Forces:
             tau, memory = source.act(cast(float, t), self.dt, q, qd, memory)
             return self._applied(tau), memory
         return lambda t, q, qd: self._applied(source(t, q, qd)), memory
+
+    def remembering(self, memory: Any, q: Tensor, qd: Tensor) -> Forces:
+        """The same from another memory at the start.
+
+        Args:
+            memory: `[*batch, ...]`, as the controller's own.
+            q: configuration at the start.
+            qd: velocity there.
+
+        Raises:
+            TorchskoError: when nothing remembers.
+            ShapeError: a memory unlike the controller's own.
+        """
+        if not isinstance(self.source, Controller):
+            raise TorchskoError(
+                "memory= was given with a control that has none.\n"
+                "A controller, an object with start and act, hands its memory on from step to step.\n"
+                "Leave memory out, or write the control as torchsko.rollout.control.Controller says."
+            )
+        own = self.source.start(q, qd)
+        if not isinstance(memory, Tensor) or (memory.shape, memory.dtype) != (own.shape, own.dtype):
+            given = (
+                f"{list(memory.shape)} of {memory.dtype}"
+                if isinstance(memory, Tensor)
+                else f"a {type(memory).__name__}"
+            )
+            raise ShapeError(
+                f"memory is {given}, the controller's own {list(own.shape)} of {own.dtype}.\n"
+                "It is what start(q, qd) gives, or the memory that another rollout ended with.\n"
+                "Pass memory=control.start(q, qd) to begin with."
+            )
+        return replace(self, first=memory)
 
     def series(self) -> Tensor | None:
         """Forces that no state decides on, `[*batch, steps or 1, num_dof]`, as they act; else None."""

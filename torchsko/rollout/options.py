@@ -107,6 +107,33 @@ def check_dt(mech: Mechanism, dt: Any, batch: tuple[int, ...] | None, *, backwar
         )
 
 
+def check_start(t0: Any) -> None:
+    """Refuse a time of a start that is none.
+
+    Raises:
+        TorchskoError: what is no finite number.
+    """
+    x = as_number(t0)
+    if x is None or not -math.inf < x < math.inf:
+        raise TorchskoError(
+            f"t0 is {t0!r}.\nTime at the start is a finite number of seconds.\nPass t0=0.0, say."
+        )
+
+
+def refuse_between_states(steps: int, every: int) -> None:
+    """Refuse a memory that would be of a later time than the last state.
+
+    Raises:
+        TorchskoError: when the last step gives no state.
+    """
+    if steps % every:
+        raise TorchskoError(
+            f"memory= was given with {steps} steps, of which every={every} leaves the last state out.\n"
+            "The memory that a rollout ends with is that of its last state.\n"
+            f"Pass steps={steps // every * every or every}, say."
+        )
+
+
 def _check_tensor(mech: Mechanism, dt: Tensor, batch: tuple[int, ...] | None) -> None:
     """Refuse a tensor that is no time step by shape or dtype."""
     if batch is None:

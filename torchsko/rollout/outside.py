@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.rollout.whole import run_at_once
 
 outside_of_graphs = cast(
-    Callable[..., tuple[Tensor, Tensor]],
+    Callable[..., tuple[Tensor, Tensor, Tensor]],
     torch.compiler.disable(
         run_at_once,
         reason="With fused=True all steps are one kernel, which torch.compile does not see into. "

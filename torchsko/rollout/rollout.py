@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import cast, overload
 
 import torch
 from torch import Tensor
@@ -17,12 +17,66 @@ from torchsko.rollout.ends import lengths_of
 from torchsko.rollout.external import Wrenches, answered_for, wrenches_of
 from torchsko.rollout.finite import tell_nonfinite
 from torchsko.rollout.limits import LimitSprings, check_limits, refuse_explicit
-from torchsko.rollout.options import check_dt, counted, step_named
+from torchsko.rollout.options import (
+    check_dt,
+    check_start,
+    counted,
+    refuse_between_states,
+    step_named,
+)
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
 from torchsko.rollout.whole import has_a_kernel, run_at_once
 from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
+
+
+@overload
+def rollout(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    control: Tensor | Policy | Controller | None = None,
+    steps: int = 500,
+    dt: float | Tensor = 2e-3,
+    method: str | Step = "semi_implicit_euler",
+    *,
+    effort: Effort = None,
+    limits: LimitSprings | None = None,
+    f_ext: Tensor | Wrenches | None = None,
+    lengths: Tensor | None = None,
+    every: int = 1,
+    checkpoint: int | Binomial | None = None,
+    truncate: int | None = None,
+    memory: None = None,
+    t0: float = 0.0,
+    check: bool | None = None,
+    fused: bool | None = None,
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def rollout(
+    mech: MechanismLike,
+    q: Tensor,
+    qd: Tensor,
+    control: Controller,
+    steps: int = 500,
+    dt: float | Tensor = 2e-3,
+    method: str | Step = "semi_implicit_euler",
+    *,
+    effort: Effort = None,
+    limits: LimitSprings | None = None,
+    f_ext: Tensor | Wrenches | None = None,
+    lengths: Tensor | None = None,
+    every: int = 1,
+    checkpoint: int | Binomial | None = None,
+    truncate: int | None = None,
+    memory: Tensor,
+    t0: float = 0.0,
+    check: bool | None = None,
+    fused: bool | None = None,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
 def rollout(
@@ -41,9 +95,11 @@ def rollout(
     every: int = 1,
     checkpoint: int | Binomial | None = None,
     truncate: int | None = None,
+    memory: Tensor | None = None,
+    t0: float = 0.0,
     check: bool | None = None,
     fused: bool | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
     """Simulate a mechanism under a control.
 
     Batch dimensions of the mechanism, the state and the control broadcast together. Gradients, in
@@ -94,6 +150,11 @@ def rollout(
         truncate: gradients of a state go back to the start of its window of so many steps, the first of which
             begins with the rollout: the state is a constant there. A kernel of all steps is called once for
             each window. None: to the start of the rollout.
+        memory: what a `Controller` remembers at the start, in the place of what its ``start`` gives. Given,
+            the memory at the last state is a third result, and the next rollout takes it: a long one may be
+            made in parts, with a step of an optimizer between them. None: its own, and two results.
+        t0: time at the start [s]: of a control and an f_ext that are functions, or controllers. A rollout
+            that goes on after ``steps`` of ``dt`` begins at ``t0 + steps * dt``.
         check: whether a state that is not finite is said, with its step, sample and joint. True: by an
             error; it is one reduction over the last state, and waits for the device. None: by a
             warning, where reading is free: on a CPU, neither traced nor under vmap. False: not at all.
@@ -115,19 +176,21 @@ def rollout(
 
     Returns:
         Configurations `[*batch, steps // every + 1, num_q]` and velocities
-        `[*batch, steps // every + 1, num_dof]`, the start included.
+        `[*batch, steps // every + 1, num_dof]`, the start included; the memory at the last of them,
+        `[*batch, ...]`, where ``memory`` was given.
 
     Raises:
         ShapeError: when a state, the control or dt does not fit the mechanism, or the robots it holds are
             of another number, or the control could be both constant and a series, because the batch is as
-            long as the rollout.
+            long as the rollout, or a memory is unlike the controller's own.
         MechanismError: when a joint's hinge inertia vanishes; names the joints.
         NonFiniteError: with ``check=True``, when a state is not finite.
         FusedError: when limits are given and the damping of a fused mechanism is no input of its kernels;
             with ``fused=True``, when there are no kernels, or the control cannot be traced.
         TorchskoError: on an unknown method or effort, a control or f_ext that takes other arguments, limits
-            that are none or in another method than they are for, steps, dt, every, truncate or checkpoint
-            out of range, or a checkpoint inside of torch.func or forward mode.
+            that are none or in another method than they are for, steps, dt, t0, every, truncate or checkpoint
+            out of range, a memory without a controller, or with steps that no state given ends, or a
+            checkpoint inside of torch.func or forward mode.
 
     Example:
         >>> import torchsko as ts
@@ -142,6 +205,7 @@ def rollout(
     refuse_singular(robot)
     steps, every, checkpoint, truncate = counted(steps, every, checkpoint, truncate)
     check_dt(robot, dt, None, backward=False)
+    check_start(t0)
     h = cast(float, dt)  # as which a tensor [] computes
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
     wrenches, batch = wrenches_of(robot, f_ext, steps, batch)
@@ -159,18 +223,21 @@ def rollout(
             "Kernels are compiled for a mechanism first.\nPass ts.fuse(mech)."
         )
     batch = forces.batch
+    q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
+    if memory is not None:
+        refuse_between_states(steps, every)
+        forces = forces.remembering(memory, q, qd)
     wrenches = answered_for(robot, wrenches, batch)
     ends = None if lengths is None else lengths_of(lengths, steps, every, batch)
     simulation = Simulation(
-        given, robot, forces, h, method, step, limits, every, truncate, wrenches, ends
+        given, robot, forces, h, method, step, limits, every, truncate, wrenches, ends, t0=t0
     )
-    q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     if fused or (fused is None and has_a_kernel(simulation, steps)):
-        run: Callable[..., tuple[Tensor, Tensor]] = run_at_once
+        run: Callable[..., tuple[Tensor, Tensor, Tensor]] = run_at_once
         if torch.compiler.is_compiling():
             from torchsko.rollout.outside import outside_of_graphs as run
-        qs, qds = run(simulation, q, qd, steps, checkpoint)
+        qs, qds, last = run(simulation, q, qd, steps, checkpoint)
     else:
-        qs, qds = simulation.by_steps().run(q, qd, steps, checkpoint)
+        qs, qds, last = simulation.by_steps().run(q, qd, steps, checkpoint)
     tell_nonfinite(robot, qs, qds, h, every, check, step)
-    return qs, qds
+    return (qs, qds) if memory is None else (qs, qds, last)

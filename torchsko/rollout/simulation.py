@@ -38,7 +38,8 @@ SAMPLED_ONCE = ("semi_implicit_euler", "implicit")
 class Simulation:
     """What one rollout steps: the mechanism, and the kernels given for it (or itself), forces, method.
 
-    `lengths` are steps of each sample, where they differ, and `ends` what follows from these and the start.
+    `lengths` are steps of each sample, where they differ, and `ends` what follows from these and the start;
+    `t0` is the time there [s].
     """
 
     given: MechanismLike
@@ -53,6 +54,7 @@ class Simulation:
     f_ext: Tensor | Series | Wrenches | None = None
     lengths: Tensor | None = None
     ends: Ends | None = None
+    t0: float = 0.0
 
     def by_steps(self) -> Simulation:
         """The same, ready for `run`: forces given as series are taken apart."""
@@ -61,8 +63,8 @@ class Simulation:
 
     def run(
         self, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
-    ) -> tuple[Tensor, Tensor]:
-        """All states, joined only once: what is joined exists twice while it is."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """All states, joined only once, what is joined exists twice while it is; and the last memory."""
         qs, qds, memory = [q[..., None, :]], [qd[..., None, :]], self.forces.memory(q, qd)
         own = self.ending(q, qd, memory)
         window = self.truncate or max(steps, 1)
@@ -82,7 +84,7 @@ class Simulation:
             qds.append(states[1])
         joined = torch.cat(qs, -2)
         qs.clear()
-        return joined, torch.cat(qds, -2)
+        return joined, torch.cat(qds, -2), memory
 
     def ending(self, q: Tensor, qd: Tensor, memory: Tensor) -> Simulation:
         """The same from a state on; it is what samples see that have ended."""
@@ -131,14 +133,14 @@ class Simulation:
 
     def one(self, k: int, q: Tensor, qd: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """State and memory after one step; of samples that have ended, as they were."""
-        f_ext, t = self.f_ext, k * self.dt
+        f_ext, t = self.f_ext, self.t0 + k * self.dt
         wrenches = f_ext.at(k) if isinstance(f_ext, Series) else f_ext
         if self.ends is None:
-            control, memory = self.forces.over(k, q, qd, memory)
+            control, memory = self.forces.over(k, t, q, qd, memory)
             return *self.advance(t, q, qd, control, wrenches), memory
         going, before = self.ends.going(k), (q, qd, memory)
         q, qd, memory = chosen(going, before, self.ends.rest)
-        control, memory = self.forces.over(k, q, qd, memory)
+        control, memory = self.forces.over(k, t, q, qd, memory)
         end = self.advance(t, q, qd, quiet(going, control), quiet(going, wrenches, 2))
         return chosen(going, (*end, memory), before)
 

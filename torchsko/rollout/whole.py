@@ -32,10 +32,10 @@ def has_a_kernel(simulation: Simulation, steps: int) -> bool:
 
 def run_at_once(
     simulation: Simulation, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """All states, from one kernel; of those that a checkpoint keeps for it every so many are given.
 
-    Where gradients are truncated, each window is a call of that kernel.
+    Where gradients are truncated, each window is a call of that kernel. The last memory comes third.
 
     Args:
         simulation: what steps.
@@ -63,10 +63,10 @@ def run_at_once(
         q, qd = qs[..., -1, :], qds[..., -1, :]
     qs, qds = parts[0] if len(parts) == 1 else (torch.cat(x, -2) for x in zip(*parts, strict=True))
     if every == simulation.every:
-        return qs, qds
+        return qs, qds, memory
     stride = simulation.every // every
     rows = slice(0, steps // simulation.every * stride + 1, stride)
-    return qs[..., rows, :], qds[..., rows, :]
+    return qs[..., rows, :], qds[..., rows, :], memory
 
 
 def _window(
@@ -97,7 +97,7 @@ def _window(
             limits,
             law,
         )
-        return given.driven(step, q, qd, memory, span, **choices)
+        return given.driven(step, q, qd, memory, span, t0=simulation.t0, **choices)
     if isinstance(method, str) and limits is None and law is None:
         series = series if series.shape[-2] == 1 else series[..., first:last, :]
         choices |= {"method": method}
