@@ -50,6 +50,11 @@ def linearize(
 ) -> tuple[Tensor, Tensor]:
     """The linear model of a mechanism at a state, in tangent coordinates [q; qd].
 
+    Joint forces are inputs of their own. Through actuators the model is A + B dtau/dx, with dtau/dx of
+    `torchsko.actuate` by ``torch.func.jacrev``, at ``torchsko.integrate(mech, q, d)`` by d; but not where
+    these act at the state after a step (``implicit=`` of `torchsko.ActuatedControl`): then it is the
+    derivative of one step of `torchsko.rollout`.
+
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
