@@ -472,6 +472,21 @@ def test_batches_are_their_samples(batch):
             torch.testing.assert_close(x[place], y)
 
 
+def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
+    q, qd, a, step, _ = state(ARM, 4)
+    g = torch.Generator().manual_seed(0)
+    thought = ts.inertial_parameters(ARM) * torch.rand(3, 1, 1, generator=g, dtype=q.dtype)
+    gains = torch.rand(3, 7, generator=g, dtype=q.dtype)
+
+    def adapted(parameters, gain):
+        return control.adaptive_control(
+            ARM, parameters, q, qd, q + step, qd, a, slope=1.0, gain=gain, adaptation=0.5
+        ).tau
+
+    each = torch.stack([adapted(*x) for x in zip(thought, gains, strict=True)])
+    agree(adapted(thought, gains), each, 1e-12)
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("law", ["whole body", "impedance"])
 def test_laws_of_frames_on_the_go_are_traced_as_those_of_named_ones(law):

@@ -123,7 +123,7 @@ def adaptive_control(
     targets = {"q_target": q_target, "qd_target": qd_target, "qdd_target": qdd_target}
     batch = checked_batch(robot, q, qd, **targets)
     whole = _check(robot, batch, parameters, adaptation)
-    check_gains(robot, batch, slope=slope, gain=gain)
+    check_gains(robot, whole, slope=slope, gain=gain)
     if dt is not None:
         check_dt(robot, dt, whole, backward=False)
     e, rate = q_target - q, qd_target - qd
