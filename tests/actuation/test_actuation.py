@@ -274,6 +274,39 @@ def test_forces_on_a_joint_that_follows_act_on_what_it_follows():
     agree(tau[None], torch.tensor([[-0.5 * 10 * (0.5 * 0.3 - 0.1)]]).double(), 1e-15)
 
 
+def test_the_linear_model_through_actuators_is_the_difference_of_steps_through_them():
+    """As the help of `linearize` composes it, gears, filters and saturated forces included."""
+    model = mujoco.MjModel.from_xml_string(ALL)
+    without_others(model)
+    mech, dt, batch = ts.from_mujoco(model).tree, 2e-3, (2, 3)
+    drive, n = ts.actuators_of(model, mech), mech.num_dof
+    g = torch.Generator().manual_seed(5)
+    q, _ = mech.random_state(*batch, generator=g)
+    qd = torch.randn(*batch, n, generator=g, dtype=q.dtype)
+    act, ctrl = (
+        torch.randn(*batch, len(names), generator=g, dtype=q.dtype)
+        for names in (drive.activation_names, drive.names)
+    )
+
+    def force(x):
+        at = ts.integrate(mech, q, x[..., :n]), qd + x[..., n:]
+        return ts.actuate(mech, drive, *at, act, ctrl=ctrl, dt=dt)[0]
+
+    def after(x):
+        at = ts.integrate(mech, q, x[..., :n]), qd + x[..., n:]
+        control = ts.ActuatedControl(mech, drive, ctrl, act)
+        qs, qds = ts.rollout(mech, *at, steps=1, dt=dt, control=control)
+        return qs[..., 1, :], qds[..., 1, :]
+
+    x = torch.zeros(*batch, 2 * n, dtype=q.dtype)
+    A, B = ts.linearize(mech, q, qd, force(x), dt=dt)
+    for e in torch.eye(2 * n, dtype=q.dtype):
+        (q_up, qd_up), (q_down, qd_down) = after(x + 1e-6 * e), after(x - 1e-6 * e)
+        slope = torch.cat([ts.difference(mech, q_down, q_up), qd_up - qd_down], -1) / 2e-6
+        pushed = torch.func.jvp(force, (x,), (e.expand_as(x),))[1]
+        agree((A @ e + (B @ pushed[..., None])[..., 0])[None], slope[None], 1e-6)
+
+
 def test_servos_hold_an_arm_where_they_are_told_to():
     """At rest the spring's force is gravity's."""
     mech = arm()

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.control.riccati import bounded_step, riccati_step
+from torchsko.rollout.integrators import SemiImplicitEuler
 
 STEPS, DT = 6, 0.04
 
@@ -318,6 +319,29 @@ def test_samples_whose_inputs_come_to_no_bound_are_planned_once():
     assert_close(both.u, every.u, rtol=1e-12, atol=1e-12)
 
 
+def test_dry_friction_that_creeps_faster_is_planned_with_as_without_it():
+    """In a few iterations more, and by its own steps: what is found is their rollout."""
+    builder = ts.MechanismBuilder("arm")
+    builder.link("arm", mass=1.0, com=(0.0, 0.0, -0.5))
+    builder.joint("hinge", "revolute", child="arm", axis=(0.0, 1.0, 0.0))
+    arm = builder.build()
+    rough = arm.replace(friction=arm.friction + 0.05)
+    goals = {"target": (1,)}
+    q, u = torch.zeros(1, dtype=arm.dtype), torch.full((12, 1), 0.01, dtype=arm.dtype)
+    given = (q, q, u, q + 1.0)
+    smooth, rubbed = (
+        ts.control.optimal_control(mech, residuals, end_residuals, 0.02, goals=goals, creep=creep)
+        for mech, creep in ((arm, None), (rough, 0.1))
+    )
+    freely = ts.control.ilqr(smooth, *given)
+    found = ts.control.ilqr(rubbed, *given, max_iterations=2 * int(freely.iterations))
+    assert freely.converged and found.converged
+    step = SemiImplicitEuler(creep=0.1)
+    qs, qds = ts.rollout(rough, q, q, found.u, steps=12, dt=0.02, method=step)
+    assert_close(found.q, qs, rtol=0, atol=1e-12)
+    assert_close(found.qd, qds, rtol=0, atol=1e-12)
+
+
 def test_wrong_arguments_are_named():
     mech, costs = robot(), COSTS["residuals"]
     q, qd, u, target = task(mech)
@@ -334,5 +358,8 @@ def test_wrong_arguments_are_named():
         ts.control.optimal_control(mech, *costs, DT, goals=goals, actuated=["no such joint"])
     with pytest.raises(ts.TorchskoError, match="method"):
         ts.control.optimal_control(mech, *costs, DT, goals=goals, method="guess")
+    for wrong in ({"creep": 0.0}, {"creep": "0.1"}, {"creep": 0.1, "method": "rk4"}):
+        with pytest.raises(ts.TorchskoError, match=r"creep=0\.1, say"):
+            ts.control.optimal_control(mech, *costs, DT, goals=goals, **wrong)
     with pytest.raises(ts.TorchskoError, match="bounds"):
         ts.control.optimal_control(mech, *costs, DT, goals=goals, bounds=(u[0, 1:], u[0, 1:]))

@@ -387,6 +387,39 @@ def test_the_energy_of_the_adaptive_loop_falls_whatever_the_parameters(mech, see
     s = qd - qd_target - 2.0 * (q_target - q)
     fell = slope(energy, mech, q, qd, qdd, *rates)
     agree(fell[None, None], -5.0 * (s * s).sum()[None, None], 1e-8)
+    after = control.adaptive_control(
+        mech, thought, q, qd, q_target, qd_target, qdd_target,
+        slope=2.0, gain=5.0, adaptation=0.7, dt=0.01,
+    )  # fmt: skip
+    assert torch.equal(after.rate, done.rate)
+    faster = 0.01 * done.rate.square().sum() / 0.7  # s* times what the parameters do in a step
+    agree((s @ (after.tau - done.tau))[None, None], -faster[None, None], 1e-8)
+
+
+@pytest.mark.parametrize("dt", [None, 0.01])
+def test_the_sampled_adaptive_loop_is_stable_up_to_the_bound_that_its_help_states(dt):
+    """A mass held against gravity, whose regressor is g: exact by hand, on either side of the bound."""
+    builder = ts.MechanismBuilder("lift")
+    builder.link("car", mass=0.5)
+    builder.joint("rail", "prismatic", child="car", axis=(0.0, 0.0, 1.0))
+    lift, gain, every = builder.build(), 3.0, 0.01
+    edge = gain / every if dt is None else (4 * 0.5 - 2 * every * gain) / every**2
+    zero = torch.zeros(1, dtype=lift.dtype)
+    true = ts.inertial_parameters(lift)
+
+    def step(x: Tensor, adaptation: float) -> Tensor:
+        qd, off = x.split(1)
+        thought = true + torch.nn.functional.pad(off, (0, 9))
+        done = control.adaptive_control(
+            lift, thought, zero, qd, zero, zero, zero,
+            slope=0.0, gain=gain, adaptation=adaptation, dt=dt,
+        )  # fmt: skip
+        after = qd + every * ts.forward_dynamics(lift, zero, qd, done.tau)
+        return torch.cat([after, off + every * done.rate[0, :1]])
+
+    for share in (0.98, 1.02):
+        A = torch.func.jacrev(step)(torch.zeros(2, dtype=lift.dtype), share * edge / 9.81**2)
+        assert (torch.linalg.eigvals(A).abs().max() < 1) == (share < 1)
 
 
 @given(vector_mechanisms, seeds)
@@ -422,8 +455,9 @@ def test_batches_are_their_samples(batch):
 
     def laws(q, qd, a, step):
         adapted = control.adaptive_control(
-            mech, start, q, qd, q + step, qd, a, slope=1.0, gain=2.0, adaptation=0.5
-        )
+            mech, start, q, qd, q + step, qd, a, slope=1.0, gain=2.0, adaptation=0.5,
+            dt=0.1 * step[..., 0].square() + 1e-3,
+        )  # fmt: skip
         return (
             control.computed_torque(mech, q, qd, q + step, stiffness=9.0, damping=6.0),
             control.pd_with_gravity(mech, q, qd, q + step, stiffness=9.0, damping=6.0),
@@ -436,6 +470,21 @@ def test_batches_are_their_samples(batch):
         alone = laws(*(x[place] for x in (q, qd, a, step)))
         for x, y in zip(together, alone, strict=True):
             torch.testing.assert_close(x[place], y)
+
+
+def test_samples_of_the_parameters_alone_may_have_gains_of_their_own():
+    q, qd, a, step, _ = state(ARM, 4)
+    g = torch.Generator().manual_seed(0)
+    thought = ts.inertial_parameters(ARM) * torch.rand(3, 1, 1, generator=g, dtype=q.dtype)
+    gains = torch.rand(3, 7, generator=g, dtype=q.dtype)
+
+    def adapted(parameters, gain):
+        return control.adaptive_control(
+            ARM, parameters, q, qd, q + step, qd, a, slope=1.0, gain=gain, adaptation=0.5
+        ).tau
+
+    each = torch.stack([adapted(*x) for x in zip(thought, gains, strict=True)])
+    agree(adapted(thought, gains), each, 1e-12)
 
 
 @pytest.mark.some(1)

@@ -137,6 +137,7 @@ CALLS = {
         "adaptation is less than 0, or not finite, in a place",
     ),
     "adaptation by body": (lambda: adapted(adaptation=Q), r"tensor adaptation has shape \[7\]"),
+    "adaptive time step": (lambda: adapted(dt=0.0), r"dt is 0\.0[^$]*Pass dt=2e-3"),
     "adaptive gain": (lambda: adapted(gain=SHORT), r"gain has shape \[3\]"),
     "no tasks": (lambda: control.impedance(ARM, Q, QD, []), "tasks is empty"),
     "task's velocity": (lambda: held(velocity=SHORT), r"velocity of the target.* has shape \[3\]"),

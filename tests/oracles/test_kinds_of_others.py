@@ -148,6 +148,36 @@ def test_robots_on_a_free_base_move_as_mujocos_do():
     agree(speeds, rates, 1e-9)
 
 
+def test_a_continuous_joint_is_driven_all_of_its_turns_and_the_short_way_of_the_help_is_pinocchios():
+    """By laws in joint space alike; inverse kinematics asks for a place, and stays in the turn it is in."""
+    mech = random_mechanism(["revolute", "revolute"], [-1, 0], seed=3)
+    q, end = 20 * torch.randn(2, 2, dtype=mech.dtype, generator=torch.Generator().manual_seed(0))
+    still, way = torch.zeros_like(q), ts.difference(mech, q, end)
+    theirs = pin.Model()
+    for k, joint in enumerate((pin.JointModelRUBX(), pin.JointModelRUBX())):
+        theirs.addJoint(k, joint, pin.SE3.Identity(), f"{k}")
+    round_ = (torch.stack([x.cos(), x.sin()], -1).flatten().numpy() for x in (q, end))
+    short = torch.remainder(way + torch.pi, 2 * torch.pi) - torch.pi
+    agree(short[None], torch.tensor(pin.difference(theirs, *round_))[None], 1e-12)
+    assert way.abs().min() > 2 * torch.pi
+
+    def asked(target: torch.Tensor) -> list[torch.Tensor]:
+        gains = {"stiffness": 3.0, "damping": 1.0}
+        state = (q, still, target)
+        return [
+            ts.control.pd_with_gravity(mech, *state, **gains),
+            ts.mass_matrix(mech, q).inverse() @ ts.control.computed_torque(mech, *state, **gains),
+            ts.control.posture_objective(mech, *state, (3.0, 1.0)).wanted,
+        ]
+
+    for far, near in zip(asked(end), asked(q), strict=True):
+        agree((far - near)[None], 3 * way[None], 1e-9)
+    place = {mech.frame_names[-1]: ts.frame_pose(mech, end, mech.frame_names[-1])}
+    found = ts.inverse_kinematics(mech, place, q + short + 0.1)
+    assert found.converged
+    agree(ts.difference(mech, q, found.q)[None], short[None], 1e-6)
+
+
 def test_a_planar_and_a_spherical_joint_are_pinocchios_in_its_coordinates():
     """Pinocchio's planar joint slides along the body's axes, and has a cosine and a sine."""
     builder = ts.MechanismBuilder("cart")

@@ -16,8 +16,10 @@ from torch import Tensor
 from torchsko.errors import ShapeError
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.linearize import jacobians, linearize, nearby_step, step_of
+from torchsko.rollout.linearize import jacobians, model_of_step, nearby_step, step_of
+from torchsko.rollout.step import Step
 from torchsko.shapes import matvec
+from torchsko.verbs.dynamics import refuse_singular
 
 Cost = Callable[..., Tensor]
 """Of tensors with any batch dimensions in front, to a cost `[*batch]`, or to residuals `[*batch, r]`."""
@@ -31,14 +33,15 @@ class Parts:
     final: Cost
     dofs: tuple[int, ...]
     dt: float | Tensor
-    method: str
+    step: Step
     bounds: tuple[Tensor, Tensor] | None
 
     def expand(
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
     ) -> tuple[Tensor, ...]:
         """A, B, and the gradient and the Hessian of the running cost by z."""
-        A, B = linearize(mech, q, qd, self.forces(mech, u), self.dt, self.method)
+        refuse_singular(mech)
+        A, B = model_of_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
         columns = [B[..., k] for k in self.dofs]
         gradient, hessian = _expansion(self._running(mech, q, goals), qd, u)
         return A, torch.stack(columns, -1), gradient, hessian
@@ -47,7 +50,7 @@ class Parts:
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, costate: Tensor, *goals: Tensor
     ) -> Tensor:
         """The Hessian by z of costate times step, and what Gauss and Newton leave out of the cost's."""
-        step = nearby_step(mech, q, qd, self.forces(mech, u), self.dt, self.method)
+        step = nearby_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
         cost = self._running(mech, q, goals)
 
         def moving(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
@@ -79,7 +82,7 @@ class Parts:
         if self.bounds is not None:
             u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
         cost = _scalar(checked("running", self.running(mech, q, qd, u, *goals), qd), qd)
-        return *step_of(mech, q, qd, self.forces(mech, u), self.dt, self.method), u, cost
+        return *step_of(mech, q, qd, self.forces(mech, u), self.dt, self.step), u, cost
 
     def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
         """Joint forces of inputs, `[*batch, num_dof]`."""

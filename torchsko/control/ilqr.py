@@ -91,7 +91,8 @@ def ilqr(
     others know nothing of it. Results carry no derivatives. What has converged is stationary, no
     more: a start where the gradient vanishes stays as it is, be it the worst (a pendulum that hangs still,
     under no forces, in a swing-up).
-    Begin with inputs that are not so symmetric then, such as small random ones.
+    Begin with inputs that are not so symmetric then, such as small random ones. With dry friction give the
+    problem a creep, without which iterations are many.
 
     Args:
         problem: of `torchsko.control.optimal_control`.

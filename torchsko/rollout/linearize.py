@@ -30,7 +30,7 @@ from torchsko.mechanism.verb import verb
 from torchsko.rollout.first_order import Accelerating, expanded, near
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.options import check_dt, check_named
-from torchsko.rollout.step import State
+from torchsko.rollout.step import State, Step
 from torchsko.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
@@ -49,6 +49,11 @@ def linearize(
     method: str = "semi_implicit_euler",
 ) -> tuple[Tensor, Tensor]:
     """The linear model of a mechanism at a state, in tangent coordinates [q; qd].
+
+    Joint forces are inputs of their own. Through actuators the model is A + B dtau/dx, with dtau/dx of
+    `torchsko.actuate` by ``torch.func.jacrev``, at ``torchsko.integrate(mech, q, d)`` by d; but not where
+    these act at the state after a step (``implicit=`` of `torchsko.ActuatedControl`): then it is the
+    derivative of one step of `torchsko.rollout`.
 
     Args:
         mech: the mechanism.
@@ -91,9 +96,7 @@ def linearize(
     q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
     if dt is not None:
         check_dt(mech, dt, batch, backward=True)
-        h = dt[..., None] if isinstance(dt, Tensor) else dt
-        to_q, to_qd, to_tau = jacobians(_first_order_step(mech, q, qd, tau, h, method), qd, tau)
-        return torch.cat([to_q, to_qd], -1), to_tau
+        return model_of_step(mech, q, qd, tau, dt, INTEGRATORS[method])
 
     # Where axes turn along, a deviation turns against them: the bracket with each unit vector.
     unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
@@ -104,8 +107,26 @@ def linearize(
     return torch.cat(A, -2), torch.cat([torch.zeros_like(to_tau), to_tau], -2)
 
 
+def model_of_step(
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
+) -> tuple[Tensor, Tensor]:
+    """`linearize` in discrete time, of any step.
+
+    Args:
+        mech: the mechanism.
+        q: `[*batch, num_q]`.
+        qd: `[*batch, num_dof]`.
+        tau: joint forces, `[*batch, num_dof]`.
+        dt: time step [s], a number or `[*batch]`.
+        step: how it moves.
+    """
+    h = dt[..., None] if isinstance(dt, Tensor) else dt
+    to_q, to_qd, to_tau = jacobians(_first_order_step(mech, q, qd, tau, h, step), qd, tau)
+    return torch.cat([to_q, to_qd], -1), to_tau
+
+
 def step_of(
-    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, method: str
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> tuple[Tensor, Tensor]:
     """One step of an integrator under forces that are held: the next q and qd.
 
@@ -115,7 +136,7 @@ def step_of(
         qd: `[*batch, num_dof]`.
         tau: joint forces, `[*batch, num_dof]`.
         dt: time step [s], a number or `[*batch, 1]`.
-        method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+        step: how it moves.
     """
 
     def accelerate(
@@ -123,11 +144,11 @@ def step_of(
     ) -> Tensor:
         return forward_dynamics(mech, q, qd, tau if force is None else tau + force)
 
-    return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
+    return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
 
 
 def nearby_step(
-    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, method: str
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> Nearby:
     """The state after a step, as its difference to that which the step from (q, qd) ends in.
 
@@ -137,34 +158,34 @@ def nearby_step(
         qd: `[*batch, num_dof]`.
         tau: joint forces, `[*batch, num_dof]`.
         dt: time step [s], a number or `[*batch, 1]`.
-        method: as in `linearize`.
+        step: how it moves.
 
     Returns:
         Of a tangent step of q, a velocity and joint forces: that of the configuration, and the velocity,
         `[*batch, 2 num_dof]`.
     """
-    end, _ = step_of(mech, q, qd, tau, dt, method)
+    end, _ = step_of(mech, q, qd, tau, dt, step)
 
-    def nearby(step: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = step_of(mech, moved(mech, q, step), rate, force, dt, method)
+    def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
+        there, speed = step_of(mech, moved(mech, q, d), rate, force, dt, step)
         return torch.cat([apart(mech, end, there), speed], -1)
 
     return nearby
 
 
 def _first_order_step(
-    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, method: str
+    mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> Nearby:
     """`nearby_step` to first order, forward dynamics by its derivatives in closed form."""
 
-    def step(q: Tensor, qd: Tensor, accelerate: Accelerating) -> State:
-        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
+    def after(q: Tensor, qd: Tensor, accelerate: Accelerating) -> State:
+        return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
 
-    expansions = expanded(partial(step, q, qd), tau)
-    end, _ = step(q, qd, near(expansions, tau))
+    expansions = expanded(partial(after, q, qd), tau)
+    end, _ = after(q, qd, near(expansions, tau))
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = step(moved(mech, q, d), rate, near(expansions, force))
+        there, speed = after(moved(mech, q, d), rate, near(expansions, force))
         return torch.cat([apart(mech, end, there), speed], -1)
 
     return nearby

@@ -68,6 +68,10 @@ def moved(mech: Mechanism, q: Tensor, step: Tensor) -> Tensor:
 def difference(mech: Mechanism, start: Tensor, end: Tensor) -> Tensor:
     """The tangent step that leads from one configuration to another, inverse of `integrate`.
 
+    Angles count their turns, as MuJoCo's and Drake's do, those without limits, too: 2 pi is a turn away
+    from 0, and laws of control turn a joint all the way. The short way, as Pinocchio's
+    of cosine and sine, is ``torch.remainder(x + pi, 2 * pi) - pi`` of its number x here.
+
     Args:
         mech: the mechanism.
         start: `[*batch, num_q]`.
