@@ -22,6 +22,7 @@ from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.report import write_report
 from torchsko.learn.residuals import Residuals, correlated
 from torchsko.learn.settings import settings_of
+from torchsko.learn.turns import counted_on
 
 
 def two(limit=float("inf")):
@@ -437,7 +438,8 @@ def test_forces_from_outside_that_are_known_are_those_of_joints():
 @pytest.mark.parametrize("column", ["q", "tau", "qd"])
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(x, np.float64) for x in (1.5e308, -1e160, 1e18, np.inf)] + [(3.4e38, np.float32)],
+    [(x, np.float64) for x in (1.5e308, -1e160, 1e18, np.inf)]
+    + [(3.4e38, np.float32), (np.inf, np.float16)],
 )
 def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype):
     """Their squares overflowed, and in forces no outlier was found any more: warnings, then no robot."""
@@ -451,6 +453,17 @@ def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype)
     fit = ts.learn.fit(mech, ts.learn.Log(t, **log), learn=TERMS, method="ols")
     assert any(note.startswith("30 ") and "j1" in note for note in fit.found.notes)
     assert_close(fit.value, whole.value, rtol=0.05, atol=0.01)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("value", [np.inf, 1.5e308])
+def test_positions_that_are_no_numbers_twice_in_a_row_warn_of_nothing(value):
+    """Their steps overflowed, or were infinity less infinity."""
+    t = np.arange(100) / 100.0
+    q = np.sin(t)[:, None].repeat(2, 1)
+    q[40:42, 0], q[42, 0] = value, -value
+    log, told = counted_on(ts.learn.Log(t, q, q))
+    assert not told and np.array_equal(log.q, q)
 
 
 def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():
