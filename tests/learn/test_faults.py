@@ -68,6 +68,35 @@ def test_a_joint_that_stands_still_but_for_noise_is_fitted_no_spring_of_it(seed)
 TERMS = [Viscous(), Coulomb()]
 
 
+@pytest.mark.parametrize("rates", [None, 1e-2])
+@pytest.mark.parametrize("noise", [1e-7, 1e-3, 3e-3])
+def test_a_log_of_a_robot_that_stands_is_refused_whatever_its_noise(noise, rates):
+    """It was fitted to noise of positions, or ended in an error of torch where velocities are noisy."""
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, _ = swinging(mech, parts=(0.0, 0.0), noise=0.05)
+    q = 0.3 + noise * rng.standard_normal(q.shape)
+    qd = None if rates is None else rates * rng.standard_normal(q.shape)
+    with pytest.raises(ts.FitError, match="no joint moves, but for noise"):
+        ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=TERMS)
+
+
+def test_a_motion_that_is_small_and_larger_than_its_noise_is_one():
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, _ = swinging(mech, parts=(1e-4, 1e-4), noise=1e-4)
+    q = q + 1e-6 * rng.standard_normal(q.shape)
+    ts.learn.fit(mech, ts.learn.Log(t, q, tau), learn=TERMS, method="ols")
+
+
+def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
+    """It was an error of torch: bounds of times a turn in the wrong order."""
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, qd = swinging(mech, parts=(1.0, 0.0))
+    q[:, 1] += 1e-5 * rng.standard_normal(len(t))
+    qd[:, 1] = 0.1 * rng.standard_normal(len(t))
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=TERMS, method="ols")
+    assert not any("come back with its position" in note for note in fit.found.notes)
+
+
 @pytest.mark.parametrize("with_rates", [True, False])
 def test_degrees_of_joints_without_limits_show_in_their_weight_and_many_turns_are_none(with_rates):
     mech, factor = two(), 180 / np.pi

@@ -15,9 +15,11 @@ from torchsko.learn.least_squares import Information, not_told_apart
 from torchsko.learn.log import Log
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
-from torchsko.learn.normal import Normal
+from torchsko.learn.noise import Noise
+from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import means
 from torchsko.learn.residuals import CONSTANT, Residuals
+from torchsko.learn.settings import Settings
 from torchsko.learn.solving import Choice, Model
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
@@ -32,6 +34,9 @@ STILL = 1e-3
 FAR = 0.1
 """Way beyond a limit, over the range between both, from which on one of them is wrong."""
 
+NOISY = 0.01
+"""Standard deviation of positions up to which all of them may be noise [rad or m]."""
+
 SLOW = 0.03
 """Its speed over that of the fastest, likewise: encoders and servos are never quite still."""
 
@@ -43,25 +48,46 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
         normal: equations of one fold: all.
         terms: that there are, those of `LIBRARY` among them.
     """
+    spread, speed = _moved(normal, terms)
+    still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
+    return tuple(still.nonzero().flatten().tolist())
+
+
+def _moved(normal: Normal, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+    """Standard deviation of positions, and mean square of velocities, `[num_dof]` each."""
     G, at = (
         means(normal),
         [normal.base + terms.index(x) for x in (Spring(), Offset(), Viscous())],
     )
     (position, _, _), (mean, one, _), (_, _, speed) = (G[:, k, at].unbind(-1) for k in at)
     spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
-    still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
-    return tuple(still.nonzero().flatten().tolist())
+    return spread, speed
 
 
-def refuse_standing(mech: Mechanism, log: Log, stood: Sequence[int]) -> None:
-    """Refuse a log in which all dofs stood still.
+def refuse_standing(problem: Problem, log: Log, settings: Settings, normal: Normal) -> None:
+    """Refuse a log in which all dofs stood still: they moved no further than the noise of their positions.
+
+    Args:
+        problem: whose robot and terms they are.
+        log: to measure its noise.
+        settings: how it was filtered.
+        normal: equations of one fold: all.
 
     Raises:
         FitError: says what to log.
     """
-    if len(stood) == mech.num_dof:
+    mech = problem.mech
+    spread, _ = _moved(normal, problem.terms)
+    if (spread > NOISY).any():
+        return
+    noise, most = Noise.of(mech, log, settings).q, torch.zeros_like(spread)
+    for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        if mech.joints.kinds[k].vector:
+            most[mech.dof_slice(name)] = noise[mech.q_slice(name)].to(most)
+    # The filter leaves less of noise than there is.
+    if (spread <= most).all():
         raise FitError(
-            f"{log.name}: no joint moves.\n"
+            f"{log.name}: no joint moves, but for noise of positions.\n"
             "Forces of a robot that stands tell one weight, and no inertia or friction.\n"
             "Log a motion; ts.learn.optimal_trajectory finds one that tells much."
         )
