@@ -1,5 +1,7 @@
 """What is wrong in a log, or with what is asked of it, is told or refused by name; the rest is fitted."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +97,38 @@ def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
     qd[:, 1] = 0.1 * rng.standard_normal(len(t))
     fit = ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=TERMS, method="ols")
     assert not any("come back with its position" in note for note in fit.found.notes)
+
+
+def test_joints_that_stand_at_times_are_told_and_the_line_says_how_to_leave_that_out():
+    """Dry friction at rest is anything up to its size: numbers lay five of their deviations off, unsaid."""
+    mech, rng = two(), np.random.default_rng(1)
+    step, rest, n = 100, 50, 24
+    s = np.concatenate([np.zeros(rest), np.arange(step) / step])
+    rise = 10 * s**3 - 15 * s**4 + 6 * s**5
+    place = rng.uniform(-1, 1, (n + 1, 2))
+    q = (place[:-1, None] + rise[:, None] * np.diff(place, axis=0)[:, None]).reshape(-1, 2)
+    t = 0.01 * np.arange(len(q))
+    qd = np.gradient(q, t, axis=0, edge_order=2)
+    qdd = np.gradient(qd, t, axis=0, edge_order=2)
+    held = rng.uniform(-1, 1, (n, 1, 2)).repeat(rest + step, 1).reshape(-1, 2)
+    dry = np.where(np.abs(qd) > 1e-9, np.sign(qd), held)
+    tau = ts.inverse_dynamics(mech, *map(torch.from_numpy, (q, qd, qdd))).numpy() + 0.5 * dry
+    q = q + 1e-6 * rng.standard_normal(q.shape)
+    log = ts.learn.Log(t, q, tau + 0.3 * qd + 0.02 * rng.standard_normal(q.shape))
+
+    def fitted(log):
+        fit = ts.learn.fit(mech, log, learn=TERMS, method="ols")
+        lines = [note for note in fit.found.notes if note.startswith("stand still at times")]
+        off = torch.stack(fit.numbers) - torch.tensor([0.3, 0.5]).to(fit.phi)
+        return float(off.abs().max()), lines
+
+    off, (line,) = fitted(log)
+    assert "j1 3" in line and "j2 3" in line
+    scope = {"dataclasses": dataclasses, "numpy": np, "log": log}
+    less, lines = fitted(eval(line.split("out: ")[1], scope))
+    assert not lines and less < off / 10 and off > 0.02, (off, less)
+    plain = ts.learn.Log(*swinging(mech)[:3])
+    assert not fitted(plain)[1]
 
 
 @pytest.mark.parametrize("with_rates", [True, False])

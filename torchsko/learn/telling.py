@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
+from torchsko.learn.bare import own_positions
 from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
 from torchsko.learn.least_squares import Information, not_told_apart
@@ -36,6 +38,15 @@ FAR = 0.1
 
 NOISY = 0.01
 """Standard deviation of positions up to which all of them may be noise [rad or m]."""
+
+REST = 2.0
+"""Times of the cut-off's period that a joint stays in one place for, where it stands."""
+
+BARELY = 1e-3
+"""Its way meanwhile over that of the log, at most: what creeps goes further."""
+
+OFTEN = 0.1
+"""Share of the time that it stands, from which on that is told."""
 
 SLOW = 0.03
 """Its speed over that of the fastest, likewise: encoders and servos are never quite still."""
@@ -108,6 +119,52 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
                     "these, or the unit of the log, are others"
                 )
     return lines
+
+
+def resting(
+    mech: Mechanism, motions: Sequence[Motion], terms: Sequence[Term], choice: Choice
+) -> list[str]:
+    """A line that names dofs of dry friction which stand for a good part of a motion, with what to do.
+
+    Dry friction of a joint at rest holds against whatever pulls, up to its size: no term says how much.
+
+    Args:
+        mech: whose joints they are.
+        motions: of a log, filtered; what has no weight does not count.
+        terms: that there are.
+        choice: those of each dof.
+    """
+    least, most = (
+        torch.stack([getattr(own_positions(mech, x.q), name)(0) for x in motions if len(x)])
+        for name in ("amin", "amax")
+    )
+    way = most.amax(0) - least.amin(0)
+    still, total = torch.zeros_like(way), torch.zeros_like(way)
+    for motion in motions:
+        length = math.ceil(REST * motion.settings.fine / motion.settings.cutoff)
+        if len(motion) >= length:
+            q = own_positions(mech, motion.q).unfold(0, length, length)
+            good = motion.good.unfold(0, length, length).amin(-1)
+            still = still + (good * (q.amax(-1) - q.amin(-1) <= BARELY * way)).sum(0)
+            total = total + good.sum(0)
+    share = still / total.clamp_min(1)
+    dry = [any(terms[k].level[1] and terms[k].dissipates for k in some) for some in choice]
+    rests = [j for j, x in enumerate(share.tolist()) if dry[j] and x > OFTEN and way[j] > STILL]
+    if not rests:
+        return []
+    names, speed = dof_names(mech), torch.cat([x.qd for x in motions]).square().mean(0).sqrt()
+    slow = f"{SLOW * float(speed[rests].min()):.1g}"
+    advice = (
+        "dataclasses.replace(log, tau=numpy.where(abs(numpy.gradient(log.q, log.t, axis=0)) < "
+        f"{slow}, numpy.nan, log.tau))"
+        if mech.num_q == mech.num_dof
+        else f"nan where a joint is slower than {slow}"
+    )
+    told = ", ".join(f"{names[j]} {share[j]:.0%}" for j in rests)
+    return [
+        "stand still at times, where dry friction is anything up to its size, and numbers may lie further "
+        f"off than their deviations say: {told} of the time. Leave forces of joints at rest out: {advice}"
+    ]
 
 
 def left_out(mech: Mechanism) -> list[str]:
