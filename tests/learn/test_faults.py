@@ -1,5 +1,7 @@
 """What is wrong in a log, or with what is asked of it, is told or refused by name; the rest is fitted."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,7 @@ from torchsko.learn.plausible import refuse_other_units
 from torchsko.learn.report import write_report
 from torchsko.learn.residuals import Residuals, correlated
 from torchsko.learn.settings import settings_of
+from torchsko.learn.turns import counted_on
 
 
 def two(limit=float("inf")):
@@ -65,6 +68,67 @@ def test_a_joint_that_stands_still_but_for_noise_is_fitted_no_spring_of_it(seed)
 
 
 TERMS = [Viscous(), Coulomb()]
+
+
+@pytest.mark.parametrize("rates", [None, 1e-2])
+@pytest.mark.parametrize("noise", [1e-7, 1e-3, 3e-3])
+def test_a_log_of_a_robot_that_stands_is_refused_whatever_its_noise(noise, rates):
+    """It was fitted to noise of positions, or ended in an error of torch where velocities are noisy."""
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, _ = swinging(mech, parts=(0.0, 0.0), noise=0.05)
+    q = 0.3 + noise * rng.standard_normal(q.shape)
+    qd = None if rates is None else rates * rng.standard_normal(q.shape)
+    with pytest.raises(ts.FitError, match="no joint moves, but for noise"):
+        ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=TERMS)
+
+
+def test_a_motion_that_is_small_and_larger_than_its_noise_is_one():
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, _ = swinging(mech, parts=(1e-4, 1e-4), noise=1e-4)
+    q = q + 1e-6 * rng.standard_normal(q.shape)
+    ts.learn.fit(mech, ts.learn.Log(t, q, tau), learn=TERMS, method="ols")
+
+
+def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
+    """It was an error of torch: bounds of times a turn in the wrong order."""
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, qd = swinging(mech, parts=(1.0, 0.0))
+    q[:, 1] += 1e-5 * rng.standard_normal(len(t))
+    qd[:, 1] = 0.1 * rng.standard_normal(len(t))
+    fit = ts.learn.fit(mech, ts.learn.Log(t, q, tau, qd), learn=TERMS, method="ols")
+    assert not any("come back with its position" in note for note in fit.found.notes)
+
+
+def test_joints_that_stand_at_times_are_told_and_the_line_says_how_to_leave_that_out():
+    """Dry friction at rest is anything up to its size: numbers lay five of their deviations off, unsaid."""
+    mech, rng = two(), np.random.default_rng(1)
+    step, rest, n = 100, 50, 24
+    s = np.concatenate([np.zeros(rest), np.arange(step) / step])
+    rise = 10 * s**3 - 15 * s**4 + 6 * s**5
+    place = rng.uniform(-1, 1, (n + 1, 2))
+    q = (place[:-1, None] + rise[:, None] * np.diff(place, axis=0)[:, None]).reshape(-1, 2)
+    t = 0.01 * np.arange(len(q))
+    qd = np.gradient(q, t, axis=0, edge_order=2)
+    qdd = np.gradient(qd, t, axis=0, edge_order=2)
+    held = rng.uniform(-1, 1, (n, 1, 2)).repeat(rest + step, 1).reshape(-1, 2)
+    dry = np.where(np.abs(qd) > 1e-9, np.sign(qd), held)
+    tau = ts.inverse_dynamics(mech, *map(torch.from_numpy, (q, qd, qdd))).numpy() + 0.5 * dry
+    q = q + 1e-6 * rng.standard_normal(q.shape)
+    log = ts.learn.Log(t, q, tau + 0.3 * qd + 0.02 * rng.standard_normal(q.shape))
+
+    def fitted(log):
+        fit = ts.learn.fit(mech, log, learn=TERMS, method="ols")
+        lines = [note for note in fit.found.notes if note.startswith("stand still at times")]
+        off = torch.stack(fit.numbers) - torch.tensor([0.3, 0.5]).to(fit.phi)
+        return float(off.abs().max()), lines
+
+    off, (line,) = fitted(log)
+    assert "j1 3" in line and "j2 3" in line
+    scope = {"dataclasses": dataclasses, "numpy": np, "log": log}
+    less, lines = fitted(eval(line.split("out: ")[1], scope))
+    assert not lines and less < off / 10 and off > 0.02, (off, less)
+    plain = ts.learn.Log(*swinging(mech)[:3])
+    assert not fitted(plain)[1]
 
 
 @pytest.mark.parametrize("with_rates", [True, False])
@@ -437,7 +501,8 @@ def test_forces_from_outside_that_are_known_are_those_of_joints():
 @pytest.mark.parametrize("column", ["q", "tau", "qd"])
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(x, np.float64) for x in (1.5e308, -1e160, 1e18, np.inf)] + [(3.4e38, np.float32)],
+    [(x, np.float64) for x in (1.5e308, -1e160, 1e18, np.inf)]
+    + [(3.4e38, np.float32), (np.inf, np.float16)],
 )
 def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype):
     """Their squares overflowed, and in forces no outlier was found any more: warnings, then no robot."""
@@ -451,6 +516,17 @@ def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype)
     fit = ts.learn.fit(mech, ts.learn.Log(t, **log), learn=TERMS, method="ols")
     assert any(note.startswith("30 ") and "j1" in note for note in fit.found.notes)
     assert_close(fit.value, whole.value, rtol=0.05, atol=0.01)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("value", [np.inf, 1.5e308])
+def test_positions_that_are_no_numbers_twice_in_a_row_warn_of_nothing(value):
+    """Their steps overflowed, or were infinity less infinity."""
+    t = np.arange(100) / 100.0
+    q = np.sin(t)[:, None].repeat(2, 1)
+    q[40:42, 0], q[42, 0] = value, -value
+    log, told = counted_on(ts.learn.Log(t, q, q))
+    assert not told and np.array_equal(log.q, q)
 
 
 def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():

@@ -290,6 +290,21 @@ def test_windows_hold_no_gap_and_no_force_that_is_none(measured):
     assert bool(windows.good[~windows.real].any()) is False
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_windows_take_numbers_as_large_as_none_is_measured_for_none(measured):
+    """Their squares overflowed, and of that joint no force that stands out was found any more."""
+    _, nominal, log = measured
+
+    def windows(value):
+        q, tau = np.array(log.q), np.array(log.tau)
+        tau[1000, 1], tau[1500, 1], q[700, 0] = value, 1e6, value
+        return parts(nominal, ts.learn.Log(log.t, q, tau))[1]
+
+    none, huge = windows(np.nan), windows(1e200)
+    for name in ("t", "real", "seen", "good"):
+        assert torch.equal(getattr(none, name), getattr(huge, name))
+
+
 def test_what_cannot_be_shot_is_named(measured):
     _, nominal, log = measured
     for options, match in (
@@ -369,7 +384,7 @@ def test_friction_that_grows_with_the_speed_it_causes_is_no_start(measured):
 
 def test_forces_that_drive_the_robot_away_within_a_window_are_refused(measured):
     _, nominal, log = measured
-    forward, windows, base = parts(nominal, replace(log, tau=1e200 * log.tau))
+    forward, windows, base = parts(nominal, replace(log, tau=1e28 * log.tau))
     phi = ts.inertial_parameters(nominal)
     start = Solution(
         phi.flatten(), base.of(phi.flatten()), (phi.new_zeros(3),) * 3, ((0, 1, 2),) * 3

@@ -48,7 +48,7 @@ def told(fit):
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("method", ["ols", "physical"])
+@pytest.mark.parametrize("method", ["ols", "wls", "physical"])
 def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
     """Numbers lay up to ten of their deviations off, and no line of the fit said why."""
     mech = arm()
@@ -60,6 +60,7 @@ def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
     away = float(((numbers - true) / torch.cat([fit.deviation, *fit.deviations])).abs().max())
     assert away > 3
     assert told(fit) == pytest.approx(away, rel=0.4)
+    assert 'take method="iv" (--method iv)' in str(fit)
     small = ts.learn.fit(nominal, measured(mech, 1e-4), learn=TERMS, method=method)
     assert told(small) == 0
 

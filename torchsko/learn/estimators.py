@@ -144,7 +144,7 @@ class Estimate:
                 data.problem, data.normal.all, noise, data.seen.motions, model, choice, 0
             )
 
-        return cls(normal, solve, inform, bias, 'take method="iv", or "shooting"')
+        return cls(normal, solve, inform, bias, 'take method="iv" (--method iv), or "shooting"')
 
 
 def physical(data: Data, model: Model, base: BaseParameters, prior: Prior) -> Estimate:
@@ -200,7 +200,7 @@ def instrumental(data: Data, model: Model, base: BaseParameters, prior: Prior) -
 
     return Estimate(
         pair, lambda normal: instrumental_fit(normal, model, base), inform, bias,
-        'take method="shooting", or a lower cutoff',
+        'take method="shooting" (--method shooting), or a lower cutoff',
     )  # fmt: skip
 
 

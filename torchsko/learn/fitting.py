@@ -36,6 +36,7 @@ from torchsko.learn.telling import (
     labels_of,
     not_sure,
     noted,
+    resting,
     unchanging,
     untold,
     untold_lines,
@@ -253,6 +254,7 @@ def told_of_forces(task: Task, known: Known, solution: Solution, left: Residuals
         *piled(task.nominal, task.log, left, task.faults(known)),
         *unchanging(task.nominal, left),
         *undriven(lossless(task.nominal), known.seen.motions),
+        *resting(task.nominal, known.seen.motions, task.problem.terms, solution.choice),
         *noted(task.nominal, task.problem.terms, solution.choice),
     ]
 

@@ -38,7 +38,7 @@ SHARP = 0.3
 """Step with which a signal comes to a plateau where it is cut off, over its usual: to rest it slows down."""
 
 HUGE = 1e30
-"""Size that no signal has, and that numbers of single precision can be compared with."""
+"""Size that no signal has, and whose square is a number."""
 
 TWICE = 2
 """Plateaus of one value within the range, at least."""
@@ -121,7 +121,8 @@ def in_rows(x: Array) -> Array:
     """
     out = np.empty(x.shape[::-1])
     for at in range(0, len(x), CACHED):
-        out[:, at : at + CACHED] = within_reach(x[at : at + CACHED].T)
+        # In double precision first: numbers of half of it cannot be compared with `HUGE`.
+        out[:, at : at + CACHED] = within_reach(np.asarray(x[at : at + CACHED].T, np.float64))
     return out
 
 

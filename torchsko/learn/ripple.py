@@ -200,7 +200,8 @@ class _Sheet:
         # States are too far apart for faster waves: they would show as slow ones.
         last = 2 * math.pi * (self.settings.fine - 2 * self.settings.cutoff) / self.fastest
         first, step = WAVES * lobe, lobe / STEPS
-        times = torch.arange(first, min(last, first + MOST * step), step).to(every)
+        # A joint that stands, of noisy velocity, is too fast for any.
+        times = torch.arange(first, max(first, min(last, first + MOST * step)), step).to(every)
         if len(times) <= 4 * LOBES * STEPS:
             return []
         out, error = [], self.error

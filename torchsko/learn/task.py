@@ -173,11 +173,11 @@ def checked(task: Task, known: Known) -> list[str]:
             nothing moves; says what there is in it that the robot cannot have.
     """
     problem, log, motions = task.problem, task.log, known.seen.motions
+    refuse_standing(problem, log, task.settings, known.normal.all)
     whole = lossless(task.nominal)  # with all its rotors
     refuse_unfelt(whole, log, motions)
     followed = followers_told(whole, problem, log, task.settings, motions)
     refuse_other_forces(problem, log, known.normal)
     refuse_mistaken(replace(problem, mech=whole), log, motions, task.named)
     refuse_driving(problem, log, known.normal)
-    refuse_standing(task.nominal, log, standing(known.normal.all, problem.terms))
     return followed

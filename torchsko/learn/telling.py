@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,15 +10,18 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
+from torchsko.learn.bare import own_positions
 from torchsko.learn.friction import Offset, Spring, Term, Viscous
 from torchsko.learn.instrumental import assembled
 from torchsko.learn.least_squares import Information, not_told_apart
 from torchsko.learn.log import Log
 from torchsko.learn.motion import Motion
 from torchsko.learn.names import dof_names
-from torchsko.learn.normal import Normal
+from torchsko.learn.noise import Noise
+from torchsko.learn.normal import Normal, Problem
 from torchsko.learn.reduced import means
 from torchsko.learn.residuals import CONSTANT, Residuals
+from torchsko.learn.settings import Settings
 from torchsko.learn.solving import Choice, Model
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.base_parameters import BaseParameters
@@ -32,6 +36,18 @@ STILL = 1e-3
 FAR = 0.1
 """Way beyond a limit, over the range between both, from which on one of them is wrong."""
 
+NOISY = 0.01
+"""Standard deviation of positions up to which all of them may be noise [rad or m]."""
+
+REST = 2.0
+"""Times of the cut-off's period that a joint stays in one place for, where it stands."""
+
+BARELY = 1e-3
+"""Its way meanwhile over that of the log, at most: what creeps goes further."""
+
+OFTEN = 0.1
+"""Share of the time that it stands, from which on that is told."""
+
 SLOW = 0.03
 """Its speed over that of the fastest, likewise: encoders and servos are never quite still."""
 
@@ -43,25 +59,46 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
         normal: equations of one fold: all.
         terms: that there are, those of `LIBRARY` among them.
     """
+    spread, speed = _moved(normal, terms)
+    still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
+    return tuple(still.nonzero().flatten().tolist())
+
+
+def _moved(normal: Normal, terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+    """Standard deviation of positions, and mean square of velocities, `[num_dof]` each."""
     G, at = (
         means(normal),
         [normal.base + terms.index(x) for x in (Spring(), Offset(), Viscous())],
     )
     (position, _, _), (mean, one, _), (_, _, speed) = (G[:, k, at].unbind(-1) for k in at)
     spread = (position - mean.square() / one.clamp_min(1e-300)).clamp_min(0).sqrt()
-    still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
-    return tuple(still.nonzero().flatten().tolist())
+    return spread, speed
 
 
-def refuse_standing(mech: Mechanism, log: Log, stood: Sequence[int]) -> None:
-    """Refuse a log in which all dofs stood still.
+def refuse_standing(problem: Problem, log: Log, settings: Settings, normal: Normal) -> None:
+    """Refuse a log in which all dofs stood still: they moved no further than the noise of their positions.
+
+    Args:
+        problem: whose robot and terms they are.
+        log: to measure its noise.
+        settings: how it was filtered.
+        normal: equations of one fold: all.
 
     Raises:
         FitError: says what to log.
     """
-    if len(stood) == mech.num_dof:
+    mech = problem.mech
+    spread, _ = _moved(normal, problem.terms)
+    if (spread > NOISY).any():
+        return
+    noise, most = Noise.of(mech, log, settings).q, torch.zeros_like(spread)
+    for name, k in zip(mech.joint_names, mech.independent_joints, strict=True):
+        if mech.joints.kinds[k].vector:
+            most[mech.dof_slice(name)] = noise[mech.q_slice(name)].to(most)
+    # The filter leaves less of noise than there is.
+    if (spread <= most).all():
         raise FitError(
-            f"{log.name}: no joint moves.\n"
+            f"{log.name}: no joint moves, but for noise of positions.\n"
             "Forces of a robot that stands tell one weight, and no inertia or friction.\n"
             "Log a motion; ts.learn.optimal_trajectory finds one that tells much."
         )
@@ -82,6 +119,52 @@ def beyond(mech: Mechanism, motions: Sequence[Motion]) -> list[str]:
                     "these, or the unit of the log, are others"
                 )
     return lines
+
+
+def resting(
+    mech: Mechanism, motions: Sequence[Motion], terms: Sequence[Term], choice: Choice
+) -> list[str]:
+    """A line that names dofs of dry friction which stand for a good part of a motion, with what to do.
+
+    Dry friction of a joint at rest holds against whatever pulls, up to its size: no term says how much.
+
+    Args:
+        mech: whose joints they are.
+        motions: of a log, filtered; what has no weight does not count.
+        terms: that there are.
+        choice: those of each dof.
+    """
+    least, most = (
+        torch.stack([getattr(own_positions(mech, x.q), name)(0) for x in motions if len(x)])
+        for name in ("amin", "amax")
+    )
+    way = most.amax(0) - least.amin(0)
+    still, total = torch.zeros_like(way), torch.zeros_like(way)
+    for motion in motions:
+        length = math.ceil(REST * motion.settings.fine / motion.settings.cutoff)
+        if len(motion) >= length:
+            q = own_positions(mech, motion.q).unfold(0, length, length)
+            good = motion.good.unfold(0, length, length).amin(-1)
+            still = still + (good * (q.amax(-1) - q.amin(-1) <= BARELY * way)).sum(0)
+            total = total + good.sum(0)
+    share = still / total.clamp_min(1)
+    dry = [any(terms[k].level[1] and terms[k].dissipates for k in some) for some in choice]
+    rests = [j for j, x in enumerate(share.tolist()) if dry[j] and x > OFTEN and way[j] > STILL]
+    if not rests:
+        return []
+    names, speed = dof_names(mech), torch.cat([x.qd for x in motions]).square().mean(0).sqrt()
+    slow = f"{SLOW * float(speed[rests].min()):.1g}"
+    advice = (
+        "dataclasses.replace(log, tau=numpy.where(abs(numpy.gradient(log.q, log.t, axis=0)) < "
+        f"{slow}, numpy.nan, log.tau))"
+        if mech.num_q == mech.num_dof
+        else f"nan where a joint is slower than {slow}"
+    )
+    told = ", ".join(f"{names[j]} {share[j]:.0%}" for j in rests)
+    return [
+        "stand still at times, where dry friction is anything up to its size, and numbers may lie further "
+        f"off than their deviations say: {told} of the time. Leave forces of joints at rest out: {advice}"
+    ]
 
 
 def left_out(mech: Mechanism) -> list[str]:

@@ -73,8 +73,9 @@ def counted_on(log: Log, names: Sequence[str] = ()) -> tuple[Log, list[str]]:
 
 def _far_apart(x: Array) -> NDArray[np.bool_]:
     """Which positions `[samples, num_q]` move by more than half a turn from a sample to the next."""
-    step = np.diff(x, axis=0)
     # Most never do, which both ends of all steps tell in a part of the time; what is no number goes on.
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = np.diff(x, axis=0)
     if not step.size or (step.max() <= TURN / 2 and step.min() >= -TURN / 2):
         return np.zeros(x.shape[1], np.bool_)
     return np.asarray((np.abs(np.diff(within_reach(x), axis=0)) > TURN / 2).any(0))

@@ -126,7 +126,9 @@ def base_parameters(
         order += range(len(order), len(label))
     W = W.flatten(0, 1)
     chosen = _independent(W, order, tolerance)
-    K = torch.linalg.lstsq(W[:, chosen], W).solution
+    # Not by `lstsq`, whose last digits depend on where arrays lie in memory: two fits of a log would differ.
+    Q, R = torch.linalg.qr(W[:, chosen])
+    K = torch.linalg.solve_triangular(R, Q.mT @ W, upper=True)
     K = torch.where(K.abs() > 1e-8, K, 0.0)
     K[:, chosen] = torch.eye(len(chosen)).to(W)
     names = tuple(_named(K[k], chosen[k], label) for k in range(len(chosen)))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchsko.errors import FitError
 from torchsko.learn.log import Log
-from torchsko.learn.mending import repaired
+from torchsko.learn.mending import in_rows, repaired
 from torchsko.learn.motion import AT_LIMIT, stretches
 from torchsko.learn.normal import Stretches
 from torchsko.learn.repeats import repeats, without
@@ -65,8 +65,7 @@ class Windows:
         """
         n = samples(settings.rate, length)
         t = np.asarray(log.t, np.float64)
-        rows = [np.asarray(x, np.float64).T for x in (log.q, log.tau)]
-        rows += [] if log.qd is None else [np.asarray(log.qd, np.float64).T]
+        rows = [in_rows(x) for x in (log.q, log.tau, log.qd) if x is not None]
         new = (x if k == 1 else without(repeats(x), x) for k, x in enumerate(rows))
         (q, off), (tau, wrong), *rates = (repaired(t, x) for x in new)
         limit = mech.effort_limit.detach().cpu().numpy()[:, None]
