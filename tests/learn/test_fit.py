@@ -108,7 +108,7 @@ def test_where_forces_tell_nothing_the_divergence_alone_decides(size, weight):
 
 
 def test_a_smaller_prior_leaves_smaller_squares_and_a_robot_farther_away():
-    """As all minima of a sum with a weight. Forces ask for what no body is: they lie next to the cone's wall."""
+    """As all minima of a sum with a weight. Forces ask for what no body is: next to the cone's wall."""
     mech = ts.load(ts.robots.panda)
     base, nominal = ts.base_parameters(mech), ts.inertial_parameters(mech)
     prior, g = Prior.at(nominal, base.matrix), torch.Generator().manual_seed(1)
