@@ -1,5 +1,6 @@
 """From a log to a robot: what is found is true, physical, and as sure as it says."""
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -150,6 +151,18 @@ def test_equations_beyond_all_numbers_are_refused():
     A = torch.full((70, 70), torch.inf, dtype=torch.float64)
     with pytest.raises(ts.FitError, match="too far apart in size"):
         entropic_least_squares(A, A[0], prior, 1.0)
+
+
+def test_forces_that_a_fit_does_not_predict_are_named():
+    """Those in an order of joints that no check before the fit sees; a log of the robot has none."""
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, seconds=10.0, noise=0.05)
+    turned = dataclasses.replace(log, tau=np.ascontiguousarray(log.tau[:, [1, 2, 0]]))
+    found = ts.learn.fit(nominal, turned, cutoff=8.0).found.notes
+    (note,) = (x for x in found if x.startswith("forces that the fit does not predict"))
+    assert all(name in note for name in truth.joint_names)
+    found = ts.learn.fit(nominal, log, cutoff=8.0).found.notes
+    assert not any("does not predict" in x for x in found)
 
 
 def test_a_fit_finds_robot_and_friction_and_predicts_what_it_has_not_seen():

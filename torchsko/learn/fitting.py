@@ -38,6 +38,7 @@ from torchsko.learn.telling import (
     noted,
     resting,
     unchanging,
+    unexplained,
     untold,
     untold_lines,
 )
@@ -160,6 +161,7 @@ def _fitted(
         )
     say("error bars", 0.9)
     left = residuals(task.problem, known.seen.motions, solution, more)
+    notes += unexplained(task.nominal, left, [*errors.values()][-1])
     notes += told_of_forces(task, known, solution, left)
     told, unsure = informed(
         task.nominal, asked.method, data, estimate, chosen.model, solution, left

@@ -39,6 +39,9 @@ FAR = 0.1
 NOISY = 0.01
 """Standard deviation of positions up to which all of them may be noise [rad or m]."""
 
+UNLIKE = 0.5
+"""Error over the spread of a force from which on it is not predicted: three quarters of its square are."""
+
 REST = 2.0
 """Times of the cut-off's period that a joint stays in one place for, where it stands."""
 
@@ -196,6 +199,25 @@ def unchanging(mech: Mechanism, left: Residuals) -> list[str]:
     if not names:
         return []
     return [f"the force does not change, as of a sensor that hangs: {', '.join(names)}"]
+
+
+def unexplained(mech: Mechanism, left: Residuals, errors: Tensor) -> list[str]:
+    """A line that names dofs whose force the fit does not predict, with what may be the cause.
+
+    Args:
+        mech: whose joints they are.
+        left: forces of the log.
+        errors: mean square errors in stretches of time left out, `[folds, num_dof]`.
+    """
+    over = left.relative(errors.mean(0).sqrt()).tolist()
+    rows = [(name, x) for name, x in zip(dof_names(mech), over, strict=True) if x > UNLIKE]
+    if not rows:
+        return []
+    told = ", ".join(f"{name} {x:.2g}" for name, x in rows)
+    return [
+        f"forces that the fit does not predict (error over spread): {told}. Units, signs, times or the order "
+        "of columns may be others than said, or the model is without what pulls there"
+    ]
 
 
 def untold(normal: Normal, model: Model, choice: Choice) -> Tensor:
