@@ -9,15 +9,12 @@ counted in the same; and both as the rule has them. Forward dynamics and its gra
 from __future__ import annotations
 
 import argparse
-import os
-import tempfile
-import time
 from collections.abc import Callable
 from statistics import median
 
 import torch
 from energy import example
-from timing import interleaved
+from timing import build_time, interleaved
 
 import torchsko as ts
 from torchsko import auto
@@ -38,15 +35,6 @@ def line(work: Callable[[int], object]) -> tuple[float, float]:
     return few - each, each
 
 
-def build(make: Callable[[], object]) -> float:
-    """Seconds until a kernel has given its first result, with an empty cache."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TORCHSKO_CACHE"] = folder
-        start = time.perf_counter()
-        make()
-        return time.perf_counter() - start
-
-
 def measure(name: str, mech: ts.Mechanism) -> None:
     """Print the lines of a robot."""
     mass = mech.mass.clone().requires_grad_()
@@ -61,12 +49,12 @@ def measure(name: str, mech: ts.Mechanism) -> None:
         ts.rollout(given, *mech.random_state(n), None, steps=20, fused=fused)
 
     empty, each = line(lambda n: gradient(learning, n))
-    made = build(lambda: gradient(ts.fuse(learning, inputs=["mass"]), 3))
+    made = build_time(lambda: gradient(ts.fuse(learning, inputs=["mass"]), 3))
     print(
         f"{name}, forward dynamics and gradient: empty {empty / each:.0f}, build {made / each:.0f}"
     )
     empty, each = line(lambda n: steps(n, False))
-    made = build(lambda: steps(3, None)) * 20
+    made = build_time(lambda: steps(3, None)) * 20
     print(f"{name}, a step of a rollout: empty {empty / each:.0f}, build {made / each:.0f}")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -62,3 +64,18 @@ def ratio(slower: Passes, faster: Passes) -> Ratio:
     """Median and extremes over passes of the ratio within a pass."""
     found = [a / b for a, b in zip(slower, faster, strict=True)]
     return Ratio(statistics.median(found), min(found), max(found))
+
+
+def build_time(make: Callable[[], object]) -> float:
+    """Seconds until a kernel has given its first result, with an empty cache."""
+    before = os.environ.get("TORCHSKO_CACHE")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCHSKO_CACHE"] = folder
+        start = time.perf_counter()
+        make()
+        seconds = time.perf_counter() - start
+    if before is None:
+        del os.environ["TORCHSKO_CACHE"]
+    else:
+        os.environ["TORCHSKO_CACHE"] = before
+    return seconds
