@@ -64,6 +64,11 @@ class _Held(NamedTuple):
     name: str
     link: Link
     kept: Any
+    is_value: bool
+
+    def is_same(self) -> bool:
+        """Whether it is there still."""
+        return (_is_same_value if self.is_value else _is_same_object)(self.link, self.kept)
 
 
 class Constants:
@@ -92,20 +97,22 @@ class Constants:
         ]
         reach = Reachable(fn)
         # Named now, since torch.compile could not follow how.
-        held = [_Held(_name(reach, link), link, _kept(x)) for link, x in links]
+        held = [
+            _Held(_name(reach, link), link, _kept(x), isinstance(x, _VALUES)) for link, x in links
+        ]
         self._held = [x for x in held if x.name not in own]
 
     def changed(self) -> str | None:
         """The name of one that is another now; None where all are as they were."""
-        for name, link, kept in self._held:
-            if not _is_same(link, kept):
-                return name
+        for x in self._held:
+            if not x.is_same():
+                return x.name
         return None
 
     def changes(self) -> tuple[frozenset[str], frozenset[str]]:
         """The names of all values that are others now, and of all objects."""
-        others = [x for x in self._held if not _is_same(x.link, x.kept)]
-        values = frozenset(x.name for x in others if isinstance(x.kept, _VALUES))
+        others = [x for x in self._held if not x.is_same()]
+        values = frozenset(x.name for x in others if x.is_value)
         return values, frozenset(x.name for x in others) - values
 
 
@@ -259,11 +266,13 @@ def _inside(x: Any) -> Any:
     return tuple(x) if isinstance(x, dict) else len(x)
 
 
-def _is_same(link: Link, x: Any) -> bool:
-    if not isinstance(x, _VALUES):
-        if isinstance(x, _Contents):
-            return link.holds(x.of) and _inside(x.of) == x.inside
-        return link.holds(x)
+def _is_same_object(link: Link, x: Any) -> bool:
+    if isinstance(x, _Contents):
+        return link.holds(x.of) and _inside(x.of) == x.inside
+    return link.holds(x)
+
+
+def _is_same_value(link: Link, x: Any) -> bool:
     try:
         now = link.read()
     except GONE:
