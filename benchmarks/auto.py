@@ -1,4 +1,4 @@
-"""What the rule of `torchsko.auto` rests on: eager calls, and the build of the kernels that replace them.
+"""Costs of eager calls and of kernel builds, on which `torchsko.fused.automatic` decides.
 
 Usage: python benchmarks/auto.py [--robots panda talos]
 
@@ -17,8 +17,8 @@ from energy import example
 from timing import build_time, interleaved
 
 import torchsko as ts
-from torchsko import auto
-from torchsko.mechanism.verb import MechanismLike
+from torchsko.fused import automatic as auto
+from torchsko.mechanism.dispatch import MechanismLike
 
 ROBOTS = {
     "panda": lambda: ts.load(ts.robots.panda),

@@ -16,10 +16,10 @@ import torch
 from auto import ROBOTS
 
 import torchsko as ts
-from torchsko.fused.kernel import Kernel, build_kernel
-from torchsko.fused.program import Port
-from torchsko.fused.toolchain import Toolchain, find_toolchain
-from torchsko.fused.trace import trace
+from torchsko.fused.build.toolchain import Toolchain, find_toolchain
+from torchsko.fused.calls.kernel import Kernel, build_kernel
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 BATCH, CALLS, ROUNDS = 4096, 2, 40
 

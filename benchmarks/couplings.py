@@ -15,9 +15,9 @@ from energy import example
 from timing import interleaved, ratio
 
 import torchsko as ts
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
-from torchsko.io.urdf import read_urdf
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
+from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.mechanism.description import CouplingDescription, RotorDescription
 
 

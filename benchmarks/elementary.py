@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from torchsko.fused.cpp import _prelude
-from torchsko.fused.toolchain import Toolchain, find_toolchain
+from torchsko.fused.build.toolchain import Toolchain, find_toolchain
+from torchsko.fused.emit.cpp import _prelude
 
 FUNCTIONS = {
     "sincos": 100.0,  # of arguments up to so much

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.fused.mechanism import FusedMechanism
+from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.rollout.integrators import INTEGRATORS
 
 ROBOTS = {

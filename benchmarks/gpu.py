@@ -38,12 +38,12 @@ from timing import ratio  # noqa: E402
 
 import torchsko as ts  # noqa: E402
 from torchsko.errors import CompilerError  # noqa: E402
-from torchsko.fused.compiled import BITS  # noqa: E402
-from torchsko.fused.cuda import cuda_plan, emit_cuda  # noqa: E402
-from torchsko.fused.mechanism import FusedMechanism  # noqa: E402
-from torchsko.fused.nvrtc import find_nvrtc  # noqa: E402
-from torchsko.fused.scan import Scan  # noqa: E402
-from torchsko.implicit.steps import Roles  # noqa: E402
+from torchsko.fused.build.kernel_library import BITS  # noqa: E402
+from torchsko.fused.build.nvrtc import find_nvrtc  # noqa: E402
+from torchsko.fused.emit.cuda import cuda_plan, emit_cuda  # noqa: E402
+from torchsko.fused.functions.scan import Scan  # noqa: E402
+from torchsko.fused.fused_mechanism import FusedMechanism  # noqa: E402
+from torchsko.implicit.step_roles import Roles  # noqa: E402
 
 ROBOTS = {"panda": panda, "talos": floating_humanoid}
 VERBS = {"inverse": "inverse dynamics", "forward": "forward dynamics", "mass_matrix": "mass matrix",

@@ -27,7 +27,7 @@ from report import origin
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.control.levenberg_marquardt import HIGHER, LOWER, START
+from torchsko.control.ik.levenberg_marquardt import HIGHER, LOWER, START
 from torchsko.spatial.rotation import matrix_to_quaternion
 
 STEPS, TOLERANCE = 50, 1.5e-8

@@ -22,7 +22,7 @@ import torch
 from report import origin
 
 import torchsko as ts
-from torchsko.learn.report import write_report
+from torchsko.identification.results.html_report import write_report
 
 RATE, PIECE = 1000.0, 100_000
 
@@ -39,7 +39,7 @@ def write_log(folder: Path, samples: int) -> None:
         for name, shape in SHAPES.items()
     }
     fast = ts.fuse(ts.inverse_dynamics, mech)
-    motion = ts.learn.exciting_trajectory(mech, period=40.0, harmonics=12, generator=g)
+    motion = ts.identification.exciting_trajectory(mech, period=40.0, harmonics=12, generator=g)
     for at in range(0, samples, PIECE):
         rows = slice(at, min(at + PIECE, samples))
         t = torch.arange(rows.start, rows.stop, dtype=mech.dtype) / RATE
@@ -50,7 +50,7 @@ def write_log(folder: Path, samples: int) -> None:
             arrays[name][rows] = x
 
 
-def loop_seconds(log: ts.learn.Log, samples: int) -> tuple[float, float]:
+def loop_seconds(log: ts.identification.Log, samples: int) -> tuple[float, float]:
     """Pinocchio's regressor of each sample, added to normal equations: wall and processor time."""
     model = pin.buildModelFromUrdf(str(ts.robots.panda))
     data = model.createData()
@@ -79,11 +79,13 @@ def main() -> None:
         # By another process: this one's memory is the fit's.
         size = ["--samples", str(args.samples)]
         subprocess.run([sys.executable, __file__, "--write", folder, *size], check=True)
-        log = ts.learn.Log(**{n: np.load(f"{folder}/{n}.npy", mmap_mode="r") for n in SHAPES})
+        log = ts.identification.Log(
+            **{n: np.load(f"{folder}/{n}.npy", mmap_mode="r") for n in SHAPES}
+        )
         few = args.samples // 100
         loop = [100 * x for x in loop_seconds(log, few)]
         start, used = time.perf_counter(), time.process_time()
-        fit = ts.learn.fit(mech, log, tell=lambda text, part: print(
+        fit = ts.identification.identify(mech, log, tell=lambda text, part: print(
             f"{time.perf_counter() - start:6.1f} s  {100 * part:3.0f} %  {text}", flush=True))  # fmt: skip
         write_report(fit, Path(folder) / "report.html")
         wall, used = time.perf_counter() - start, time.process_time() - used

@@ -22,11 +22,11 @@ from statistics import median
 import torch
 
 import torchsko as ts
-from torchsko.fused.compiled import BLOCK_COST, build_library
-from torchsko.fused.cpp import native
-from torchsko.fused.program import Port
-from torchsko.fused.toolchain import find_toolchain
-from torchsko.fused.trace import trace
+from torchsko.fused.build.kernel_library import BLOCK_COST, build_library
+from torchsko.fused.build.toolchain import find_toolchain
+from torchsko.fused.emit.cpp import native
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 BATCHES = (256, 1024, 4096, 65536)
 

@@ -24,8 +24,9 @@ from timing import build_time
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.control import Contact, com_objective, posture_objective, whole_body
-from torchsko.control.quadratic import Program, solve_program
+from torchsko.control import Contact, com_objective, posture_objective
+from torchsko.control.qp import Program, solve_program
+from torchsko.control.task_space import whole_body
 
 FEET = [f"{side}_foot" for side in ("front_right", "front_left", "hind_right", "hind_left")]
 ON_FEET = [Contact(foot) for foot in FEET]

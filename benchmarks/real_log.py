@@ -30,16 +30,16 @@ from report import origin
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.learn.friction import Offset, SmoothCoulomb, Viscous
-from torchsko.learn.mending import Faults
-from torchsko.learn.motion import Motion, motions
-from torchsko.learn.settings import Settings
+from torchsko.identification.friction import Offset, SmoothCoulomb, Viscous
+from torchsko.identification.signals.cleaning import Faults
+from torchsko.identification.signals.filter_settings import Settings
+from torchsko.identification.signals.preprocess import Motion, motions
 from torchsko.spatial.inertia import pseudo_inertia
 
 PLAIN = [Viscous(), SmoothCoulomb(0.05), Offset()]
 
 
-def filtered(mech: ts.Mechanism, log: ts.learn.Log, settings: Settings) -> Motion:
+def filtered(mech: ts.Mechanism, log: ts.identification.Log, settings: Settings) -> Motion:
     """The longest stretch of a log without a gap."""
     return max(motions(mech, log, settings, Faults(), len(log)), key=len)
 
@@ -82,7 +82,7 @@ def row(name: str, errors: Tensor, against: Tensor) -> None:
 HEAD = "| | each joint | mean | of least squares' |\n|---|---|---|---|"
 
 
-def by_command(robot: str, path: str, use: float, out: Path) -> ts.learn.Fit:
+def by_command(robot: str, path: str, use: float, out: Path) -> ts.identification.Fit:
     """The fit of the command line with its defaults, timed."""
     command = [sys.executable, "-m", "torchsko", "identify", robot, path]
     command += ["--out", str(out), "--use", f"0:{use}"]
@@ -96,7 +96,7 @@ def by_command(robot: str, path: str, use: float, out: Path) -> ts.learn.Fit:
     print(
         f"({os.cpu_count()} cores, load {load:.1f}; interpreter, imports, report and figures included)\n"
     )
-    return ts.learn.Fit.load(out)
+    return ts.identification.Fit.load(out)
 
 
 def main() -> None:
@@ -112,7 +112,7 @@ def main() -> None:
         parser.error(f"no mujoco.sysid here: {reason}")
     print(origin(torch.get_num_threads()))
     mech = ts.load(args.robot)
-    log = ts.learn.Log.load(args.log)
+    log = ts.identification.Log.load(args.log)
     with tempfile.TemporaryDirectory() as folder:
         fit = by_command(args.robot, args.log, args.use, Path(folder) / "fit")
     J = pseudo_inertia(fit.mechanism.mass, fit.mechanism.com, fit.mechanism.inertia)
@@ -125,19 +125,19 @@ def main() -> None:
     numbers = least_squares(design(args.robot, train), train.tau.numpy(), slice(None))
     theirs = nrmse(torch.from_numpy(design(args.robot, test) @ numbers), test, every)
 
-    def judged(found: ts.learn.Fit) -> Tensor:
+    def judged(found: ts.identification.Fit) -> Tensor:
         force = found.inverse_dynamics(test.q, test.qd, test.qdd, series=True)
         return nrmse(force, test, every)
 
     part = log.part(0, args.use)
-    plain = ts.learn.fit(mech, part, learn=PLAIN, cutoff=settings.cutoff)
+    plain = ts.identification.identify(mech, part, learn=PLAIN, cutoff=settings.cutoff)
     print(f"The last {100 * (1 - args.use):.0f}% of the time\n\n{HEAD}")
     row("least squares", theirs, theirs)
     row("physical, viscous and smooth Coulomb", judged(plain), theirs)
     row("physical, defaults", judged(fit), theirs)
     tried = {"shooting": part, "shooting, positions alone": replace(part, qd=None)}
     for name, some in tried.items() if args.shooting else ():
-        row(name, judged(ts.learn.fit(mech, some, method="shooting")), theirs)
+        row(name, judged(ts.identification.identify(mech, some, method="shooting")), theirs)
     if args.sysid:
         start = time.process_time()
         ended = mujoco_sysid.fitted(mech, train, args.sysid)
@@ -152,7 +152,7 @@ def main() -> None:
     slow = speed <= np.quantile(speed, args.seen)
     tau = np.where(slow[:, None], log.tau, np.nan)  # no measurement: of no weight
     fast = torch.from_numpy(~slow[at])
-    hidden = ts.learn.Log(log.t, log.q, tau, log.qd, name="slow samples")
+    hidden = ts.identification.Log(log.t, log.q, tau, log.qd, name="slow samples")
     numbers = least_squares(design(args.robot, whole), whole.tau.numpy(), ~fast.numpy())
     theirs = nrmse(torch.from_numpy(design(args.robot, whole) @ numbers), whole, fast)
     print(f"\nThe fastest {100 * (1 - args.seen):.0f}% of the samples, never fitted\n\n{HEAD}")
@@ -161,7 +161,7 @@ def main() -> None:
         ("physical, viscous and smooth Coulomb", PLAIN),
         ("physical, defaults", None),
     ):
-        found = ts.learn.fit(mech, hidden, learn=learn, cutoff=settings.cutoff)
+        found = ts.identification.identify(mech, hidden, learn=learn, cutoff=settings.cutoff)
         force = found.inverse_dynamics(whole.q, whole.qd, whole.qdd, series=True)
         row(name, nrmse(force, whole, fast), theirs)
 

@@ -22,10 +22,10 @@ import torch
 from report import origin
 
 import torchsko as ts
-from torchsko.learn.friction import Coulomb, Delay, Offset, Viscous
-from torchsko.learn.mending import Faults
-from torchsko.learn.motion import motions
-from torchsko.learn.settings import Settings
+from torchsko.identification.friction import Coulomb, Delay, Offset, Viscous
+from torchsko.identification.signals.cleaning import Faults
+from torchsko.identification.signals.filter_settings import Settings
+from torchsko.identification.signals.preprocess import motions
 from torchsko.spatial.inertia import pseudo_inertia
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -69,7 +69,7 @@ def hung_model(mech):
 def states_of(path, floating, t, g, rng):
     """MuJoCo's positions, velocities and accelerations along a motion, and orientations of a free base."""
     arm = ts.load(path)
-    q, qd, qdd = (x.numpy() for x in ts.learn.exciting_trajectory(arm, generator=g)(t))
+    q, qd, qdd = (x.numpy() for x in ts.identification.exciting_trajectory(arm, generator=g)(t))
     if not floating:
         return q, qd, qdd, None
     pose, rates, accels, R = moved_base(t.numpy(), rng)
@@ -106,7 +106,7 @@ def log_of(model, truth, states, rng, noise_q):
     seen[:, quantised] = np.round(seen[:, quantised] / ENCODER) * ENCODER
     gyro = rates + noise_q * rng.normal(size=rates.shape) if free else None
     t = np.arange(len(q)) / RATE
-    return ts.learn.Log(t, seen, shown, gyro), tau
+    return ts.identification.Log(t, seen, shown, gyro), tau
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--noise-q", type=float, default=0.0, help="white, of positions [rad or m]")
-    parser.add_argument("--method", default="physical", help="of torchsko.learn.fit")
+    parser.add_argument("--method", default="physical", help="of torchsko.identification.identify")
     parser.add_argument("--chosen", action="store_true", help="terms are, by the fit")
     args = parser.parse_args()
     print(origin(torch.get_num_threads()))
@@ -138,7 +138,7 @@ def main() -> None:
     for repetition in range(args.repetitions):
         states = states_of(path, floating, times, g, rng)
         log, _ = log_of(model, truth, states, rng, args.noise_q)
-        fit = ts.learn.fit(nominal, log, learn=learn, method=args.method)
+        fit = ts.identification.identify(nominal, log, learn=learn, method=args.method)
         J = pseudo_inertia(fit.mechanism.mass, fit.mechanism.com, fit.mechanism.inertia)
         assert bool((torch.linalg.eigvalsh(J) > 0).all())
         true = fit.base.of(ts.inertial_parameters(truth).flatten())

@@ -36,7 +36,7 @@ def identify(nominal, q, qd, qdd, tau, steps, generator):
         learn[f"{joint}.friction"] = ts.learn.Positive()
     layer = ts.Dynamics(nominal, learn)
     weight = moving(qd).to(tau) / NOISE[-1] ** 2
-    ts.learn.identify(
+    ts.learn.train(
         layer, q, qd, qdd, tau, weight=weight, steps=steps, prior=0.1, generator=generator
     )
     with torch.no_grad():
@@ -61,7 +61,9 @@ def main():
     nominal = ts.load(ts.robots.panda)
     truth = secret_parameters(nominal, generator)
     arm = mujoco_model(ts.robots.panda, truth)
-    motions = [ts.learn.exciting_trajectory(nominal, generator=generator) for _ in range(3)]
+    motions = [
+        ts.identification.exciting_trajectory(nominal, generator=generator) for _ in range(3)
+    ]
     *seen, held_out = [measure(arm, motion, NOISE, rng) for motion in motions]
     samples = [torch.cat(parts) for parts in zip(*seen, strict=True)]
     print(f"{len(samples[0])} samples of {nominal.name!r}, torque noise {NOISE[-1]} N m")

@@ -13,7 +13,7 @@ import torch
 from mujoco_arm import measure, mujoco_model, secret_parameters
 
 import torchsko as ts
-from torchsko.learn.report import write_report
+from torchsko.identification.results.html_report import write_report
 
 NOISE = (1e-4, 1e-3, 0.0, 0.15)  # standard deviation of q, qd, (qdd,) tau
 
@@ -22,7 +22,7 @@ def write_log(path, nominal, period):
     """What a logger writes while a controller follows a trajectory; the robot that moved."""
     g, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
     truth = secret_parameters(nominal, g)
-    motion = ts.learn.exciting_trajectory(nominal, period=period, generator=g)
+    motion = ts.identification.exciting_trajectory(nominal, period=period, generator=g)
     q, qd, _, tau = measure(mujoco_model(ts.robots.panda, truth), motion, NOISE, rng, every=4)
     t = 4e-3 * torch.arange(len(q), dtype=q.dtype)
     names = ["t", *(f"{x}_{joint}" for x in ("q", "qd", "tau") for joint in nominal.joint_names)]
@@ -46,8 +46,8 @@ def main():
         args.log = args.out / "log.csv"
         truth = write_log(args.log, nominal, args.period)
 
-    log = ts.learn.Log.load(args.log, nominal.joint_names)
-    fit = ts.learn.fit(nominal, log)
+    log = ts.identification.Log.load(args.log, nominal.joint_names)
+    fit = ts.identification.identify(nominal, log)
     print(fit)
     fit.save(args.out, like=args.robot)
     write_report(fit, args.out / "report.html")

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 import torchsko as ts
-from torchsko.extras import require
-from torchsko.learn.friction import Offset, SmoothCoulomb, Viscous
+from torchsko.identification.friction import Offset, SmoothCoulomb, Viscous
+from torchsko.utils.optional_dependencies import require
 
 TERMS = [Viscous(), SmoothCoulomb(0.05), Offset()]
 RATE = 250.0
@@ -22,7 +22,9 @@ RATE = 250.0
 def measured(robot, seed, seconds, faster=1.0, noise=0.05):
     """States of a random motion, and torques: the robot's, friction's and the cable's."""
     g = torch.Generator().manual_seed(seed)
-    motion = ts.learn.exciting_trajectory(robot, period=60.0, harmonics=24, reach=0.5, generator=g)
+    motion = ts.identification.exciting_trajectory(
+        robot, period=60.0, harmonics=24, reach=0.5, generator=g
+    )
     t = torch.arange(int(seconds * RATE), dtype=robot.dtype) / RATE
     q, qd, qdd = motion(faster * t)
     qd, qdd = faster * qd, faster**2 * qdd
@@ -58,10 +60,10 @@ def main():
     robot = panda.lock({names[k]: 0.0 for k in (0, 2, 4, 6)})
     nominal = robot.replace(mass=1.15 * robot.mass, com=robot.com + 0.01)
     t, states, tau = measured(robot, 0, args.seconds)
-    log = ts.learn.Log(t.numpy(), *(x.numpy() for x in (states[0], tau, states[1])))
-    rigid = ts.learn.fit(nominal, log, learn=TERMS, cutoff=5.0)
-    both = ts.learn.fit(
-        nominal, log, learn=TERMS, cutoff=5.0, residual=ts.learn.Network(robot.num_dof)
+    log = ts.identification.Log(t.numpy(), *(x.numpy() for x in (states[0], tau, states[1])))
+    rigid = ts.identification.identify(nominal, log, learn=TERMS, cutoff=5.0)
+    both = ts.identification.identify(
+        nominal, log, learn=TERMS, cutoff=5.0, residual=ts.identification.Network(robot.num_dof)
     )
     models = {
         "rigid": rigid.inverse_dynamics,

@@ -3,7 +3,7 @@
 import torch
 
 import torchsko as ts
-from torchsko.extras import require
+from torchsko.utils.optional_dependencies import require
 
 
 def table(names, groups):

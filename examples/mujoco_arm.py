@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 import torchsko as ts
-from torchsko.extras import require
+from torchsko.utils.optional_dependencies import require
 
 mujoco = require("mujoco", "identify")
 

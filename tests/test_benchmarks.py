@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +148,22 @@ def test_the_energy_script_prints_every_integrator_and_mujoco_s_equal_to_ours():
     rows = {line[2:28].strip(): line[28:] for line in done.stdout.splitlines() if line[0] == " "}
     assert rows["semi_implicit_euler"] == rows["MuJoCo's Euler"]
     assert len(rows) == 6
+
+
+def results_table() -> list[tuple[str, str, str]]:
+    page = (FOLDER / "results" / "README.md").read_text()
+    return re.findall(r"^\| \[(.+)\]\((.+)\) \| `(.+?)` \|", page, re.MULTILINE)
+
+
+def test_every_file_of_results_is_listed_with_the_script_that_wrote_it():
+    table = results_table()
+    files = {path.name for path in (FOLDER / "results").iterdir()}
+    assert {path for _, path, _ in table} == files - {"README.md"}
+    for name, path, script in table:
+        assert name == path and (FOLDER.parent / script).is_file(), path
+
+
+def test_every_script_of_results_prints_its_call_and_machine():
+    for _, _, script in results_table():
+        source = (FOLDER.parent / script).read_text()
+        assert "print(origin(" in source or "machine()" in source, script

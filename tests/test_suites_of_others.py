@@ -1,4 +1,4 @@
-"""What the tests of ADAM and RigidBodyDynamics.jl say and no other test here does; see docs/suites.md."""
+"""What the tests of ADAM and RigidBodyDynamics.jl say and no other test here does."""
 
 import math
 

@@ -16,7 +16,7 @@ from tests.strategies import (
     mechanisms,
     random_mechanism,
 )
-from torchsko.bridge.momenta import composite_inertias_of
+from torchsko.bridge.body_momenta import composite_inertias_of
 
 robots = mechanisms(max_bodies=4) | coupled_mechanisms(max_bodies=4)
 seeds = st.integers(0, 2**31)

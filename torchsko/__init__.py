@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchsko import interrupted
+from torchsko.utils import interrupts as interrupted
 
 if interrupted.is_command():
     interrupted.end_at_once()  # before torch is imported, which takes seconds
@@ -20,9 +20,8 @@ from torchsko.algebra.recursions.innovations import Innovations as Innovations
 from torchsko.algebra.topology.subgraph import aggregation_subgraph as aggregation_subgraph
 from torchsko.algebra.topology.subgraph import path_induced_nodes as path_induced_nodes
 from torchsko.algebra.topology.tree import Tree as Tree
-from torchsko.auto import rollout as rollout
 from torchsko.bridge.assemble import assemble as assemble
-from torchsko.bridge.hinges import checked as checked
+from torchsko.bridge.singular_hinges import checked as checked
 from torchsko.errors import CompilerError as CompilerError
 from torchsko.errors import FitError as FitError
 from torchsko.errors import FusedError as FusedError
@@ -35,6 +34,7 @@ from torchsko.errors import ShapeError as ShapeError
 from torchsko.errors import SingularError as SingularError
 from torchsko.errors import TorchskoError as TorchskoError
 from torchsko.errors import TreeError as TreeError
+from torchsko.fused.automatic import rollout as rollout
 from torchsko.mechanism.coordinates import expand as expand
 from torchsko.mechanism.coordinates import expand_velocity as expand_velocity
 from torchsko.mechanism.joints.configuration import difference as difference
@@ -52,42 +52,42 @@ if TYPE_CHECKING:
     from torchsko import control as control
     from torchsko import learn as learn
     from torchsko import view as view
-    from torchsko.actuation.acting import actuate as actuate
+    from torchsko.actuation.actuated_control import ActuatedControl as ActuatedControl
+    from torchsko.actuation.actuator import Actuator as Actuator
+    from torchsko.actuation.actuator_forces import actuate as actuate
     from torchsko.actuation.actuators import Actuators as Actuators
-    from torchsko.actuation.control import ActuatedControl as ActuatedControl
     from torchsko.actuation.delay import Delay as Delay
-    from torchsko.actuation.description import Actuator as Actuator
-    from torchsko.actuation.mjcf import actuators_of as actuators_of
+    from torchsko.actuation.mjcf_actuators import actuators_of as actuators_of
     from torchsko.actuation.mjcf_tendons import tendons_of as tendons_of
     from torchsko.actuation.tendons import Tendon as Tendon
     from torchsko.actuation.tendons import Tendons as Tendons
-    from torchsko.actuation.urdf import Transmission as Transmission
-    from torchsko.actuation.urdf import transmissions_of as transmissions_of
+    from torchsko.actuation.urdf_transmissions import Transmission as Transmission
+    from torchsko.actuation.urdf_transmissions import transmissions_of as transmissions_of
     from torchsko.algebra.transforms.partition import partition as partition
     from torchsko.algebra.transforms.transform import aggregate as aggregate
     from torchsko.algebra.transforms.transform import aggregate_segments as aggregate_segments
     from torchsko.algebra.transforms.transform import embed as embed
     from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
     from torchsko.algorithms.member_length import member_length_operator as member_length_operator
-    from torchsko.builder import MechanismBuilder as MechanismBuilder
-    from torchsko.control.inverse_kinematics import inverse_kinematics as inverse_kinematics
-    from torchsko.control.levenberg_marquardt import Reached as Reached
-    from torchsko.fused.api import fuse as fuse
-    from torchsko.fused.call import FusedCall as FusedCall
-    from torchsko.fused.mechanism import FusedMechanism as FusedMechanism
+    from torchsko.control.ik.inverse_kinematics import inverse_kinematics as inverse_kinematics
+    from torchsko.control.ik.levenberg_marquardt import Reached as Reached
+    from torchsko.fused.fuse import fuse as fuse
+    from torchsko.fused.fused_call import FusedCall as FusedCall
+    from torchsko.fused.fused_mechanism import FusedMechanism as FusedMechanism
     from torchsko.implicit.loop import loop as loop
-    from torchsko.io.conventions import Conventions as Conventions
-    from torchsko.io.conventions import conventions as conventions
-    from torchsko.learn.module import Dynamics as Dynamics
-    from torchsko.loading.descriptions import build_mechanism as build_mechanism
-    from torchsko.loading.files import load as load
-    from torchsko.loading.models import from_mujoco as from_mujoco
+    from torchsko.io.builder import MechanismBuilder as MechanismBuilder
+    from torchsko.io.conventions.conversion import Conventions as Conventions
+    from torchsko.io.conventions.conversion import conventions as conventions
+    from torchsko.io.loading.build import build_mechanism as build_mechanism
+    from torchsko.io.loading.files import load as load
+    from torchsko.io.loading.mujoco_models import from_mujoco as from_mujoco
+    from torchsko.io.saving import save as save
+    from torchsko.learn.dynamics_module import Dynamics as Dynamics
     from torchsko.mechanism.joints.compound import Slide as Slide
     from torchsko.mechanism.joints.compound import Turn as Turn
     from torchsko.mechanism.joints.registry import register_joint as register_joint
-    from torchsko.rollout.finite import first_nonfinite as first_nonfinite
+    from torchsko.rollout.finite_checks import first_nonfinite as first_nonfinite
     from torchsko.rollout.linearize import linearize as linearize
-    from torchsko.saving import save as save
     from torchsko.verbs.analytic import analytic_jacobian as analytic_jacobian
     from torchsko.verbs.analytic import frame_coordinates as frame_coordinates
     from torchsko.verbs.balance import (
@@ -119,6 +119,16 @@ if TYPE_CHECKING:
     from torchsko.verbs.energy import power_balance as power_balance
     from torchsko.verbs.energy import total_energy as total_energy
     from torchsko.verbs.frame import Frame as Frame
+    from torchsko.verbs.frame_compliance import (
+        consistent_jacobian_inverse as consistent_jacobian_inverse,
+    )
+    from torchsko.verbs.frame_compliance import manipulability as manipulability
+    from torchsko.verbs.frame_compliance import (
+        operational_space_compliance as operational_space_compliance,
+    )
+    from torchsko.verbs.frame_compliance import (
+        operational_space_inertia as operational_space_inertia,
+    )
     from torchsko.verbs.frame_derivatives import (
         frame_acceleration_derivatives as frame_acceleration_derivatives,
     )
@@ -142,16 +152,6 @@ if TYPE_CHECKING:
     from torchsko.verbs.momenta import joint_wrenches as joint_wrenches
     from torchsko.verbs.momenta import kinetic_energy as kinetic_energy
     from torchsko.verbs.momenta import potential_energy as potential_energy
-    from torchsko.verbs.operational_space import (
-        consistent_jacobian_inverse as consistent_jacobian_inverse,
-    )
-    from torchsko.verbs.operational_space import manipulability as manipulability
-    from torchsko.verbs.operational_space import (
-        operational_space_compliance as operational_space_compliance,
-    )
-    from torchsko.verbs.operational_space import (
-        operational_space_inertia as operational_space_inertia,
-    )
     from torchsko.verbs.regressors import drive_parameters as drive_parameters
     from torchsko.verbs.regressors import drive_regressor as drive_regressor
     from torchsko.verbs.regressors import inertial_parameters as inertial_parameters
@@ -192,11 +192,11 @@ _LATER = {
     "joint_wrenches": "torchsko.verbs.momenta",
     "kinetic_energy": "torchsko.verbs.momenta",
     "potential_energy": "torchsko.verbs.momenta",
-    "consistent_jacobian_inverse": "torchsko.verbs.operational_space",
-    "manipulability": "torchsko.verbs.operational_space",
-    "operational_space_compliance": "torchsko.verbs.operational_space",
-    "operational_space_inertia": "torchsko.verbs.operational_space",
-    "first_nonfinite": "torchsko.rollout.finite",
+    "consistent_jacobian_inverse": "torchsko.verbs.frame_compliance",
+    "manipulability": "torchsko.verbs.frame_compliance",
+    "operational_space_compliance": "torchsko.verbs.frame_compliance",
+    "operational_space_inertia": "torchsko.verbs.frame_compliance",
+    "first_nonfinite": "torchsko.rollout.finite_checks",
     "linearize": "torchsko.rollout.linearize",
     "analytic_jacobian": "torchsko.verbs.analytic",
     "frame_coordinates": "torchsko.verbs.analytic",
@@ -233,39 +233,39 @@ _LATER = {
     "inverse_dynamics_derivatives": "torchsko.verbs.derivatives",
     "frame_acceleration_derivatives": "torchsko.verbs.frame_derivatives",
     "frame_velocity_derivatives": "torchsko.verbs.frame_derivatives",
-    "ActuatedControl": "torchsko.actuation.control",
-    "Actuator": "torchsko.actuation.description",
+    "ActuatedControl": "torchsko.actuation.actuated_control",
+    "Actuator": "torchsko.actuation.actuator",
     "Actuators": "torchsko.actuation.actuators",
-    "Conventions": "torchsko.io.conventions",
+    "Conventions": "torchsko.io.conventions.conversion",
     "Delay": "torchsko.actuation.delay",
-    "Dynamics": "torchsko.learn.module",
-    "FusedCall": "torchsko.fused.call",
-    "FusedMechanism": "torchsko.fused.mechanism",
-    "MechanismBuilder": "torchsko.builder",
-    "Reached": "torchsko.control.levenberg_marquardt",
+    "Dynamics": "torchsko.learn.dynamics_module",
+    "FusedCall": "torchsko.fused.fused_call",
+    "FusedMechanism": "torchsko.fused.fused_mechanism",
+    "MechanismBuilder": "torchsko.io.builder",
+    "Reached": "torchsko.control.ik.levenberg_marquardt",
     "Slide": "torchsko.mechanism.joints.compound",
     "Tendon": "torchsko.actuation.tendons",
     "Tendons": "torchsko.actuation.tendons",
-    "Transmission": "torchsko.actuation.urdf",
+    "Transmission": "torchsko.actuation.urdf_transmissions",
     "Turn": "torchsko.mechanism.joints.compound",
-    "actuate": "torchsko.actuation.acting",
-    "actuators_of": "torchsko.actuation.mjcf",
+    "actuate": "torchsko.actuation.actuator_forces",
+    "actuators_of": "torchsko.actuation.mjcf_actuators",
     "aggregate": "torchsko.algebra.transforms.transform",
     "aggregate_segments": "torchsko.algebra.transforms.transform",
-    "build_mechanism": "torchsko.loading.descriptions",
-    "conventions": "torchsko.io.conventions",
+    "build_mechanism": "torchsko.io.loading.build",
+    "conventions": "torchsko.io.conventions.conversion",
     "embed": "torchsko.algebra.transforms.transform",
-    "from_mujoco": "torchsko.loading.models",
-    "fuse": "torchsko.fused.api",
-    "inverse_kinematics": "torchsko.control.inverse_kinematics",
-    "load": "torchsko.loading.files",
+    "from_mujoco": "torchsko.io.loading.mujoco_models",
+    "fuse": "torchsko.fused.fuse",
+    "inverse_kinematics": "torchsko.control.ik.inverse_kinematics",
+    "load": "torchsko.io.loading.files",
     "member_length_matrix": "torchsko.algorithms.member_length",
     "member_length_operator": "torchsko.algorithms.member_length",
     "partition": "torchsko.algebra.transforms.partition",
     "register_joint": "torchsko.mechanism.joints.registry",
-    "save": "torchsko.saving",
+    "save": "torchsko.io.saving",
     "tendons_of": "torchsko.actuation.mjcf_tendons",
-    "transmissions_of": "torchsko.actuation.urdf",
+    "transmissions_of": "torchsko.actuation.urdf_transmissions",
     "show": "torchsko.view.notebook",
 }
 """Where those names are whose rooms an import leaves shut, and their first use opens: what makes robots

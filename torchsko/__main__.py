@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torchsko.described import described
+from torchsko.cli.robot_options import add_robot_options, load_robot
+from torchsko.cli.robot_summary import described
 from torchsko.errors import TorchskoError
-from torchsko.interrupted import INTERRUPTED, raise_again
-from torchsko.robot_options import add_robot_options, load_robot
+from torchsko.utils.interrupts import INTERRUPTED, raise_again
 from torchsko.version import version
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -105,14 +105,14 @@ def _print_info(given: argparse.Namespace) -> None:
 
 
 def _view(commands: Any) -> Run:
-    from torchsko.view.command import add_view, run_view
+    from torchsko.cli.view import add_view, run_view
 
     add_view(commands)
     return run_view
 
 
 def _identify(commands: Any) -> Run:
-    from torchsko.learn.command import add_identify, run_identify
+    from torchsko.cli.identify import add_identify, run_identify
 
     add_identify(commands)
     return run_identify

@@ -10,8 +10,8 @@ from report import Options, Section, at_most
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 VERBS = ("inverse", "forward", "mass_matrix", "forward and VJP")
 WANTED = {

@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 
 import torchsko as ts
-from torchsko.learn.motion import Motion
+from torchsko.identification.signals.preprocess import Motion
 
 STEP = 8e-3
 """Of Runge and Kutta's method, about [s]: so many as go into a sample."""

@@ -7,7 +7,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import jvp
 
 from tests.strategies import agree
-from torchsko.control.damping import polar_factor
+from torchsko.control.task_space.critical_damping import polar_factor
 
 
 def of_rank(r: int, m: int, rank: int, least: float = 0.1) -> tuple[Tensor, Tensor]:

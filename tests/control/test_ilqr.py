@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.control.riccati import bounded_step, riccati_step
+from torchsko.control.ilqr.riccati_step import bounded_step, riccati_step
 from torchsko.rollout.integrators import SemiImplicitEuler
 
 STEPS, DT = 6, 0.04

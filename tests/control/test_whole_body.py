@@ -17,10 +17,10 @@ from torchsko.control import (
     com_objective,
     frame_objective,
     posture_objective,
-    quadratic,
     whole_body_control,
 )
-from torchsko.control.quadratic import Program, solve_program
+from torchsko.control import qp as quadratic
+from torchsko.control.qp import Program, solve_program
 from torchsko.errors import MechanismError
 
 sizes = st.tuples(st.integers(1, 6), st.integers(0, 2), st.integers(0, 8))

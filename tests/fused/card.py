@@ -5,11 +5,11 @@ import hashlib
 
 import torch
 
-from torchsko.fused.build import built_library
-from torchsko.fused.compiled import BITS
-from torchsko.fused.cuda import cuda_plan, emit_cuda
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.toolchain import find_toolchain
+from torchsko.fused.build.kernel_library import BITS
+from torchsko.fused.build.libraries import built_library
+from torchsko.fused.build.toolchain import find_toolchain
+from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
+from torchsko.fused.functions.fused_function import FusedFunction
 
 # Enough of CUDA for a C++ compiler to run the kernel.
 SHIM = """

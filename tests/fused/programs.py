@@ -3,7 +3,7 @@
 import math
 import random
 
-from torchsko.fused.program import BINARY, UNARY, Instr, Port, Program
+from torchsko.fused.program.program import BINARY, UNARY, Instr, Port, Program
 
 ALL_UNARY = tuple(UNARY)
 ALL_BINARY = tuple(BINARY)

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 import torchsko as ts
 from tests.fused.programs import random_program
-from torchsko.fused.angles import with_angles
-from torchsko.fused.cpp import plan
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.kernel import build_kernel
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.calls.kernel import build_kernel
+from torchsko.fused.emit.cpp import plan
+from torchsko.fused.layout.angles import with_angles
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 
 def given_angles(program, angles, inputs):

@@ -23,11 +23,14 @@ import torch
 
 from tests.fused.programs import random_program
 from torchsko.errors import CompilerError
-from torchsko.fused import build, compiled, cuda_kernel, toolchain
-from torchsko.fused.build import built_library, cached_library, compile_library
-from torchsko.fused.compiled import program_digest
-from torchsko.fused.kernel import build_kernel
-from torchsko.fused.toolchain import find_toolchain
+from torchsko.fused.build import kernel_library as compiled
+from torchsko.fused.build import libraries as build
+from torchsko.fused.build import toolchain
+from torchsko.fused.build.kernel_library import program_digest
+from torchsko.fused.build.libraries import built_library, cached_library, compile_library
+from torchsko.fused.build.toolchain import find_toolchain
+from torchsko.fused.calls import cuda_kernel
+from torchsko.fused.calls.kernel import build_kernel
 
 UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
 
@@ -290,7 +293,7 @@ def test_processes_build_the_same_kernel_at_the_same_time(cache):
     code = textwrap.dedent("""
         import torch
         from tests.fused.programs import random_program
-        from torchsko.fused.kernel import build_kernel
+        from torchsko.fused.calls.kernel import build_kernel
         program = random_program(3)
         kernel = build_kernel(program, torch.float64)
         inputs = [torch.full((5, *p.shape), 0.5, dtype=torch.float64) for p in program.inputs]

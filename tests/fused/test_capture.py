@@ -14,9 +14,11 @@ from torch.utils.checkpoint import checkpoint
 
 import torchsko as ts
 from tests.fused.carts import driven
-from torchsko.control import Task, impedance
+from torchsko.control import Task
+from torchsko.control.task_space import impedance
 from torchsko.errors import CompilerError, FusedError
-from torchsko.fused import kernel, workshop
+from torchsko.fused import workshop
+from torchsko.fused.calls import kernel
 
 DEFAULT = torch.tensor(3.0)
 DAMPED = ("damped", 0.1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fused import test_cpp
-from torchsko.fused.toolchain import find_toolchain
+from torchsko.fused.build.toolchain import find_toolchain
 
 TESTS = Path(__file__).parent
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 D = torch.float64
 PORTS = [Port("q", (2,))]

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import torchsko as ts
 from tests.fused.carts import driven, four_states, slider
-from torchsko.fused import build, traced
+from torchsko.fused.build import libraries as build
+from torchsko.fused.functions import lazy_kernel as traced
 
 
 def energy_and_pose(mech, q, qd):

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 
 def humanoid() -> ts.Mechanism:

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from tests.fused.programs import every_operation, random_program
 from torchsko.errors import FusedError, ShapeError
-from torchsko.fused import cpp
-from torchsko.fused.cpp import emit_cpp, plan
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.kernel import build_kernel
-from torchsko.fused.program import Instr, Port, Program
-from torchsko.fused.schedule import schedule
-from torchsko.fused.statements import literal
-from torchsko.fused.toolchain import find_toolchain
-from torchsko.fused.trace import trace
+from torchsko.fused.build.toolchain import find_toolchain
+from torchsko.fused.calls.kernel import build_kernel
+from torchsko.fused.emit import cpp
+from torchsko.fused.emit.cpp import emit_cpp, plan
+from torchsko.fused.emit.statements import literal
+from torchsko.fused.layout.schedule import schedule
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Instr, Port, Program
+from torchsko.fused.tracing.tracer import trace
 
 DTYPES = [torch.float64, torch.float32]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-5}
@@ -181,8 +181,10 @@ def test_cuts_and_units_change_nothing(seed, max_ops):
     width = toolchain.vector_bytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpp, "_UNIT_OPS", 5)
-        patch.setattr("torchsko.fused.compiled.plan", lambda p, width, roles: schedule(p, max_ops))
-        patch.setattr("torchsko.fused.build.cached_library", lambda key: None)
+        patch.setattr(
+            "torchsko.fused.build.kernel_library.plan", lambda p, width, roles: schedule(p, max_ops)
+        )
+        patch.setattr("torchsko.fused.build.libraries.cached_library", lambda key: None)
         units = emit_cpp(schedule(program, max_ops), bits=64, vector_bytes=width, max_units=2)
         kernel = build_kernel(program, torch.float64, toolchain)
     assert len(units) == 2

@@ -13,18 +13,18 @@ from tests.fused.card import launch_on_cpu, put_kernels_on_it
 from tests.fused.programs import every_operation, random_program, special_constants
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import OF_ROWS, mixed_tree, sample
+from torchsko.api.verb_table import FUSIBLE
 from torchsko.errors import CompilerError
-from torchsko.fused import nvrtc
-from torchsko.fused.cpp import ENTRY
-from torchsko.fused.cuda import cuda_plan, emit_cuda
-from torchsko.fused.cuda_kernel import CudaKernel, block_size, cubin, load_cuda
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.scan import Scan
-from torchsko.fused.schedule import schedule
-from torchsko.fused.traits import Traits
-from torchsko.implicit.steps import Roles
-from torchsko.table import FUSIBLE
+from torchsko.fused.build import nvrtc
+from torchsko.fused.calls.cuda_kernel import CudaKernel, block_size, cubin, load_cuda
+from torchsko.fused.emit.cpp import ENTRY
+from torchsko.fused.emit.cuda import cuda_plan, emit_cuda
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.scan import Scan
+from torchsko.fused.functions.traits import Traits
+from torchsko.fused.layout.schedule import schedule
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.implicit.step_roles import Roles
 
 ARM = ts.load(ts.robots.panda)
 TWO = random_mechanism(["revolute", "revolute"], [-1, 0], seed=4)

@@ -6,14 +6,15 @@ from torch import Tensor, linalg
 from torch.func import jacfwd, jacrev
 
 import torchsko as ts
-from torchsko.control import Task, impedance, posture_objective, whole_body_control
+from torchsko.control import Task, posture_objective, whole_body_control
+from torchsko.control.task_space import impedance
 from torchsko.errors import FusedError
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.factors import MOST
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
-from torchsko.fused.watch import Swap
-from torchsko.precision import computed_in
+from torchsko.fused.capture.watch import Swap
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.factors import MOST
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
+from torchsko.utils.dtype import computed_in
 
 N = 4
 

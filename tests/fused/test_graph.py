@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.graph import Graph
-from torchsko.fused.lower import lower
-from torchsko.fused.program import Port
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.graph import Graph
+from torchsko.fused.program.lower import lower
+from torchsko.fused.program.program import Port
 
 BINARY = ["add", "sub", "mul", "div", "min", "max", "atan2"]
 UNARY = ["neg", "sin", "cos", "tanh", "abs", "atan", "sign"]

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fused.test_products import masked
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.groups import grouped
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.column_groups import grouped
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 D = torch.float64
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.fused.test_cpp import TARGETS, agree, toolchain_for
 from tests.fused.test_groups import limbs, on_paths
 from tests.fused.test_products import masked
-from torchsko.fused.held import held
-from torchsko.fused.kernel import build_kernel
-from torchsko.fused.program import Port
-from torchsko.fused.rounds import by_sums, is_round_of_products
-from torchsko.fused.schedule import schedule
-from torchsko.fused.trace import trace
+from torchsko.fused.calls.kernel import build_kernel
+from torchsko.fused.emit.register_hints import held
+from torchsko.fused.layout.schedule import schedule
+from torchsko.fused.program.product_rounds import by_sums, is_round_of_products
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 D = torch.float64
 ROUNDS = {

@@ -5,8 +5,8 @@ import torch
 
 from tests.fused.test_symbolic import assert_traced_equals_eager
 from torchsko.errors import FusedError
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 PORTS = [Port("x", (4,)), Port("y", (4,))]
 

@@ -8,9 +8,9 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.errors import FusedError
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 
 class Cell(nn.Module):

@@ -7,14 +7,14 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import torchsko as ts
-from torchsko.fused.cpp import emit_cpp, plan
-from torchsko.fused.cuda import emit_cuda
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.schedule import schedule
-from torchsko.fused.trace import trace
-from torchsko.fused.traits import Traits
+from torchsko.fused.emit.cpp import emit_cpp, plan
+from torchsko.fused.emit.cuda import emit_cuda
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.traits import Traits
+from torchsko.fused.layout.schedule import schedule
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 from torchsko.implicit.loop import loop, subprogram
 
 D = torch.float64

@@ -16,11 +16,11 @@ import torch
 
 import torchsko as ts
 from tests.fused.programs import every_operation, random_program
-from torchsko.fused.cpp import Roles, emit_cpp, native, plan
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port, Program
-from torchsko.fused.toolchain import Toolchain, find_toolchain
-from torchsko.fused.trace import trace
+from torchsko.fused.build.toolchain import Toolchain, find_toolchain
+from torchsko.fused.emit.cpp import Roles, emit_cpp, native, plan
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port, Program
+from torchsko.fused.tracing.tracer import trace
 
 COMPILER = "aarch64-linux-gnu-g++"
 EMULATOR = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")

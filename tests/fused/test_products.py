@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import torchsko as ts
 from torchsko.errors import FusedError
-from torchsko.fused.cuda import emit_cuda
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.schedule import schedule
-from torchsko.fused.trace import trace
-from torchsko.fused.traits import Traits
+from torchsko.fused.emit.cuda import emit_cuda
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.traits import Traits
+from torchsko.fused.layout.schedule import schedule
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 D = torch.float64
 

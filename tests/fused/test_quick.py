@@ -8,9 +8,9 @@ import torch
 
 import torchsko as ts
 from torchsko.errors import ShapeError
-from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.traits import Traits
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.traits import Traits
+from torchsko.fused.program.program import Port
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),

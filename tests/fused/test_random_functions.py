@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 PORTS = [Port("x", (4,)), Port("y", (4,)), Port("A", (3, 3)), Port("s", ())]
 SAMPLES = 3

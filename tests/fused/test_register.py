@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_leaves
 
 from tests.strategies import few
 from torchsko.errors import CompilerError, FusedError, ShapeError
-from torchsko.fused import kernel
-from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.traits import Traits
+from torchsko.fused.calls import kernel
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.traits import Traits
+from torchsko.fused.program.program import Port
 
 func = torch.func
 A = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3).cos()

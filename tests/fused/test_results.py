@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.fused.compiled import FRESH_BYTES
+from torchsko.fused.build.kernel_library import FRESH_BYTES
 
 STATES = 70_000
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from torchsko.errors import CompilerError, FusedError
-from torchsko.fused import scan_kernel
-from torchsko.fused.cpp import Roles
-from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.scan import Scan
-from torchsko.fused.traits import Traits
+from torchsko.fused.calls import scan_kernel
+from torchsko.fused.emit.cpp import Roles
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.scan import Scan
+from torchsko.fused.functions.traits import Traits
+from torchsko.fused.program.program import Port
 
 PORTS = [Port("a", (3,)), Port("b", (2,)), Port("x", (3,)), Port("c", ()), Port("p", (2,))]
 

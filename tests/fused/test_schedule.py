@@ -11,11 +11,11 @@ from torch import Tensor
 import torchsko as ts
 from tests.fused import toy
 from tests.fused.programs import random_program
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port, Program
-from torchsko.fused.registers import REGISTERS, in_registers
-from torchsko.fused.schedule import Schedule, depth_first, num_live, schedule
-from torchsko.fused.trace import trace
+from torchsko.fused.layout.register_order import REGISTERS, in_registers
+from torchsko.fused.layout.schedule import Schedule, depth_first, num_live, schedule
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port, Program
+from torchsko.fused.tracing.tracer import trace
 
 ARM = toy.random_arm(4)
 PORTS = [Port(name, (4,)) for name in ("q", "qd", "tau")]

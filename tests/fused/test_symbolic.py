@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tests.fused import toy
 from torchsko.errors import FusedError
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 
 N = 4
 PORTS = [Port("x", (N,)), Port("y", (N,))]

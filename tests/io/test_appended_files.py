@@ -5,7 +5,7 @@ import torch
 
 import torchsko as ts
 from tests.strategies import agree, random_mechanism
-from torchsko.io._new_mjcf import new_mjcf
+from torchsko.io.mjcf.new_mjcf import new_mjcf
 
 pytest.importorskip("mujoco")
 

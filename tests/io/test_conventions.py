@@ -9,7 +9,7 @@ from torch.func import jvp
 
 import torchsko as ts
 from tests.strategies import agree, random_mechanism
-from torchsko.io._conventions import LIBRARIES
+from torchsko.io.conventions.libraries import LIBRARIES
 from torchsko.spatial.rotation import quaternion_to_matrix, skew
 
 each = pytest.mark.parametrize("library", LIBRARIES)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.io.meshes import mesh_file, read_mesh
+from torchsko.io.common.meshes import mesh_file, read_mesh
 from torchsko.mechanism import geometry as forms
 
 LINKS = """

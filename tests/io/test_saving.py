@@ -13,7 +13,7 @@ from tests.io.urdf_texts import robot
 from tests.oracles.pinocchio_bridge import Robot, mass_matrix, robot_files, worst_error
 from tests.oracles.test_mjcf import STACKED, gymnasium_models
 from tests.strategies import agree, random_mechanism
-from torchsko.io._parts import parts_of
+from torchsko.io.mjcf.assets import parts_of
 from torchsko.mechanism.geometry import Mesh
 from torchsko.spatial.rotation import quaternion_exp, quaternion_to_matrix
 

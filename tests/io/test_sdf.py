@@ -72,7 +72,7 @@ def test_an_arm_is_that_of_its_urdf():
 
 
 def rpy(x, y, z):
-    from torchsko.io._numbers import rotation_from_rpy
+    from torchsko.io.common.numbers import rotation_from_rpy
 
     return rotation_from_rpy((x, y, z))
 

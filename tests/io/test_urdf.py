@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import torchsko as ts
 from tests.io.urdf_texts import ENDS, ENTRIES, LINK, inertia, joint, mutations, robot
 from torchsko.errors import RobotFileError
-from torchsko.io._numbers import rotation_from_rpy
-from torchsko.io._xml import MAX_DEPTH
-from torchsko.io.urdf import read_urdf
+from torchsko.io.common.numbers import rotation_from_rpy
+from torchsko.io.urdf.read_urdf import read_urdf
+from torchsko.io.xml.reader import MAX_DEPTH
 from torchsko.mechanism.description import CouplingDescription
 
 PANDA = Path(__file__).parents[2] / "torchsko" / "robots" / "panda.urdf"
@@ -303,7 +303,7 @@ def test_an_encoding_nobody_knows_is_refused(tmp_path):
 
 
 def test_a_file_far_too_large_is_not_read(monkeypatch, tmp_path):
-    monkeypatch.setattr("torchsko.io._xml.MAX_BYTES", 10)
+    monkeypatch.setattr("torchsko.io.xml.reader.MAX_BYTES", 10)
     file = tmp_path / "r.urdf"
     file.write_text(robot())
     for source in (file, robot()):

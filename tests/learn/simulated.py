@@ -25,7 +25,9 @@ def simulated(truth, force, folder, *, seconds=20.0, rate=100.0, seed=0, fine=10
     ts.save(truth.replace(lower=-far, upper=far), folder / "truth.urdf", overwrite=True)
     model = pin.buildModelFromUrdf(str(folder / "truth.urdf"))
     data, n = model.createData(), model.nv
-    path = ts.learn.exciting_trajectory(truth, generator=torch.Generator().manual_seed(seed))
+    path = ts.identification.exciting_trajectory(
+        truth, generator=torch.Generator().manual_seed(seed)
+    )
     t = torch.arange(int(seconds * rate), dtype=truth.dtype) / rate
     q, qd, qdd = (x.numpy() for x in path(t))
     h, state, states, forces = 1 / rate / fine, np.concatenate([q[0], qd[0]]), [], []

@@ -12,8 +12,9 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko import auto
-from torchsko.learn import Bounded, InertiaLogCholesky, Positive, module
+from torchsko.fused import automatic as auto
+from torchsko.learn import Bounded, InertiaLogCholesky, Positive
+from torchsko.learn import dynamics_module as module
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 

@@ -17,7 +17,7 @@ from tests.newton import kinetic_energy, potential_energy
 from tests.strategies import BATCHES, agree, coupled_mechanisms, random_mechanism
 from torchsko import algorithms
 from torchsko.errors import MechanismError
-from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.motor import Motor
 
 seeds = st.integers(0, 2**31)

@@ -19,11 +19,11 @@ from tests.strategies import (
     mechanisms,
     random_mechanism,
 )
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 from torchsko.mechanism.joints.configuration import bracket
-from torchsko.spatial.transform import force_matrix
+from torchsko.spatial.rigid_transform import force_matrix
 
 seeds = st.integers(0, 2**31)
 VECTOR_KINDS = [kind for kind in ALL_KINDS if kind not in ("spherical", "free")]

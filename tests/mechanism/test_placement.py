@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 from torchsko.mechanism.placement import MOST_READ
 from torchsko.spatial.rotation import quaternion_to_matrix
 

@@ -6,9 +6,9 @@ import torch
 
 import torchsko as ts
 from tests.oracles.test_mjcf import WITHOUT, against_mujoco, error, names_of_joints
-from torchsko.fused.evaluate import evaluate
-from torchsko.fused.program import Port
-from torchsko.fused.trace import trace
+from torchsko.fused.program.evaluate import evaluate
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.tracer import trace
 from torchsko.rollout.step import secant_losses
 
 mujoco = pytest.importorskip("mujoco")

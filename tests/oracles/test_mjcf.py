@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import torchsko as ts
-from torchsko.io._mujoco_names import all_joint_names as names_of_joints
+from torchsko.io.mujoco.mujoco_names import all_joint_names as names_of_joints
 
 mujoco = pytest.importorskip("mujoco")
 

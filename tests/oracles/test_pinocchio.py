@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.io.urdf import read_urdf
+from torchsko.io.urdf.read_urdf import read_urdf
 
 pin = pytest.importorskip("pinocchio")
 

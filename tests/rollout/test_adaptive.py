@@ -7,7 +7,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.rollout.test_integrators import robot, state
 from tests.strategies import KINDS, MORE_KINDS
-from torchsko.rollout.adaptive import bogacki_shampine, dormand_prince
+from torchsko.rollout.adaptive_steps import bogacki_shampine, dormand_prince
 
 PAIRS = {"dormand_prince": (dormand_prince, 5), "bogacki_shampine": (bogacki_shampine, 3)}
 ONE_STEP = {"tolerance": 1e9, "substeps": 1}

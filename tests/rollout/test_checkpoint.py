@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.rollout.adaptive import dormand_prince
+from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.integrators import RK4
 from torchsko.rollout.midpoint import ImplicitMidpoint

@@ -8,9 +8,9 @@ import torch
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.rollout.adaptive import dormand_prince
+from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint
 
 STEPS, DT = 6, 0.02

@@ -11,7 +11,7 @@ from torch import nn
 import torchsko as ts
 from tests.strategies import random_mechanism
 from torchsko.errors import FusedError
-from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.motor import PID, Motor, MotorControl
 
 STEPS, DT = 12, 1e-3

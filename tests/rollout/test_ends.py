@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 import torchsko as ts
 from tests.rollout.test_integrators import robot, state
 from torchsko.rollout.binomial import Binomial, repetitions, split
-from torchsko.rollout.stops import stop_at
+from torchsko.rollout.event_location import stop_at
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.rollout.test_integrators import robot
-from torchsko.rollout.adaptive import bogacki_shampine
+from torchsko.rollout.adaptive_steps import bogacki_shampine
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint
 
 STEPS, DT = 5, 0.02

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.limit_springs import LimitSprings
 
 SPRINGS = LimitSprings()
 

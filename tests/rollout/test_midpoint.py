@@ -7,7 +7,7 @@ from torch.testing import assert_close
 import torchsko as ts
 from tests.rollout.test_adaptive import apart, end, robot, state
 from tests.strategies import KINDS, MORE_KINDS
-from torchsko.rollout.adaptive import dormand_prince
+from torchsko.rollout.adaptive_steps import dormand_prince
 from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
 
 METHODS = {"midpoint": ImplicitMidpoint(), "variational": Variational()}

@@ -12,7 +12,7 @@ import torch
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.rollout.control import Controller
+from torchsko.rollout.controls import Controller
 from torchsko.rollout.motor import PID, Motor, MotorControl
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,9 +7,9 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.rollout.test_integrators import robot
-from torchsko.rollout.adaptive import AdaptiveRungeKutta, dormand_prince
+from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta, dormand_prince
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
 
 MECH = robot(("revolute", "revolute"))

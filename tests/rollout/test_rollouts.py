@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import KINDS, random_mechanism
-from torchsko.rollout.control import answers
+from torchsko.rollout.controls import answers
 from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
 
 METHODS = tuple(INTEGRATORS)

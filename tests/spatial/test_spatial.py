@@ -7,8 +7,7 @@ from torch.testing import assert_close
 
 from torchsko.spatial.inertia import from_pseudo_inertia, pseudo_inertia, spatial_inertia
 from torchsko.spatial.motion import cross_force, cross_motion
-from torchsko.spatial.rotation import skew
-from torchsko.spatial.transform import (
+from torchsko.spatial.rigid_transform import (
     force_matrix,
     rotate_inertia,
     rotate_vector,
@@ -16,6 +15,7 @@ from torchsko.spatial.transform import (
     translate_inertia,
     translate_motion,
 )
+from torchsko.spatial.rotation import skew
 
 seeds = st.integers(0, 2**31)
 

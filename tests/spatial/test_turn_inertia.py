@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchsko.mechanism.joints.revolute import turn_about
-from torchsko.spatial.transform import rotate_inertia, turn_inertia
+from torchsko.spatial.rigid_transform import rotate_inertia, turn_inertia
 
 
 @given(st.sampled_from([(), (1,), (2, 3)]), st.integers(0, 2**31))

@@ -5,8 +5,8 @@ import torch
 
 import torchsko as ts
 from tests.transforms.verbs import VERBS, inputs, mixed_tree
-from torchsko.fused.register import FusedFunction
-from torchsko.mechanism.verb import as_mechanism
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.mechanism.dispatch import as_mechanism
 from torchsko.rollout.motor import Motor
 
 
@@ -50,7 +50,7 @@ def test_functions_without_a_state_and_rollouts_take_layers_too():
         assert ts.first_nonfinite(other, qs, qds) is None
     arm = ts.load(ts.robots.panda)
     of_arm, of_layer = (
-        ts.learn.exciting_trajectory(m, generator=torch.Generator().manual_seed(0))
+        ts.identification.exciting_trajectory(m, generator=torch.Generator().manual_seed(0))
         for m in (arm, ts.Dynamics(arm))
     )
     assert torch.equal(of_arm.sine, of_layer.sine)

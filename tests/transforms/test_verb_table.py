@@ -8,10 +8,10 @@ import torch
 import torchsko as ts
 from tests.strategies import random_mechanism
 from tests.transforms.verbs import PARAMETERS, sample
+from torchsko.api.verb_table import ROWS, Verbs
 from torchsko.errors import FusedError
-from torchsko.fused import traced
-from torchsko.fused.evaluate import evaluate
-from torchsko.table import ROWS, Verbs
+from torchsko.fused.functions import lazy_kernel as traced
+from torchsko.fused.program.evaluate import evaluate
 
 
 def public_functions_of_mechanisms():

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.mechanism.verb import as_mechanism
-from torchsko.table import ROWS
+from torchsko.api.verb_table import ROWS
+from torchsko.mechanism.dispatch import as_mechanism
 
 KINEMATIC = ("joint_rotation", "joint_position", "axis", "joint_parameters")
 FRAMES = ("frame_rotation", "frame_position")

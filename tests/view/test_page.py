@@ -18,8 +18,8 @@ import torchsko as ts
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
 from torchsko.spatial.rotation import quaternion_to_matrix
-from torchsko.view import serving
-from torchsko.view.motion import motion_of
+from torchsko.view import server as serving
+from torchsko.view.playback import motion_of
 
 pytest.importorskip(
     "viser", reason='the page needs viser: pip install ".[view]" in a clone of torchsko'
@@ -45,7 +45,7 @@ def swing(mech, steps=40):
 
 @contextmanager
 def page(*args, **kwargs):
-    from torchsko.view.page import Page
+    from torchsko.view.viser_page import Page
 
     served = Page(*args, **kwargs)
     try:

@@ -14,10 +14,10 @@ import torchsko as ts
 from torchsko.__main__ import main
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
-from torchsko.view.asked import configurations
+from torchsko.view.argument_checks import configurations
 from torchsko.view.notebook import Shown
-from torchsko.view.picture import _eye
 from torchsko.view.raster import draw
+from torchsko.view.render import _eye
 from torchsko.view.scene import scene_of
 
 pytest.importorskip("PIL")

@@ -11,10 +11,10 @@ import torch
 import torchsko as ts
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
-from torchsko.view.figure import on_ground
-from torchsko.view.motion import motion_of, read_log
+from torchsko.view.playback import motion_of, read_log
 from torchsko.view.scene import scene_of, start_of
 from torchsko.view.tessellate import triangles_of
+from torchsko.view.viser_scene import on_ground
 
 
 def volume(triangles) -> float:

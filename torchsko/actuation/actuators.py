@@ -1,4 +1,4 @@
-"""Actuators of a mechanism as tensors; what they do is in `torchsko.actuation.acting`."""
+"""Actuators of a mechanism as tensors; what they do is in `torchsko.actuation.actuator_forces`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.actuation.description import ANY, Actuator, Range
+from torchsko.actuation.actuator import ANY, Actuator, Range
 from torchsko.errors import MechanismError, ShapeError, listed
 from torchsko.mechanism.description import Unused
-from torchsko.mechanism.kept import Keyframe
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.file_metadata import Keyframe
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import MechanismLike, as_mechanism
 
 
 @dataclass(frozen=True, eq=False)

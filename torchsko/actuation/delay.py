@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
-from torchsko.reading import numbers
+from torchsko.utils.concrete_values import numbers
 
 
 @dataclass(frozen=True, eq=False)

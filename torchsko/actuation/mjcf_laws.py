@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torchsko.actuation.description import ACTIVATIONS, Activation, Affine
-from torchsko.extras import require
+from torchsko.actuation.actuator import ACTIVATIONS, Activation, Affine
+from torchsko.utils.optional_dependencies import require
 
 FIXED, AFFINE = 0, 1
 """MuJoCo's types of gains, and of biases, where fixed is none (mjtGain, mjtBias)."""

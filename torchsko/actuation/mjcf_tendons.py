@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchsko.actuation.description import ANY, as_range
+from torchsko.actuation.actuator import ANY, as_range
 from torchsko.actuation.tendons import Tendon, Tendons
-from torchsko.io._mujoco_couplings import tendon_joints
-from torchsko.io._mujoco_flags import switched_off
-from torchsko.io._mujoco_names import all_joint_names
-from torchsko.io.mjcf import model_of
-from torchsko.io.mujoco_numbers import linear
+from torchsko.io.mjcf.read_mjcf import model_of
+from torchsko.io.mujoco.mujoco_couplings import tendon_joints
+from torchsko.io.mujoco.mujoco_flags import switched_off
+from torchsko.io.mujoco.mujoco_names import all_joint_names
+from torchsko.io.mujoco.mujoco_numbers import linear
 from torchsko.mechanism.description import Unused
-from torchsko.mechanism.verb import MechanismLike
+from torchsko.mechanism.dispatch import MechanismLike
 
 OTHERS = (
     ("stiffnesspoly", "stiffness of higher order", "the linear part acts"),

@@ -17,16 +17,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from torchsko.actuation.actuator import ANY, Range
 from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated, tensor_of
-from torchsko.actuation.answer import Slopes
-from torchsko.actuation.description import ANY, Range
+from torchsko.actuation.implicit_forces import Slopes
 from torchsko.errors import MechanismError, listed
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import Unused
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.shapes import matvec
+from torchsko.utils.shapes import matvec
 
 PARAMETERS = ("transmission", "stiffness", "damping", "relaxed", "limits")
 """The tensors of tendons that are numbers."""

@@ -15,7 +15,7 @@ from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.innovations import swept_innovations
 from torchsko.algorithms.inverse_dynamics import bias_force
 from torchsko.algorithms.mass_matrix import mass_matrix
-from torchsko.symmetric import spd_solve
+from torchsko.linalg.symmetric import spd_solve
 
 
 def forward_dynamics(model: SKOModel, gen_force: Tensor) -> Tensor:

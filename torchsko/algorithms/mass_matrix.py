@@ -26,8 +26,8 @@ from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.pairs import Pairs
 from torchsko.algorithms.composite_body import composite_inertia
-from torchsko.shapes import entries_at
-from torchsko.symmetric import mirror
+from torchsko.linalg.symmetric import mirror
+from torchsko.utils.shapes import entries_at
 
 
 def mass_matrix(model: SKOModel) -> Tensor:

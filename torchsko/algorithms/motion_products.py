@@ -38,8 +38,8 @@ from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.pairs import Pairs
 from torchsko.algorithms.composite_body import composite_inertia
 from torchsko.algorithms.mass_matrix import ancestors, ancestors_map, assembled, together
-from torchsko.shapes import broadcast_shapes
-from torchsko.symmetric import mirror
+from torchsko.linalg.symmetric import mirror
+from torchsko.utils.shapes import broadcast_shapes
 
 
 class Motion(NamedTuple):

@@ -38,10 +38,10 @@ from torchsko.algebra.recursions.lyapunov_blocks import backward_block, backward
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
-from torchsko.precision import computed_in, stands_for
-from torchsko.reading import numbers
-from torchsko.shapes import broadcasts
-from torchsko.symmetric import spd_condition, spd_solve
+from torchsko.linalg.symmetric import spd_condition, spd_solve
+from torchsko.utils.concrete_values import numbers
+from torchsko.utils.dtype import computed_in, stands_for
+from torchsko.utils.shapes import broadcasts
 
 Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float | Tensor]
 """What a singular sample gives; see `invert_compliance`."""
@@ -195,7 +195,7 @@ def invert_compliance(
             verdicts "nan" and "raise" they may be `sizes_of_kinds`. The inverse of "pinv" depends on them
             where the rank is less than r: have them constant, or with their derivatives. Damping is added
             whatever they are.
-        scalar: see `torchsko.symmetric`; "pinv" and "raise" have no such form.
+        scalar: see `torchsko.linalg.symmetric`; "pinv" and "raise" have no such form.
 
     Returns:
         `[*batch, r, r]`; nan for samples that are not finite, too.

@@ -23,12 +23,12 @@ from torch import Tensor
 from torchsko.algebra.operators.hinge import apply_blocks
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.transforms.embedding import embedded
-from torchsko.bridge.kinematics import body_velocities, edge_weights, gravity_accel, joint_maps
-from torchsko.bridge.momenta import body_inertias, compensated_inertias
+from torchsko.bridge.body_momenta import body_inertias, compensated_inertias
+from torchsko.bridge.body_motion import body_velocities, edge_weights, gravity_accel, joint_maps
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
 from torchsko.spatial.motion import cross_force
 
 

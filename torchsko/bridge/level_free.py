@@ -30,13 +30,13 @@ from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.hinge import spread
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.bridge.assemble import aligned_joints, straight_rows
-from torchsko.bridge.kinematics import joint_bias_accels, joint_maps, joint_poses
-from torchsko.bridge.momenta import body_inertias
+from torchsko.bridge.body_momenta import body_inertias
+from torchsko.bridge.body_motion import joint_bias_accels, joint_maps, joint_poses
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.precision import in_own_type
-from torchsko.shapes import matvec
+from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.spatial.rotation import cross
-from torchsko.spatial.transform import force_matrix
+from torchsko.utils.dtype import in_own_type
+from torchsko.utils.shapes import matvec
 
 
 @in_own_type

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.operators.edges import EdgeWeight
-from torchsko.spatial.transform import (
+from torchsko.spatial.rigid_transform import (
     rotate_inertia,
     rotate_vector,
     translate_force,

@@ -34,13 +34,13 @@ from torchsko.algebra.operators.sweeps import gather, scatter, scatter_tilde
 from torchsko.algebra.recursions.lyapunov import forward_diag
 from torchsko.algebra.topology.gathering import join
 from torchsko.algorithms.motion_products import Motion
-from torchsko.bridge.kinematics import (
+from torchsko.bridge.body_momenta import body_inertias
+from torchsko.bridge.body_motion import (
     edge_weights,
     gravity_accel,
     joint_bias_accels,
     joint_maps,
 )
-from torchsko.bridge.momenta import body_inertias
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.inertia import coriolis_inertia

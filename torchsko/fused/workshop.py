@@ -15,16 +15,16 @@ from torch import Tensor
 from torch._C import _are_functorch_transforms_active
 
 from torchsko.errors import FusedError, ShapeError, unknown_name
-from torchsko.fused.clean import concrete, in_clean_thread, is_differentiated
-from torchsko.fused.program import Port
-from torchsko.fused.register import FusedFunction
-from torchsko.fused.saved import digest, identity_of
-from torchsko.fused.traits import Around, Traits
-from torchsko.fused.watch import constants_of
-from torchsko.implicit.derivatives import Pullback, Tensors
+from torchsko.fused.build.program_cache import digest, identity_of
+from torchsko.fused.capture.watch import constants_of
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.traits import Around, Traits
+from torchsko.fused.program.program import Port
+from torchsko.fused.tracing.clean import concrete, in_clean_thread, is_differentiated
+from torchsko.implicit.jacobians import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
-from torchsko.precision import stands_for
+from torchsko.utils.dtype import stands_for
 
 Eager = Callable[..., Any]
 T = TypeVar("T")

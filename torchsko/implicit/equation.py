@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
-from torchsko.implicit.products import Tensors, restricted, tangents_along
-from torchsko.precision import in_own_type
+from torchsko.implicit.jacobian_products import Tensors, restricted, tangents_along
+from torchsko.utils.dtype import in_own_type
 
 
 class Equation(Protocol):

@@ -2,7 +2,7 @@
 
 A solver's iterations, a policy's memory, the substeps of a step: traced to a straight line they would be
 repeated in the program as often as in time. `loop` keeps the body once. Its derivatives are loops as well,
-of the body's; see `torchsko.implicit.rounds`.
+of the body's; see `torchsko.implicit.repetition`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.implicit.derivatives import Tensors
-from torchsko.implicit.rounds import Repeated, Rounds
-from torchsko.implicit.steps import Roles
+from torchsko.implicit.jacobians import Tensors
+from torchsko.implicit.repetition import Repeated, Rounds
+from torchsko.implicit.step_roles import Roles
 
 
 @overload

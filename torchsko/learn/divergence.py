@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from torchsko.linalg.symmetric import spd_factor, spd_logdet, triangular_solve
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import MechanismLike, as_mechanism, verb
 from torchsko.spatial.inertia import pseudo_inertia
-from torchsko.symmetric import spd_factor, spd_logdet, triangular_solve
 
 
 @verb

@@ -13,11 +13,11 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism.description import STILL, Unused
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.geometry import joined as joined_shapes
-from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.lock import followed_by, locked
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.skeleton import skeleton
-from torchsko.shapes import joined, matvec
+from torchsko.mechanism.validation import check_placement
+from torchsko.utils.shapes import joined, matvec
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

@@ -17,9 +17,9 @@ from torchsko.mechanism.description import (
     Matrix,
     RobotDescription,
 )
+from torchsko.mechanism.inertia_checks import unphysical_links
 from torchsko.mechanism.joints.registry import joint_type
-from torchsko.mechanism.names import refuse_duplicates, refuse_unknown_links
-from torchsko.mechanism.physical import unphysical_links
+from torchsko.mechanism.name_resolution import refuse_duplicates, refuse_unknown_links
 from torchsko.mechanism.placement import are_rotations
 
 SYMMETRY_SLACK = 1e-6

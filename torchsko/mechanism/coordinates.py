@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.kept import NOTHING_KEPT
+from torchsko.mechanism.dispatch import verb
+from torchsko.mechanism.file_metadata import NOTHING_KEPT
 from torchsko.mechanism.state import check_coordinates
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import entries_at
+from torchsko.utils.shapes import entries_at
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

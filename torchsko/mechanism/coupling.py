@@ -26,7 +26,7 @@ from torchsko.algebra.topology.embedding_plan import EmbeddingPlan, embedding_pl
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
-from torchsko.shapes import entries_at, joined
+from torchsko.utils.shapes import entries_at, joined
 
 Row = Collection[int]
 """The numbers of the independent joints that a dependent one follows, in the order of its coefficients."""

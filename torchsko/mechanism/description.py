@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchsko.mechanism.file_metadata import Closure
     from torchsko.mechanism.geometry import Geometry
-    from torchsko.mechanism.kept import Closure
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]

@@ -2,7 +2,7 @@
 
 No verb reads them. A shape stands on a frame by name, so joints may be locked, bodies merged and parameters
 replaced without touching it. Meshes of a URDF file are paths, which nothing reads until they are drawn
-(`torchsko.io.meshes`); those of a compiled MuJoCo model are triangles already.
+(`torchsko.io.common.meshes`); those of a compiled MuJoCo model are triangles already.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchsko.mechanism.description import Unused
 from torchsko.mechanism.numbering import motions
-from torchsko.reading import numbers
+from torchsko.utils.concrete_values import numbers
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

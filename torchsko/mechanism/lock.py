@@ -26,10 +26,10 @@ from torchsko.mechanism.limit_notes import without_gone
 from torchsko.mechanism.numbering import motions
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.state import dtype_advice
-from torchsko.reading import numbers
-from torchsko.shapes import joined, matvec
 from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import skew
+from torchsko.utils.concrete_values import numbers
+from torchsko.utils.shapes import joined, matvec
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

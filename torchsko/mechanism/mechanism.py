@@ -19,17 +19,17 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, Unused
+from torchsko.mechanism.file_metadata import Kept, Keyframe
 from torchsko.mechanism.geometry import Geometry
-from torchsko.mechanism.given import check_batch, check_device, check_dtype, check_parameter
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
     random_configuration,
 )
 from torchsko.mechanism.joints.groups import JointSet
-from torchsko.mechanism.kept import Kept, Keyframe
 from torchsko.mechanism.limit_notes import LIMITS, without_gone
 from torchsko.mechanism.numbering import Numbering
-from torchsko.shapes import broadcast_shapes
+from torchsko.mechanism.validation import check_batch, check_device, check_dtype, check_parameter
+from torchsko.utils.shapes import broadcast_shapes
 
 PARAMETERS = {
     "mass": ("num_bodies",),
@@ -118,9 +118,9 @@ class Mechanism(Numbering):
         has_gravcomp: whether any weight is compensated.
         aligned: whether every axis is a coordinate axis of its joint frame, so that motion along it
             has one component; False after `replace(axis=...)`.
-        scalar: written to be traced to scalars (see `torchsko.symmetric`); set by `torchsko.fuse`.
+        scalar: written to be traced to scalars (see `torchsko.linalg.symmetric`); set by `torchsko.fuse`.
         replaced: tensors that `replace` was given: kernels that are taken by themselves keep them inputs, so
-            that a loop over robots builds once (see `torchsko.auto`).
+            that a loop over robots builds once (see `torchsko.fused.automatic`).
         unused: what the robot file held and the dynamics does not use, each with the reason.
         report: what was wrong in the robot file, each with what was done about it (`torchsko.load`).
         kept: named states and loops of the robot file.

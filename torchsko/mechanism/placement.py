@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from torchsko.errors import MechanismError
-from torchsko.reading import numbers
+from torchsko.utils.concrete_values import numbers
 
 ROTATION_SLACK = 1e-5
 """Entries of R R* - 1 in a rotation of which six digits were printed."""

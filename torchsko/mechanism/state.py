@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.precision import stands_for
-from torchsko.shapes import broadcast_shapes, broadcasts
+from torchsko.utils.dtype import stands_for
+from torchsko.utils.shapes import broadcast_shapes, broadcasts
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

@@ -12,11 +12,11 @@ from torchsko.errors import MechanismError
 from torchsko.mechanism import couplings
 from torchsko.mechanism.couplings import NOT_HELD, Follower, followers
 from torchsko.mechanism.description import STILL, JointDescription, RobotDescription, Unused
+from torchsko.mechanism.file_metadata import Kept
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.joints.registry import joint_type
-from torchsko.mechanism.kept import Kept
 from torchsko.mechanism.limit_notes import Limits, limit_notes
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.skeleton import skeleton

@@ -11,8 +11,8 @@ from torch import Tensor
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, no_tensor
-from torchsko.rollout.options import takes
-from torchsko.shapes import broadcast_shapes, broadcasts, expands
+from torchsko.rollout.argument_checks import takes
+from torchsko.utils.shapes import broadcast_shapes, broadcasts, expands
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
 """(t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""

@@ -25,7 +25,7 @@ from torchsko.mechanism.coordinates import all_rates, own_forces
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import State
-from torchsko.shapes import matvec
+from torchsko.utils.shapes import matvec
 from torchsko.verbs.derivatives import forward_dynamics_expanded
 
 Accelerating = Callable[[Mechanism, float, Tensor, Tensor, Tensor | None], Tensor]

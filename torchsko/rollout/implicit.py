@@ -33,11 +33,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torchsko.elimination import solve_without_pivots
+from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.joints.configuration import advance, carried, turning_accel
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State, secant_losses
-from torchsko.shapes import matvec
+from torchsko.utils.shapes import matvec
 from torchsko.verbs.coriolis import mass_and_coriolis_matrix
 from torchsko.verbs.dynamics import mass_matrix
 

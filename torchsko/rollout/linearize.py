@@ -23,15 +23,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import apart, bracket, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
+from torchsko.rollout.argument_checks import check_dt, check_named
 from torchsko.rollout.first_order import Accelerating, expanded, near
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.rollout.options import check_dt, check_named
 from torchsko.rollout.step import State, Step
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.derivatives import forward_dynamics_derivatives
 from torchsko.verbs.dynamics import forward_dynamics, refuse_singular
 

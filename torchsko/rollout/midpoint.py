@@ -33,12 +33,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.elimination import solve_without_pivots
+from torchsko.linalg.symmetric import spd_solve
+from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.step import Accelerate, State
-from torchsko.shapes import matvec
-from torchsko.symmetric import spd_solve
+from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix, passive_force
 from torchsko.verbs.momenta import kinetic_energy, potential_energy, spring_energy
 
@@ -143,7 +143,7 @@ def newton(residual: Residual, x: Tensor, iterations: int, *, scalar: bool) -> T
         residual: `[*batch, n]` to `[*batch, n]`; its Jacobian has a positive definite symmetric part.
         x: where to start, `[*batch, n]`.
         iterations: their number.
-        scalar: as in `torchsko.elimination`.
+        scalar: as in `torchsko.linalg.unpivoted`.
     """
     n = x.shape[-1]
     rows = torch.eye(n, dtype=x.dtype, device=x.device)

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import difference
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.dynamics import inverse_dynamics
 
 Target = Callable[[float], tuple[Tensor, Tensor, Tensor]]

@@ -9,25 +9,25 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
-from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.control import Controller, Effort, Policy, answers, forces_of
-from torchsko.rollout.ends import lengths_of
-from torchsko.rollout.external import Wrenches, answered_for, wrenches_of
-from torchsko.rollout.finite import tell_nonfinite
-from torchsko.rollout.limits import LimitSprings, check_limits, refuse_explicit
-from torchsko.rollout.options import (
+from torchsko.rollout.argument_checks import (
     check_dt,
     check_start,
     counted,
     refuse_between_states,
     step_named,
 )
+from torchsko.rollout.binomial import Binomial
+from torchsko.rollout.controls import Controller, Effort, Policy, answers, forces_of
+from torchsko.rollout.early_termination import lengths_of
+from torchsko.rollout.external import Wrenches, answered_for, wrenches_of
+from torchsko.rollout.finite_checks import tell_nonfinite
+from torchsko.rollout.fused_rollout import has_a_kernel, run_at_once
+from torchsko.rollout.limit_springs import LimitSprings, check_limits, refuse_explicit
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
-from torchsko.rollout.whole import has_a_kernel, run_at_once
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import refuse_singular
 
 
@@ -122,12 +122,12 @@ def rollout(
             stable at any step), "implicit" (the same with Coriolis forces implicit, too, for light links
             that gain energy by them; a dense solve more), "rk4" (order 4, four evaluations), "newmark"
             (order 2, four evaluations), both with explicit damping, or a function like those in
-            `torchsko.rollout.integrators`, `torchsko.rollout.adaptive` and `torchsko.rollout.midpoint`:
+            `torchsko.rollout.integrators`, `torchsko.rollout.adaptive_steps` and `torchsko.rollout.midpoint`:
             `linearize` and `optimal_control` take names only. How well each keeps energy:
             ``benchmarks/energy.py``.
         effort: "clamp" saturates the control at ``mech.effort_limit``, with the gradient of
             `torch.clamp`: none beyond the limit. None: forces act as they are given.
-        limits: `torchsko.rollout.limits.LimitSprings` holds joints within ``mech.lower`` and
+        limits: `torchsko.rollout.limit_springs.LimitSprings` holds joints within ``mech.lower`` and
             ``mech.upper``, in "semi_implicit_euler" and "implicit". None: joints move beyond them. With a
             fused mechanism its damping has to be an input: ``ts.fuse(mech, inputs=("damping",))``.
             Limits of velocity are never enforced.
@@ -170,7 +170,8 @@ def rollout(
             the fused mechanism, so make a function once and pass it again. False: the eager functions run.
             For a mechanism or a layer on a CPU, None has kernels made where the rollout takes longer than
             their build, or all that the layer did so far, limits and methods of your own apart (see
-            `torchsko.auto`). Whole kernels keep no tape, but the states that ``every`` or a ``checkpoint``
+            `torchsko.fused.automatic`). Whole kernels keep no tape, but the states that ``every`` or a
+            ``checkpoint``
             that divides it says, and compute those in between again; they are for CPUs, elsewhere their steps
             are kernels. A graph of `torch.compile` is left for them, where it may be.
 
@@ -235,7 +236,7 @@ def rollout(
     if fused or (fused is None and has_a_kernel(simulation, steps)):
         run: Callable[..., tuple[Tensor, Tensor, Tensor]] = run_at_once
         if torch.compiler.is_compiling():
-            from torchsko.rollout.outside import outside_of_graphs as run
+            from torchsko.rollout.compile_boundary import outside_of_graphs as run
         qs, qds, last = run(simulation, q, qd, steps, checkpoint)
     else:
         qs, qds, last = simulation.by_steps().run(q, qd, steps, checkpoint)

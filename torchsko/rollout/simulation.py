@@ -10,24 +10,24 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchsko.actuation.answer import Answer
-from torchsko.elimination import solve_without_pivots
+from torchsko.actuation.implicit_forces import Answer
+from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import among_all_dofs
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import MechanismLike, as_mechanism, kernels_of
-from torchsko.rollout.adaptive import AdaptiveRungeKutta
-from torchsko.rollout.again import without_tape
+from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta
 from torchsko.rollout.binomial import Binomial, split
-from torchsko.rollout.control import Forces, Policy
-from torchsko.rollout.ends import Ends, chosen, quiet
+from torchsko.rollout.controls import Forces, Policy
+from torchsko.rollout.early_termination import Ends, chosen, quiet
 from torchsko.rollout.external import Wrenches, wrenches_at
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.integrators import NewmarkBeta, RungeKutta, SemiImplicitEuler
-from torchsko.rollout.limits import LimitSprings
+from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
+from torchsko.rollout.recompute import without_tape
 from torchsko.rollout.series import Series
 from torchsko.rollout.step import Step
-from torchsko.shapes import matvec
+from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import forward_dynamics, mass_matrix
 
 SAMPLED_ONCE = ("semi_implicit_euler", "implicit")

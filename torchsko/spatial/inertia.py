@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.shapes import joined
 from torchsko.spatial.rotation import cross, skew
+from torchsko.utils.shapes import joined
 
 
 def spatial_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import verb
 from torchsko.spatial.rotation import (
     matrix_log,
     matrix_to_quaternion,

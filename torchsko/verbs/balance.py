@@ -21,12 +21,12 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import body_accels, body_jacobian_rates, body_rates
-from torchsko.bridge.momenta import body_inertias
+from torchsko.bridge.body_momenta import body_inertias
+from torchsko.bridge.body_motion import body_accels, body_jacobian_rates, body_rates
 from torchsko.errors import ShapeError
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
 from torchsko.spatial.motion import cross_force, motion_matrix
 from torchsko.spatial.rotation import cross, skew
 from torchsko.verbs.kinematics import forward_kinematics

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import MechanismLike, as_mechanism
 from torchsko.verbs.regressors import drive_regressor, torque_regressor
 
 NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")

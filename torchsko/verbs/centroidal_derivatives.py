@@ -19,9 +19,9 @@ from torch import Tensor
 
 from torchsko.bridge.tangents import momentum_tangents
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
 from torchsko.spatial.rotation import skew
 from torchsko.verbs.balance import centroidal_momentum_rate
 from torchsko.verbs.joint_tangents import joint_bends

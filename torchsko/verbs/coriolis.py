@@ -13,14 +13,14 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
-from torchsko.bridge.kinematics import body_velocities, joint_map_rates
+from torchsko.bridge.body_motion import body_velocities, joint_map_rates
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import broadcast_shapes
 from torchsko.spatial.inertia import coriolis_inertia
 from torchsko.spatial.motion import motion_matrix
+from torchsko.utils.shapes import broadcast_shapes
 
 
 @verb

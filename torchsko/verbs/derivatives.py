@@ -25,9 +25,9 @@ from torchsko import algorithms
 from torchsko.bridge.assemble import lifted_model, model_at
 from torchsko.bridge.tangents import tangents
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
 from torchsko.verbs.dynamics import passive_forces, refuse_singular
 from torchsko.verbs.joint_tangents import joint_bends, stretch_tangent
 

@@ -14,22 +14,22 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import coupled, model_at
-from torchsko.bridge.hinges import undefined
+from torchsko.bridge.body_momenta import compensating_forces
 from torchsko.bridge.level_free import assemble_level_free
-from torchsko.bridge.momenta import compensating_forces
+from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.implicit.forward_dynamics import accelerations
+from torchsko.implicit.dynamics_equation import accelerations
 from torchsko.mechanism.coordinates import (
     all_q,
     all_rates,
     own_forces,
     uncoupled,
 )
-from torchsko.mechanism.given import check_names
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
+from torchsko.mechanism.validation import check_names
 from torchsko.verbs.parallel import Connectivity, parallel_inverse_dynamics
 
 INVERSE = {

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import body_accels
-from torchsko.bridge.momenta import body_inertias, compensating_forces, composite_inertias_of
+from torchsko.bridge.body_momenta import body_inertias, compensating_forces, composite_inertias_of
+from torchsko.bridge.body_motion import body_accels
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.dynamics import damping_force, forward_dynamics
 from torchsko.verbs.momenta import about_centre, gravity_force, kinetic_energy, potential_energy
 

@@ -9,12 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.given import check_placement
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
-from torchsko.reading import numbers
-from torchsko.shapes import joined, matvec
+from torchsko.mechanism.validation import check_placement
+from torchsko.utils.concrete_values import numbers
+from torchsko.utils.shapes import joined, matvec
 
 
 @dataclass(frozen=True, eq=False)

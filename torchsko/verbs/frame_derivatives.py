@@ -18,11 +18,11 @@ from torch import Tensor
 
 from torchsko.bridge.tangents import BodyTangents, body_tangents
 from torchsko.mechanism.coordinates import all_columns, all_q, all_rates, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import joined
 from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import skew
+from torchsko.utils.shapes import joined
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.frames import at_frames, told
 from torchsko.verbs.joint_tangents import joint_bends

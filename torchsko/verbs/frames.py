@@ -30,19 +30,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import (
+from torchsko.bridge.body_motion import (
     body_accels,
     body_jacobian_rates,
     body_jacobians,
     body_rates,
 )
 from torchsko.errors import MechanismError, unknown_name
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import matvec
 from torchsko.spatial.motion import motion_matrix
+from torchsko.spatial.rigid_transform import force_matrix, rotate_vector, translate_motion
 from torchsko.spatial.rotation import cross
-from torchsko.spatial.transform import force_matrix, rotate_vector, translate_motion
+from torchsko.utils.shapes import matvec
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.kinematics import Pose, forward_kinematics
 

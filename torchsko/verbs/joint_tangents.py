@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from torchsko.bridge.tangents import Bend
-from torchsko.implicit.products import tangents_along
+from torchsko.implicit.jacobian_products import tangents_along
 from torchsko.mechanism.joints.groups import JointGroup
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 
 
 def joint_bends(mech: Mechanism, q: Tensor, qd: Tensor) -> Bend | None:

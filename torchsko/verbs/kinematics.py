@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import joint_poses
+from torchsko.bridge.body_motion import joint_poses
 from torchsko.mechanism.coordinates import all_q, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import joined
+from torchsko.utils.shapes import joined
 
 
 class Pose(NamedTuple):

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from torchsko import algorithms
 from torchsko.bridge.assemble import model_at
-from torchsko.bridge.kinematics import body_accels, body_rates
-from torchsko.bridge.momenta import body_momenta, composite_momenta, joint_forces
+from torchsko.bridge.body_momenta import body_momenta, composite_momenta, joint_forces
+from torchsko.bridge.body_motion import body_accels, body_rates
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import matvec
 from torchsko.spatial.inertia import compensated_mass
+from torchsko.spatial.rigid_transform import rotate_vector, translate_force
 from torchsko.spatial.rotation import cross
-from torchsko.spatial.transform import rotate_vector, translate_force
+from torchsko.utils.shapes import matvec
 from torchsko.verbs.kinematics import Pose, forward_kinematics
 
 

@@ -32,11 +32,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import joint_bias_accels, joint_maps
+from torchsko.bridge.body_motion import joint_bias_accels, joint_maps
 from torchsko.bridge.level_free import relative_poses
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross
+from torchsko.utils.shapes import matvec
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,15 +19,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.bridge.kinematics import body_accels, body_jacobians, body_rates
+from torchsko.bridge.body_motion import body_accels, body_jacobians, body_rates
 from torchsko.mechanism.coordinates import all_q, all_rates, own_rows, uncoupled
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import broadcast_shapes
 from torchsko.spatial.inertia import force_regressor, inertia_of_vector, inertial_vector
-from torchsko.spatial.transform import rotate_vector, translate_force
+from torchsko.spatial.rigid_transform import rotate_vector, translate_force
+from torchsko.utils.shapes import broadcast_shapes
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.frames import check_reference, frame_pose
 from torchsko.verbs.kinematics import forward_kinematics

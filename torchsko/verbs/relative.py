@@ -17,12 +17,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.mechanism.verb import verb
-from torchsko.shapes import matvec
 from torchsko.spatial.motion import cross_motion, motion_matrix
+from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.spatial.rotation import cross
-from torchsko.spatial.transform import force_matrix
+from torchsko.utils.shapes import matvec
 from torchsko.verbs.frame import Frame, Frames, listed, with_frames
 from torchsko.verbs.frames import (
     check_reference,

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from torchsko.extras import require
-from torchsko.mechanism.verb import MechanismLike, as_mechanism
-from torchsko.view.asked import tensor_of
-from torchsko.view.figure import Figure, look, quiet
-from torchsko.view.motion import motion_of
-from torchsko.view.picture import picture
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.utils.optional_dependencies import require
+from torchsko.view.argument_checks import tensor_of
+from torchsko.view.output_files import check_folder
+from torchsko.view.playback import motion_of
+from torchsko.view.render import picture
 from torchsko.view.scene import Kind
-from torchsko.view.written import check_folder
+from torchsko.view.viser_scene import Figure, look, quiet
 
 HEIGHT = 420
 """Of what a cell shows, in pixels."""

@@ -19,7 +19,7 @@ from torchsko.algebra.topology.sparsity import mass_matrix_pattern
 from torchsko.algebra.topology.subgraph import coarse_tree
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import TreeError
-from torchsko.extras import require
+from torchsko.utils.optional_dependencies import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from torchsko.algebra.operators.edges import DenseEdges
 from torchsko.algebra.operators.hinge import armature_blocks
 from torchsko.algebra.operators.model import SKOModel, stack_blocks
 from torchsko.algebra.topology.tree import Tree
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Blocks:
         straight: E(k), `[*batch, d_k, m_k]`, or None (see `SKOModel`).
         aligned: whether rows of E(k) are unit vectors, or zero.
         dof_places: where the dofs of node k stand in dof vectors.
-        scalar: whether the model is written to be traced (see `torchsko.symmetric`).
+        scalar: whether the model is written to be traced (see `torchsko.linalg.symmetric`).
     """
 
     edge_weight: list[Tensor]

@@ -20,7 +20,7 @@ from torch import Tensor
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import ShapeError
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 
 Space = Literal["nodes", "dofs"]
 """Vectors with m_k components per node, or with d_k."""

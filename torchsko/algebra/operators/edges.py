@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchsko.algebra.topology.gathering import join
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 
 
 class EdgeWeight(ABC):
@@ -29,7 +29,7 @@ class EdgeWeight(ABC):
     @property
     @abstractmethod
     def scalar(self) -> bool:
-        """Whether symmetric results are mirrored and solves unrolled (see `torchsko.symmetric`)."""
+        """Whether symmetric results are mirrored and solves unrolled (see `torchsko.linalg.symmetric`)."""
 
     @property
     @abstractmethod

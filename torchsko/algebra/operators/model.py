@@ -35,7 +35,7 @@ from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class SKOModel:
 
     @property
     def scalar(self) -> bool:
-        """Whether the model is written to be traced to scalars (see `torchsko.symmetric`)."""
+        """Whether the model is written to be traced to scalars (see `torchsko.linalg.symmetric`)."""
         return self.edge_weight.scalar
 
     @property

@@ -48,7 +48,7 @@ from torchsko.algebra.recursions.riccati import ArticulatedInertias, solve_ricca
 from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.sharing import total
-from torchsko.symmetric import spd_solve
+from torchsko.linalg.symmetric import spd_solve
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.innovations import Innovations, swept_innovations
 from torchsko.algebra.recursions.innovations_scan import scanned_innovations
 from torchsko.errors import TorchskoError, unknown_name
-from torchsko.precision import in_own_type
+from torchsko.utils.dtype import in_own_type
 
 METHODS = ("sweep", "scan")
 """What `innovations` knows by name."""

@@ -43,7 +43,7 @@ from torchsko.algebra.operators.hinge import (
 )
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.topology.sharing import Share, total
-from torchsko.symmetric import mirror, spd_solve, symmetric_part
+from torchsko.linalg.symmetric import mirror, spd_solve, symmetric_part
 
 
 class Mask(NamedTuple):
@@ -72,7 +72,7 @@ class HingeStep:
         mask: for a simple E, else None.
         share: which nodes share a hinge; None where each has its own.
         padding: where some do, the 1 for padded dofs, `[n, d, d]`; else it is in `offset`.
-        scalar: see `torchsko.symmetric`.
+        scalar: see `torchsko.linalg.symmetric`.
     """
 
     joint_map: Tensor

@@ -36,9 +36,9 @@ from torchsko.algebra.recursions.riccati import ArticulatedInertias, solve_ricca
 from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.sharing import total
 from torchsko.errors import ShapeError
-from torchsko.precision import in_own_type
-from torchsko.shapes import joined
-from torchsko.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
+from torchsko.linalg.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
+from torchsko.utils.dtype import in_own_type
+from torchsko.utils.shapes import joined
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ from torchsko.algebra.recursions.hinge_step import packed_hinges
 from torchsko.algebra.recursions.innovations import Innovations, smallest_eigenvalue
 from torchsko.algebra.recursions.riccati_scan import solve_riccati_scan
 from torchsko.algebra.topology.sharing import total
-from torchsko.symmetric import factor_solve, spd_factor, spd_solve
+from torchsko.linalg.symmetric import factor_solve, spd_factor, spd_solve
 
 
 @final

@@ -13,7 +13,7 @@ from torchsko.algebra.operators.edges import EdgeWeight
 from torchsko.algebra.recursions.lyapunov import Levels
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
-from torchsko.shapes import broadcast_shapes
+from torchsko.utils.shapes import broadcast_shapes
 
 
 def forward_block(

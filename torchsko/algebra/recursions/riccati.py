@@ -30,7 +30,7 @@ from torch import Tensor
 from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.hinge_step import HingeStep, hinge_steps
 from torchsko.algebra.topology.layout import Layout
-from torchsko.symmetric import mirror
+from torchsko.linalg.symmetric import mirror
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,8 +68,8 @@ from torchsko.algebra.recursions.riccati import ArticulatedInertias
 from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.jumps import Jump, Round
 from torchsko.algebra.topology.layout import Layout
-from torchsko.shapes import broadcast_shapes
-from torchsko.symmetric import spd_solve
+from torchsko.linalg.symmetric import spd_solve
+from torchsko.utils.shapes import broadcast_shapes
 
 
 class Crossing(NamedTuple):

@@ -10,7 +10,7 @@ from operator import add
 import torch
 from torch import Tensor
 
-from torchsko.shapes import joined
+from torchsko.utils.shapes import joined
 
 SHORT = 16
 """Blocks of a run that are added one by one: up to there this is a third of a gather's time or less."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.shapes import entries_at
+from torchsko.utils.shapes import entries_at
 
 
 @dataclass(frozen=True, eq=False)

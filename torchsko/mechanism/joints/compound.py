@@ -14,9 +14,9 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
 from torchsko.mechanism.joints.revolute import turn_about
-from torchsko.shapes import matvec
 from torchsko.spatial.motion import cross_motion
 from torchsko.spatial.rotation import cross
+from torchsko.utils.shapes import matvec
 
 Vector = tuple[float, float, float]
 

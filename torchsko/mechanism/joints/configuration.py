@@ -15,8 +15,8 @@ from torchsko.mechanism.coordinates import (
     own_rates,
     uncoupled,
 )
+from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.state import check_coordinates
-from torchsko.mechanism.verb import verb
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType
-from torchsko.shapes import entries_at, joined
+from torchsko.utils.shapes import entries_at, joined
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.weights import WeightTerms
-from torchsko.spatial.transform import force_matrix
+from torchsko.spatial.rigid_transform import force_matrix
 
 Constants = Mapping[str, Tensor]
 """Constants of g joints of one kind by name: "axis" `[*, g, 3]`, and what `parameters` lists."""

@@ -14,8 +14,8 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
 from torchsko.mechanism.joints.revolute import turn_about
-from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross
+from torchsko.utils.shapes import matvec
 
 STEEP = 0.9
 """Cosine of the smallest angle between the normal and x at which x still gives the direction."""

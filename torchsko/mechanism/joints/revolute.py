@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType, Pose
 from torchsko.mechanism.joints.weights import WeightTerms
+from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.spatial.rotation import skew
-from torchsko.spatial.transform import force_matrix
 
 
 @dataclass(frozen=True)

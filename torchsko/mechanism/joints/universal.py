@@ -14,8 +14,8 @@ from torch import Tensor
 from torchsko.errors import MechanismError
 from torchsko.mechanism.joints.kind import Constants, JointType, Parameter, Pose
 from torchsko.mechanism.joints.revolute import turn_about
-from torchsko.shapes import matvec
 from torchsko.spatial.rotation import cross
+from torchsko.utils.shapes import matvec
 
 SQUARE = 1e-6
 """Cosine of the angle between two axes that are meant to be perpendicular: six printed digits."""

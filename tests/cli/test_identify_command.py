@@ -1,0 +1,384 @@
+"""`python -m torchsko identify`: a log goes in, a folder comes out; stopped runs go on."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.identification.test_coupled import GRIPPER
+from tests.identification.test_fit import arm, friction, log_of
+from tests.io.test_saving import commented
+from torchsko.__main__ import main
+from torchsko.cli import identify as command
+from torchsko.identification import fit as fitting
+from torchsko.identification import preparation as task
+from torchsko.identification.estimators.estimators import ESTIMATORS
+from torchsko.identification.friction import (
+    TERMS,
+    Dahl,
+    LuGre,
+    Offset,
+    RotorInertia,
+    SmoothCoulomb,
+    Viscous,
+)
+from torchsko.identification.selection import cross_validation as selection
+from torchsko.identification.selection import model_selection as choosing
+from torchsko.identification.term_syntax import learn_of
+from torchsko.utils.atomic_write import prefix
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A robot's file and a log of another like it."""
+    truth, nominal = arm()
+    robot = tmp_path / "robot.urdf"
+    ts.save(nominal, robot)
+    log, _ = log_of(truth, friction, noise=0.02)
+    names = ["t", *(f"{x}_{j}" for x in ("q", "qd", "tau") for j in nominal.joint_names)]
+    columns = np.column_stack([log.t, log.q, log.qd, log.tau])
+    path = tmp_path / "log.csv"
+    np.savetxt(path, columns, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
+    return str(robot), str(path), tmp_path / "out"
+
+
+def test_a_log_goes_in_and_a_robot_with_a_report_comes_out(files, capsys):
+    pytest.importorskip("matplotlib")
+    robot, log, out = files
+    assert main(["identify", robot, log, "--out", str(out), "--cutoff", "8"]) == 0
+    assert {x.name for x in out.iterdir()} == {"fit.pt", "robot.urdf", "report.txt", "report.html"}
+    told = capsys.readouterr().out
+    fit = ts.identification.Fit.load(out)
+    assert "in SI units" in told and "kg, kg m and kg m^2" in told
+    assert str(fit) in told and (out / "report.txt").read_text() == f"{fit}\n"
+    page = (out / "report.html").read_text("utf-8")
+    assert page.count("<img src='data:image/png;base64,") == 4
+    again = ts.load(out / "robot.urdf")
+    assert torch.equal(again.mass, fit.mechanism.mass)
+
+
+SDF = """<sdf version="1.10"><model name="arm"><link name="rod"><inertial><pose>0 0 0.3 0 0 0</pose>
+<mass>{mass}</mass><inertia><ixx>0.1</ixx><iyy>0.1</iyy><izz>0.05</izz></inertia></inertial></link>
+<joint name="hinge" type="revolute"><parent>world</parent><child>rod</child>
+<axis><xyz>1 0 0</xyz></axis></joint></model></sdf>"""
+
+
+def test_a_robot_of_sdf_comes_out_as_a_new_file(tmp_path):
+    truth = ts.load(SDF.format(mass=2.0))
+    t = torch.arange(0, 6, 0.01, dtype=torch.float64)[:, None]
+    moves = [(1.0, 2.0), (0.5, 5.0)]
+    q = sum(a * torch.sin(w * t) for a, w in moves)
+    qd = sum(a * w * torch.cos(w * t) for a, w in moves)
+    qdd = sum(-a * w * w * torch.sin(w * t) for a, w in moves)
+    noise = 0.01 * torch.randn(t.shape, generator=torch.Generator().manual_seed(0), dtype=t.dtype)
+    np.savez(tmp_path / "log.npz", t=t[:, 0], q=q, qd=qd,
+             tau=ts.inverse_dynamics(truth, q, qd, qdd) + noise)  # fmt: skip
+    robot, out = tmp_path / "robot.sdf", tmp_path / "out"
+    robot.write_text(SDF.format(mass=1.0))
+    words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "20"]
+    assert main(words) == 0
+    found = ts.identification.Fit.load(out).mechanism
+    assert torch.equal(ts.load(out / "robot.urdf").mass, found.mass)
+    weight = ts.gravity_force(truth, q)
+    assert (ts.gravity_force(found, q) - weight).abs().max() < 0.01 * weight.abs().max()
+
+
+def test_an_interrupt_keeps_the_best_so_far_and_a_stopped_run_goes_on(files, monkeypatch, capsys):
+    robot, log, out = files
+    arguments = ["identify", robot, log, "--out", str(out), "--cutoff", "8"]
+    main(arguments)
+    whole = ts.identification.Fit.load(out)
+    choose, calls = selection.with_terms_chosen, []
+
+    def stopped(*given):
+        calls.append(given[-1])
+        if len(calls) == 3:
+            raise stop
+        return choose(*given)
+
+    monkeypatch.setattr(choosing, "with_terms_chosen", stopped)
+    stop = MemoryError()  # killed
+    with pytest.raises(MemoryError):
+        main(arguments)
+    assert (out / command.CHECKPOINT).is_file()
+    reading = task.read
+    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
+    main(arguments)
+    assert calls[:5] == [0, 1, 2, 2, 0]  # what was chosen is not chosen again
+    again = ts.identification.Fit.load(out)
+    assert torch.allclose(again.phi, whole.phi, rtol=1e-6) and again.terms == whole.terms
+    assert not (out / command.CHECKPOINT).exists()
+
+    monkeypatch.setattr(task, "read", reading)
+    calls.clear()
+    stop = KeyboardInterrupt()
+    assert main(arguments) == 0
+    best = ts.identification.Fit.load(out)
+    assert any("interrupted" in note for note in best.found.notes)
+    assert best.terms[0] == whole.terms[0] or len(best.terms[0]) > 0
+    assert "the same command goes on" in capsys.readouterr().out
+    assert (out / command.CHECKPOINT).is_file()
+    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
+    main(arguments)
+    again = ts.identification.Fit.load(out)
+    assert again.terms == whole.terms and not (out / command.CHECKPOINT).exists()
+
+
+def test_an_interrupt_while_torch_is_imported_says_nothing(tmp_path):
+    """It was a traceback of whatever module was being imported."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport math\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(ts.__file__).parents[1])])
+    run = [sys.executable, "-m", "torchsko", "identify", "a.urdf", "a.csv", "--out", "b"]
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs behind a shell ignore it
+    done = subprocess.run(
+        run, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=False,
+        preexec_fn=heard,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    # Of a script that imports the package the interrupt is its own.
+    script = "try:\n    import torchsko\nexcept KeyboardInterrupt:\n    print('mine')"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "torchsko"], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path}, capture_output=True, check=True, preexec_fn=heard,
+    )  # fmt: skip
+    assert done.stdout == b"mine\n"
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize(
+    "place", ["torchsko.identification.results.html_report.write_report", "torch.save"]
+)
+def test_an_interrupt_while_files_are_written_loses_and_spoils_nothing(
+    files, place, monkeypatch, capsys
+):
+    robot, log, out = files
+    arguments = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--prior", "0.01"]
+    room, name = place.rsplit(".", 1)
+    module = importlib.import_module(room)
+    true, started = getattr(module, name), []
+
+    def stopped(value, file, *more):
+        path = file if isinstance(file, Path) else Path(file.name)
+        if name != "save" or "fit.pt" in path.name:
+            started.append(path)
+            path.write_text("half")
+            raise KeyboardInterrupt
+        return true(value, file, *more)
+
+    monkeypatch.setattr(module, name, stopped)
+    assert main(arguments) == 130
+    whole = {command.CHECKPOINT, "robot.urdf", *(["fit.pt"] if name != "save" else [])}
+    assert started and {x.name for x in out.iterdir()} == whole
+    assert "the same command goes on" in capsys.readouterr().err
+    monkeypatch.setattr(module, name, true)
+    monkeypatch.setattr(task, "read", lambda *given: pytest.fail("read again"))
+    assert main(arguments) == 0
+    assert {x.name for x in out.iterdir()} >= {"fit.pt", "robot.urdf", "report.txt"}
+    assert not (out / command.CHECKPOINT).exists()
+    ts.identification.Fit.load(out)
+
+
+def test_a_fit_to_mjcf_goes_where_no_mesh_and_no_included_file_is(tmp_path):
+    pytest.importorskip("mujoco")
+    file = commented(tmp_path / "model")
+    mech = ts.load(file)
+    log, _ = log_of(mech, lambda q, qd: 0.1 * qd, seconds=8.0)
+    fit = ts.identification.identify(mech, log, learn=[Viscous()], prior=1e-2, cutoff=8.0)
+    fit.save(tmp_path / "out", like=file)
+    assert torch.equal(
+        ts.identification.Fit.load(tmp_path / "out").mechanism.mass, fit.mechanism.mass
+    )
+    for part in ("shapes/rod.obj", "parts/defaults.xml"):
+        assert (tmp_path / "out" / part).read_bytes() == (file.parent / part).read_bytes()
+
+
+@pytest.mark.parametrize("where", ["robot.urdf", "robot.urdf/out"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(
+    files, where, capsys, monkeypatch
+):
+    robot, log, out = files
+    monkeypatch.setattr(fitting, "fit", lambda *given, **options: pytest.fail("fitted"))
+    assert main(["identify", robot, log, "--out", str(out.parent / where)]) == 2
+    err = capsys.readouterr().err
+    assert "cannot be written" in err and len(err.splitlines()) == 3, err
+
+
+@pytest.mark.parametrize(
+    ("extra", "match"),
+    [
+        (["--use", "1:0"], "is no part of a log"),
+        (["--unit", "deg"], "says no unit"),
+        (["--unit", "q=inch"], "the unit of q is 'inch'"),
+        (["--method", "best"], "no method is named 'best'"),
+        (["--cutoff", "1000"], "the cut-off is 1000 Hz"),
+    ],
+)
+def test_errors_are_three_lines_and_exit_code_2(files, extra, match, capsys):
+    robot, log, out = files
+    assert main(["identify", robot, log, "--out", str(out), *extra]) == 2
+    err = capsys.readouterr().err
+    lines = [line for line in err.splitlines() if line.strip() and "%|" not in line]
+    assert match in lines[0] and len(lines) == 3, err
+
+
+def test_methods_that_the_command_names_are_those_there_are():
+    assert set(command.METHODS) == set(ESTIMATORS)
+
+
+KILLED = """
+import os, sys
+from torchsko.__main__ import main
+replace, left = os.replace, [int(sys.argv[1])]
+def put(*paths):
+    left[0] -= 1
+    return replace(*paths) if left[0] else os.kill(os.getpid(), 9)
+os.replace = put
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
+@pytest.mark.parametrize(  # the robot, to try; the checkpoint
+    "writes", [pytest.param(1, marks=pytest.mark.nightly), 2]
+)
+def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(files, writes):
+    robot, log, out = files
+    words = ["identify", robot, log, "--out", str(out), "--cutoff", "8", "--prior", "0.01"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(writes), *words], check=False)
+    assert killed.returncode == -9
+    (left,) = out.iterdir()
+    assert left.name.startswith(".torchsko-")
+    own = {out / ".notes", out / ".abcd1234", out / f"{prefix()}other.pt"}  # a living run's
+    for path in own:
+        path.write_text("kept")
+    assert main(words) == 0
+    assert not left.exists()
+    assert {x for x in out.iterdir() if x.name.startswith(".")} == own
+
+
+RIG = """<mujoco model="rig"><compiler meshdir="../shapes"/><include file="../parts/defaults.xml"/>
+<asset><mesh name="rod" file="rod.obj"/></asset><worldbody><body name="rod">
+<joint name="hinge" type="hinge" axis="1 0 0"/>
+<inertial pos="0 0 0.3" mass="1" diaginertia="0.1 0.1 0.05"/><geom type="mesh" mesh="rod"/>
+</body></worldbody></mujoco>"""
+
+
+def test_a_robot_whose_parts_lie_in_folders_that_are_trusted_is_fitted_and_read_again(
+    tmp_path, capsys
+):
+    """As a refusal advises; the fit's file names in full what stays where it is."""
+    pytest.importorskip("mujoco")
+    truth = ts.load(SDF.format(mass=2.0))
+    t = torch.arange(0, 6, 0.01, dtype=torch.float64)[:, None]
+    q, qd, qdd = (
+        torch.sin(2 * t) + 0.5 * torch.cos(5 * t),
+        2 * torch.cos(2 * t),
+        -4 * torch.sin(2 * t),
+    )
+    qd, qdd = qd - 2.5 * torch.sin(5 * t), qdd - 12.5 * torch.cos(5 * t)
+    tau = ts.inverse_dynamics(truth, q, qd, qdd) + 0.01 * torch.cos(77 * t)
+    np.savez(tmp_path / "log.npz", t=t[:, 0], q=q, qd=qd, tau=tau)
+    for name in ("robots", "parts", "shapes"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "parts" / "defaults.xml").write_text("<mujocoinclude><size/></mujocoinclude>")
+    (tmp_path / "shapes" / "rod.obj").write_text(
+        "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+    )
+    robot, out = tmp_path / "robots" / "rig.xml", tmp_path / "fits" / "one"
+    robot.write_text(RIG)
+    words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "20"]
+    assert main(words) == 2
+    assert "(--mesh-path)" in capsys.readouterr().err
+    assert main([*words, "--mesh-path", str(tmp_path)]) == 0
+    fit = ts.identification.Fit.load(out, mesh_path=[tmp_path])
+    assert torch.equal(ts.load(out / "robot.xml", mesh_path=[tmp_path]).mass, fit.mechanism.mass)
+    with pytest.raises(ts.RobotFileError, match="leaves the folder"):
+        ts.identification.Fit.load(out)
+
+
+def test_a_robot_of_macros_with_mimic_joints_set_free_is_fitted(tmp_path):
+    """Options of `info` and `view` are those of `identify`: no argument of xacro was known to it."""
+    pytest.importorskip("xacro", reason='pip install ".[xacro]"')
+    robot, out = tmp_path / "gripper.urdf.xacro", tmp_path / "out"
+    macros = 'xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:arg name="kg" default="1"/>'
+    text = GRIPPER.replace('"gripper">', f'"gripper" {macros}').replace('"3"', '"$(arg kg)"')
+    robot.write_text(text)
+    mech = ts.load(robot, xacro={"kg": "3"}, mimic="independent")
+    log, _ = log_of(mech, friction)
+    np.savez(tmp_path / "log.npz", t=log.t, q=log.q, qd=log.qd, tau=log.tau)
+    words = [
+        "identify",
+        str(robot),
+        str(tmp_path / "log.npz"),
+        "--out",
+        str(out),
+        "--method",
+        "ols",
+    ]
+    options = ["--cutoff", "8", "--xacro-arg", "kg:=3", "--independent"]
+    assert main([*words, *options]) == 0
+    assert ts.identification.Fit.load(out).mechanism.joint_names == mech.joint_names
+    assert "xacro:arg" not in (out / "robot.urdf").read_text()
+    assert ts.load(out / "robot.urdf").mass.tolist() == [3.0, 2.0, 1.0]  # "ols" leaves masses alone
+
+
+def test_terms_are_named_on_the_command_line(tmp_path, capsys, monkeypatch):
+    """Python took `learn=`; by the command nobody could have a rotor's inertia."""
+    monkeypatch.setattr(
+        "torchsko.identification.results.html_report.write_report", lambda fit, path: None
+    )
+    truth, nominal = arm()
+    elbow = nominal.joint_names[1]
+    log, (q, qd, qdd, tau) = log_of(
+        truth, lambda q, qd: friction(q, qd) - 0.2, seconds=10.0, rate=200.0
+    )
+    tau = tau + torch.tensor([0.0, 0.3, 0.0]) * qdd
+    np.savez(tmp_path / "log.npz", t=log.t, q=q, qd=qd, tau=tau)
+    robot, out = tmp_path / "robot.urdf", tmp_path / "out"
+    ts.save(nominal, robot)
+    words = ["identify", str(robot), str(tmp_path / "log.npz"), "--out", str(out), "--cutoff", "8"]
+    named = ["--learn", "Viscous, SmoothCoulomb(0.1)", "--learn"]
+    more = f"{elbow}=Viscous,SmoothCoulomb(speed=0.1),RotorInertia"
+    assert main([*words, *named, more, "--method", "ols"]) == 0
+    fit = ts.identification.Fit.load(out)
+    plain = (Viscous(), SmoothCoulomb(0.1))
+    assert set(fit.terms[0]) == set(fit.terms[2]) == set(plain)
+    (x,) = (x for t, x in zip(fit.terms[1], fit.numbers[1], strict=True) if t == RotorInertia())
+    assert abs(float(x) - 0.3) < 0.01
+    assert "RotorInertia 0.3" in capsys.readouterr().out
+    for said, match in {
+        "Friction": "no term is named 'Friction'",
+        "shoulder=Viscous": "no joint is named 'shoulder'",
+        "Dahl(0.1, 2)": "'2' is no shape of Dahl",
+        "Dahl(width=1)": "'width=1' is no shape of Dahl",
+        "Viscous Offset": "'Viscous Offset' is no term",
+        "": "'' is no term",
+        "Dahl(-1)": "distance of Dahl is -1.0",
+    }.items():
+        assert main([*words, "--learn", said]) == 2
+        err = capsys.readouterr().err
+        assert match in err and len(err.splitlines()) == 3, err
+    assert main([*words, "--learn", "Viscous", "--learn", "Offset"]) == 2
+    assert "names terms of every joint once more" in capsys.readouterr().err
+
+
+def test_terms_of_the_command_are_what_python_takes():
+    mech = arm()[1]
+    first, second, _ = mech.joint_names
+    assert learn_of(mech, []) is None
+    assert learn_of(mech, [f"{first}=none"]) == {first: []}
+    assert learn_of(mech, ["Dahl(0.02)", f"{second}=LuGre(0.01, ratio=2),Offset"]) == {
+        **{name: [Dahl(0.02)] for name in mech.joint_names},
+        second: [LuGre(0.01, ratio=2.0), Offset()],
+    }
+    assert command.TERM_NAMES.split(", ") == list(TERMS)

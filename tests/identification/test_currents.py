@@ -1,0 +1,97 @@
+"""Logs of motor currents: torque constants are found, and what follows is in N m."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.identification.test_fit import arm, friction, log_of
+from torchsko.identification.estimators import drive_gains as currents
+from torchsko.identification.estimators.drive_gains import torque_constants
+from torchsko.identification.signals.filter_settings import settings_of
+
+CONSTANTS = np.array([8.0, 0.5, -3.0])
+
+
+def currents_of(truth, seed=0, friction=friction):
+    log, _ = log_of(truth, friction, seed=seed, noise=0.02)
+    return ts.identification.Log(log.t, log.q, log.tau / CONSTANTS, log.qd, current=True)
+
+
+def found_by(nominal, log):
+    return torque_constants(nominal, log, settings_of(log, 8.0)).value.numpy()
+
+
+def test_constants_are_found_where_the_weights_are_right():
+    truth, _ = arm()
+    np.testing.assert_allclose(found_by(truth, currents_of(truth)), CONSTANTS, rtol=0.01)
+
+
+def test_deviations_of_constants_are_how_much_noise_changes_them():
+    """Of friction as it is told from a rigid robot's force, so that noise alone is wrong."""
+    truth, _ = arm()
+    known = lambda q, qd: 0.3 * qd + 0.5 * (qd / 0.05).tanh() + 0.2  # noqa: E731
+    logs = [currents_of(truth, seed, known) for seed in range(12)]
+    found = [torque_constants(truth, log, settings_of(log, 8.0)) for log in logs]
+    value = np.stack([x.value.numpy() for x in found])
+    told = np.stack([x.deviation.numpy() for x in found]).mean(0)
+    away = (value - CONSTANTS) / told
+    assert (np.abs(away) < 4).all()
+    assert 0.5 < np.sqrt((away**2).mean()) < 1.5
+
+
+def test_a_robot_twice_as_heavy_has_constants_twice_as_large():
+    """Currents are the same then: only the nominal robot says how heavy a robot is."""
+    truth, nominal = arm()
+    log = currents_of(truth)
+    heavy = nominal.replace(mass=2 * nominal.mass, inertia=2 * nominal.inertia)
+    once, twice = found_by(nominal, log), found_by(heavy, log)
+    np.testing.assert_allclose(twice, 2 * once, rtol=1e-6)
+
+
+def test_constants_of_joints_are_told_from_each_other_whatever_is_wrong_with_the_nominal_links():
+    truth, nominal = arm()
+    found = found_by(nominal, currents_of(truth)) / CONSTANTS
+    assert np.ptp(found) < 0.02 * found.mean()
+
+
+def test_a_fit_to_currents_is_in_newton_metres():
+    truth, _ = arm()
+    fit = ts.identification.identify(truth, currents_of(truth), cutoff=8.0)
+    _, (q, qd, qdd, tau) = log_of(truth, friction, seed=5)
+    error = (fit.inverse_dynamics(q, qd, qdd, series=True) - tau).square().mean(0).sqrt()
+    assert (error < 0.02 * tau.std(0)).all()
+    assert_close(
+        fit.mechanism.damping, 0.3 * torch.ones_like(fit.mechanism.damping), rtol=0.1, atol=0
+    )
+    assert fit.found.constants is not None
+    np.testing.assert_allclose(fit.found.constants.numpy(), CONSTANTS, rtol=0.01)
+    assert fit.found.constant_deviations is not None
+    assert "torque constants" in str(fit)
+
+
+def test_constants_stay_with_a_saved_fit(tmp_path):
+    truth, _ = arm()
+    fit = ts.identification.identify(truth, currents_of(truth), cutoff=8.0, learn=[], prior=1e-2)
+    fit.save(tmp_path)
+    assert_close(
+        ts.identification.Fit.load(tmp_path).found.constants, fit.found.constants, rtol=0, atol=0
+    )
+
+
+def test_a_current_that_follows_no_force_is_refused_by_name():
+    truth, _ = arm()
+    log = currents_of(truth)
+    tau = np.array(log.tau)
+    tau[:, 1] = np.random.default_rng(0).normal(size=len(tau))
+    blind = ts.identification.Log(log.t, log.q, tau, log.qd, current=True)
+    with pytest.raises(ts.FitError, match="torque constant of joint 'joint1' is not told"):
+        ts.identification.identify(truth, blind)
+
+
+def test_constants_that_do_not_come_to_rest_are_refused(monkeypatch):
+    truth, _ = arm()
+    monkeypatch.setattr(currents, "ROUNDS", 1)
+    with pytest.raises(ts.FitError, match="did not come to rest within 1 rounds"):
+        found_by(truth, currents_of(truth))

@@ -1,0 +1,101 @@
+"""Estimators withstand what they are made for: outliers, noise in positions."""
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.identification.test_fit import TERMS, arm, friction, log_of
+from torchsko.identification.friction import Gain, Offset, Viscous
+
+
+def off(fit, truth):
+    """How far base parameters are from the truth, over the size of each."""
+    true = fit.base.of(ts.inertial_parameters(truth).flatten())
+    return (fit.value - true).norm() / true.norm()
+
+
+def test_blows_that_the_model_does_not_know_count_less_by_reweighting():
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, noise=0.02)
+    rng, tau = np.random.default_rng(1), np.array(log.tau)
+    for start in rng.integers(0, len(log) - 120, 12):  # a fifth of the log
+        tau[start : start + 120] += rng.normal(0, 3.0, 3)
+    hit = ts.identification.Log(log.t, log.q, tau, log.qd)
+    wls, irls = (
+        ts.identification.identify(nominal, hit, learn=TERMS, method=method, cutoff=8.0, prior=1e-3)
+        for method in ("wls", "irls")
+    )
+    assert off(irls, truth) < 0.3 * off(wls, truth)
+
+
+@pytest.mark.nightly  # test_instruments shows by day that its errors are within its deviations
+def test_instruments_take_away_the_bias_of_noise_in_positions():
+    truth, nominal = arm()
+    _, (q, qd, qdd, force) = log_of(truth, friction, seed=9)
+    missed = {"wls": [], "iv": []}
+    for seed in range(4):
+        log, _ = log_of(truth, friction, seconds=30.0, rate=200.0, seed=seed, noise=0.02)
+        shown = log.q + np.random.default_rng(seed).normal(0, 4e-3, log.q.shape)
+        noisy = ts.identification.Log(log.t, shown, log.tau)
+        for method, found in missed.items():
+            fit = ts.identification.identify(
+                nominal, noisy, learn=TERMS, method=method, cutoff=8.0, prior=1e-3
+            )
+            found.append(fit.inverse_dynamics(q, qd, qdd) - force)
+    bias = {m: torch.stack(found).mean(0).square().mean().sqrt() for m, found in missed.items()}
+    print(bias, force.square().mean().sqrt())
+    assert bias["iv"] < 0.3 * bias["wls"]
+
+
+def test_what_only_the_nominal_robot_tells_apart_is_named():
+    """Forces that show a part too much at all joints are those of a robot that much heavier."""
+    truth, nominal = arm()
+    log, _ = log_of(truth, friction, noise=0.02)
+    plain, gains = (
+        ts.identification.identify(nominal, log, learn=learn, method="wls", cutoff=8.0, prior=1e-3)
+        for learn in (TERMS, [*TERMS, Gain()])
+    )
+    assert not any("told apart" in note for note in plain.found.notes)
+    (line,) = (note for note in gains.found.notes if "told apart" in note)
+    assert all(f"Gain of {name}" in line for name in nominal.joint_names)
+    assert "Viscous" not in line and "Offset" not in line
+    # Neither value nor deviation of these says anything; those of others do.
+    place = gains.terms[0].index(Gain())
+    assert all(x[place].isinf() and x.isfinite().sum() == 3 for x in gains.deviations)
+    assert gains.deviation.isinf().any() and plain.deviation.isfinite().all()
+    assert "+- inf" in str(gains)
+
+
+def test_columns_of_joints_that_stood_are_nothing_and_not_one_over_it():
+    """Least squares were 1e137 there, and combinations were named of numbers that no force depends on."""
+    truth, nominal = arm()
+    motion = ts.identification.exciting_trajectory(
+        truth, generator=torch.Generator().manual_seed(0)
+    )
+    t = torch.arange(1000, dtype=truth.dtype) / 100
+    last = torch.tensor([0.0, 0.0, 1.0]).double()
+    q, qd, qdd = (last * x for x in motion(t))
+    q = q + torch.tensor([0.3, -0.2, 0.0])
+
+    def of(q, qd, qdd, **how):
+        tau = ts.inverse_dynamics(truth, q, qd, qdd) + 0.3 * qd
+        tau = (
+            tau + 0.02 * torch.randn(tau.shape, generator=torch.Generator().manual_seed(1)).double()
+        )
+        log = ts.identification.Log(*(x.numpy() for x in (t, q, tau, qd)))
+        return ts.identification.identify(
+            nominal, log, learn=[Viscous(), Offset()], cutoff=8.0, **how
+        )
+
+    fit = of(q, qd, qdd, method="ols")
+    assert float(fit.least_squares.abs().max()) < 1e6
+    told = fit.base.of(ts.inertial_parameters(truth).flatten())
+    sure = fit.deviation.isfinite()
+    assert 0 < int(sure.sum()) < 17
+    assert bool(((fit.value - told)[sure].abs() < 5 * fit.deviation[sure]).all())
+    (line,) = (note for note in fit.found.notes if "no force of the log depends on" in note)
+    apart = [note for note in fit.found.notes if "not told apart" in note]
+    assert "Izz of body0" in line and not any("Izz of body0" in note for note in apart)
+    with pytest.raises(ts.FitError, match="no joint moves"):
+        of(q - last * q, 0 * qd, 0 * qdd)

@@ -1,0 +1,669 @@
+"""What is wrong in a log, or with what is asked of it, is told or refused by name; the rest is fitted."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from torchsko.identification.diagnostics.unit_checks import refuse_other_units
+from torchsko.identification.friction import (
+    Balancer,
+    Coulomb,
+    Dahl,
+    LuGre,
+    Offset,
+    Series,
+    SmoothCoulomb,
+    Viscous,
+)
+from torchsko.identification.results.html_report import write_report
+from torchsko.identification.signals.cleaning import Faults
+from torchsko.identification.signals.filter_settings import settings_of
+from torchsko.identification.signals.saturation import piled
+from torchsko.identification.signals.unwrap import counted_on
+from torchsko.identification.uncertainty.residuals import Residuals, correlated
+
+
+def two(limit=float("inf")):
+    """An arm of two links that swings up and down."""
+    builder = ts.MechanismBuilder("two")
+    for name, mass in (("a", 2.0), ("b", 1.0)):
+        builder.link(name, mass=mass, com=(0.3, 0, 0), inertia=np.diag([0.02, 0.03, 0.03]).tolist())
+    builder.joint("j1", "revolute", child="a", axis=(0, 1, 0), effort=limit)
+    builder.joint(
+        "j2", "revolute", parent="a", child="b", position=(0.6, 0, 0), axis=(0, 1, 0), effort=limit
+    )
+    return builder.build()
+
+
+def swinging(mech, parts=(1.0, 0.7), noise=0.01, n=2000):
+    """Times, positions, forces and velocities; a joint whose part is 0 stands still at 0."""
+    t = 0.01 * torch.arange(n, dtype=mech.dtype)
+    w, part = torch.tensor([[1.3], [2.9]]).to(t), torch.tensor(parts).to(t)
+    turn = w * t[:, None, None]
+    q, qd, qdd = (part * x.sum(1) for x in (turn.sin(), w * turn.cos(), -w * w * turn.sin()))
+    g = torch.Generator().manual_seed(0)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd
+    tau = tau + noise * torch.randn(tau.shape, generator=g, dtype=tau.dtype)
+    return [x.numpy() for x in (t, q, tau, qd)]
+
+
+def test_a_joint_that_stands_still_at_zero_is_chosen_no_friction_by_chance():
+    """What never acts, such as a spring there, is no candidate."""
+    fit = ts.identification.identify(two(), ts.identification.Log(*swinging(two(), (1.0, 0.0))))
+    assert (fit.errors["physical"] < 0.02).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_joint_that_stands_still_but_for_noise_is_fitted_no_spring_of_it(seed):
+    """Small as the noise is, cross-validation took springs of hundreds of N m/rad for what gravity pulls."""
+    t, q, tau, _ = swinging(two(), (1.0, 0.0))
+    noise = np.random.default_rng(seed).normal(size=q.shape)
+    fit = ts.identification.identify(
+        two(), ts.identification.Log(t, q + 1e-4 * noise, tau + 3 * noise[::-1] ** 2)
+    )
+    assert fit.terms[1] == (Offset(),) and len(fit.terms[0]) > 1
+    assert "stood still, so that no friction is chosen there: j2" in fit.found.notes
+
+
+TERMS = [Viscous(), Coulomb()]
+
+
+@pytest.mark.parametrize("rates", [None, 1e-2])
+@pytest.mark.parametrize("noise", [1e-7, 1e-3, 3e-3])
+def test_a_log_of_a_robot_that_stands_is_refused_whatever_its_noise(noise, rates):
+    """It was fitted to noise of positions, or ended in an error of torch where velocities are noisy."""
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, _ = swinging(mech, parts=(0.0, 0.0), noise=0.05)
+    q = 0.3 + noise * rng.standard_normal(q.shape)
+    qd = None if rates is None else rates * rng.standard_normal(q.shape)
+    with pytest.raises(ts.FitError, match="no joint moves, but for noise"):
+        ts.identification.identify(mech, ts.identification.Log(t, q, tau, qd), learn=TERMS)
+
+
+def test_a_motion_that_is_small_and_larger_than_its_noise_is_one():
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, _ = swinging(mech, parts=(1e-4, 1e-4), noise=1e-4)
+    q = q + 1e-6 * rng.standard_normal(q.shape)
+    ts.identification.identify(mech, ts.identification.Log(t, q, tau), learn=TERMS, method="ols")
+
+
+def test_a_joint_that_stands_with_noisy_velocity_has_no_waves_of_teeth():
+    """It was an error of torch: bounds of times a turn in the wrong order."""
+    mech, rng = two(), np.random.default_rng(0)
+    t, q, tau, qd = swinging(mech, parts=(1.0, 0.0))
+    q[:, 1] += 1e-5 * rng.standard_normal(len(t))
+    qd[:, 1] = 0.1 * rng.standard_normal(len(t))
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, q, tau, qd), learn=TERMS, method="ols"
+    )
+    assert not any("come back with its position" in note for note in fit.found.notes)
+
+
+def test_joints_that_stand_at_times_are_told_and_the_line_says_how_to_leave_that_out():
+    """Dry friction at rest is anything up to its size: numbers lay five of their deviations off, unsaid."""
+    mech, rng = two(), np.random.default_rng(1)
+    step, rest, n = 100, 50, 24
+    s = np.concatenate([np.zeros(rest), np.arange(step) / step])
+    rise = 10 * s**3 - 15 * s**4 + 6 * s**5
+    place = rng.uniform(-1, 1, (n + 1, 2))
+    q = (place[:-1, None] + rise[:, None] * np.diff(place, axis=0)[:, None]).reshape(-1, 2)
+    t = 0.01 * np.arange(len(q))
+    qd = np.gradient(q, t, axis=0, edge_order=2)
+    qdd = np.gradient(qd, t, axis=0, edge_order=2)
+    held = rng.uniform(-1, 1, (n, 1, 2)).repeat(rest + step, 1).reshape(-1, 2)
+    dry = np.where(np.abs(qd) > 1e-9, np.sign(qd), held)
+    tau = ts.inverse_dynamics(mech, *map(torch.from_numpy, (q, qd, qdd))).numpy() + 0.5 * dry
+    q = q + 1e-6 * rng.standard_normal(q.shape)
+    log = ts.identification.Log(t, q, tau + 0.3 * qd + 0.02 * rng.standard_normal(q.shape))
+
+    def fitted(log):
+        fit = ts.identification.identify(mech, log, learn=TERMS, method="ols")
+        lines = [note for note in fit.found.notes if note.startswith("stand still at times")]
+        off = torch.stack(fit.numbers) - torch.tensor([0.3, 0.5]).to(fit.phi)
+        return float(off.abs().max()), lines
+
+    off, (line,) = fitted(log)
+    assert "j1 3" in line and "j2 3" in line
+    scope = {"dataclasses": dataclasses, "numpy": np, "log": log}
+    less, lines = fitted(eval(line.split("out: ")[1], scope))
+    assert not lines and less < off / 10 and off > 0.02, (off, less)
+    plain = ts.identification.Log(*swinging(mech)[:3])
+    assert not fitted(plain)[1]
+
+
+@pytest.mark.parametrize("with_rates", [True, False])
+def test_degrees_of_joints_without_limits_show_in_their_weight_and_many_turns_are_none(with_rates):
+    mech, factor = two(), 180 / np.pi
+    t, q, tau, qd = swinging(mech)
+    log = ts.identification.Log(t, q * factor, tau, qd * factor if with_rates else None)
+    with pytest.raises(ts.FitError, match=r"(?s)joint 'j1' moves over .* turns.*--unit q=deg"):
+        ts.identification.identify(mech, log, learn=TERMS)
+    ramp = torch.stack([2.0 * torch.from_numpy(t), -3.0 * torch.from_numpy(t)], 1)
+    still = torch.zeros_like(ramp)
+    spinning = ts.inverse_dynamics(mech, ramp, still + torch.tensor([2.0, -3.0]), still)
+    log = ts.identification.Log(t, ramp.numpy(), spinning.numpy())
+    refuse_other_units(mech, log, 100.0)
+
+
+@pytest.mark.parametrize("with_rates", [True, False])
+def test_while_positions_are_missing_no_force_counts(with_rates):
+    """A second without an encoder changes nothing but how much is known, and is told."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    q2, qd2 = q.copy(), qd.copy()
+    q2[1000:1100, 1] = qd2[1000:1100, 1] = np.nan
+    whole, part = (
+        ts.identification.identify(
+            mech,
+            ts.identification.Log(t, x, tau, v if with_rates else None),
+            learn=TERMS,
+            cutoff=8.0,
+        )
+        for x, v in ((q, qd), (q2, qd2))
+    )
+    assert (part.errors["physical"] < 1.2 * whole.errors["physical"]).all()
+    assert part.found.equations < whole.found.equations - 50
+    (note,) = (x for x in part.found.notes if "missing" in x)
+    assert "of j2 missing or far off" in note and "in long runs" in note
+
+
+@pytest.mark.parametrize("rows", [(700, 700), (700, 900)], ids=["at once", "apart"])
+def test_one_position_missing_of_each_joint_changes_no_cut_off(rows):
+    """The data choose it as where all are there."""
+    t, q, tau, qd = swinging(two())
+    q2 = q.copy()
+    q2[rows, (0, 1)] = np.nan
+    whole, holes = (settings_of(ts.identification.Log(t, x, tau, qd)) for x in (q, q2))
+    assert abs(holes.cutoff - whole.cutoff) < 0.02 * whole.cutoff
+
+
+def test_a_robot_whose_file_says_0_of_its_limits_is_fitted_as_one_without():
+    """As exporters of CAD programs write; held there, a joint seems to need fewer numbers."""
+    mech = two()
+    t, q, tau, qd = swinging(mech.replace(mass=1.2 * mech.mass))
+    zero = torch.zeros_like(mech.lower)
+    held = mech.replace(lower=zero, upper=zero, velocity_limit=zero)
+    log, some = ts.identification.Log(t, q, tau, qd), [Viscous()]
+    one, other = (ts.identification.identify(x, log, learn=some, prior=1e-6) for x in (mech, held))
+    assert other.base.names == one.base.names
+    assert_close(other.value, one.value, rtol=1e-6, atol=1e-8)
+
+
+def test_a_drive_at_its_limit_is_told_where_its_forces_are_measured_with_noise():
+    """Without a word its joint was fitted a twelfth of its force off."""
+    mech = two()
+    t, q, tau, qd = swinging(mech, noise=0.0)
+    noise = 0.02 * np.random.default_rng(0).normal(size=tau.shape)
+    cut = np.clip(tau, -np.inf, [8.0, np.inf]) + noise
+    nominal, some = mech.replace(mass=1.2 * mech.mass), [Viscous()]
+
+    def fitted(robot, tau):
+        fit = ts.identification.identify(
+            robot, ts.identification.Log(t, q, tau, qd), learn=some, prior=1e-6
+        )
+        return fit, [note for note in fit.found.notes if "a drive at its limit" in note]
+
+    fit, (told,) = fitted(nominal, cut)
+    assert told.startswith("12 percent of the forces of j1 are 7.99")
+    limit = float(told.split("effort limit of ")[1].split(",")[0])
+    limits = torch.tensor([limit, torch.inf], dtype=mech.dtype)
+    better, again = fitted(nominal.replace(effort_limit=limits), cut)
+    at = [torch.from_numpy(x) for x in (q, qd, np.gradient(qd, t, axis=0))]
+    off, less = (np.std((x.inverse_dynamics(*at).numpy() - tau)[5:-5, 0]) for x in (fit, better))
+    assert off > 0.05 * tau[:, 0].std() > 10 * less and not again
+    # Friction without much else piles up at both ends, too, and is no limit.
+    assert not fitted(nominal, tau + 20 * np.tanh(qd / 0.01) + noise)[1]
+    assert not fitted(nominal, tau + noise)[1]
+
+
+def test_terms_asked_for_that_come_out_zero_are_told():
+    """Viscous friction that would drive is none."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, q, tau - 0.5 * qd, qd), learn=TERMS, prior=10.0
+    )
+    assert all(Viscous() not in some for some in fit.terms)
+    (note,) = (x for x in fit.found.notes if x.startswith("zero, for friction does not drive"))
+    assert "Viscous of j1" in note
+    assert "Viscous of j2" in note
+
+
+def test_a_spring_that_comes_out_negative_is_not_called_friction():
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    spring = Balancer(0.2, 0.6, zero=0.4)
+    angle = torch.from_numpy(q)
+    pull = spring.column(Series(angle, angle, angle, angle)).numpy()
+    log = ts.identification.Log(t, q, tau - 50 * pull, qd)
+    fit = ts.identification.identify(mech, log, learn=[*TERMS, spring], prior=10.0)
+    (note,) = (x for x in fit.found.notes if "Balancer" in x)
+    assert note.startswith("zero, for no spring") and "friction" not in note and "zero=" in note
+
+
+def test_noise_is_no_outlier_and_a_blow_is():
+    mech = two()
+    t, q, tau, qd = swinging(mech, noise=0.05)
+
+    def notes(x):
+        log = ts.identification.Log(t, q, x, qd)
+        return ts.identification.identify(mech, log, learn=TERMS, cutoff=8.0).found.notes
+
+    assert not [x for x in notes(tau) if "outliers" in x]
+    hit = tau.copy()
+    hit[[300, 900, 1500], 0] += 8.0
+    assert [x for x in notes(hit) if x.startswith("3 outliers at j1")]
+
+
+def test_a_force_that_is_infinite_is_an_outlier_and_not_a_drive_at_its_limit():
+    mech = two(limit=50.0)
+    t, q, tau, qd = swinging(mech)
+    tau[[300, 900], 0], tau[[500, 1500], 1] = np.inf, -np.inf
+    notes = ts.identification.identify(
+        mech, ts.identification.Log(t, q, tau, qd), learn=TERMS, cutoff=8.0
+    ).found.notes
+    assert not [x for x in notes if "at their limit" in x]
+    for joint in ("j1", "j2"):
+        assert [x for x in notes if x.startswith(f"2 outliers at {joint}")]
+
+
+@pytest.mark.parametrize("mended", [slice(None), slice(901, 902)], ids=["all", "one sample"])
+def test_a_fit_that_was_stopped_is_another_fits_where_only_velocities_were_mended(tmp_path, mended):
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    kept, wrong = tmp_path / "unfinished.pt", qd.copy()
+    wrong[mended] *= 1.3
+    options = {"learn": TERMS, "cutoff": 8.0, "prior": 1e-3}
+
+    def stop(text, part):
+        if text == "fitting":
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        log = ts.identification.Log(t, q, tau, wrong)
+        ts.identification.identify(mech, log, checkpoint=kept, tell=stop, **options)
+    assert kept.is_file()
+    log = ts.identification.Log(t, q, tau, qd)
+    after, fresh = (
+        ts.identification.identify(mech, log, checkpoint=x, **options) for x in (kept, None)
+    )
+    # Masses are of a kilogram; moments that nearly vanish have the rounding of larger ones.
+    assert_close(after.phi, fresh.phi, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("place", ["choosing friction of j2", "fitting", "error bars"])
+def test_a_fit_that_was_stopped_goes_on_to_the_same_numbers(tmp_path, place):
+    """It began one more round of choosing where the last had changed nothing; the file needs no ending."""
+    mech = two()
+    t, q, tau, qd = swinging(mech, noise=0.1)
+    log, kept = ts.identification.Log(t, q, tau, qd), tmp_path / "unfinished"
+    options = {"cutoff": 8.0, "folds": 3}
+    whole = ts.identification.identify(mech, log, **options)
+
+    def stop(text, part):
+        if text == place:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        ts.identification.identify(mech, log, checkpoint=kept, tell=stop, **options)
+    assert kept.is_file()
+    after = ts.identification.identify(mech, log, checkpoint=kept, **options)
+    assert after.terms == whole.terms and after.found.notes == whole.found.notes
+    # Twice the same fit in one process differs by 4e-14.
+    assert_close(after.phi, whole.phi, rtol=0, atol=1e-12)
+    assert_close(after.numbers, whole.numbers, rtol=0, atol=1e-12)
+    assert_close(after.found.scale, whole.found.scale, rtol=1e-10, atol=0)
+
+
+WRONG = {
+    "dead encoder": (
+        lambda t, q, tau, qd: (t, q * [1, np.nan], tau, qd),
+        "q of joint 'j2' is nowhere",
+    ),
+    "words": (lambda t, q, tau, qd: (t, q, tau * [np.nan, 1], qd), "tau of joint 'j1' is nowhere"),
+    "kNm": (lambda t, q, tau, qd: (t, q, tau / 1e3, qd), "0.001 times.*--unit tau=kNm"),
+    "mNm": (lambda t, q, tau, qd: (t, q, tau * 1e3, qd), "times those.*--unit tau=mNm"),
+    "other sign": (lambda t, q, tau, qd: (t, q, -tau, qd), "Turn the sign of tau"),
+    "ms": (lambda t, q, tau, qd: (1e3 * t, q, tau), "samples are 10 s apart.*--unit t=ms"),
+    "us": (lambda t, q, tau, qd: (1e6 * t, q, tau), "samples are 1e[+]04 s apart.*--unit t=us"),
+    "ns": (lambda t, q, tau, qd: (1.7e18 + 1e9 * t, q, tau), "s apart.*--unit t=ns"),
+    "ms of a fast log": (
+        lambda t, q, tau, qd: (100 * t, q, tau),
+        "samples are 1 s apart.*--unit t=ms",
+    ),
+    "ms of seconds": (
+        lambda t, q, tau, qd: (1e-3 * t, q, tau),
+        "samples are 1e-05 s apart.*Multiply t by 1000",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_logs_in_other_units_or_without_numbers_are_refused(wrong):
+    change, match = WRONG[wrong]
+    log = ts.identification.Log(*change(*swinging(two())))
+    with pytest.raises(ts.FitError, match=f"(?s){match}"):
+        ts.identification.identify(two(), log, learn=TERMS)
+
+
+def test_forces_far_beyond_a_robots_limits_are_in_another_unit():
+    t, q, tau, qd = swinging(two())
+    with pytest.raises(ts.FitError, match=r"(?s)median force of joint 'j1'.*--unit tau=mNm"):
+        ts.identification.identify(
+            two(limit=50.0), ts.identification.Log(t, q, 1e3 * tau, qd), learn=TERMS
+        )
+
+
+OPTIONS = {
+    "a term alone": ({"learn": Viscous()}, "learn was given as Viscous"),
+    "no cut-off": ({"cutoff": float("nan")}, "cutoff is nan"),
+    "window in words": ({"window": "0.1", "method": "shooting"}, "window is '0.1'"),
+    "window of another": ({"window": 0.1}, "window=0.1 was given with method='physical'"),
+    "folds": ({"folds": 5000}, "folds is 5000"),
+    "no folder": ({"checkpoint": "/nowhere/x.pt"}, "its folder is not there"),
+    "no module": ({"residual": lambda q, qd, qdd: q}, "residual was given as function"),
+}
+
+
+@pytest.mark.parametrize(("options", "match"), OPTIONS.values(), ids=OPTIONS)
+def test_options_that_do_not_fit_are_refused_before_the_log_is_read(options, match):
+    log = ts.identification.Log(*swinging(two(), n=400))
+    with pytest.raises(ts.FitError, match=match) as error:
+        ts.identification.identify(two(), log, **({"learn": TERMS} | options))
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_robots_in_single_precision_lists_parts_and_empty_files_are_refused(tmp_path):
+    t, q, tau, qd = swinging(two(), n=400)
+    log = ts.identification.Log(t, q, tau, qd)
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "head.csv").write_text("t,q_1,tau_1\n")
+    for call, match in (
+        (lambda: ts.identification.identify(two().to(torch.float32), log), "is torch.float32"),
+        (lambda: ts.identification.Log(t, q.tolist(), tau), "q was given as list"),
+        (lambda: log.part(0, 60), "the part from 0 to 60"),
+        (lambda: ts.identification.Log.load(tmp_path / "empty.csv"), "its first line is empty"),
+        (
+            lambda: ts.identification.Log.load(tmp_path / "head.csv"),
+            "no sample below its first line",
+        ),
+        (
+            lambda: ts.identification.Log.load(tmp_path / "head.csv", columns={"pos": ["a"]}),
+            "for 'pos'",
+        ),
+    ):
+        with pytest.raises(ts.FitError, match=match):
+            call()
+
+
+def test_a_floating_robot_has_no_friction_where_it_floats_and_is_saved_as_its_file(tmp_path):
+    mech = ts.load(ts.robots.quadruped, floating_base=True)
+    g = torch.Generator().manual_seed(0)
+    t = torch.arange(800, dtype=mech.dtype) / 250
+    phase, rate, part = torch.rand(3, mech.num_dof, 3, generator=g, dtype=t.dtype)
+    w = 2 * np.pi * (0.3 + 2 * rate)
+    turn = w * t[:, None, None] + 6 * phase
+    x, qd, qdd = (
+        (0.2 * part * y).sum(-1) for y in (turn.sin(), w * turn.cos(), -w * w * turn.sin())
+    )
+    q = [mech.neutral()]
+    for k in range(len(t) - 1):
+        q.append(ts.integrate(mech, q[-1], qd[k] / 250))
+    q = torch.cat([torch.stack(q)[:, :7], x[:, 6:]], -1)
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd * (torch.arange(mech.num_dof) > 5)
+    log = ts.identification.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    fit = ts.identification.identify(mech, log, learn=TERMS, prior=1e-2, cutoff=20.0)
+    assert [len(some) for some in fit.terms[:6]] == [0] * 6
+    assert any(type(term) is Viscous for some in fit.terms[6:] for term in some)
+    fit.save(tmp_path, like=ts.robots.quadruped)
+    again = ts.identification.Fit.load(tmp_path)
+    assert_close(
+        again.inverse_dynamics(q, qd, qdd), fit.inverse_dynamics(q, qd, qdd), rtol=0, atol=1e-9
+    )
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_errors_of_a_force_that_is_constant_are_told_in_its_own_unit(tmp_path):
+    """As of a robot in flight, which nothing pushes at its base: over no spread they would be infinite."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    free = np.concatenate([tau[:, :1], np.zeros_like(tau[:, 1:])], 1)
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, q, free, qd), learn=TERMS, prior=1e-2, method="ols"
+    )
+    table = str(fit).split("over the spread")[1].split("Forces")[0]
+    rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line}
+    told = [float(x.removesuffix("*")) for x in rows["j2"] if x.endswith("*")]
+    assert told == pytest.approx([float(x[1]) for x in fit.errors.values()], rel=1e-2)
+    assert rows["mean"] == rows["j1"] and rows["*"]
+    assert "prior" not in str(fit)
+    assert "does not change" not in str(fit)
+    write_report(fit, tmp_path / "report.html")
+
+
+def test_joints_that_moved_beyond_their_limits_are_named():
+    """Not so far that they are surely in another unit."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    lower, upper = -2.5 * torch.ones(2).to(mech.dtype), torch.tensor([2.5, 0.5]).to(mech.dtype)
+    for reach in (upper, -lower, torch.tensor([2.5, torch.inf]).to(mech.dtype)):
+        limited = mech.replace(lower=lower, upper=reach)
+        fit = ts.identification.identify(
+            limited, ts.identification.Log(t, q, tau, qd), learn=TERMS, prior=1e-2
+        )
+        told = [note for note in fit.found.notes if "its limits are" in note]
+        assert len(told) == int(reach is upper)
+        assert all(note.startswith("j2 moves from ") for note in told)
+
+
+def test_a_force_sensor_that_hangs_is_named():
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    hangs = np.concatenate([tau[:, :1], np.full_like(tau[:, 1:], 0.7)], 1)
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, q, hangs, qd), learn=TERMS, prior=1e-2, method="ols"
+    )
+    assert "the force does not change, as of a sensor that hangs: j2" in fit.found.notes
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: SmoothCoulomb(0.0), "speed of SmoothCoulomb is 0.0"),
+        (lambda: SmoothCoulomb(float("nan")), "speed of SmoothCoulomb is nan"),
+        (lambda: Dahl(-0.1), "distance of Dahl is -0.1"),
+        (lambda: LuGre(time=-1.0), "time of LuGre is -1.0.*\n.*positive, or 0"),
+        (lambda: Balancer(zero=float("inf")), "zero of Balancer is inf.*\n.*finite"),
+    ],
+)  # fmt: skip
+def test_shapes_that_no_law_has_are_refused_by_name(make, match):
+    with pytest.raises(ts.FitError, match=match):
+        make()
+    assert LuGre(time=0.0).time == Balancer(zero=-1.0).free == 0.0
+    assert SmoothCoulomb(np.float32(0.5)).speed == 0.5  # type: ignore[arg-type]
+
+
+def test_what_is_no_list_of_terms_and_no_log_is_refused_by_name():
+    t, q, tau, qd = swinging(two())
+    log, fit, viscous = ts.identification.Log(t, q, tau, qd), ts.identification.identify, Viscous()
+    stamps = (1e9 * t).astype("datetime64[ns]")
+    leaf = torch.from_numpy(q).requires_grad_()
+    for call, match in (
+        (lambda: fit(two(), log, learn={"j1": viscous}), "learn of joint 'j1' was given as Viscous"),
+        (lambda: fit(two(), log, learn=[viscous] * 2), "of joint 'j1' is there more than once"),
+        (lambda: fit(two(), {"t": t}), "the log was given as dict"),
+        (lambda: fit(two(), "log.csv"), "the log was given as str"),
+        (lambda: ts.identification.Log(stamps, q, tau), "t is datetime64.ns.*\n.*\n.*timedelta64"),
+        (lambda: ts.identification.Log(t, q + 0j, tau), "q is complex128"),
+        (lambda: ts.identification.Log(t, leaf, tau), "q requires a gradient"),
+    ):  # fmt: skip
+        with pytest.raises(ts.FitError, match=match):
+            call()
+
+
+def test_forces_from_outside_that_are_known_are_those_of_joints():
+    """A log with what contacts are at the joints finds the robot that moved without them."""
+    mech = ts.load(ts.robots.panda)
+    mech = mech.replace(damping=0 * mech.damping, friction=0 * mech.friction)
+    truth = mech.replace(mass=1.2 * mech.mass)
+    g = torch.Generator().manual_seed(0)
+    t = torch.arange(4000, dtype=mech.dtype) / 400
+    q, qd, qdd = ts.identification.exciting_trajectory(mech, generator=g)(t)
+    push = torch.randn(mech.num_bodies, 6, generator=g, dtype=t.dtype)
+    f_ext = 3 * push * (2 * t).sin().clamp_min(0)[:, None, None]
+    drives = ts.inverse_dynamics(truth, q, qd, qdd, f_ext)
+    at = q, 0 * qd, 0 * qd
+    pushed = ts.inverse_dynamics(mech, *at) - ts.inverse_dynamics(mech, *at, f_ext)
+    tau = drives + pushed + 0.01 * torch.randn(qd.shape, generator=g, dtype=t.dtype)
+    log = ts.identification.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
+    fit = ts.identification.identify(mech, log, learn=[], prior=1e-4, cutoff=10.0)
+    beta = fit.base.of(ts.inertial_parameters(truth).flatten())
+    assert (fit.value - beta).norm() < 0.01 * beta.norm()
+
+
+@pytest.mark.some(5)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("column", ["q", "tau", "qd"])
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(x, np.float64) for x in (1.5e308, -1e160, 1e18, np.inf)]
+    + [(3.4e38, np.float32), (np.inf, np.float16)],
+)
+def test_numbers_as_large_as_none_is_measured_are_outliers(column, value, dtype):
+    """Their squares overflowed, and in forces no outlier was found any more: warnings, then no robot."""
+    mech = two()
+    t, *measured = swinging(mech)
+    log = {k: x.astype(dtype) for k, x in zip(("q", "tau", "qd"), measured, strict=True)}
+    whole = ts.identification.identify(
+        mech, ts.identification.Log(t, **log), learn=TERMS, method="ols"
+    )
+    spoilt = log[column].copy()
+    spoilt[100:1900:60, 0] = value
+    log[column] = spoilt
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, **log), learn=TERMS, method="ols"
+    )
+    assert any(note.startswith("30 ") and "j1" in note for note in fit.found.notes)
+    assert_close(fit.value, whole.value, rtol=0.05, atol=0.01)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("value", [np.inf, 1.5e308])
+def test_positions_that_are_no_numbers_twice_in_a_row_warn_of_nothing(value):
+    """Their steps overflowed, or were infinity less infinity."""
+    t = np.arange(100) / 100.0
+    q = np.sin(t)[:, None].repeat(2, 1)
+    q[40:42, 0], q[42, 0] = value, -value
+    log, told = counted_on(ts.identification.Log(t, q, q))
+    assert not told and np.array_equal(log.q, q)
+
+
+def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():
+    """A joint of a right log was: a sixth of the usual error in the mean of five visits is chance."""
+    mech, rng = two(), np.random.default_rng(0)
+    t = np.arange(6000) / 100
+    force = np.tanh(20 * np.sin(0.5 * t))[:, None] + 1e-3 * rng.normal(size=(6000, 2))
+    log = ts.identification.Log(t, np.zeros((6000, 2)), force)
+
+    def told(error):
+        ones = torch.ones(2, dtype=torch.float64)
+        at, tau, error = (torch.from_numpy(x) for x in (t, force, error))
+        inflation = correlated(error)
+        left = Residuals(at, tau, error, error.square().mean(0), ones, inflation, inflation / 100)
+        return piled(mech, log, left, Faults())
+
+    def chance():
+        smooth = np.convolve(rng.normal(size=6100), np.ones(101) / 10, "valid")
+        return np.stack([smooth, smooth], 1)
+
+    for _ in range(30):
+        assert not told(chance())
+    # Of a drive the robot asks for more each time.
+    lines = told(0.2 * chance() + np.sign(force) * (np.abs(force) > 0.99))
+    assert len(lines) == 4 and all("a drive at its limit" in line for line in lines)
+
+
+def test_a_joint_without_a_force_all_along_is_told_with_what_the_nominal_robot_needs():
+    """As drivers write 0 where they know no force: the bodies behind were fitted as nothing."""
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    none = tau * np.array([1.0, 0.0])
+    for force, told in ((tau, 0), (none, 1)):
+        fit = ts.identification.identify(
+            mech, ts.identification.Log(t, q, force, qd), learn=[Viscous()], method="ols"
+        )
+        lines = [note for note in fit.found.notes if note.startswith("no force all along")]
+        assert len(lines) == told, fit.found.notes
+        assert all("root mean square): j2 (" in line for line in lines)
+
+
+def floating(falls):
+    """A log of a robot that floats while its joint moves, without a force where it floats."""
+    builder = ts.MechanismBuilder("floats")
+    for name, mass in (("a", 2.0), ("b", 1.0)):
+        builder.link(
+            name, mass=mass, com=(0.1, 0, 0.05), inertia=np.diag([0.02, 0.03, 0.03]).tolist()
+        )
+    builder.joint("free", "free", child="a")
+    builder.joint("j", "revolute", parent="a", child="b", position=(0.2, 0, 0), axis=(0, 1, 0))
+    mech = builder.build()
+    t = 0.01 * torch.arange(1000, dtype=mech.dtype)
+    move = torch.stack([(3 * t).sin() + (7 * t).sin(), 3 * (3 * t).cos() + 7 * (7 * t).cos(),
+                        -9 * (3 * t).sin() - 49 * (7 * t).sin()], -1)  # fmt: skip
+    q, qd, qdd = (mech.neutral().repeat(1000, 1), *torch.zeros(2, 1000, 7, dtype=mech.dtype))
+    q[:, -1], qd[:, -1], qdd[:, -1] = move.unbind(-1)
+    # It falls in the axes of its body, which does not turn.
+    qd[:, 5], qdd[:, 5] = -9.81 * falls * t, -9.81 * falls
+    q[:, 2] = -9.81 / 2 * falls * t * t
+    tau = ts.inverse_dynamics(mech, q, qd, qdd)
+    tau[:, :6] = 0.0
+    return mech, ts.identification.Log(*(x.numpy() for x in (t, q, tau, qd)))
+
+
+def test_a_robot_that_floats_without_a_force_but_does_not_fall_is_refused():
+    """It stood on a floor whose force nobody measured: a fit found a robot of 9 g, sure to 33 g."""
+    mech, log = floating(0.0)
+    with pytest.raises(ts.FitError, match=r"'free' is zero all along.* needs 30 N") as error:
+        ts.identification.identify(mech, log, learn=[], method="ols")
+    assert str(error.value).count("\n") == 2
+    ts.identification.identify(*floating(1.0), learn=[], method="ols")
+
+
+def test_a_rotor_is_told_as_one_and_a_body_that_no_mass_makes_as_unphysical():
+    builder = ts.MechanismBuilder("geared")
+    for name in ("a", "b"):
+        builder.link(name, mass=1.0, com=(0.3, 0, 0), inertia=np.eye(3).tolist())
+    builder.joint("j1", "revolute", child="a", axis=(0, 1, 0))
+    builder.joint("j2", "revolute", parent="a", child="b", position=(0.6, 0, 0), axis=(0, 1, 0))
+    mech = builder.rotor("j2", ratio=50.0, inertia=2e-5).build()
+    thin = torch.diag(torch.tensor([0.05, 0.01, 0.01], dtype=mech.dtype))
+    # More about one axis than about both others.
+    b = mech.body_names.index("b")
+    mech = mech.replace(inertia=torch.cat([mech.inertia[:b], thin[None], mech.inertia[b + 1 :]]))
+    t, q, tau, qd = swinging(mech)
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, q, tau, qd), learn=TERMS, cutoff=8.0, prior=1e-3
+    )
+    notes = [x for x in fit.found.notes if x.startswith(("j2_rotor", "unphysical"))]
+    assert notes == [
+        "unphysical nominal inertia of b: the nearest physical one is used",
+        "j2_rotor is an inertia about one axis, as of a rotor: a body of little mass stands for it",
+    ]
+
+
+def test_friction_that_remembers_says_how_to_predict_it():
+    mech = two()
+    t, q, tau, qd = swinging(mech)
+    learn = {"j1": [LuGre()], "j2": TERMS}
+    fit = ts.identification.identify(
+        mech, ts.identification.Log(t, q, tau, qd), learn=learn, cutoff=8.0, prior=1e-3
+    )
+    (note,) = (x for x in fit.found.notes if "series=True" in x)
+    assert note.endswith(": j1")
+    x = [torch.from_numpy(x) for x in (q, qd, 0 * qd)]
+    apart = fit.inverse_dynamics(*x, series=True) - fit.inverse_dynamics(*x)
+    assert apart[:, 0].abs().max() > 1e-3 and not apart[:, 1].any()

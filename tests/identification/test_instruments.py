@@ -1,0 +1,59 @@
+"""Instrumental variables say how sure they are: of noise in positions, whose errors cancel in time."""
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.identification.test_fit import TERMS, arm, friction
+
+
+def found(noise, seconds, *, teeth=0.0, logged=False, count=8, cutoff=8.0):
+    """Errors of base parameters, `[repetitions, base]`, and deviations, over repetitions of one motion."""
+    truth, nominal = arm()
+    motion = ts.identification.exciting_trajectory(
+        truth, generator=torch.Generator().manual_seed(0)
+    )
+    t = torch.arange(int(200 * seconds), dtype=truth.dtype) / 200
+    q, qd, qdd = motion(t)
+    force = ts.inverse_dynamics(truth, q, qd, qdd) + friction(q, qd) + teeth * torch.sin(24 * q)
+    errors, deviations = [], []
+    for seed in range(count):
+        draw = np.random.default_rng(seed).normal
+        shown = q.numpy() + noise * draw(size=q.shape)
+        tau = force.numpy() + 0.02 * draw(size=q.shape)
+        speeds = qd.numpy() + 0.01 * draw(size=q.shape) if logged else None
+        log = ts.identification.Log(t.numpy(), shown, tau, speeds)
+        fit = ts.identification.identify(
+            nominal, log, learn=TERMS, method="iv", cutoff=cutoff, prior=1e-3
+        )
+        true = fit.base.of(ts.inertial_parameters(truth).flatten())
+        errors.append(fit.value - true)
+        deviations.append(fit.deviation)
+    return torch.stack(errors), torch.stack(deviations)
+
+
+@pytest.mark.parametrize(
+    "noise, seconds, logged",
+    [(1e-3, 6.0, False), pytest.param(0.0, 20.0, True, marks=pytest.mark.nightly)],
+)
+def test_deviations_are_the_spread_of_estimates_and_cover_their_errors(noise, seconds, logged):
+    errors, deviations = found(noise, seconds, logged=logged)
+    assert 0.5 < (errors / deviations).square().mean().sqrt() < 1.8
+    over = deviations.mean(0) / errors.std(0)
+    assert 0.8 < over.median() < 2.0
+
+
+@pytest.mark.nightly  # by day in test_lasting.py
+def test_deviations_of_errors_that_cancel_are_no_larger_than_they_spread():
+    """They were 1.5 times, and 3 times for some: ends of stretches cut pairs of errors that cancel."""
+    errors, deviations = found(1e-4, 20.0, cutoff=20.0, count=24)
+    over = deviations.mean(0) / errors.std(0)
+    assert 0.75 < over.median() < 1.2
+    assert over.max() < 2.0
+
+
+@pytest.mark.nightly  # by day in test_lasting.py
+def test_teeth_that_pull_at_places_are_counted_in_deviations():
+    errors, deviations = found(1e-4, 20.0, teeth=0.1, count=2)
+    assert (errors / deviations).square().mean().sqrt() < 2.5

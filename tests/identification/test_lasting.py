@@ -1,0 +1,141 @@
+"""Deviations hold where errors are no noise but come back with the motion."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from tests.identification.test_fit import TERMS, arm, friction
+from torchsko.identification.estimators.shooting.block_elimination import eliminated
+from torchsko.identification.estimators.shooting.cluster_covariance import wider
+from torchsko.identification.estimators.shooting.noise_variances import Noise
+from torchsko.identification.estimators.shooting.sensitivities import Linear
+from torchsko.identification.uncertainty.robust_covariance import (
+    over_soft_stretches,
+    over_stretches,
+    period,
+)
+
+
+def test_a_motion_repeats_itself_after_its_period_or_never():
+    mech, _ = arm()
+    t = torch.arange(3000, dtype=mech.dtype) / 100
+    for length in (7.0, 10.0, 20.0):
+        g = torch.Generator().manual_seed(1)
+        q = ts.identification.exciting_trajectory(mech, period=length, generator=g)(t)[0]
+        assert period(q) == 100 * length
+    sweep = torch.stack([(0.2 * t + 0.05 * t * t).sin(), (0.3 * t + 0.03 * t * t).cos()], -1)
+    assert period(sweep) == len(t)
+    assert period(torch.zeros(50, 2)) == 50
+
+
+def test_errors_that_cancel_in_time_are_not_counted_at_ends_of_stretches():
+    """Sums of white noise grow as its length, those of its second differences do not grow at all."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(20_002, 1, generator=g, dtype=torch.float64)
+    for series, grows in ((x, 1.0), (x[1:] + x[:-1], 4.0)):
+        for over in (over_stretches, over_soft_stretches):
+            assert float(over(series, 50)) / len(x) == pytest.approx(grows, rel=0.1)
+    bent = x[2:] - 2 * x[1:-1] + x[:-2]
+    assert float(over_stretches(bent, 50)) / len(x) > 0.05
+    assert float(over_soft_stretches(bent, 50)) / len(x) < 1e-3
+
+
+def sizes(error, seeds, positions=0.0, method="wls", after=5.0):
+    """Root mean square of errors of base parameters over their deviations, of fits to so many motions.
+
+    With noise of positions, velocities are not logged; motions come again after so many seconds, of 20.
+    """
+    truth, nominal = arm()
+    z = []
+    for seed in range(seeds):
+        generator = torch.Generator().manual_seed(seed)
+        motion = ts.identification.exciting_trajectory(truth, period=after, generator=generator)
+        t = torch.arange(8000, dtype=truth.dtype) / 400
+        q, qd, qdd = motion(t)
+        draw = np.random.default_rng(seed).normal
+        noise = torch.from_numpy(draw(size=tuple(q.shape)))
+        tau = ts.inverse_dynamics(truth, q, qd, qdd) + friction(q, qd) + error(q, noise)
+        shown = q.numpy() + positions * draw(size=tuple(q.shape))
+        log = ts.identification.Log(
+            t.numpy(), shown, tau.numpy(), None if positions else qd.numpy()
+        )
+        fit = ts.identification.identify(
+            nominal, log, learn=TERMS, method=method, cutoff=8.0, prior=1e-3
+        )
+        true = fit.base.of(ts.inertial_parameters(truth).flatten())
+        z.append((fit.value - true) / fit.deviation)
+    return float(torch.stack(z).square().mean().sqrt())
+
+
+@pytest.mark.nightly
+def test_errors_that_come_back_with_the_motion_are_counted_once():
+    """Of four periods of a motion each has the same errors: they tell as much as one."""
+    assert 0.6 < sizes(lambda q, noise: 0.2 * noise[:2000].repeat(4, 1), 6) < 1.5
+
+
+@pytest.mark.nightly  # test_ripple has one such fit by day
+def test_teeth_that_pull_at_places_of_a_joint_are_counted_in_deviations():
+    assert 0.6 < sizes(lambda q, noise: 0.1 * torch.sin(24 * q) + 0.1 * noise, 12) < 1.7
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda q, noise: 0.3 * noise[0] * torch.linspace(-0.5, 0.5, len(q)).to(q)[:, None],
+        lambda q, noise: 0.1 * torch.sin(24 * q + 3 * noise[0]),
+    ],
+    ids=["drift", "teeth"],
+)
+def test_errors_that_last_are_counted_beside_noise_that_cancels(error):
+    """Of accelerations, noise cancels in time; what it hides in residuals must not cancel with it."""
+    assert sizes(error, 3, positions=1e-4) < 1.7
+
+
+@pytest.mark.nightly
+def test_errors_that_outlast_the_filter_are_counted_by_instruments():
+    """Of motions that do not repeat, errors were 4.4 deviations by a drift, 2.4 by one that wanders."""
+
+    def drift(q, noise):
+        return 0.3 * noise[0] * torch.linspace(-0.5, 0.5, len(q)).to(q)[:, None]
+
+    def wandering(q, noise):
+        return 0.003 * noise.cumsum(0)
+
+    for error in (drift, wandering):
+        assert 0.5 < sizes(error, 4, positions=1e-4, method="iv", after=20.0) < 1.6
+    assert 0.7 < sizes(lambda q, n: 0.2 * n, 4, positions=1e-4, method="iv", after=20.0) < 1.4
+
+
+def test_deviations_are_no_larger_than_noise_alone_makes_them():
+    assert 0.6 < sizes(lambda q, noise: 0.2 * noise, 6) < 1.2
+
+
+@pytest.mark.parametrize("white, common", [(1.0, 0.0), (1.0, 1.0), (0.3, 2.0)])
+def test_errors_that_windows_have_in_common_widen_by_the_design_effect(white, common):
+    """A mean of N samples with variance a^2 of their own and b^2 in common: (a^2 + N b^2) / (a^2 + b^2)."""
+    g, N, count = torch.Generator().manual_seed(0), 10, 4000
+    draw = {"generator": g, "dtype": torch.float64}
+    z = torch.randn(1, count, 1, **draw).expand(-1, -1, N)
+    error = white * torch.randn(1, count, N, **draw) + common * torch.randn(1, count, 1, **draw)
+    start = torch.ones(N).double() - 2.0 * (
+        torch.arange(N) % 2
+    )  # a state that says nothing of the mean
+    seen = torch.stack([start.expand_as(z), z, error], -1)
+    nothing = seen.new_zeros(1, count - 1, 1, 3)
+    variance = seen.new_tensor([white**2 + common**2])
+    noise = Noise(variance.expand(1), variance.new_ones(0))
+    real = torch.ones(1, count, dtype=torch.bool)
+    windows = SimpleNamespace(seen=error[..., None], real=real)
+    X = seen / variance.sqrt()
+    total = X.mT @ X
+    chain = eliminated(
+        total[..., :1, :1], nothing[..., :1], total[..., :1, 1:], total[..., 1:, 1:].sum(1)
+    )
+    near = Linear(seen, nothing, nothing[..., :1])
+    grown = wider(chain, near, windows, noise, torch.tensor([0]))
+    expected = ((white**2 + N * common**2) / (white**2 + common**2)) ** 0.5
+    assert grown == pytest.approx(expected, rel=0.05)

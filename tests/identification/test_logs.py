@@ -1,0 +1,469 @@
+"""Logs: columns find their joints, units are declared, faults are named, filters are what they say."""
+
+import re
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.strategies import random_mechanism
+from torchsko.identification.friction import Coulomb, Viscous
+from torchsko.identification.regression.base_columns import Leading
+from torchsko.identification.signals.cleaning import Faults, cut_off, levels
+from torchsko.identification.signals.filter_settings import Settings, settings_of
+from torchsko.identification.signals.filters import Bank, derivative, low_pass
+from torchsko.identification.signals.preprocess import motions
+
+signal = pytest.importorskip("scipy.signal")
+ROOT = Path(__file__).parents[2]
+JOINTS = ("shoulder", "elbow")
+
+
+def arrays(n=400, dt=1e-3):
+    t = dt * np.arange(n)
+    q = np.stack([np.sin(3 * t), np.cos(5 * t)], -1)
+    return t, q, np.gradient(q, dt, axis=0), 2 * q + 1
+
+
+def table(path, names, columns):
+    np.savetxt(path, np.stack(columns, -1), delimiter=",", header=",".join(names), comments="")
+
+
+@pytest.mark.parametrize(
+    "style", ["q_shoulder", "shoulder.q", "Position shoulder", "q1", "tau[1]"], ids=str
+)
+def test_columns_find_their_joints_by_name_or_number_whatever_their_order(tmp_path, style):
+    t, q, _, tau = arrays()
+    named = {
+        "q_shoulder": [f"{x}_{j}" for x in ("q", "tau") for j in JOINTS],
+        "shoulder.q": [f"{j}.{x}" for x in ("q", "tau") for j in JOINTS],
+        "Position shoulder": [f"{x} {j}" for x in ("Position", "Torque") for j in JOINTS],
+        "q1": [f"{x}{k}" for x in ("q", "tau") for k in (1, 2)],
+        "tau[1]": [f"{x}[{k}]" for x in ("q", "tau") for k in (0, 1)],
+    }[style]
+    columns = dict(zip(named, [*q.T, *tau.T], strict=True)) | {"time": t}
+    order = sorted(columns)  # not that of the joints
+    table(tmp_path / "log.csv", order, [columns[name] for name in order])
+    log = ts.identification.Log.load(tmp_path / "log.csv", JOINTS)
+    for mine, theirs in ((log.t, t), (log.q, q), (log.tau, tau)):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+    assert log.qd is None
+
+
+def test_units_are_those_declared(tmp_path):
+    t, q, qd, tau = arrays()
+    np.savez(tmp_path / "a.npz", t=1e3 * t, q=np.rad2deg(q), qd=qd * 30 / np.pi, tau=1e3 * tau)
+    units = {"t": "ms", "q": "deg", "qd": "rpm", "tau": "mNm"}
+    log = ts.identification.Log.load(tmp_path / "a.npz", units=units)
+    for mine, theirs in ((log.t, t), (log.q, q), (log.qd, qd), (log.tau, tau)):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-15)
+
+
+def refused(call, match):
+    with pytest.raises(ts.FitError, match=match) as caught:
+        call()
+    assert str(caught.value).count("\n") == 2, str(caught.value)
+
+
+def test_what_is_wrong_with_a_file_is_named(tmp_path):
+    t, q, _, tau = arrays()
+
+    def load(name, *, joints=JOINTS, **options):
+        return lambda: ts.identification.Log.load(tmp_path / name, joints, **options)
+
+    refused(load("none.csv"), "there is no such file")
+    refused(load("log.mat"), "the name says no format")
+    table(tmp_path / "a.csv", ["t", "q_shoulder", "q_elbow", "tau_shoulder"], [t, *q.T, t])
+    refused(load("a.csv"), "no column is tau of joint 'elbow'")
+    table(tmp_path / "b.csv", ["t", "q1", "q2"], [t, *q.T])
+    refused(load("b.csv"), r"no column is a joint force \('tau'\)")
+    refused(load("b.csv", columns={"tau": ["x"]}), "no column 'x'")
+    table(tmp_path / "c.csv", ["t", "q1", "q2", "q3"], [t, *q.T, t])
+    refused(load("c.csv"), "3 columns are q, the robot has 2 joints")
+    (tmp_path / "d.csv").write_text("0,1,2\n1,2,3\n")
+    refused(load("d.csv"), "its first line holds numbers")
+    (tmp_path / "e.npz").write_text("nothing")
+    refused(load("e.npz"), "cannot be read")
+    np.savez(tmp_path / "f.npz", t=t, q=q, tau=tau)
+    refused(load("f.npz", units={"q": "inch"}), "the unit of q is 'inch'")
+    refused(load("f.npz", units={"qd": "rpm"}), "a unit is given for 'qd'")
+    refused(lambda: ts.identification.Log(t[:5], q[:5], tau[:5]), "the time has shape")
+    refused(lambda: ts.identification.Log(t, q, tau[:9]), "tau has shape")
+
+
+def test_currents_are_forces_only_where_their_unit_is_declared(tmp_path):
+    t, q, _, tau = arrays()
+    names = ["t", *(f"{x}_{j}" for x in ("q", "current") for j in JOINTS)]
+    table(tmp_path / "a.csv", names, [t, *q.T, *tau.T])
+    load = lambda name, **units: ts.identification.Log.load(tmp_path / name, JOINTS, units=units)  # noqa: E731
+    refused(lambda: load("a.csv"), "'current_shoulder' is a current, and no unit is declared")
+    for unit, size, current in (("A", 1.0, True), ("mA", 1e-3, True), ("Nm", 1.0, False)):
+        log = load("a.csv", tau=unit)
+        assert log.current is current
+        np.testing.assert_allclose(log.tau, size * tau, rtol=1e-12)
+    both = [*names, *(f"tau_{j}" for j in JOINTS)]
+    table(tmp_path / "b.csv", both, [t, *q.T, *tau.T, *(5 * tau.T)])
+    np.testing.assert_allclose(load("b.csv").tau, 5 * tau, rtol=1e-12)
+    np.testing.assert_allclose(load("b.csv", tau="Nm").tau, 5 * tau, rtol=1e-12)
+    np.testing.assert_allclose(load("b.csv", tau="A").tau, tau, rtol=1e-12)
+
+
+def test_parquet_files_are_read_with_moments_of_a_calendar_as_times(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="comes with the extra parquet")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    t, q, _, tau = arrays()
+    columns = {
+        f"{x}_{j}": y for x, z in (("q", q), ("tau", tau)) for j, y in zip(JOINTS, z.T, strict=True)
+    }
+    moments = np.datetime64("2026-01-02T03:04:05", "us") + (1e6 * t).round().astype("m8[us]")
+    for time in (t, moments):
+        file = pyarrow.table({"time": time, **columns, "state": ["moves"] * len(t)})
+        parquet.write_table(file, tmp_path / "a.parquet")
+        log = ts.identification.Log.load(tmp_path / "a.parquet", JOINTS)
+        np.testing.assert_allclose(log.t, t, rtol=0, atol=1e-9)
+        assert np.array_equal(log.q, q) and np.array_equal(log.tau, tau)
+    (tmp_path / "b.parquet").write_text("nothing")
+    refused(lambda: ts.identification.Log.load(tmp_path / "b.parquet", JOINTS), "cannot be read")
+
+
+def test_without_its_reader_a_parquet_file_names_the_extra_that_brings_it(tmp_path, monkeypatch):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
+    with pytest.raises(ts.MissingExtraError, match="not installed") as caught:
+        ts.identification.Log.load(tmp_path / "a.parquet", JOINTS)
+    package = str(caught.value).split()[0].split(".")[0]
+    (extra,) = (name for name in extras if f"extra {name!r}" in str(caught.value))
+    assert any(re.match(rf"{package}\b", line) for line in extras[extra])
+
+
+def test_the_filter_is_butterworths_without_phase():
+    """Amplitudes of sines are scaled by 1 / (1 + (tan / tan)^8), and their derivatives are the sines' own."""
+    rate, cutoff = 500.0, 12.0
+    low = low_pass(cutoff, rate)
+    first = derivative(low, rate)
+    t = torch.arange(4000, dtype=torch.float64) / rate
+    for f in (1.0, 5.0, 12.0, 20.0):
+        warped = np.tan(np.pi * f / rate) / np.tan(np.pi * cutoff / rate)
+        gain = 1 / (1 + warped**8)
+        w = 2 * np.pi * f
+        x, xd = (w * t).sin(), w * (w * t).cos()
+        inside = slice(low.reach, len(t) - low.reach)
+        assert_close(low(x), gain * x[inside], rtol=0, atol=2e-4)
+        inside = slice(first.reach, len(t) - first.reach)
+        assert_close(first(x), gain * xd[inside], rtol=0, atol=4e-4 * w)
+
+
+@pytest.mark.parametrize(
+    ("rate", "cutoff", "every", "steps"),
+    [(1000.0, 10.0, 6, 1), (1000.0, 3.75, 16, 2), (10_000.0, 5.0, 125, 2)],
+)
+def test_a_rate_that_is_lowered_in_two_steps_is_filtered_as_in_one(rate, cutoff, every, steps):
+    """Butterworth's amplitude, the sines' derivatives, at every frequency; none shows as a slower one."""
+    bank = Bank.of(cutoff, rate, every)
+    assert (bank.before is not None) == (steps == 2)
+    t = np.arange(2 * bank.reach + 1 + 20 * bank.every) / rate
+    at = t[bank.reach :: bank.every][:21]
+    for f in [*np.linspace(0.1, 8, 30) * cutoff, *np.linspace(0.05, 0.49, 40) * rate]:
+        gain, w = (
+            1 / (1 + (np.tan(np.pi * f / rate) / np.tan(np.pi * cutoff / rate)) ** 8),
+            2 * np.pi * f,
+        )
+        found = bank(torch.from_numpy(np.sin(w * t + 0.3))[None], 0, 1, 2)
+        true = np.sin(w * at + 0.3), w * np.cos(w * at + 0.3), -w * w * np.sin(w * at + 0.3)
+        for k, (mine, wanted) in enumerate(zip(found, true, strict=True)):
+            unit = (2 * np.pi * cutoff) ** k
+            np.testing.assert_allclose(
+                mine[0].numpy() / unit, gain * wanted / unit, rtol=0, atol=2e-4
+            )
+
+
+def test_entries_that_lead_give_the_whole_regressor_and_the_robots_forces():
+    """Of an arm, and of a floating robot."""
+    for mech in (ts.load(ts.robots.panda), ts.load(ts.robots.humanoid, floating_base=True)):
+        leading = Leading.of(mech, ts.base_parameters(mech))
+        q, qd = mech.random_state(3)
+        Y = ts.torque_regressor(mech, q, qd, qd)
+        entries, scale = leading.picked(Y), float(Y.abs().max())
+        assert entries.shape[-1] < 0.5 * Y[0].numel()
+        columns = leading.columns(entries, leading.order(0))
+        assert_close(columns @ leading.matrix, Y.flatten(-2), rtol=0, atol=1e-7 * scale)
+        phi = ts.inertial_parameters(mech).flatten()
+        force = Y.flatten(-2) @ phi
+        assert_close(
+            entries @ leading.forces(phi), force, rtol=0, atol=1e-7 * float(force.abs().max())
+        )
+
+
+def arm_log(mech, n=6000, rate=500.0, seed=0):
+    motion = ts.identification.exciting_trajectory(
+        mech, generator=torch.Generator().manual_seed(seed)
+    )
+    t = torch.arange(n, dtype=mech.dtype) / rate
+    q, qd, qdd = motion(t)
+    return ts.identification.Log(
+        t.numpy(), q.numpy(), ts.inverse_dynamics(mech, q, qd, qdd).numpy()
+    ), motion
+
+
+@pytest.mark.parametrize("cutoff", [10.0, 3.0])  # in one step, in two
+def test_pieces_of_a_log_give_the_samples_of_the_whole(cutoff):
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech, n=9000)
+    settings = Settings.of(500.0, cutoff)
+    whole, pieces = ([*motions(mech, log, settings, Faults(), piece)] for piece in (10**6, 1500))
+    (whole,) = whole
+    assert len(pieces) > 2
+    kernel = settings.laws
+    taus = torch.cat([kernel(piece.tau) for piece in pieces])
+    assert_close(taus, kernel(whole.tau), rtol=0, atol=1e-11)
+    assert_close(torch.cat([kernel(p.qdd) for p in pieces]), kernel(whole.qdd), rtol=0, atol=1e-9)
+
+
+def test_filtered_states_are_those_of_the_motion_and_the_cut_off_leaves_it_whole():
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech)
+    settings = settings_of(log)
+    (found,) = motions(mech, log, settings, Faults())
+    for mine, true in zip((found.q, found.qd, found.qdd), motion(found.t), strict=True):
+        assert (mine - true).abs().max() < 2e-3 * true.abs().max()
+
+
+def test_long_gaps_between_stretches_do_not_change_what_frequencies_a_motion_has():
+    """The filter of stretches of 3 s is longer than that of the whole allows, and no more."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech, n=12000)
+    whole, keep = settings_of(log).cutoff, log.t % 5 < 3
+    parts = replace(log, t=log.t[keep], q=log.q[keep], tau=log.tau[keep], qd=None)
+    assert whole <= settings_of(parts).cutoff <= max(1.4 * whole, 20 / 3)
+
+
+def test_uneven_times_gaps_outliers_and_saturation_are_handled_and_counted():
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech, n=12000)
+    rng = np.random.default_rng(0)
+    keep = np.ones(len(log), bool)
+    keep[5000:5600] = False
+    t = (log.t + 4e-4 * rng.random(len(log)))[keep]
+    q, qd, qdd = motion(torch.from_numpy(t))
+    tau = ts.inverse_dynamics(mech, q, qd, qdd).numpy().copy()
+    tau[100, 3], tau[200, 4] = 70.0, np.nan
+    tau[7000:7100, 5] = mech.effort_limit[5].item()
+    faults, settings = Faults(), Settings.of(500.0, 10.0)
+    parts = [*motions(mech, ts.identification.Log(t, q.numpy(), tau), settings, faults)]
+    assert faults.gaps == 1 and len(parts) == 2
+    assert faults.saturated == {mech.joint_names[5]: 100}
+    assert {mech.joint_names[k] for k in (3, 4)} <= set(faults.outliers)
+    for part in parts:
+        true = motion(part.t)
+        for mine, exact in zip((part.q, part.qd), true, strict=False):
+            assert (mine - exact).abs().max() < 5e-3 * exact.abs().max()
+        marked = (part.t > t[7000]) & (part.t < t[7099])
+        assert not part.good[marked, 5].any()
+
+
+def test_forces_cut_off_by_a_drive_below_the_robots_limits_do_not_count():
+    """The fit to what is left of them is as good as to forces that are whole."""
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech, n=12000)
+    top = 0.7 * np.abs(log.tau).max(0)
+    cut = replace(log, tau=np.clip(log.tau, -top, top))
+    assert (top < mech.effort_limit.numpy()).all()
+    state = motion(torch.linspace(1.234, 8.0, 400, dtype=mech.dtype))
+    tau = ts.inverse_dynamics(mech, *state)
+    options = {"learn": [Viscous(), Coulomb()], "method": "wls", "cutoff": 10.0}
+    whole, part = (ts.identification.identify(mech, x, **options) for x in (log, cut))
+    assert not any("at their limit" in note for note in whole.found.notes)
+    for joint in mech.joint_names:
+        assert any(f"of {joint} at their limit" in note for note in part.found.notes)
+    for fit in (whole, part):
+        assert ((fit.inverse_dynamics(*state) - tau).std(0) < 0.02 * tau.std(0)).all()
+
+
+def test_forces_cut_off_by_a_drive_that_switches_between_two_limits_do_not_count():
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech, n=12000)
+    top = np.where((log.t % 2 < 1)[:, None], 0.7, 0.5) * np.abs(log.tau).max(0)
+    cut = np.abs(log.tau) > top
+    tau = np.clip(log.tau, -top, top)
+    settings = settings_of(replace(log, tau=tau), 10.0)
+    faults = Faults()
+    list(motions(mech, replace(log, tau=tau), settings, faults))
+    for joint, n in zip(mech.joint_names, cut.sum(0), strict=True):
+        assert abs(faults.saturated.get(joint, 0) - n) <= 0.1 * n
+    state = motion(torch.linspace(1.234, 8.0, 400, dtype=mech.dtype))
+    exact = ts.inverse_dynamics(mech, *state)
+    options = {"learn": [Viscous(), Coulomb()], "method": "wls", "cutoff": 10.0}
+    fit = ts.identification.identify(mech, replace(log, tau=tau), **options)
+    error = (fit.inverse_dynamics(*state) - exact).std(0) / exact.std(0)
+    assert (error < 0.03).all()
+
+
+def test_a_force_that_is_zero_again_and_again_is_measured():
+    """As of a foot that lifts off, or of a base that flies: no drive's limit is there."""
+    x = np.maximum(np.sin(np.linspace(0, 60, 6000))[:, None], 0.0)
+    assert np.isinf(cut_off(x)).all() and not levels(x)[0].size
+    assert np.isfinite(cut_off(x + 1.0)[0]).all()  # elsewhere it would be
+
+
+def test_peaks_of_quantised_forces_and_a_robot_at_rest_are_not_cut_off():
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech, n=12000)
+    for parts in (30, 300, 3000):
+        step = np.ptp(log.tau, axis=0) / parts
+        tau = step * np.round(log.tau / step)
+        assert np.isinf(cut_off(tau)).all() and not any(x.size for x in levels(tau))
+        rest = np.repeat(tau.max(0, keepdims=True), 500, 0)
+        assert np.isinf(cut_off(np.concatenate([rest, tau]))).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"q": 180 / np.pi}, "joint 'joint1' moves from .* its limits are"),
+        ({"qd": 180 / np.pi}, "--unit qd=deg/s"),
+        ({"qd": 30 / np.pi}, "--unit qd=rpm"),
+        ({"t": 1e3}, "--unit t=ms"),
+        ({"q": 2.9, "qd": 2.9 * np.pi / 180}, "--unit q=deg"),
+        ({"qd": -1.0}, "Turn the sign"),
+    ],
+)
+def test_numbers_in_other_units_than_the_robots_are_refused_and_the_unit_is_named(wrong, match):
+    mech = ts.load(ts.robots.panda)
+    log, motion = arm_log(mech)
+    qd = motion(torch.from_numpy(log.t))[1].numpy()
+    noisy = qd + 0.05 * np.random.default_rng(0).normal(size=qd.shape)
+    log = replace(log, qd=noisy)
+    log = replace(log, **{name: factor * getattr(log, name) for name, factor in wrong.items()})
+    refused(lambda: ts.identification.identify(mech, log, learn=[], method="ols"), match)
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(1e-3, "kNm or kN"), (1e3, "mNm"), (0.5, None)])
+def test_a_joint_whose_forces_alone_are_in_another_unit_is_named(factor, unit):
+    """A fit took it for a robot whose link weighs next to nothing."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    log = replace(log, tau=log.tau * np.where(np.arange(7) == 3, factor, 1.0))
+    far = torch.full_like(mech.effort_limit, torch.inf)
+    robot, options = mech.replace(effort_limit=far), {"method": "ols", "prior": 1e-3}
+    fit = ts.identification.identify(robot, log, learn=[], **options)
+    told = [note for note in fit.found.notes if "the nominal robot needs" in note]
+    assert len(told) == (unit is not None)
+    assert not told or (f"forces of joint4 are {factor:.3g} times" in told[0] and unit in told[0])
+
+
+def test_logs_of_another_robot_or_at_rest_are_refused():
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    few = ts.identification.Log(log.t, log.q[:, :6], log.tau)
+    refused(lambda: ts.identification.identify(mech, few), "q has 6 columns")
+    still = ts.identification.Log(log.t, 0 * log.q, log.tau)
+    refused(lambda: ts.identification.identify(mech, still), "no joint moves")
+    back = ts.identification.Log(log.t[::-1], log.q, log.tau)
+    refused(lambda: ts.identification.identify(mech, back), "Times ascend")
+    refused(lambda: ts.identification.identify(mech, log, cutoff=400.0), "the cut-off is 400 Hz")
+    refused(
+        lambda: ts.identification.identify(mech, log.part(0, 0.01)), "no sample of joint|cut-off"
+    )
+    fifth = (np.arange(len(log)) % 5 == 0)[:, None]
+    rare = replace(log, tau=np.where(fifth, log.tau, np.nan))
+    refused(lambda: ts.identification.identify(mech, rare), "80 percent of the forces of joint")
+    # The median force is below the limit, and each second has some beyond it.
+    faint = replace(log, tau=np.where(fifth, log.tau, 0.1 * log.tau))
+    weak = mech.replace(effort_limit=torch.from_numpy(0.2 * np.abs(log.tau).max(0)))
+    refused(
+        lambda: ts.identification.identify(weak, faint), "is left.\n.* percent .* effort limit of"
+    )
+    names = replace(log, t=np.where(np.arange(len(log)) == 7, np.nan, log.t))
+    refused(
+        lambda: ts.identification.identify(mech, names),
+        "1 times are not finite, the first at sample 7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (
+            lambda t: np.where(np.arange(len(t)) < 900, t, t - 1.0),
+            "sample 900 is 8 s, after 8.99 s",
+        ),
+        (lambda t: np.where(np.arange(len(t)) == 900, np.nan, t), "first at sample 900"),
+        (lambda t: (1e6 + t).astype(np.float32), "float32 they are 0.062 s apart there at least"),
+    ],
+)
+def test_all_times_are_looked_at_and_those_too_coarse_for_their_type_named(
+    monkeypatch, spoil, match
+):
+    """Behind the first 800000 samples a clock that jumped back left stretches out, without a word."""
+    monkeypatch.setattr("torchsko.identification.signals.filter_settings.SPECTRUM", 450)
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    wrong = replace(log, t=spoil(0.01 * np.arange(len(log))))
+    refused(lambda: ts.identification.identify(mech, wrong, learn=[], method="ols"), match)
+
+
+def test_parts_of_a_log_are_of_its_times_and_times_that_do_not_ascend_say_why():
+    """Of a log whose first time is missing no sample was left, "the time has shape [0]"."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    t = log.t
+    hole = replace(log, t=np.where(np.arange(len(log)) == 0, np.nan, t))
+    assert len(hole.part(0, 1)) == len(log)
+    refused(lambda: hole.part(0, 0.5), "1 times are not finite, the first at sample 0")
+    set_back = replace(log, t=np.where(np.arange(len(log)) < 900, t, t - t[500]))
+    refused(
+        lambda: set_back.part(0, 0.5), r"\[log.pick\(slice\(900\)\), log.pick\(slice\(900, None"
+    )
+    coarse = replace(log, t=np.floor(1.7e9 + t))
+    refused(
+        lambda: ts.identification.identify(mech, coarse, method="ols"),
+        "times repeat the one before, as",
+    )
+    mixed = np.arange(len(log)) ^ 1
+    refused(
+        lambda: ts.identification.identify(mech, replace(log, t=t[mixed]), method="ols"),
+        "Sort the samples",
+    )
+
+
+def test_masked_samples_are_refused_with_what_to_pass():
+    """What stood below a mask counted as measured."""
+    mech = ts.load(ts.robots.panda)
+    log, _ = arm_log(mech)
+    mask = np.zeros(log.q.shape, bool)
+    assert len(replace(log, q=np.ma.array(log.q, mask=mask))) == len(log)
+    mask[3, 2] = True
+    refused(lambda: replace(log, q=np.ma.array(log.q, mask=mask)), "q is masked in 1 places")
+
+
+def test_quaternions_that_jump_to_their_negative_are_the_same_orientation():
+    mech = random_mechanism(["spherical", "revolute"], [-1, 0], seed=1)
+    t = np.arange(4000) / 400
+    turn = torch.from_numpy(np.stack([np.sin(t), np.cos(2 * t), np.sin(3 * t), t], -1))
+    q = ts.integrate(mech, mech.neutral().expand(4000, -1), turn)
+    qd = torch.from_numpy(np.gradient(turn.numpy(), t, axis=0))
+    flipped = torch.where(((torch.arange(4000) // 37) % 2 == 0)[:, None], q, -q)
+    flipped[:, 4:] = q[:, 4:]
+    settings = Settings.of(400.0, 10.0)
+    states = [
+        next(
+            motions(
+                mech,
+                ts.identification.Log(t, x.numpy(), qd.numpy(), qd.numpy()),
+                settings,
+                Faults(),
+            )
+        ).q
+        for x in (q, flipped)
+    ]
+    assert_close(*states, rtol=1e-12, atol=1e-12)

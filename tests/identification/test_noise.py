@@ -1,0 +1,161 @@
+"""Noise of positions biases least squares: the fit says so where that is of weight, and by how much."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+import torchsko.identification.uncertainty.measurement_bias as looked
+from torchsko.identification.friction import Coulomb, Viscous
+from torchsko.identification.signals.filter_settings import settings_of
+from torchsko.identification.uncertainty.measurement_bias import Noise
+
+TERMS = [Viscous(), Coulomb()]
+
+
+def arm():
+    """Two links that swing up and down, and a slide."""
+    builder = ts.MechanismBuilder("arm")
+    for name, mass in (("a", 2.0), ("b", 1.0), ("c", 0.5)):
+        builder.link(name, mass=mass, com=(0.3, 0, 0), inertia=np.diag([0.02, 0.03, 0.03]).tolist())
+    builder.joint("j1", "revolute", child="a", axis=(0, 1, 0))
+    builder.joint("j2", "revolute", parent="a", child="b", position=(0.6, 0, 0), axis=(0, 1, 0))
+    builder.joint("slide", "prismatic", parent="b", child="c", axis=(1, 0, 0))
+    return builder.build()
+
+
+def measured(mech, noise, *, rates=None, seconds=40, hertz=200):
+    """A log of a motion in closed form, with friction, and noise of positions."""
+    t = torch.arange(hertz * seconds, dtype=mech.dtype) / hertz
+    w = torch.tensor([[1.3, 1.9, 1.1], [3.1, 4.3, 3.7]]).to(t)
+    size = torch.tensor([[1.0, 0.8, 0.2], [0.2, 0.3, 0.05]]).to(t)
+    turn = w * t[:, None, None]
+    q, qd, qdd = ((size * x).sum(1) for x in (turn.sin(), w * turn.cos(), -w * w * turn.sin()))
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.3 * qd + 0.5 * qd.sign()
+    rng = np.random.default_rng(0)
+    q = q.numpy() + np.asarray(noise) * rng.standard_normal(q.shape)
+    rates = None if rates is None else qd.numpy() + rates * rng.standard_normal(q.shape)
+    return ts.identification.Log(
+        t.numpy(), q, tau.numpy() + 0.05 * rng.standard_normal(q.shape), rates
+    )
+
+
+def told(fit):
+    """How many deviations the bias is said to be; 0 where nothing is said."""
+    found = [re.search(r"biases numbers by up to about (\S+) of", note) for note in fit.found.notes]
+    return next((float(x[1]) for x in found if x), 0.0)
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("method", ["ols", "wls", "physical"])
+def test_a_bias_by_noise_of_positions_is_told_and_how_large_it_is(method):
+    """Numbers lay up to ten of their deviations off, and no line of the fit said why."""
+    mech = arm()
+    truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
+    nominal = mech.replace(mass=1.1 * mech.mass)
+    fit = ts.identification.identify(
+        nominal, measured(mech, [1e-3, 1e-3, 2e-4]), learn=TERMS, method=method
+    )
+    numbers = torch.cat([fit.value, *fit.numbers])
+    true = torch.cat([truth, *(x.new_tensor([0.3, 0.5]) for x in fit.numbers)])
+    away = float(((numbers - true) / torch.cat([fit.deviation, *fit.deviations])).abs().max())
+    assert away > 3
+    assert told(fit) == pytest.approx(away, rel=0.4)
+    assert 'take method="iv" (--method iv)' in str(fit)
+    small = ts.identification.identify(nominal, measured(mech, 1e-4), learn=TERMS, method=method)
+    assert told(small) == 0
+
+
+def test_noise_that_is_larger_than_the_motion_of_a_joint_is_told_too():
+    """Once more as much noise changes little there: most of a number is gone already."""
+    mech = arm()
+    truth = ts.base_parameters(mech).of(ts.inertial_parameters(mech).flatten())
+    log = measured(mech, [1e-4, 1e-4, 6e-3])
+    fit = ts.identification.identify(mech, log, learn=TERMS, method="ols")
+    away = float(((fit.value - truth) / fit.deviation).abs().max())
+    assert away > 10 and told(fit) > away / 2
+
+
+@pytest.mark.nightly
+def test_shooting_and_measured_velocities_are_not_blamed():
+    mech = arm()
+    log = measured(mech, 1e-3, rates=1e-3)
+    assert told(ts.identification.identify(mech, log, learn=TERMS, method="ols")) == 0
+    assert (
+        told(ts.identification.identify(mech, replace(log, qd=None), learn=TERMS, method="ols")) > 0
+    )
+
+
+def test_noise_is_measured_where_no_robot_moves():
+    mech = arm()
+    sizes = np.array([1e-3, 2e-4, 3e-5])
+    log = measured(mech, sizes, rates=1e-2, seconds=20)
+    q = log.q.copy()
+    q[::97, 0] = np.nan
+    for x in (log, replace(log, q=q)):
+        found = Noise.of(mech, x, settings_of(x))
+        np.testing.assert_allclose(found.q, sizes, rtol=0.1)
+        assert found.qd is not None
+        np.testing.assert_allclose(found.qd, 1e-2, rtol=0.1)
+    exact = measured(mech, 0.0, seconds=20)
+    assert float(Noise.of(mech, exact, settings_of(exact)).q.max()) < 1e-6
+
+
+def test_logs_that_are_joined_are_no_noisier_than_each():
+    """Across the gap positions were put on a line, and its corners were taken for noise: fits were blamed."""
+    mech = arm()
+    log = measured(mech, 1e-5, seconds=20)
+    both = ts.identification.Log.joined([log.part(0, 0.4), log.part(0.6, 1)])
+    np.testing.assert_allclose(Noise.of(mech, both, settings_of(both)).q, 1e-5, rtol=0.1)
+    jolt = replace(log, q=log.q + 0.3 * (log.t > 10)[:, None])
+    np.testing.assert_allclose(Noise.of(mech, jolt, settings_of(log)).q, 1e-5, rtol=0.1)
+
+
+def test_a_bias_is_told_as_large_as_it_is_where_some_states_are_looked_at(monkeypatch):
+    """The first were, of a robot that stood still: less of its motion than the log's, and more of a bias."""
+    mech = arm()
+    size = np.array([1e-3, 1e-3, 2e-4])
+    log = measured(mech, size)
+    still, rng = np.zeros((2 * len(log), 3)), np.random.default_rng(1)
+    hold = ts.inverse_dynamics(mech, *[torch.as_tensor(still)] * 3).numpy()
+    q, tau = (x + y * rng.standard_normal(still.shape) for x, y in ((still, size), (hold, 0.05)))
+    rest = replace(log, t=np.arange(len(q)) / 200, q=q, tau=tau)
+    fits = []
+    for states in (100_000, 2000):
+        monkeypatch.setattr(looked, "STATES", states)
+        both = ts.identification.Log.joined([rest, log])
+        fits.append(
+            told(ts.identification.identify(mech, both, learn=TERMS, method="ols", cutoff=10.0))
+        )
+    assert fits[1] == pytest.approx(fits[0], rel=0.5)
+
+
+def test_positions_that_stand_out_are_no_noise():
+    """Ten made 0.016 rad of it: a right fit's numbers were said to be 2e4 deviations off."""
+    mech = arm()
+    log = measured(mech, 1e-5, seconds=20)
+    q = log.q.copy()
+    q[70::400, 0] += 0.5
+    np.testing.assert_allclose(
+        Noise.of(mech, replace(log, q=q), settings_of(log)).q, 1e-5, rtol=0.1
+    )
+
+
+def test_a_log_with_too_few_samples_for_its_motion_says_so():
+    """A Panda's numbers lay up to seven of their deviations off at 10 Hz, and no line said why."""
+
+    def said(hertz, **options):
+        log = measured(arm(), 0.0, hertz=hertz, seconds=120)
+        notes = ts.identification.identify(
+            arm(), log, learn=TERMS, method="ols", **options
+        ).found.notes
+        return [note for note in notes if "samples a second are few" in note]
+
+    (line,) = said(10)
+    enough = int(re.search(r"Log at (\d+) Hz or more", line)[1])
+    assert 10 < enough < 60
+    assert not said(enough)
+    assert not said(10, cutoff=1.25)  # somebody's choice

@@ -1,0 +1,81 @@
+"""States of a slower sensor, repeated at the rate of the log, are no states."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchsko as ts
+from tests.identification.test_fit import arm
+from torchsko.identification.friction import Offset, SmoothCoulomb, Viscous
+from torchsko.identification.signals.duplicate_samples import repeats
+
+TERMS = [Viscous(), SmoothCoulomb(0.1), Offset()]
+
+
+def measured(rate=1000.0, seconds=16.0):
+    truth, nominal = arm()
+    motion = ts.identification.exciting_trajectory(
+        truth, generator=torch.Generator().manual_seed(0)
+    )
+    t = torch.arange(int(seconds * rate), dtype=truth.dtype) / rate
+    q, qd, qdd = motion(t)
+    tau = ts.inverse_dynamics(truth, q, qd, qdd) + 0.3 * qd + 0.5 * (qd / 0.1).tanh() + 0.2
+    noise = np.random.default_rng(0).normal(size=tuple(tau.shape))
+    return nominal, *(x.numpy() for x in (t, q, qd)), tau.numpy() + 0.02 * noise
+
+
+def every(n, count):
+    return np.arange(count) // n * n
+
+
+def now_and_then(n, count):
+    """Indices of the last sample that was new, of those that are by chance one in n."""
+    new = np.random.default_rng(1).uniform(size=count) < 1 / n
+    new[0] = True
+    return np.maximum.accumulate(np.where(new, np.arange(count), 0))
+
+
+@pytest.mark.parametrize(
+    ("last", "with_rates"),
+    [
+        (every, False),
+        (now_and_then, True),
+        pytest.param(every, True, marks=pytest.mark.nightly),
+        pytest.param(now_and_then, False, marks=pytest.mark.nightly),
+    ],
+)
+def test_states_that_are_repeated_are_fitted_as_those_between_which_they_lie(last, with_rates):
+    nominal, t, q, qd, tau = measured()
+    k = last(5, len(t))
+    rates = qd[k] if with_rates else None
+    fit = ts.identification.identify(
+        nominal, ts.identification.Log(t, q[k], tau, rates), learn=TERMS, method="ols", prior=1e-3
+    )
+    whole = ts.identification.identify(
+        nominal, ts.identification.Log(t, q, tau, qd), learn=TERMS, method="ols", prior=1e-3
+    )
+    assert fit.found.cutoff < 2 * whole.found.cutoff
+    assert_close(torch.stack(fit.numbers), torch.stack(whole.numbers), rtol=0.02, atol=5e-3)
+    assert "repeat the one before, of a slower sensor" in str(fit)
+    assert "repeat" not in str(whole)
+
+
+@pytest.mark.nightly
+def test_shooting_does_not_take_repeats_for_measured():
+    nominal, t, q, _, tau = measured(200.0)
+    k = every(4, len(t))
+    fit = ts.identification.identify(
+        nominal, ts.identification.Log(t, q[k], tau), learn=TERMS, method="shooting", prior=1e-3
+    )
+    assert_close(torch.stack(fit.numbers)[:, 1], torch.full((3,), 0.3).double(), rtol=0.02, atol=0)
+
+
+def test_rest_and_slowly_counting_encoders_are_measured():
+    _, _, q, _, _ = measured()
+    assert not repeats(np.round(q.T / 2e-4) * 2e-4).any()
+    resting = q[np.clip(np.arange(2 * len(q)) - 5000, 0, len(q) - 1)].T
+    assert not repeats(resting).any()
+    held = resting[:, every(5, resting.shape[1])]
+    assert repeats(held)[:, 6000:20000].mean() > 0.7
+    assert not repeats(held)[:, 10:4900].any()

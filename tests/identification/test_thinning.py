@@ -1,0 +1,61 @@
+"""A long log may be thinned: estimates stay where they are, and say how much is known."""
+
+from dataclasses import replace
+
+import pytest
+
+import torchsko as ts
+from tests.identification.test_fit import TERMS, arm, friction, log_of
+from torchsko.identification.signals import filter_settings as settings
+
+
+@pytest.fixture(scope="module")
+def long_log():
+    truth, nominal = arm()
+    return truth, nominal, log_of(truth, friction, rate=1600.0, noise=0.2)[0]
+
+
+def fit(nominal, log):
+    return ts.identification.identify(nominal, log, learn=TERMS, cutoff=8.0, prior=1e-4)
+
+
+def test_every_fourth_sample_gives_the_same_robot_less_surely(long_log):
+    truth, nominal, log = long_log
+    whole, few = fit(nominal, log), fit(nominal, log.pick(slice(1, None, 4)))
+    true = whole.base.of(ts.inertial_parameters(truth).flatten())
+    for found in (whole, few):
+        assert ((found.value - true).abs() < 3 * found.deviation).all()
+    assert ((few.value - whole.value).abs() < 3 * few.deviation).all()
+    # Noise of each sample is its own: a quarter of them, twice the deviation.
+    assert 1.5 < (few.deviation / whole.deviation).median() < 2.7
+
+
+def test_several_logs_are_fitted_as_one_each_filtered_by_itself():
+    truth, nominal = arm()
+    logs = [log_of(truth, friction, seed=k, noise=0.2, seconds=8.0 + k)[0] for k in range(3)]
+    logs = [replace(log, t=log.t + 100.0 - 40 * k) for k, log in enumerate(logs)]
+    each, whole = (
+        [fit(nominal, log) for log in logs],
+        fit(nominal, ts.identification.Log.joined(logs)),
+    )
+    assert whole.found.notes[-1] == "2 gaps: filtered apart"
+    assert whole.found.equations == sum(x.found.equations for x in each)
+    true = whole.base.of(ts.inertial_parameters(truth).flatten())
+    assert ((whole.value - true).abs() < 3 * whole.deviation).all()
+    assert all((whole.deviation < x.deviation).all() for x in each)
+    for wrong, what in (([], "there is none"), ([logs[0], replace(logs[1], qd=None)], "3, None")):
+        with pytest.raises(ts.FitError, match=what):
+            ts.identification.Log.joined(wrong)
+    with pytest.raises(ts.FitError, match=r"Log\.joined"):
+        ts.identification.identify(nominal, logs)
+
+
+def test_how_many_filtered_forces_are_kept_matters_to_nothing(long_log, monkeypatch):
+    """Below the cut-off the rest are between those kept: neither estimates nor deviations change."""
+    _, nominal, log = long_log
+    usual = fit(nominal, log)
+    monkeypatch.setattr(settings, "COARSE", 4 * settings.COARSE)
+    more = fit(nominal, log)
+    assert more.found.equations > 2.5 * usual.found.equations
+    assert ((more.value - usual.value).abs() < 0.3 * usual.deviation).all()
+    assert 0.7 < (more.deviation / usual.deviation).median() < 1.4

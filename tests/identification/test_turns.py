@@ -1,0 +1,102 @@
+"""Angles that a log keeps within one turn."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import torchsko as ts
+from torchsko.identification.friction import Coulomb, Viscous
+from torchsko.identification.signals.unwrap import TURN, counted_on
+
+
+def wheels():
+    """Two links that may turn for ever, and a third that slides and is driven by the second's joint."""
+    builder = ts.MechanismBuilder("wheels")
+    for name, mass in (("a", 2.0), ("b", 1.0)):
+        builder.link(
+            name, mass=mass, com=(0.1, 0, 0.02), inertia=np.diag([0.02, 0.03, 0.03]).tolist()
+        )
+    builder.link("rack", mass=0.5, inertia=np.diag([0.002, 0.003, 0.003]).tolist())
+    builder.joint("j1", "revolute", child="a", axis=(0, 1, 0))
+    builder.joint("j2", "revolute", parent="a", child="b", position=(0.3, 0, 0), axis=(0, 1, 0))
+    builder.joint("slide", "prismatic", parent="b", child="rack", axis=(0, 0, 1))
+    builder.couple("slide", {"j2": 0.02})
+    return builder.build()
+
+
+def turning(mech, noise=1e-4):
+    """A log of both, several turns one way and the other."""
+    t = torch.arange(3000, dtype=mech.dtype) / 150
+    w, a = torch.tensor([0.31, 0.23]).to(t), torch.tensor([14.0, 17.0]).to(t)
+    fast, b = torch.tensor([4.1, 5.3]).to(t), torch.tensor([0.5, 0.4]).to(t)
+    slow, quick = w * t[:, None], fast * t[:, None]
+    q = a * slow.sin() + b * quick.sin()
+    qd = a * w * slow.cos() + b * fast * quick.cos()
+    qdd = -a * w**2 * slow.sin() - b * fast**2 * quick.sin()
+    tau = ts.inverse_dynamics(mech, q, qd, qdd) + 0.2 * qd + 0.5 * qd.sign()
+    rng = np.random.default_rng(0)
+    q, tau = (x.numpy() + y * rng.standard_normal(x.shape) for x, y in ((q, noise), (tau, 0.02)))
+    return ts.identification.Log(t.numpy(), q, tau, qd.numpy())
+
+
+def within(q, low=-np.pi):
+    """Angles in the turn from `low` on."""
+    return (q - low) % TURN + low
+
+
+@pytest.mark.parametrize("velocities", [True, False])
+def test_a_log_of_angles_within_a_turn_is_that_of_angles_that_go_on(velocities):
+    """Filtered as they stood, each jump was a stroke of the joint, and nothing said so."""
+    mech = wheels()
+    log = turning(mech)
+    log = log if velocities else replace(log, qd=None)
+    options = {"learn": [Viscous(), Coulomb()], "method": "ols"}
+    whole = ts.identification.identify(mech, log, **options)
+    found = ts.identification.identify(mech, replace(log, q=within(log.q)), **options)
+    np.testing.assert_allclose(found.value, whole.value, rtol=1e-9)
+    np.testing.assert_allclose(found.deviation, whole.deviation, rtol=1e-9)
+    (line,) = set(found.found.notes) - set(whole.found.notes)
+    assert "counted on" in line and "j1" in line and "j2" in line
+
+
+@pytest.mark.parametrize("low", [-np.pi, 0.0])
+def test_turns_are_counted_through_missing_samples_and_beside_outliers(low):
+    q = turning(wheels(), noise=2e-3).q
+    t = np.arange(len(q)) / 150
+    rng = np.random.default_rng(1)
+    x = within(q, low)
+    x[rng.choice(len(x), 60, replace=False), 0] = np.nan
+    x[rng.choice(np.arange(5, 2900), 20, replace=False), 1] = 1.7e3
+    found, _ = counted_on(ts.identification.Log(t, x, 0 * q))
+    off = (found.q - q) / TURN
+    for j in range(2):
+        mine = off[np.isfinite(x[:, j]) & (np.abs(x[:, j]) < 10), j]
+        np.testing.assert_allclose(mine, mine[0], atol=1e-9)
+
+
+def test_smoothed_positions_go_on_beyond_a_turn():
+    log = turning(wheels(), noise=2e-3).pick(slice(0, 600))
+    smooth = replace(log, q=within(log.q)).smoothed(2e-3, 10.0).q - log.smoothed(2e-3, 10.0).q
+    np.testing.assert_allclose(smooth - smooth[0], 0.0, atol=1e-5)
+
+
+def test_what_is_not_kept_within_a_turn_is_left_as_it_is():
+    """Angles that go on, however fast; outliers; a joint that jumps by another way."""
+    t = np.arange(2000) / 100
+    fast, swing = 450.0 * t, 2.0 * np.sin(t)
+    spikes, jumps = swing.copy(), swing.copy()
+    spikes[[300, 900, 1500]] += TURN
+    jumps[1000:] += 4.0
+    q = np.stack([fast, swing, spikes, jumps], -1)
+    log = ts.identification.Log(t, q, 0 * q)
+    found, lines = counted_on(log)
+    assert found is log and not lines
+
+
+def test_turns_that_nobody_can_count_are_refused():
+    t = np.arange(2000) / 100
+    q = within(20 * np.cumsum(10 + np.sin(t))[:, None] / 100)
+    with pytest.raises(ts.FitError, match="positions of wheel are kept within a turn"):
+        counted_on(ts.identification.Log(t, q, 0 * q), ("wheel",))

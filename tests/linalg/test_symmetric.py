@@ -1,0 +1,124 @@
+"""Small symmetric solves: the dense and the scalar reading are one mathematics."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import BATCHES, agree
+from torchsko.linalg.symmetric import factor_solve, ldl, mirror, spd_factor, spd_logdet, spd_solve
+
+SIZES = range(1, 7)
+
+
+@st.composite
+def matrices(draw):
+    """A positive definite matrix of size 1..6 and columns, of condition up to 1e6."""
+    d, batch = draw(st.integers(1, 6)), draw(st.sampled_from(BATCHES))
+    g = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    Q = torch.linalg.qr(torch.randn(*batch, d, d, generator=g, dtype=torch.float64)).Q
+    spread = torch.rand(*batch, d, generator=g, dtype=torch.float64)
+    D = Q @ torch.diag_embed(10 ** (draw(st.floats(0, 6)) * spread)) @ Q.mT
+    return (D + D.mT) / 2, torch.randn(*batch, d, 2, generator=g, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@given(matrices())
+def test_spd_solve_solves(scalar, system):
+    D, B = system
+    X = spd_solve(D, B, scalar=scalar)
+    assert X.shape == B.shape
+    agree(D @ X, B, 1e-9)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@given(matrices())
+def test_spd_logdet_is_the_log_determinant(scalar, system):
+    D, _ = system
+    logdet = spd_logdet(D, scalar=scalar)
+    torch.testing.assert_close(logdet, torch.logdet(D))
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@given(matrices())
+def test_spd_factor_is_lower_triangular_and_squares_to_the_matrix(scalar, system):
+    D, _ = system
+    L = spd_factor(D, scalar=scalar)
+    assert torch.equal(L, L.tril())
+    agree(L @ L.mT, D)
+
+
+@pytest.mark.parametrize("scalar", [False, True])
+@pytest.mark.parametrize("adjoint", [False, True])
+@given(system=matrices())
+def test_factor_solve_inverts_the_factor_or_its_transpose(scalar, adjoint, system):
+    D, B = system
+    L = torch.linalg.cholesky(D)
+    X = factor_solve(D, B, adjoint=adjoint, scalar=scalar)
+    agree((L.mT if adjoint else L) @ X, B, 1e-9)
+
+
+@given(matrices())
+def test_both_readings_agree(system):
+    D, B = system
+    agree(spd_factor(D, scalar=True), spd_factor(D, scalar=False), 1e-9)
+    agree(spd_solve(D, B, scalar=True), spd_solve(D, B, scalar=False), 1e-8)
+    for adjoint in (False, True):
+        one = factor_solve(D, B, adjoint=adjoint, scalar=True)
+        agree(one, factor_solve(D, B, adjoint=adjoint, scalar=False), 1e-8)
+
+
+@given(matrices())
+def test_ldl_is_unit_lower_triangular_times_pivots(system):
+    D, _ = system
+    d = D.shape[-1]
+    pivots, columns = ldl(D)
+    assert len(pivots) == d and len(columns) == d - 1
+    L = torch.eye(d, dtype=D.dtype).expand(D.shape).clone()
+    for i, column in enumerate(columns):
+        L[..., i + 1 :, i] = column
+    agree(L @ torch.diag_embed(torch.stack(pivots, -1)) @ L.mT, D)
+
+
+@given(matrices())
+def test_columns_broadcast_over_the_batch_of_the_matrix(system):
+    D, B = system
+    shared = B.reshape(-1, *B.shape[-2:])[0]
+    for scalar in (False, True):
+        X = spd_solve(D, shared.expand_as(B) if not scalar else shared, scalar=scalar)
+        agree(D @ X, shared.expand_as(B), 1e-9)
+
+
+@pytest.mark.parametrize("d", SIZES)
+def test_the_scalar_reading_looks_at_the_upper_half_only(d):
+    D = torch.randn(d, d, dtype=torch.float64)
+    assert torch.equal(mirror(D, scalar=True), D.triu() + D.triu(1).mT)
+    assert mirror(D, scalar=False) is D
+
+
+@pytest.mark.some(4)
+@pytest.mark.parametrize("scalar", [False, True])
+@pytest.mark.parametrize("d", SIZES)
+def test_all_of_them_are_differentiable(d, scalar):
+    root = torch.randn(d, d, dtype=torch.float64, requires_grad=True)
+    B = torch.randn(d, 2, dtype=torch.float64, requires_grad=True)
+
+    def run(root, B):
+        D = root @ root.mT + torch.eye(d, dtype=torch.float64)
+        solved = factor_solve(D, B, adjoint=True, scalar=scalar)
+        return spd_solve(D, B, scalar=scalar), spd_logdet(D, scalar=scalar), solved
+
+    assert torch.autograd.gradcheck(run, (root, B), check_forward_ad=True)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (3,), (3, 2)], ids=str)
+def test_derivatives_of_spd_solve_are_right_for_columns_shared_by_a_batch(batch):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(*batch, 2, 2, generator=g, dtype=torch.float64)
+    B = torch.randn(2, 2, generator=g, dtype=torch.float64)
+
+    def solve(x, B):
+        return spd_solve(x @ x.mT + torch.eye(2, dtype=x.dtype), B, scalar=False)
+
+    inputs = (x.requires_grad_(), B.requires_grad_())
+    assert torch.autograd.gradcheck(solve, inputs, check_forward_ad=True)

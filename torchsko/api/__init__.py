@@ -1,0 +1,1 @@
+"""The public surface: the table of verbs."""

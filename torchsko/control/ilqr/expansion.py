@@ -1,0 +1,166 @@
+"""Expansions of costs and steps along a motion: what kernels of an optimal control problem compute.
+
+Near a motion z = [d; w; u] stands for the configuration integrate(q, d), the velocity w and the input u; see
+`torchsko.control.ilqr.problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import ShapeError
+from torchsko.mechanism.joints.configuration import apart, moved
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.linearize import jacobians, model_of_step, nearby_step, step_of
+from torchsko.rollout.step import Step
+from torchsko.utils.shapes import matvec
+from torchsko.verbs.dynamics import refuse_singular
+
+Cost = Callable[..., Tensor]
+"""Of tensors with any batch dimensions in front, to a cost `[*batch]`, or to residuals `[*batch, r]`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The functions that a solver calls, of tensors of any batch dimensions."""
+
+    running: Cost
+    final: Cost
+    dofs: tuple[int, ...]
+    dt: float | Tensor
+    step: Step
+    bounds: tuple[Tensor, Tensor] | None
+
+    def expand(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
+    ) -> tuple[Tensor, ...]:
+        """A, B, and the gradient and the Hessian of the running cost by z."""
+        refuse_singular(mech)
+        A, B = model_of_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
+        columns = [B[..., k] for k in self.dofs]
+        gradient, hessian = _expansion(self._running(mech, q, goals), qd, u)
+        return A, torch.stack(columns, -1), gradient, hessian
+
+    def curvature(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, costate: Tensor, *goals: Tensor
+    ) -> Tensor:
+        """The Hessian by z of costate times step, and what Gauss and Newton leave out of the cost's."""
+        step = nearby_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
+        cost = self._running(mech, q, goals)
+
+        def moving(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+            return (costate * step(d, w, self.forces(mech, u))).sum(-1)
+
+        return _hessian(moving, qd, u) + _left_out(cost, qd, u)
+
+    def expand_final(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient and the Hessian of the final cost by [d; w]."""
+        return _expansion(self._final(mech, q, goals), qd, qd[..., :0])
+
+    def final_curvature(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
+        """What Gauss and Newton leave out of the final cost's Hessian."""
+        return _left_out(self._final(mech, q, goals), qd, qd[..., :0])
+
+    def cost_final(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
+        """The final cost, `[*batch]`."""
+        return _scalar(checked("final", self.final(mech, q, qd, *goals), qd), qd)
+
+    def follow(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, q_bar: Tensor, qd_bar: Tensor, u: Tensor,
+        k: Tensor, K: Tensor, alpha: Tensor, *goals: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """A step under u + alpha k + K x, x the state's difference to that with a bar; u and its cost."""
+        x = torch.cat([apart(mech, q_bar, q), qd - qd_bar], -1)
+        u = u + alpha[..., None] * k + matvec(K, x)
+        if self.bounds is not None:
+            u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
+        cost = _scalar(checked("running", self.running(mech, q, qd, u, *goals), qd), qd)
+        return *step_of(mech, q, qd, self.forces(mech, u), self.dt, self.step), u, cost
+
+    def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
+        """Joint forces of inputs, `[*batch, num_dof]`."""
+        if self.dofs == tuple(range(mech.num_dof)):
+            return u
+        place = {dof: k for k, dof in enumerate(self.dofs)}
+        zero = torch.zeros_like(u[..., 0])
+        columns = [u[..., place[k]] if k in place else zero for k in range(mech.num_dof)]
+        return torch.stack(columns, -1)
+
+    def numbers(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, *goals: Tensor
+    ) -> tuple[bool, bool]:
+        """Whether the running and the final cost are numbers, not residuals."""
+        running, final = self.running(mech, q, qd, u, *goals), self.final(mech, q, qd, *goals)
+        return running.ndim < qd.ndim, final.ndim < qd.ndim
+
+    def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
+        return lambda d, w, u: checked(
+            "running", self.running(mech, moved(mech, q, d), w, u, *goals), w
+        )
+
+    def _final(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
+        return lambda d, w, u: checked("final", self.final(mech, moved(mech, q, d), w, *goals), w)
+
+
+def checked(name: str, cost: Any, qd: Tensor) -> Tensor:
+    """What a cost function gave, where it has one cost, or one row of residuals, for each sample.
+
+    Raises:
+        ShapeError: says what to type.
+    """
+    batch = qd.shape[:-1]
+    if not isinstance(cost, Tensor):
+        raise ShapeError(
+            f"the cost {name!r} gave {type(cost).__name__}.\n"
+            "It gives a tensor: a number for each sample, or residuals.\n"
+            "Return one, such as u.square().sum(-1); 0 * qd.sum(-1) costs nothing."
+        )
+    if cost.shape not in (batch, (*batch, *cost.shape[-1:])):
+        raise ShapeError(
+            f"the cost {name!r} gave the shape {list(cost.shape)}, for velocities {list(qd.shape)}.\n"
+            f"It gives a number for each sample, {list(batch)}, or residuals, {[*batch, 'r']}.\n"
+            "Sum over the last dimension only: u.square().sum(-1), not u.square().sum()."
+        )
+    return cost
+
+
+def _scalar(cost: Tensor, qd: Tensor) -> Tensor:
+    """A cost, or half the square of residuals, `[*batch]`."""
+    return cost if cost.ndim < qd.ndim else cost.square().sum(-1) / 2
+
+
+def _expansion(cost: Cost, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient and Hessian by z at d = 0, the latter of residuals by Gauss and Newton."""
+    value = cost(torch.zeros_like(qd), qd, u)
+    if value.ndim < qd.ndim:
+        return _gradient(cost)(torch.zeros_like(qd), qd, u), _hessian(cost, qd, u)
+    J = torch.cat(jacobians(cost, qd, u), -1)
+    return matvec(J.mT, value), J.mT @ J
+
+
+def _left_out(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:
+    """The Hessian of r* r(z), r held; of a cost that is a number nothing is left out."""
+    value = cost(torch.zeros_like(qd), qd, u)
+    if value.ndim < qd.ndim:
+        size = 2 * qd.shape[-1] + u.shape[-1]
+        return qd.new_zeros(*qd.shape[:-1], size, size)
+    return _hessian(lambda d, w, u: (value * cost(d, w, u)).sum(-1), qd, u)
+
+
+def _gradient(cost: Cost) -> Cost:
+    def gradient(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
+        value, pull = torch.func.vjp(cost, d, w, u)[:2]
+        return torch.cat(pull(torch.ones_like(value)), -1)
+
+    return gradient
+
+
+def _hessian(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:
+    return torch.cat(jacobians(_gradient(cost), qd, u), -1)

@@ -1,0 +1,1 @@
+"""Control in joint space: computed torque, PD and adaptive control."""

@@ -1,0 +1,1 @@
+"""Control in task space: impedance and whole-body control."""

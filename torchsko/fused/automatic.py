@@ -1,0 +1,152 @@
+"""When kernels take over by themselves: the first path is the fast path, once it pays for their build.
+
+A build takes seconds. So does eager work of some size: a call takes as long as `FIXED` samples more, and
+after `PAYS` samples, so counted, it has cost about as much as a build; `benchmarks/auto.py` prints both as
+measured. From there on kernels run, wherever a compiler is. A layer adds up all that it does, rollouts too;
+a mechanism remembers nothing, so each of its rollouts pays alone, and takes its kernels from the disk. What
+`Mechanism.replace` was given is an input of them, so robots that a loop makes by it share one build. A line
+of the logger ``torchsko`` says so when kernels are built; ``fused=False`` declines.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import CompilerError, FusedError
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
+from torchsko.mechanism.mechanism import PARAMETERS
+from torchsko.rollout import rollout as rollouts
+from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.utils.concrete_values import is_mapped
+
+if TYPE_CHECKING:
+    from torchsko.fused.fused_mechanism import FusedMechanism
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FIXED, PAYS = 500, 150_000
+
+_log = logging.getLogger("torchsko")
+
+
+def cost(calls: int, batch: int) -> int:
+    """What eager calls of so many samples cost, in samples."""
+    return calls * (FIXED + batch)
+
+
+def kernels_for(given: MechanismLike, *, tell: bool = True) -> FusedMechanism | str:
+    """The kernels of a mechanism or a layer on a CPU; or why there are none.
+
+    Parameters that require gradients, or were replaced, are inputs of them.
+
+    Args:
+        given: the mechanism or the layer.
+        tell: whether the logger says that they are built.
+    """
+    from torchsko.fused.build.toolchain import find_toolchain
+    from torchsko.fused.fuse import kernels_of_robot
+    from torchsko.fused.tracing.clean import unfollowed
+
+    with unfollowed():
+        robot = as_mechanism(given)
+    if robot.device.type != "cpu":
+        return _elsewhere(robot.device)
+    try:
+        find_toolchain()
+        changing = robot.replaced if given is robot else ()
+        inputs = [n for n in PARAMETERS if n in changing or getattr(robot, n).requires_grad]
+        return kernels_of_robot(given, inputs, around=_Told(robot.name) if tell else nullcontext)
+    except (CompilerError, FusedError) as error:
+        return str(error)
+
+
+def _elsewhere(device: torch.device) -> str:
+    """Why no kernels are made by themselves for what is on a device other than the CPU."""
+    if device.type == "meta":
+        return (
+            "its tensors are on 'meta', and have no numbers.\n"
+            "Kernels are made for a robot that has some.\n"
+            "Type layer.to_empty(device='cpu') and load_state_dict, or fused=False."
+        )
+    return "it is on a GPU, where kernels are to be asked for: ts.fuse(mech)."
+
+
+def say_built(name: str) -> None:
+    """Say that kernels of a robot are built, which nobody has asked for."""
+    _log.warning(
+        "kernels of %r are built and take over, since that pays (fused=False declines)", name
+    )
+
+
+class _Told:
+    """What kernels are traced in: the first time a line says that they are built, where the disk has none."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._told = name, False
+
+    def __call__(self) -> AbstractContextManager:
+        if not self._told:
+            say_built(self._name)
+        self._told = True
+        return nullcontext()
+
+
+def _with_kernels(
+    fn: Callable[Concatenate[MechanismLike, P], R],
+) -> Callable[Concatenate[MechanismLike, P], R]:
+    """A rollout that has kernels made where they pay."""
+    signature = inspect.signature(fn)
+
+    @wraps(fn)
+    def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
+        if "trajectory" not in kernels_of(mech) and not torch.compiler.is_compiling():
+            bound = signature.bind(mech, *args, **kwargs)
+            bound.apply_defaults()
+            # A layer keeps its own.
+            taken = getattr(mech, "taken", None)
+            asked = bound.arguments["fused"] and taken and getattr(mech, "fused", None) is not False
+            if asked or _pays(mech, bound.arguments):
+                fast = taken() if taken else kernels_for(mech)
+                if asked and isinstance(fast, str):
+                    raise FusedError(fast)
+                mech = mech if isinstance(fast, str) else fast
+        return fn(mech, *args, **kwargs)
+
+    return call
+
+
+def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
+    """Whether a rollout has kernels, of all steps or of each, and takes longer than their build.
+
+    A function is called as ever: what it does besides computing stays. A layer counts all that it did.
+    """
+    q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
+    plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS
+    if given["fused"] is not None or getattr(mech, "fused", None) is False or not plain:
+        return False
+    if not isinstance(q, Tensor) or type(steps) is not int:
+        return False
+    batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
+    if isinstance(control, Tensor) and control.ndim:  # of a number the rollout says what is wrong
+        batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
+    samples, takes = cost(steps, batch), getattr(mech, "takes", None)
+    if batch == 0 or (samples < PAYS and takes is None):
+        return False
+    robot = as_mechanism(mech)
+    read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
+    if any(is_mapped(x) for x in read if isinstance(x, Tensor)):
+        return False
+    # What a layer did eagerly adds up.
+    return samples >= PAYS or (takes is not None and takes(samples))
+
+
+rollout = _with_kernels(rollouts.rollout)

@@ -1,0 +1,1 @@
+"""Compiled kernels as functions of tensors."""

@@ -1,0 +1,1 @@
+"""Captured tensors and Python values of traced functions."""

@@ -1,0 +1,300 @@
+"""Which tensors a function reads from outside of its arguments, and others in their place.
+
+`Watch` sees every operation below autograd and torch.func, and tells tensors that were made while it
+is on from those that were there before. `Swap` is above both, so that gradients reach what it puts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch._C._functorch import (
+    get_inplace_requires_grad_allowed,
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+)
+
+from torchsko.errors import FusedError
+from torchsko.fused.program.factors import DETERMINANTS
+from torchsko.fused.tracing.symbolic import Symbolic
+
+_READS = frozenset(
+    "item tolist numpy __array__ __bool__ __float__ __int__ __index__ __complex__ __dlpack__ data_ptr "
+    "storage untyped_storage".split()
+)
+PASS_IT = (
+    "Pass it as an argument: ts.fuse(fn, mech, shapes={name: (...)}). What a law keeps for its next step "
+    "is the memory of a controller, an object with start and act: see ts.rollout."
+)
+"""What to do with a tensor that a kernel could not read anew."""
+
+DRAW_OUTSIDE = (
+    "Draw outside, and pass it as an argument: ts.fuse(fn, mech, shapes={'noise': (...)})."
+)
+"""What to do with a random number that a kernel could not draw."""
+
+_LIFTS = frozenset("lift lift_fresh lift_fresh_copy".split())
+
+
+class Swap(TorchFunctionMode):
+    """Calls of PyTorch's functions with other tensors in the place of some, and of determinants written out.
+
+    Attributes:
+        called: name of the function that runs.
+        is_outside: whether a tensor is from outside of the function, as far as is known.
+    """
+
+    def __init__(self, old: Sequence[Tensor] = (), new: Sequence[Tensor] = ()) -> None:
+        super().__init__()
+        self._held = old  # their numbers stay theirs
+        self._new = {id(x): y for x, y in zip(old, new, strict=True)}
+        self.called = ""
+        self.is_outside: Callable[[Any], bool] = lambda x: False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", str(func))
+        self.called = f"{getattr(func, '__module__', None) or 'torch'}.{name}"
+        args, kwargs = self._swapped(args), self._swapped(kwargs or {})
+        if name == "__deepcopy__":  # by the memory below, which no operation reads
+            return torch.clone(args[0].detach())
+        if name in _READS and self._is_unknown(args[0]):
+            raise FusedError(
+                f"{name} reads a value within the function.\n"
+                "A kernel is a straight line: values are known only when it runs.\n"
+                "Replace branches on values by torch.where, and keep numbers in tensors."
+            )
+        # torch.func itself calls it, too, and says then that it may.
+        if name == "requires_grad_" and not get_inplace_requires_grad_allowed():
+            if _are_functorch_transforms_active() and isinstance(_innermost(args[0]), Symbolic):
+                raise FusedError(
+                    "requires_grad_ was called within the function, for a derivative by torch.autograd.\n"
+                    "The kernels of its gradients are traced through torch.func, which allows none within.\n"
+                    "Take the derivative within by torch.func.grad, vjp or jacrev."
+                )
+        if name in DETERMINANTS:
+            (matrix,) = (*args, *kwargs.values())[:1]
+            if isinstance(_innermost(matrix), Symbolic):
+                return DETERMINANTS[name](matrix)
+        return func(*args, **kwargs)
+
+    def _is_unknown(self, x: Any) -> bool:
+        return isinstance(_innermost(x), Symbolic) or self.is_outside(x)
+
+    def _swapped(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            return self._new.get(id(x), x)
+        if isinstance(x, dict):
+            return {key: self._swapped(y) for key, y in x.items()}
+        if type(x) in (list, tuple):
+            return type(x)(self._swapped(y) for y in x)
+        return x
+
+
+def _innermost(x: Any) -> Any:
+    """What torch.func has wrapped."""
+    while isinstance(x, Tensor) and is_functorch_wrapped_tensor(x):
+        x = get_unwrapped(x)
+    return x
+
+
+class Watch(TorchDispatchMode):
+    """Notes the tensors that operations read and that were neither known nor made meanwhile.
+
+    Args:
+        known: tensors to pass over, with all that share their memory; where they are parts of a larger
+            one, the rest of which is something else's, with what is made of them meanwhile.
+        swap: tells which function runs, for messages; None where nobody does.
+        traces: whether a tensor of real numbers that is not known is refused instead of noted.
+        dtype: of the kernel; numbers that an operation widens beyond it are refused.
+
+    Attributes:
+        met: the tensors.
+    """
+
+    def __init__(
+        self,
+        known: Iterable[Tensor],
+        swap: Swap | None = None,
+        *,
+        traces: bool = False,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__()
+        self._dtype = dtype
+        known = list(known)
+        self._known = {_memory(x) for x in known if _is_whole(x)} - {None}
+        # Held, so that numbers and memory stay theirs.
+        self._made: dict[int, Tensor] = {id(x): x for x in known}
+        self._swap, self._traces = swap or Swap(), traces
+        self._swap.is_outside = self._is_outside
+        self.met: dict[int, Tensor] = {}
+        # The memory behind them, and what others may share with those known.
+        self._outside = {_memory(x) for x in known} - self._known
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operation imports torch._dynamo, which takes seconds
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise FusedError(_random(self._swap.called or f"torch.{name}", name))
+        # Of what is saved and never read a backward pass makes aliases, and a robot of expressions copies:
+        # they are from outside as it is.
+        is_alias = (
+            self._traces and (func.is_view or name == "_to_copy") and self._is_outside(args[0])
+        )
+        if name in _LIFTS:
+            self._note_made(args)
+        elif not is_alias:
+            for x in _tensors((*args, *kwargs.values())):
+                if self._is_outside(x):
+                    self._meet(x, name)
+        if func._schema.is_mutable:
+            self._refuse_writes(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if self._dtype != torch.float64:
+            self._refuse_wider(args, result)
+        if not is_alias:
+            self._note_made((result,))
+        return result
+
+    def _refuse_wider(self, args: Sequence[Any], result: Any) -> None:
+        """Refuse an operation that makes wider numbers than the kernel's of numbers that it holds."""
+
+        def fits(x: Tensor) -> bool:
+            return torch.promote_types(x.dtype, self._dtype) == self._dtype
+
+        wide = [x for x in _tensors((result,)) if x.is_floating_point() and not fits(x)]
+        if wide and any(x.is_floating_point() and fits(x) for x in _tensors(args)):
+            raise FusedError(
+                f"{self._swap.called} makes {wide[0].dtype} of {self._dtype} within the function.\n"
+                "A kernel computes in one type, the mechanism's, and nothing is rounded in silence.\n"
+                f"Keep to {self._dtype} there, or fuse for mech.to({wide[0].dtype})."
+            )
+
+    def _is_outside(self, x: Any) -> bool:
+        if not isinstance(x, Tensor) or isinstance(x, Symbolic):
+            return False
+        return id(x) not in self._made and _memory(x) not in self._known
+
+    def _note_made(self, results: Sequence[Any]) -> None:
+        for x in _tensors(results):
+            if not isinstance(x, Symbolic):
+                self._made[id(x)] = x
+                key = _memory(x)
+                if key is not None and key not in self._outside:
+                    self._known.add(key)
+
+    def _meet(self, x: Tensor, name: str) -> None:
+        if id(x) in self.met:
+            return
+        if self._traces and x.is_floating_point():
+            raise FusedError(
+                f"{self._swap.called or name} got a tensor {tuple(x.shape)} from outside of the "
+                "function, by a way that a kernel cannot follow.\n"
+                f"As a constant it would keep today's values for ever.\n{PASS_IT}"
+            )
+        self.met[id(x)] = x
+        self._outside.add(_memory(x))
+
+    def _refuse_writes(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Refuse an operation that changes a tensor from outside."""
+        arguments = func._schema.arguments
+        given = [*zip(arguments, args, strict=False)]
+        given += [(a, kwargs[a.name]) for a in arguments if a.name in kwargs]
+        for argument, x in given:
+            is_written = argument.alias_info is not None and argument.alias_info.is_write
+            if is_written and isinstance(x, Tensor) and _memory(x) in self._outside:
+                raise FusedError(
+                    f"{self._swap.called or func} writes into a tensor {tuple(x.shape)} from outside "
+                    "of the function.\nA kernel returns results and changes nothing.\n"
+                    "Return the new value, and assign it after the call."
+                )
+
+
+def is_within(inputs: Iterable[Any]) -> bool:
+    """Whether a call with these arguments is part of a function that is traced, or watched for that."""
+    if _are_functorch_transforms_active():  # what is traced may be wrapped
+        inputs = map(_innermost, inputs)
+    modes = _get_current_dispatch_mode_stack()
+    return any(isinstance(x, Symbolic) for x in inputs) or any(isinstance(x, Watch) for x in modes)
+
+
+def _tensors(arguments: Sequence[Any]) -> list[Tensor]:
+    """The tensors among the arguments of an operation and in lists of them."""
+    found = []
+    for x in arguments:
+        if isinstance(x, Tensor):
+            found.append(x)
+        elif isinstance(x, (list, tuple)):
+            found += [y for y in x if isinstance(y, Tensor)]
+    return found
+
+
+def _memory(x: Tensor) -> int | None:
+    """A number of the memory behind a tensor; None where there is none, or none to tell."""
+    if isinstance(x, Symbolic):
+        return None
+    try:
+        with torch._C.DisableTorchFunction():  # no call of the function's own
+            return x.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _is_whole(x: Tensor) -> bool:
+    """Whether a tensor has all of its memory, of which others can only be parts."""
+    try:
+        return x.untyped_storage().nbytes() <= x.numel() * x.element_size()
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
+def _random(called: str, name: str) -> str:
+    what = called.removeprefix("torch.nn.functional.").removeprefix("torch.")
+    if "attention" in name:
+        return (
+            f"{what} calls {name}, one operation that has no rule for tracing to a scalar program.\n"
+            "It may drop weights at random within, which a kernel could not.\n"
+            "Write attention as torch.softmax(q @ k.mT / math.sqrt(n), -1) @ v, or do not fuse it."
+        )
+    if "dropout" in called or "dropout" in name:
+        advice = "Call .eval() on the module, or draw the mask outside and pass it as an argument."
+        return draws(what, advice)
+    return draws(what)
+
+
+def draws(what: str, advice: str = DRAW_OUTSIDE) -> str:
+    """Message that random numbers are drawn in a function that is to be a kernel.
+
+    Args:
+        what: draws them.
+        advice: what to type instead.
+    """
+    return (
+        f"{what} draws random numbers within the function.\n"
+        f"A kernel would repeat one draw for ever.\n{advice}"
+    )
+
+
+def constants_of(x: Any) -> Iterator[Tensor]:
+    """All tensors in an object of dataclasses, tuples, lists and dicts."""
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, dict):
+        yield from (t for y in x.values() for t in constants_of(y))
+    elif isinstance(x, (list, tuple)):
+        yield from (t for y in x for t in constants_of(y))
+    elif hasattr(x, "__dataclass_fields__") and not isinstance(x, type):
+        yield from (t for name in x.__dataclass_fields__ for t in constants_of(getattr(x, name)))

@@ -1,0 +1,1 @@
+"""C++ and CUDA source of a program."""

@@ -1,0 +1,1 @@
+"""Kernels as differentiable PyTorch functions."""

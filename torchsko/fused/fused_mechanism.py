@@ -1,0 +1,455 @@
+"""A mechanism whose verbs are kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from copy import deepcopy
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from torchsko.algorithms import innovations
+from torchsko.api.verb_table import FUSIBLE, ROWS, Options, Row, Verbs, row_of
+from torchsko.bridge.assemble import model_at
+from torchsko.errors import FusedError, ShapeError, unknown_name
+from torchsko.fused.functions.dynamics_adjoint import implicit_pullback
+from torchsko.fused.functions.fused_function import FusedFunction
+from torchsko.fused.functions.scan import Scan
+from torchsko.fused.fused_call import FusedCall, say_again
+from torchsko.fused.integrator_steps import step_of, step_over
+from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
+from torchsko.implicit.step_roles import Roles
+from torchsko.mechanism.dispatch import OnlyOfMechanism
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.argument_checks import check_dt
+from torchsko.rollout.early_termination import Ends
+from torchsko.rollout.integrators import INTEGRATORS
+
+
+class Controlled(Protocol):
+    """A step of one sample under a control; see `FusedMechanism.driven`."""
+
+    dt: float
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for steps that do the same."""
+        ...
+
+    def __call__(
+        self,
+        mech: Mechanism,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        t: Tensor,
+        f_ext: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The next state and memory."""
+        ...
+
+    @property
+    def ending(self) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        """The same of a sample that may have ended: (..., t, going, the state at its rest, f_ext)."""
+        ...
+
+
+_OF_ONE_SAMPLE = (
+    "{error}\n"
+    "A traced control sees one sample, without batch dimensions, and so do the tensors that it reads.\n"
+    "Leave fused=True out, or write the control for one sample."
+)
+
+
+class FusedMechanism(Verbs):
+    """A mechanism whose verbs are kernels: `torchsko.fuse` makes it.
+
+    Every method gives the result of the eager function of its name, with the same batch shapes and
+    derivatives of any order; what has no kernel is refused with the reason. Arguments that are no tensors
+    are constants: one kernel for each choice. Gradients of forward dynamics come from the mass matrix's
+    inverse and the VJP of inverse dynamics; saved for the backward pass are the inputs and the result.
+
+    Copies, also unpickled ones, take their kernels from the disk cache; a file of `torch.save` is read by
+    ``torch.load(file, weights_only=False)``. The functions of `torchsko` take it as they take a mechanism,
+    and run these kernels where there is one.
+
+    Attributes:
+        kernels: names of the methods that are kernels.
+    """
+
+    kernels = FUSIBLE | {"step", "trajectory"}
+
+    def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
+        self._mech = mech
+        self._workshop = workshop
+        self._values = _values(workshop, mech)
+        # Made now, since torch.compile could not make them while it traces a caller.
+        self._positional = {
+            (row.name, len(names)): self._function(row, names, tuple(row.options.items()))
+            for row in (*(ROWS[name] for name in self.kernels & ROWS.keys()), *_OWN.values())
+            for names in _choices(row)
+        }
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(self._workshop.parameters) or "states alone"
+        return f"FusedMechanism({self._mech!r}; inputs: {inputs})"
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism, with the current values of the parameters that are inputs."""
+        return self._mech
+
+    def _follow(self) -> None:
+        """See to it that the kernels are those of what is held now; a mechanism is frozen."""
+
+    @property
+    def _parameters(self) -> tuple[Tensor, ...]:
+        """The current values of the parameters that are inputs."""
+        return self._values
+
+    def replace(self, **changes: Tensor) -> FusedMechanism:
+        """The same kernels with other values of parameters that are inputs.
+
+        Args:
+            **changes: tensors by name, as in `Mechanism.replace`.
+
+        Raises:
+            FusedError: a parameter that is a constant of the kernels.
+            MechanismError: a tensor that does not fit.
+        """
+        self._follow()
+        refuse_constants(self._workshop, changes)
+        other = FusedMechanism.__new__(FusedMechanism)
+        other._mech, other._workshop = self.mechanism().replace(**changes), self._workshop
+        other._values, other._positional = _values(self._workshop, other._mech), self._positional
+        return other
+
+    def to(self, target: torch.device | torch.dtype | str) -> FusedMechanism:
+        """Kernels of the mechanism on another device, or in float32 or float64; see `Mechanism.to`."""
+        moved = self.mechanism().to(target)
+        return FusedMechanism(Workshop(moved, *self._workshop.choices), moved)
+
+    def solve(self, q: Tensor, x: Tensor) -> Tensor:
+        """The inverse mass matrix times x `[*batch, num_dof]`; see `Innovations.solve`."""
+        return self._verb(_OWN["solve"], (q, x), {})
+
+    def logdet(self, q: Tensor) -> Tensor:
+        """Logarithm of the mass matrix's determinant, `[*batch]`; see `Innovations.logdet`."""
+        return self._verb(_OWN["logdet"], (q,), {})
+
+    def step(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        dt: float | Tensor,
+        f_ext: Tensor | None = None,
+        *,
+        method: str = "semi_implicit_euler",
+    ) -> tuple[Tensor, Tensor]:
+        """One step of an integrator, joint forces held: the next q and qd.
+
+        Args:
+            q: configuration, `[*batch, num_q]`.
+            qd: velocity, `[*batch, num_dof]`.
+            tau: joint forces, `[*batch, num_dof]`.
+            dt: time step [s]; a tensor `[*batch]` may differ from sample to sample.
+            f_ext: external forces, `[*batch, num_bodies, 6]`, constant in the body frames.
+            method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+
+        Raises:
+            ShapeError: a tensor that does not fit, by name.
+            FusedError: on an unknown method.
+            TorchskoError: on a time step that is none.
+        """
+        if method not in INTEGRATORS:
+            raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+        self._follow()
+        if (
+            type(dt) is float
+            and 0 < dt < math.inf
+            and f_ext is None
+            and not self._workshop.parameters
+        ):
+            check_dtype(self._mech, q)
+            made = self._positional[method, 4].at_once((q, qd, tau), dt)
+            if made is not None:
+                return cast(tuple[Tensor, Tensor], made)
+        if not isinstance(dt, Tensor):
+            check_dt(self._mech, dt, None, backward=True)
+            dt = self._mech.mass.new_full((), dt)
+        states = (q, qd, tau, dt) if f_ext is None else (q, qd, tau, dt, f_ext)
+        return self._verb(_OWN[method], states, {})
+
+    def trajectory(
+        self,
+        q: Tensor,
+        qd: Tensor,
+        tau: Tensor,
+        steps: int,
+        dt: float | Tensor,
+        *,
+        method: str = "semi_implicit_euler",
+        every: int = 1,
+        ends: Ends | None = None,
+        f_ext: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """All steps of a rollout from one kernel; `torchsko.rollout` calls it.
+
+        The backward pass is one kernel too, and keeps nothing besides the states that this one gives; those
+        left out by ``every`` are computed again.
+
+        Args:
+            q: configuration at the start, `[*batch, num_q]`.
+            qd: velocity there, `[*batch, num_dof]`.
+            tau: joint forces, held over each step, `[*batch, steps, num_dof]`, or over all of them,
+                `[*batch, 1, num_dof]`, which has no series and no gradient of one.
+            steps: their number.
+            dt: time step [s], one for all samples: a number, or a tensor `[]`.
+            method: a name in `torchsko.rollout.integrators.INTEGRATORS`.
+            every: give each so many states.
+            ends: of samples that end earlier, in kernels of their own.
+            f_ext: external forces, held over each step, `[*batch, steps, num_bodies, 6]`, or over all of
+                them, `[*batch, 1, num_bodies, 6]`, likewise.
+
+        Returns:
+            Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
+        """
+        if method not in INTEGRATORS:
+            raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+        self._follow()
+        check_dtype(self._mech, q)
+        constant = tau.shape[-2] != steps
+        held = {"tau": tau[..., 0, :] if constant else tau}
+        held["dt"] = dt if isinstance(dt, Tensor) else q.new_full((), dt)
+        series = {} if constant else {"tau": held.pop("tau")}
+        if ends is not None:
+            series["going"] = ends.series(steps, q)
+            held |= zip(("q_rest", "qd_rest"), ends.rest, strict=False)
+        _put_wrenches(f_ext, steps, series, held)
+        names = ("q", "qd", *series, *held)
+        step, roles = self._step_over(method, names), Roles(2, len(series), 0, 0)
+        scan = self._workshop.kept(("trajectory", method, names, roles), lambda: Scan(step, roles))
+        inputs = (*series.values(), *held.values(), *self._parameters)
+        return cast(tuple[Tensor, Tensor], scan.over(steps, every)(q, qd, *inputs))
+
+    def _step_over(self, method: str, names: tuple[str, ...]) -> FusedFunction:
+        """A step of these tensors."""
+        plain = self._positional[method, 4]
+        if names == tuple(port.name for port in plain.inputs[:4]):
+            return plain
+        q, qd = (cast(tuple, self._workshop.shape(name)) for name in ("q", "qd"))
+        own = {"going": (), "q_rest": q, "qd_rest": qd}
+        shapes = {n: own[n] if n in own else cast(tuple, self._workshop.shape(n)) for n in names}
+        key = ("step over", method, names)
+        return self._workshop.make(key, step_over(method, names), shapes, 2, name=repr(key))
+
+    def driven(
+        self,
+        step: Controlled,
+        q: Tensor,
+        qd: Tensor,
+        memory: Tensor,
+        span: tuple[int, int],
+        every: int = 1,
+        ends: Ends | None = None,
+        f_ext: Tensor | None = None,
+        *,
+        t0: float = 0.0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """All steps of a rollout under a control, from one kernel; `torchsko.rollout` calls it.
+
+        Args:
+            step: of one sample: (mech, q, qd, memory, t) to the next state and memory. Its attribute
+                ``key`` says which steps are the same, ``dt`` how long they are [s].
+            q: configuration at the start, `[*batch, num_q]`.
+            qd: velocity there, `[*batch, num_dof]`.
+            memory: of the control, `[*batch, ...]`.
+            span: the first step, whose number tells its time, and that after the last.
+            every: give each so many states.
+            ends: of samples that end earlier, counted from the first step, in kernels of their own, whose
+                step is ``step.ending``.
+            f_ext: external forces, as in `trajectory`.
+            t0: time of a first step whose number is 0 [s].
+
+        Returns:
+            Configurations and velocities, `[*batch, steps // every + 1, ...]`, the start included, and the
+            memory at the last of these.
+
+        Raises:
+            FusedError: the control cannot be traced, or its result has another shape than the state's.
+        """
+        self._follow()
+        check_dtype(self._mech, q)
+        steps, shape = span[1] - span[0], tuple(memory.shape[q.dim() - 1 :])
+        series = {"t": t0 + step.dt * torch.arange(*span, dtype=q.dtype, device=q.device)}
+        held: dict[str, Tensor] = {}
+        if ends is not None:
+            series["going"] = ends.series(steps, q)
+            held |= zip(("q_rest", "qd_rest", "memory_rest"), ends.rest, strict=True)
+        _put_wrenches(f_ext, steps, series, held)
+        names = ("q", "qd", "memory", *series, *held)
+        # Names alone do not tell forces of each step from those held over all.
+        key = ("driven", *step.key, shape, names, len(series))
+        make = lambda: self._driven(step, shape, names, len(series))  # noqa: E731
+        call, scan = self._workshop.kept_last(key, make)
+        outside = call.outside(names)
+        if isinstance(outside, str):
+            say_again(outside)
+            self._workshop.forget_last(key)
+            call, scan = self._workshop.kept_last(key, make)
+            outside = cast(list, call.outside(names))
+        inputs = (*series.values(), *held.values(), *outside, *self._parameters)
+        qs, qds, kept = scan.over(steps, every)(q, qd, memory, *inputs)
+        return qs, qds, kept.select(q.dim() - 1, -1)
+
+    def _driven(
+        self, step: Controlled, memory: tuple[int, ...], names: tuple[str, ...], num_series: int
+    ) -> tuple[FusedCall, Scan]:
+        own, ends = Workshop(self._mech, *self._workshop.choices), "going" in names
+        q, qd = (cast(tuple, own.shape(name)) for name in ("q", "qd"))
+        shapes = {"memory": memory, "t": ()}
+        if ends:
+            shapes |= {"going": (), "q_rest": q, "qd_rest": qd, "memory_rest": memory}
+        try:
+            call = FusedCall(step.ending if ends else step, own, self._mech, shapes)
+            function = call.function(names)
+        except ShapeError as error:
+            raise FusedError(_OF_ONE_SAMPLE.format(error=error)) from error
+        for port, found in zip(function.inputs, function.outputs, strict=False):
+            if port.shape != found.shape:
+                what = (
+                    f"the next {port.name} has shape {list(found.shape)}, not {list(port.shape)}."
+                )
+                raise FusedError(_OF_ONE_SAMPLE.format(error=what))
+        return call, Scan(function, Roles(3, num_series, 0, 0))
+
+    def whole(
+        self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int
+    ) -> FusedFunction | None:
+        """A function of the mechanism and of tensors as a kernel of its own; `torchsko.control` calls it.
+
+        Args:
+            key: tells it from others; equal for functions that do the same.
+            fn: of the mechanism and of the tensors.
+            shapes: of these for one sample, by name.
+            num_outputs: how many tensors it gives.
+
+        Returns:
+            The kernel, of the tensors; None where parameters are inputs, which no loop inside could read.
+        """
+        self._follow()
+        if self._workshop.parameters:
+            return None
+        return self._workshop.make(key, fn, shapes, num_outputs, name=repr(key))
+
+    def forward_dynamics_vjp(
+        self, q: Tensor, qd: Tensor, tau: Tensor, cotangent: Tensor, f_ext: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Forward dynamics and its vector-Jacobian product from one kernel.
+
+        Args:
+            q: configuration, `[*batch, num_q]`.
+            qd: velocity, `[*batch, num_dof]`.
+            tau: joint forces, `[*batch, num_dof]`.
+            cotangent: of the accelerations, `[*batch, num_dof]`.
+            f_ext: as in `torchsko.forward_dynamics`.
+
+        Returns:
+            The accelerations, and the gradients of q, qd, tau, of f_ext if given, and of the
+            parameters that are inputs.
+        """
+        self._follow()
+        check_dtype(self._mech, q)
+        states = (q, qd, tau) if f_ext is None else (q, qd, tau, f_ext)
+        function = self._positional[_FORWARD.name, len(states)]
+        both = function.value_and_vjp((True,) * len(function.inputs))
+        qdd, *gradients = both(*states, *self._parameters, cotangent)
+        return qdd, tuple(gradients)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._mech, self._workshop.choices
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        mech, choices = state
+        self.__init__(Workshop(mech, *choices), mech)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FusedMechanism:
+        return FusedMechanism(self._workshop, deepcopy(self._mech, memo))
+
+    def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        function = None if kwargs else self._positional.get((row.name, len(args)))
+        if function is not None and args[-1] is not None:  # the usual call, spared all that follows
+            check_dtype(self._mech, args[0])
+            outputs = function(*args, *self._parameters)
+            return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
+        states, options = row.split(args, kwargs)
+        if reason := row.refusal(options):
+            raise FusedError(reason)
+        names, tensors = tuple(states), (*states.values(), *self._parameters)
+        check_dtype(self._mech, tensors[0])
+        if (
+            torch.compiler.is_compiling()
+            and self._workshop.find((row.name, names, options)) is None
+        ):
+            # No kernel can be made now.
+            fn = row.bound(names, options, self._mech)
+            return fn(*self._workshop.split(tensors, scalar=False))
+        outputs = self._function(row, names, options)(*tensors)
+        return outputs[0] if row.num_outputs == 1 else row.pack(outputs)
+
+    def _function(self, row: Row, names: tuple[str, ...], options: Options) -> FusedFunction:
+        """The kernel of a verb for a choice of tensors and options."""
+        key = row.name, names, options
+        found = self._workshop.find(key)
+        if found is not None:
+            return found
+        shapes = {name: cast(tuple, self._workshop.shape(name)) for name in names}
+        fn = row.bound(names, options, self._mech)
+        pullback = implicit_pullback(self._workshop) if row is _FORWARD else None
+        return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
+
+
+for _name in OnlyOfMechanism.names(FusedMechanism):
+    setattr(FusedMechanism, _name, OnlyOfMechanism(_name))
+
+
+def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:
+    return tuple(getattr(mech, name) for name in workshop.parameters)
+
+
+def _put_wrenches(
+    f_ext: Tensor | None, steps: int, series: dict[str, Tensor], held: dict[str, Tensor]
+) -> None:
+    """External forces of a rollout among what each step has its own of, or what is held over all."""
+    if f_ext is None:
+        return
+    if f_ext.shape[-3] == steps:
+        series["f_ext"] = f_ext
+    else:
+        held["f_ext"] = f_ext[..., 0, :, :]
+
+
+def _solve(mech: Mechanism, q: Tensor, x: Tensor) -> Tensor:
+    return innovations(model_at(mech, q)).solve(x)
+
+
+def _logdet(mech: Mechanism, q: Tensor) -> Tensor:
+    return innovations(model_at(mech, q)).logdet()
+
+
+_FORWARD = ROWS["forward_dynamics"]
+_OWN = {"solve": row_of(_solve, "solve"), "logdet": row_of(_logdet, "logdet")} | {
+    name: row_of(step_of(name), name) for name in INTEGRATORS
+}
+"""What no public function gives: actions of the factors at a configuration, and steps."""
+
+
+def _choices(row: Row) -> list[tuple[str, ...]]:
+    """The tensors that usual calls give, first and alone: those required, without and with one more."""
+    required = tuple(name for name in row.tensors if name in row.required)
+    if len(required) < len(row.required):
+        return []
+    both = [required, row.tensors[: len(required) + 1]]
+    return [names for names in dict.fromkeys(both) if names == row.positional[: len(names)]]

@@ -1,0 +1,53 @@
+"""Steps of integrators as functions of which kernels are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from torch import Tensor
+
+from torchsko.fused.workshop import Eager
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.rollout.early_termination import chosen, quiet
+from torchsko.rollout.integrators import INTEGRATORS
+from torchsko.verbs.dynamics import forward_dynamics
+
+
+def step_of(method: str) -> Eager:
+    """The step of an integrator by name, joint forces held."""
+
+    def step(
+        mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: Tensor, f_ext: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        def accelerate(
+            mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
+        ) -> Tensor:
+            return forward_dynamics(mech, q, qd, tau if force is None else tau + force, f_ext)
+
+        # A trailing axis, so that steps of single samples meet their vectors.
+        return INTEGRATORS[method](mech, accelerate, 0.0, q, qd, cast(Any, dt[..., None]))
+
+    return step
+
+
+def step_over(method: str, names: Sequence[str]) -> Eager:
+    """The same of tensors in this order, also of samples that may have ended: going is 0 then, and else 1.
+
+    Args:
+        method: of the integrator.
+        names: arguments of the step; and "going", "q_rest" and "qd_rest", see `Ends`.
+    """
+    move = step_of(method)
+
+    def step(mech: Mechanism, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        given = dict(zip(names, tensors, strict=True))
+        q, qd, f_ext = given["q"], given["qd"], given.get("f_ext")
+        if "going" not in given:
+            return move(mech, q, qd, given["tau"], given["dt"], f_ext)
+        goes, none = given["going"] > 0, qd[..., :0]
+        seen = chosen(goes, (q, qd, none), (given["q_rest"], given["qd_rest"], none))[:2]
+        forces = quiet(goes, given["tau"]), given["dt"], quiet(goes, f_ext, 2)
+        return chosen(goes, (*move(mech, *seen, *forces), none), (q, qd, none))[:2]
+
+    return step

@@ -1,0 +1,1 @@
+"""Instruction order and memory layout of a program."""

@@ -1,0 +1,1 @@
+"""Scalar programs: the expression graph, its simplification and the program it becomes."""

@@ -1,0 +1,109 @@
+"""Interpreter of scalar programs on batched tensors: the oracle of the code generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchsko.errors import FusedError
+from torchsko.fused.program.program import Instr, Loop, Program
+from torchsko.utils.shapes import broadcast_shapes
+
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "recip": torch.reciprocal,
+    "div": torch.true_divide,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+
+
+def evaluate(program: Program, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Run a program on a batch with one tensor operation per instruction.
+
+    Args:
+        program: the program.
+        inputs: for each port a tensor ``[*batch, *port.shape]``; the batch shapes broadcast.
+            A shared port has no batch dimensions.
+
+    Returns:
+        For each output port a tensor ``[*batch, *port.shape]``.
+
+    Raises:
+        FusedError: the number of inputs or a trailing shape does not fit the ports.
+    """
+    scalars = _scalars(program, inputs)
+    batch = broadcast_shapes(*(x.shape for x in scalars), ())
+    results = [x.expand(batch) for x in _results(program, scalars, inputs[0])]
+    outputs, start = [], 0
+    for port in program.outputs:
+        flat = results[start : start + port.size] or [inputs[0].new_zeros(*batch, 0)]
+        outputs.append(torch.stack(flat, -1).reshape(batch + port.shape))
+        start += port.size
+    return tuple(outputs)
+
+
+def _results(program: Program, scalars: list[Tensor], like: Tensor) -> list[Tensor]:
+    """The output scalars, from those of the inputs."""
+    values: list[Any] = []
+    for instr in program.code:
+        values.append(_apply(program, instr, scalars, values, like))
+    return [values[k] for k in program.results]
+
+
+def _repeated(loop: Loop, args: list[Tensor], like: Tensor) -> list[Tensor]:
+    """What a loop gives, in the order of its parts."""
+    state, stay = args[: loop.carry], args[loop.num_moving :]
+    states, stacked = [state], []
+    summed = [like.new_zeros(())] * loop.summed
+    for k in reversed(range(loop.count)) if loop.backward else range(loop.count):
+        first = loop.carry + k * loop.stream
+        anew = args[first : first + loop.stream]
+        found = _results(loop.program, [*state, *anew, *stay], like)
+        state, kept = found[: loop.carry], found[loop.carry : loop.carry + loop.stacked]
+        summed = [x + y for x, y in zip(summed, found[loop.carry + loop.stacked :], strict=True)]
+        states.append(state)
+        stacked.append(kept)
+    turn = slice(None, None, -1 if loop.backward else 1)
+    return [x for row in (*states[turn], *stacked[turn], summed) for x in row]
+
+
+def _scalars(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    if len(inputs) != len(program.inputs):
+        raise FusedError(
+            f"the program has {len(program.inputs)} inputs and got {len(inputs)}: "
+            f"pass {[port.name for port in program.inputs]}"
+        )
+    scalars: list[Tensor] = []
+    for port, x in zip(program.inputs, inputs, strict=True):
+        num_batch = x.ndim - len(port.shape)
+        is_batched = num_batch > 0 and port.shared
+        if num_batch < 0 or is_batched or tuple(x.shape[num_batch:]) != port.shape:
+            batch = "" if port.shared else "*batch, "
+            raise FusedError(
+                f"input {port.name!r} has shape {tuple(x.shape)}: "
+                f"pass [{batch}{', '.join(map(str, port.shape))}]"
+            )
+        scalars.extend(x.reshape(*x.shape[:num_batch], port.size).unbind(-1))
+    return scalars
+
+
+def _apply(
+    program: Program, instr: Instr, scalars: list[Tensor], values: list[Any], like: Tensor
+) -> Any:
+    op, args = instr
+    if op == "const":
+        return like.new_tensor(program.constants[args[0]])
+    if op == "input":
+        return scalars[args[0]]
+    if op == "loop":
+        return _repeated(program.loops[args[0]], [values[k] for k in args[1:]], like)
+    if op == "part":
+        return values[args[0]][args[1]]
+    operands = [values[k] for k in args]
+    if op == "where":
+        return torch.where(operands[0] != 0, operands[1], operands[2])
+    function = _FUNCTIONS.get(op) or getattr(torch, op)
+    return function(*operands).to(like.dtype)

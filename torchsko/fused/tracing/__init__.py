@@ -1,0 +1,1 @@
+"""Tracing of eager functions to scalar programs."""

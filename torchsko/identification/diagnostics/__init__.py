@@ -1,0 +1,1 @@
+"""Checks of logs and fits."""

@@ -1,0 +1,1 @@
+"""Estimators of inertial and friction parameters."""

@@ -1,0 +1,150 @@
+r"""Instrumental variables on base parameters and terms of all dofs at once.
+
+Least squares on :math:`Y^T (Y \theta - \tau)` is biased where Y is computed of noisy positions: the noise of
+Y does not vanish in :math:`Y^T Y`. With the columns Z of another time, whose noise is another, it does in
+:math:`Z^T (Y \theta - \tau) = 0`. Taken a lag before and a lag after, Z gives the symmetric part of the
+columns' correlation at that lag, which `normal_equations` accumulates.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchsko.identification.regression.elimination import means, places
+from torchsko.identification.regression.least_squares import (
+    RANK,
+    Information,
+    scaled_pseudo_inverse,
+    unit_sizes,
+)
+from torchsko.identification.regression.normal_equations import Normal
+from torchsko.identification.regression.solution import Choice, Model, Solution
+from torchsko.verbs.base_parameters import BaseParameters
+
+STRONG = 0.1
+"""Correlation of a direction with its instruments below which it keeps the value of least squares, and its
+bias: a weak instrument has less bias, and a variance that knows no bounds."""
+
+
+def paired(lagged: Normal, plain: Normal) -> Normal:
+    """Equations with the lag, then those without: as of twice as many dofs."""
+    sums, count = (
+        torch.cat([getattr(x, name) for x in (lagged, plain)], 1) for name in ("sums", "count")
+    )
+    return Normal(sums, count, plain.base)
+
+
+def instrumental_fit(pair: Normal, model: Model, base: BaseParameters) -> Solution:
+    """Solve the instruments' equations of one fold, from where least squares are.
+
+    Args:
+        pair: from `paired`.
+        model: terms and weights.
+        base: parameters.
+    """
+    (A, c), (A0, c0) = both(pair, model)
+    start = scaled_pseudo_inverse(A0)[0] @ c0
+    root, value, vector = strengths(A, A0)
+    known = value > STRONG
+    gain = torch.where(known, 1 / torch.where(known, value, 1.0), 0.0)
+    theta = start + root @ (vector @ (gain * (vector.mT @ (root.mT @ (c - A @ start)))))
+    beta, *numbers = theta.split([pair.base, *(len(some) for some in model.choice)])
+    return Solution(base.representative @ beta, beta, tuple(numbers), model.choice)
+
+
+def instrumental_information(
+    pair: Normal, model: Model, variance: Tensor, inflation: Tensor, *, weak: bool = False
+) -> Information:
+    """Covariance of `instrumental_fit`, errors correlated in time that go with nothing.
+
+    What instruments take away of other directions, over its deviation, weak directions keep: their bias.
+
+    Args:
+        pair: from `paired`.
+        model: terms and weights of the fit.
+        variance: of each dof's residual, `[num_dof]`.
+        inflation: samples of it that are one, `[num_dof]`.
+        weak: of these directions alone.
+    """
+    dofs = len(variance)
+    (A, c), (A0, c0) = both(pair, model)
+    meat = model.scale.square() * variance * inflation / pair.count[0, dofs:].clamp_min(1)
+    B, _ = assembled(means(pair)[dofs:], meat, model.choice, pair.base)
+    root, value, vector = strengths(A, A0)
+    strong, way = value > STRONG, root @ vector
+    size = (way.mT @ B @ way).diagonal().clamp_min(1e-300)
+    bias = (c @ way - value * (c0 @ way)).square() / value.square() / size
+    more = bias[strong].mean().clamp_min(1.0).sqrt() if bool(strong.any()) else 1.0
+    gain = torch.where(strong, 0.0 if weak else 1 / value, more * torch.ones_like(value))
+    bread = way * gain @ way.mT
+    covariance = bread @ B @ bread.mT
+    deviation, count = covariance.diagonal().clamp_min(0).sqrt(), pair.base
+    parts = deviation[count:].split([len(some) for some in model.choice])
+    condition = scaled_pseudo_inverse(A0)[1]
+    return Information(covariance[:count, :count], tuple(parts), condition)
+
+
+class Instrumental:
+    """What each sample's error does to the part of `instrumental_fit` that instruments tell.
+
+    The `torchsko.identification.uncertainty.robust_covariance.Influence` of it.
+
+    Args:
+        pair: from `paired`.
+        model: terms and weights of the fit.
+        lag: of the instruments [samples].
+    """
+
+    def __init__(self, pair: Normal, model: Model, lag: int) -> None:
+        (A, _), (A0, _) = both(pair, model)
+        root, value, vector = strengths(A, A0)
+        gain = torch.where(value > STRONG, 1 / value.clamp_min(STRONG), 0.0)
+        bread, dofs = root @ (vector * gain) @ vector.mT @ root.mT, len(model.scale)
+        self.lag, self.choice, self.base = lag, model.choice, pair.base
+        first, *own = bread.split([pair.base, *(len(some) for some in model.choice)])
+        each = zip(model.scale, pair.count[0, :dofs].clamp_min(1), own, strict=True)
+        self.bread = [w / n * torch.cat([first, rows]) for w, n, rows in each]
+
+    def __call__(self, dof: int, X: Tensor, error: Tensor) -> Tensor:
+        """Of one dof's columns `[samples, columns]` and errors `[samples]`: `[samples, parameters]`."""
+        columns = torch.cat([torch.arange(self.base, device=X.device),
+                             places(self.base, self.choice[dof], X)])  # fmt: skip
+        X = X.index_select(-1, columns)
+        none = torch.zeros_like(X[: self.lag])
+        early, late = torch.cat([none, X[: -self.lag]]), torch.cat([X[self.lag :], none])
+        return error[:, None] * (early + late)[: len(X)] / 2 @ self.bread[dof]
+
+
+def both(pair: Normal, model: Model) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Both systems of a pair, with the lag and without."""
+    with_lag, without = means(pair).chunk(2)
+    rest = model.scale, model.choice, pair.base
+    return assembled(with_lag, *rest), assembled(without, *rest)
+
+
+def strengths(A: Tensor, A0: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Correlations of directions with their instruments: a root of A0^-1, eigenvalues in it, vectors."""
+    size = unit_sizes(A0)
+    value, vector = torch.linalg.eigh(size[:, None] * A0 * size)
+    known = value > RANK * value[-1]
+    root = size[:, None] * vector * torch.where(known, value, 1.0).rsqrt() * known
+    inside = root.mT @ A @ root
+    return root, *torch.linalg.eigh((inside + inside.mT) / 2)
+
+
+def assembled(G: Tensor, scale: Tensor, choice: Choice, base: int) -> tuple[Tensor, Tensor]:
+    """One system of base parameters and all terms, of each dof's normal equations and its weight."""
+    at, first = base, torch.arange(base, device=G.device)
+    size = base + sum(map(len, choice))
+    A, c = G.new_zeros(size, size), G.new_zeros(size)
+    for j, some in enumerate(choice):
+        own = torch.arange(at, at + len(some), device=G.device)
+        place = torch.cat([first, own])
+        pick = torch.cat([first, places(base, some, G)])
+        A = A.index_put(
+            (place[:, None], place), scale[j] * G[j][pick[:, None], pick], accumulate=True
+        )
+        c = c.index_put((place,), scale[j] * G[j][pick, -1], accumulate=True)
+        at += len(some)
+    return A, c

@@ -1,0 +1,132 @@
+"""Windows of a log moved through forward dynamics, and how their motion depends on starts and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchsko.identification.estimators.shooting.integrator import Forward
+from torchsko.identification.estimators.shooting.windows import Windows
+
+AT_ONCE = 4096
+"""Windows times steps whose derivatives are in memory at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """Where windows go from their starts.
+
+    Attributes:
+        states: before each step and after the last, `[chains, windows, steps + 1, 2 num_dof]`.
+        steps: between two samples.
+        error: measured less predicted, `[chains, windows, N, seen]`; 0 where nothing was measured.
+        gap: the next window's start less this one's end, `whitened`, `[chains, windows - 1, 2 num_dof]`.
+    """
+
+    states: Tensor
+    steps: int
+    error: Tensor
+    gap: Tensor
+
+
+def moved(forward: Forward, windows: Windows, x: Tensor, steps: int) -> Path:
+    """Move all windows from starts `[chains, windows, 2 num_dof]`, so many steps between two samples."""
+    q, qd = x.chunk(2, -1)
+    states = [x]
+    for k in range(windows.t.shape[-1] - 1):
+        h = ((windows.t[..., k + 1] - windows.t[..., k]) / steps)[..., None]
+        for s in range(steps):
+            tau, middle = windows.force(k, s / steps), windows.force(k, (s + 0.5) / steps)
+            q, qd = forward.step(q, qd, tau, middle, h)
+            states.append(torch.cat([q, qd], -1))
+    path = torch.stack(states, 2)
+    shown = forward.shown(path[:, :, :-1:steps, : windows.seen.shape[-1]])
+    error = torch.where(windows.good, windows.seen - shown, 0.0)
+    apart = whitened(
+        (x[:, 1:] - path[:, :-1, -1])[..., None], windows.length[:, :-1], windows.mass[:, 1:]
+    )[..., 0]
+    gap = torch.where(windows.linked[..., None], apart, 0.0)
+    return Path(path, steps, error, gap)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """The motion near a path: columns of the start, of numbers, and last the error.
+
+    Attributes:
+        seen: `[chains, windows, N * seen, 2 num_dof + numbers + 1]`.
+        end: of what is tied to the next start, white, `[chains, windows - 1, 2 num_dof, ...]` likewise.
+        next: of the next start in that, `[chains, windows - 1, 2 num_dof, 2 num_dof]`.
+    """
+
+    seen: Tensor
+    end: Tensor
+    next: Tensor
+
+
+def linear(forward: Forward, windows: Windows, path: Path) -> Linear:
+    """Linearise the motion of windows."""
+    chains, many, _, size = path.states.shape
+    S, error = _sensitivities(forward, windows, path), path.error.flatten(2)
+    obs = path.error.shape[-1]
+    good = windows.good.flatten(2)[..., None]
+    states = path.states[:, :, : -1 : path.steps, :obs]
+    # What is shown depends on states, and by itself on numbers of sensors.
+    scale = forward.shown(torch.ones_like(states))[..., None]
+    own = torch.nn.functional.pad(forward.shown_by(states), (size, 0))
+    rows = scale * S[:, :, :-1, :obs] + own
+    seen = torch.cat([rows.flatten(2, 3), error[..., None]], -1)
+    length, mass = windows.length[:, :-1], windows.mass[:, 1:]
+    unit = torch.eye(size).to(S).expand(chains, many - 1, -1, -1)
+    tied = windows.linked[..., None, None]
+    return Linear(
+        torch.where(good, seen, 0.0),
+        torch.where(
+            tied, torch.cat([whitened(S[:, :-1, -1], length, mass), path.gap[..., None]], -1), 0.0
+        ),
+        torch.where(tied, -whitened(unit, length, mass), 0.0),
+    )
+
+
+def whitened(rows: Tensor, length: Tensor, mass: Tensor) -> Tensor:
+    """Rows of positions and velocities after white noise of joint forces: made white.
+
+    Of unit density and at unit mass, it gives positions T^3 / 3, velocities T, and T^2 / 2 between them.
+
+    Args:
+        rows: `[*batch, 2 num_dof, columns]`.
+        length: T, `[*batch]` [s].
+        mass: matrices of the robot there, `[*batch, num_dof, num_dof]`.
+    """
+    q, v = (mass @ x for x in rows.chunk(2, -2))
+    T = length[..., None, None]
+    return torch.cat([3**0.5 / T**1.5 * q, 2 / T.sqrt() * (v - 1.5 / T * q)], -2)
+
+
+def _sensitivities(forward: Forward, windows: Windows, path: Path) -> Tensor:
+    """Of states at samples and at the end, `[chains, windows, N + 1, 2 num_dof, 2 num_dof + numbers]`."""
+    flat = path.states.flatten(0, 1)
+    steps, total = path.steps, path.states.shape[2] - 1
+    h = (torch.diff(windows.t) / steps).repeat_interleave(steps, -1).flatten(0, 1)[..., None]
+    q, qd = ((flat[:, 1:] + flat[:, :-1]) / 2).chunk(2, -1)
+    qdd = torch.diff(flat, dim=1).chunk(2, -1)[1] / h
+    some = max(1, AT_ONCE // total)
+    found = []
+    for a in range(0, len(flat), some):
+        now, rate, accel, dt = (x[a : a + some] for x in (q, qd, qdd, h))
+        found.append(_over(forward, now, rate, accel, dt, steps))
+    return torch.cat(found).unflatten(0, path.states.shape[:2])
+
+
+def _over(forward: Forward, q: Tensor, qd: Tensor, qdd: Tensor, h: Tensor, steps: int) -> Tensor:
+    by_state, by_numbers = forward.changes(q, qd, qdd, h)
+    size, count = by_state.shape[-1], by_numbers.shape[-1]
+    S = torch.cat([torch.eye(size), torch.zeros(size, count)], -1).to(q).expand(len(q), -1, -1)
+    out = [S]
+    for k in range(by_state.shape[1]):
+        S = by_state[:, k] @ S + torch.nn.functional.pad(by_numbers[:, k], (size, 0))
+        if (k + 1) % steps == 0:
+            out.append(S)
+    return torch.stack(out, 1)

@@ -1,0 +1,1 @@
+"""Logs: tables, columns, units and time stamps."""

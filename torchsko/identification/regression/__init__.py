@@ -1,0 +1,1 @@
+"""Normal equations and least squares on base parameters."""

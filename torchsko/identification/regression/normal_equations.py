@@ -1,0 +1,273 @@
+"""Normal equations of a log: all that a fit reads of it, in memory that does not grow with its length."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from torchsko.identification.friction import Series, Term
+from torchsko.identification.regression.base_columns import Leading
+from torchsko.identification.regression.rigid_model import (
+    joints_own,
+    lossless,
+    own_positions,
+    without_rotors,
+)
+from torchsko.identification.signals.preprocess import Motion
+from torchsko.mechanism.mechanism import Mechanism
+from torchsko.verbs.base_parameters import BaseParameters, base_parameters
+from torchsko.verbs.regressors import inertial_parameters, torque_regressor
+
+Regressor = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+AT_ONCE = 8192
+"""States whose columns are in memory at once, at least."""
+
+NUMBERS = 6_000_000
+"""Numbers in memory at once where states have few: the fewer parts, the less that they overlap by."""
+
+EQUATIONS = 512
+"""Filtered equations whose products are taken at once: they stay in the cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What explains a joint's force: columns for each base parameter, then one for each term.
+
+    Attributes:
+        mech: the nominal robot; its damping and dry friction are left to the terms.
+        terms: of every joint, to choose from.
+        regressor: of positions, velocities, accelerations: entries of `torque_regressor` that lead.
+        base: combinations of inertial numbers that forces depend on.
+        leading: which entries these are.
+        rotors: dofs whose armature is left to a term, too.
+    """
+
+    mech: Mechanism
+    terms: tuple[Term, ...]
+    regressor: Regressor
+    base: BaseParameters
+    leading: Leading
+    rotors: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        mech: Mechanism,
+        terms: Sequence[Term],
+        regressor: Regressor | None = None,
+        named: Mapping[int, Sequence[int]] | None = None,
+    ) -> Problem:
+        """The problem of a robot, its losses set aside, and the rotors of joints that name theirs.
+
+        Args:
+            mech: the robot.
+            terms: of every joint, to choose from.
+            regressor: instead of `torque_regressor`.
+            named: places of terms that were asked for, of each dof.
+        """
+        rotors = tuple(
+            j for j, some in (named or {}).items() if any(terms[k].inertia for k in some)
+        )
+        bare = without_rotors(lossless(mech), rotors)
+        base = base_parameters(bare)
+        leading, whole = Leading.of(bare, base), regressor or partial(torque_regressor, bare)
+        return cls(
+            bare, tuple(terms), lambda *at: leading.picked(whole(*at)), base, leading, rotors
+        )
+
+    def columns(self, motion: Motion) -> tuple[Tensor, Tensor, Tensor]:
+        """What explains forces, and last what is left of them after springs and armature; not yet filtered.
+
+        Returns:
+            Entries that lead the inertial ones, `[samples, leading]`; the others, in the order of `apart`:
+            those linear in the state, `[samples, linear + 1, num_dof]`, and `[samples, bent, num_dof]`.
+        """
+        q, qd, qdd = motion.q, motion.qd, motion.qdd
+        inertial = self.regressor(q, qd, qdd)
+        rigid = inertial @ self.leading.forces(inertial_parameters(self.mech).flatten())
+        known = joints_own(self.mech, q, qd, qdd)
+        load = rigid + known
+        series = Series(
+            own_positions(self.mech, q), qd, qdd, load, motion.rate, step=1 / motion.settings.fine
+        )
+        parts = [*(term.column(series) for term in self.terms), motion.tau - known]
+        linear, bent = (
+            torch.stack([parts[k] for k in some], -2)
+            if some
+            else q.new_zeros(len(q), 0, qd.shape[-1])
+            for some in self.apart
+        )
+        return inertial, linear, bent
+
+    @property
+    def apart(self) -> tuple[list[int], list[int]]:
+        """Places of the terms that are linear in the state, and of what they explain, and of the others."""
+        linear = [k for k, term in enumerate(self.terms) if term.linear]
+        bent = [k for k, term in enumerate(self.terms) if not term.linear]
+        return [*linear, len(self.terms)], bent
+
+    def rows(self, motions: Iterable[Motion]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Filtered equations of each motion: times, columns, and which count.
+
+        Yields:
+            `[samples]`, `[samples, num_dof, base + terms + 1]`, `[samples, num_dof]`.
+        """
+        order = self.leading.order(len(self.terms) + 1)
+        place = torch.tensor([*itertools.chain(*self.apart)], device=order.device).argsort()
+        order = torch.cat([order[:, : len(self.base)], order[:, len(self.base) + place]], -1)
+        for motion in motions:
+            once, twice = motion.settings.forces, motion.settings.laws
+            taps, every, n = len(twice.taps), twice.every, twice.count(len(motion))
+            size = len(self.leading.entries) + (len(self.terms) + 1) * self.mech.num_dof
+            step = max(1, max(AT_ONCE, NUMBERS // size) // every)
+            for a in range(0, n, step):
+                b = min(n, a + step)
+                lead = min(a * every, MEMORY)
+                part = slice(a * every - lead, (b - 1) * every + taps)
+                # Filtered apart: put together before, they would be copied at the rate of states.
+                inertial, linear, bent = (x[lead:] for x in self.columns(picked(motion, part)))
+                ends = twice.reach - once.reach
+                inertial, linear = (once(x[ends : len(x) - ends]) for x in (inertial, linear))
+                others = torch.cat([linear, twice(bent)], -2)
+                good = twice(motion.good[part][lead:]) > 0.98
+                t = motion.t[part][lead:][twice.reach :: every][: b - a]
+                each = (x.split(EQUATIONS) for x in (t, inertial, others, good))
+                for at, entries, more, fine in zip(*each, strict=True):
+                    yield at, self.leading.columns(entries, order, more), fine
+
+
+MEMORY = 512
+"""States before a part that what remembers is given, to forget where it began."""
+
+
+def picked(motion: Motion, rows: slice) -> Motion:
+    """Some samples of a motion."""
+    names = ("t", "q", "qd", "qdd", "tau", "rate", "good")
+    return replace(motion, **{name: getattr(motion, name)[rows] for name in names})
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """Sums of products of columns, apart for each joint and each fold of time.
+
+    Attributes:
+        sums: `[folds, num_dof, columns, columns]`.
+        count: equations of each, `[folds, num_dof]`.
+        base: how many of the columns are base parameters'; then come the terms', last the force.
+    """
+
+    sums: Tensor
+    count: Tensor
+    base: int
+
+    def without(self, fold: int) -> Normal:
+        """All folds but one, as one."""
+        keep = [k for k in range(len(self.sums)) if k != fold]
+        return self.only(keep)
+
+    def only(self, folds: Sequence[int]) -> Normal:
+        """Some folds, as one."""
+        rows = torch.tensor(list(folds), device=self.sums.device)
+        return Normal(
+            self.sums[rows].sum(0, keepdim=True),
+            self.count[rows].sum(0, keepdim=True),
+            self.base,
+        )
+
+    def plus(self, other: Normal) -> Normal:
+        """The sums over these and other data."""
+        return Normal(self.sums + other.sums, self.count + other.count, self.base)
+
+    @property
+    def all(self) -> Normal:
+        """All folds as one."""
+        return self.only(range(len(self.sums)))
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Equal stretches of a log's time, each of which cross-validation leaves out once.
+
+    Attributes:
+        first: time [s].
+        last: time [s].
+        count: of stretches.
+    """
+
+    first: float
+    last: float
+    count: int
+
+    def of(self, t: Tensor) -> Tensor:
+        """In which one times lie."""
+        part = (t - self.first) / max(self.last - self.first, 1e-9)
+        return (part * self.count).floor().clamp(0, self.count - 1).long()
+
+
+Weigh = Callable[[Tensor], Tensor]
+"""Of columns `[samples, num_dof, base + terms + 1]` how much each sample counts, `[samples, num_dof]`."""
+
+
+def normal_equations(
+    problem: Problem,
+    motions: Iterable[Motion],
+    folds: Stretches,
+    *,
+    lag: int = 0,
+    weigh: Weigh | None = None,
+) -> Normal:
+    """Accumulate the normal equations of motions.
+
+    Args:
+        problem: what the columns are.
+        motions: filtered states and forces.
+        folds: stretches of time.
+        lag: products of columns with those so many samples before and after, of which the mean is taken:
+            noise that does not last so long is in none.
+        weigh: how much samples count; alike when left out.
+    """
+    dofs, size = problem.mech.num_dof, len(problem.base) + len(problem.terms) + 1
+    like = {"dtype": problem.mech.dtype, "device": problem.mech.device}
+    sums = torch.zeros(folds.count, dofs, size, size, **like)
+    count = torch.zeros(folds.count, dofs, **like)
+    for t, X, good in lagged(problem, motions, lag):
+        w = good.to(X) if weigh is None else good * weigh(X[:, 0])
+        alike = weigh is None and bool(good.all())
+        # In order of time a fold is a run.
+        of, lengths = folds.of(t).unique_consecutive(return_counts=True)
+        runs = zip(of.tolist(), X.split(lengths.tolist()), w.split(lengths.tolist()), strict=True)
+        for f, x, weight in runs:
+            late, early = x[:, 0].transpose(0, 1), x[:, -1].transpose(0, 1)
+            part = (late if alike else late * weight.mT[..., None]).mT @ early
+            sums[f] += (part + part.mT) / 2 if lag else part
+            count[f] += weight.sum(0)
+    return Normal(sums, count, len(problem.base))
+
+
+def lagged(
+    problem: Problem, motions: Iterable[Motion], lag: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Rows of a problem, each beside the one so many samples before it in the same motion.
+
+    Yields:
+        Times `[samples]`, columns `[samples, 2, num_dof, base + terms + 1]` (with no lag,
+        `[samples, 1, ...]`), and which count, `[samples, num_dof]`.
+    """
+    for motion in motions:
+        before: list[tuple[Tensor, Tensor]] = []
+        for t, X, good in problem.rows([motion]):
+            if lag == 0:
+                yield t, X[:, None], good
+                continue
+            n, before = len(t), [*before, (X, good)]
+            X, good = (torch.cat(x) for x in zip(*before, strict=True))
+            before = [(X[-lag:], good[-lag:])]
+            if len(X) > lag:
+                both = torch.stack([X[lag:], X[:-lag]], 1)
+                yield t[n - len(both) :], both, good[lag:] & good[:-lag]

@@ -1,0 +1,1 @@
+"""Results of fits: summaries, reports and files."""

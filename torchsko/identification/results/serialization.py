@@ -1,0 +1,272 @@
+"""A fit on disk: tensors, numbers and names, read without running code."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from torchsko.errors import FitError, RobotFileError, RobotFileWarning
+from torchsko.identification.dof_names import dof_names
+from torchsko.identification.estimators.residual_network import Network, Shrunk
+from torchsko.identification.friction import TERMS, Term
+from torchsko.identification.results.consistency import at_odds, warn_of_edits
+from torchsko.identification.uncertainty.residuals import Residuals
+from torchsko.io.common.source import format_of
+from torchsko.io.loading.files import load
+from torchsko.io.mjcf.assets import bring_parts
+from torchsko.io.saving import save
+from torchsko.io.xml.reader import is_xml_text
+from torchsko.mechanism.coordinates import own_rates
+from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
+from torchsko.verbs.base_parameters import BaseParameters
+
+if TYPE_CHECKING:
+    from torchsko.identification.results.result import Fit
+
+Folders = Sequence[str | os.PathLike[str]]
+"""That a robot's file may reach besides its own."""
+
+VERSION = 2
+"""Of the format."""
+
+ROBOTS = ("robot.urdf", "robot.xml")
+"""Names of the robot's file, in URDF and MJCF."""
+
+PLAIN = (
+    "phi",
+    "numbers",
+    "deviations",
+    "value",
+    "deviation",
+    "covariance",
+    "least_squares",
+    "condition",
+    "errors",
+)
+"""Fields of a fit that are tensors and numbers."""
+
+
+def robot_file(like: Any) -> str:
+    """Name of the robot's file, by the format of the one that it is written like."""
+    urdf, mjcf = ROBOTS
+    return mjcf if like is not None and format_of(like) == "mjcf" else urdf
+
+
+def save_robot(mech: Mechanism, folder: Path, like: Any, mesh_path: Folders | None = None) -> None:
+    """Write the robot of a fit, and what its file refers to; see `Fit.save`.
+
+    Raises:
+        RobotFileError: when it cannot be written, or read again where it is.
+    """
+    name = robot_file(like)
+    if name == ROBOTS[1] and not is_xml_text(like):
+        bring_parts(Path(like), folder)
+    # None is written of SDF: a new file has the dynamics.
+    model = None if like is not None and format_of(like) == "sdf" else like
+    save(mech, folder / name, like=model, overwrite=True, mesh_path=mesh_path)
+    for other in ROBOTS:
+        if other != name:
+            (folder / other).unlink(missing_ok=True)  # it would be read instead
+
+
+def with_what_files_know(fit: Fit, like: Any) -> Mechanism:
+    """The robot of a fit without what its file has no place for, with a warning that names it.
+
+    URDF has no rotor inertia, and losses of a joint of several dofs are one number.
+    """
+    mech, given, file = fit.mechanism, fit.nominal, robot_file(like)
+    left, changes = [], {}
+    more = zip(
+        dof_names(mech), own_rates(mech, mech.armature - given.armature).tolist(), strict=True
+    )
+    rotors = [f"{name} {x:.3g}" for name, x in more if x]
+    if file == ROBOTS[0] and rotors:
+        left.append(f"rotor inertia of {', '.join(rotors)} kg m^2")
+        changes["armature"] = given.armature
+    for field in ("damping", "friction", *(["armature"] if file == ROBOTS[1] else [])):
+        old, new = getattr(given, field), getattr(mech, field).clone()
+        for k, joint in enumerate(mech.tree_joint_names):
+            # A planar joint of MJCF is several joints there.
+            dofs = mech.tree_dof_slice(joint)
+            if file == ROBOTS[1] and mech.joints.kinds[k].vector:
+                continue
+            if len(new[dofs].unique()) > 1:
+                left.append(
+                    f"{field} of {joint} {', '.join(f'{x:.3g}' for x in new[dofs].tolist())}"
+                )
+                new[dofs] = old[dofs]
+                changes[field] = new
+    if not left:
+        return mech
+    warnings.warn(
+        f"{file} is without the {'; '.join(left)}.\n"
+        "Its format has no place for it; fit.pt keeps it.\n"
+        "Take Fit.load(folder).mechanism for the whole robot.",
+        RobotFileWarning,
+        stacklevel=3,
+    )
+    return mech.replace(**changes)
+
+
+def packed(fit: Fit) -> dict[str, Any]:
+    """A fit as tensors, numbers, strings and containers of them."""
+    return {
+        "version": VERSION,
+        **{name: getattr(fit, name) for name in PLAIN},
+        "terms": [[_of_term(term) for term in some] for some in fit.terms],
+        "base": dataclasses.asdict(fit.base),
+        "residuals": {f.name: getattr(fit.residuals, f.name) for f in dataclasses.fields(fit.residuals)},
+        "found": dataclasses.asdict(fit.found),
+        "nominal": _numbers(fit.nominal),
+        "mechanism": _numbers(fit.mechanism),
+        "joints": list(fit.mechanism.tree_joint_names), "residual": _of_residual(fit.residual),
+    }  # fmt: skip
+
+
+def _numbers(mech: Mechanism) -> dict[str, torch.Tensor]:
+    # A new file has a frame for the inertial frame; frames change no force.
+    names = (name for name in PARAMETERS if not name.startswith("frame_"))
+    return {name: getattr(mech, name).detach().clone() for name in names}
+
+
+def _of_residual(residual: Shrunk | None) -> dict[str, Any] | None:
+    """A residual's numbers, and the shape of a network of ours."""
+    if residual is None:
+        return None
+    shape = residual.module.shape if isinstance(residual.module, Network) else None
+    return {"state": residual.state_dict(), "shape": shape}
+
+
+def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | None:
+    """The residual of a fit, in a module that is given where its class is not ours."""
+    if kept is None:
+        return None
+    shape: Any = kept["shape"]
+    if given is None and shape is None:
+        raise FitError(
+            "the fit has a residual of a class that is not known here.\n"
+            "A file holds its numbers only.\n"
+            "Pass a module of this class: Fit.load(folder, residual=MyModule())."
+        )
+    module = Network(**shape) if given is None else copy.deepcopy(given)
+    whole = Shrunk(module, kept["state"]["part"])
+    whole.load_state_dict(kept["state"])
+    return whole.requires_grad_(False).eval()
+
+
+def _of_term(term: Term) -> tuple[str, dict[str, float]]:
+    name = type(term).__name__
+    if TERMS.get(name) is not type(term):
+        raise FitError(
+            f"{term!r} is a term of your own.\n"
+            "A saved fit names its terms, and is read without running code.\n"
+            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}."
+        )
+    return name, dataclasses.asdict(term)
+
+
+def _term(name: str, shape: dict[str, float]) -> Term:
+    if name not in TERMS:
+        raise FitError(
+            f"the fit has a term {name!r}, which is not known here.\n"
+            "Its class is your own: a file holds its name and numbers only.\n"
+            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}."
+        )
+    return TERMS[name](**shape)
+
+
+def unpacked(
+    folder: Path, residual: nn.Module | None = None, mesh_path: Folders | None = None
+) -> Fit:
+    """The fit that a folder holds.
+
+    Of the robot's file its tree, names and frames are read; all numbers are those of fit.pt. Where masses,
+    centres or inertias of the two differ, a warning says so.
+
+    Raises:
+        FitError: when it holds none, or one of another version, or one that is not whole; names the file.
+    """
+    path = folder / "fit.pt"
+    robot = next((folder / x for x in ROBOTS if (folder / x).is_file()), None)
+    if robot is None or not path.is_file():
+        raise FitError(
+            f"{os.fspath(folder)} holds no fit.\n"
+            "A fit is a folder with fit.pt and robot.urdf or robot.xml.\n"
+            "Pass the folder that Fit.save or python -m torchsko identify wrote."
+        )
+    try:
+        data = torch.load(path, weights_only=True)
+        version = data["version"]
+    except Exception as error:
+        raise _no_fit(path, error) from error
+    if version != VERSION:
+        raise FitError(
+            f"{path} is of version {version!r}, this is version {VERSION}.\n"
+            "The format has changed.\nFit again, or read it with the torchsko that wrote it."
+        )
+    try:
+        coupled = data["nominal"]["coupling_ratio"].numel() > 0
+        mech = load(
+            robot, floating_base=_floats(robot, data["joints"]),
+            mimic="couple" if coupled else "independent", mesh_path=mesh_path,
+        )  # fmt: skip
+        fit = _fit(mech, data, residual)
+        wrong = at_odds(fit, data["joints"])
+    except (FitError, RobotFileError):
+        raise
+    except Exception as error:
+        raise _no_fit(path, error) from error
+    if wrong:
+        raise FitError(
+            f"{path} is no fit of {robot.name}: {wrong}.\n"
+            "Its numbers belong to the robot beside it.\nWrite both again, by Fit.save."
+        )
+    warn_of_edits(robot, mech, fit.mechanism)
+    return fit
+
+
+def _no_fit(path: Path, error: Exception) -> FitError:
+    said = f"{type(error).__name__} {error}".splitlines()[0][:80].strip()
+    return FitError(
+        f"{path} is no fit: {said}.\n"
+        "It is read as numbers and names only.\nWrite it again, by Fit.save."
+    )
+
+
+def _fit(mech: Mechanism, data: dict[str, Any], residual: nn.Module | None) -> Fit:
+    from torchsko.identification.results.result import Fit, Found
+
+    terms = tuple(tuple(_term(*term) for term in some) for some in data["terms"])
+    plain = {name: data[name] for name in PLAIN}
+    robots = {
+        name: mech.replace(
+            **data[name],
+            has_losses=name == "mechanism",
+            has_higher_damping=mech.has_higher_damping,
+            has_gravcomp=mech.has_gravcomp,
+            replaced=mech.replaced,
+        )
+        for name in ("nominal", "mechanism")
+    }
+    return Fit(
+        **robots, terms=terms, **plain, base=BaseParameters(**data["base"]),
+        residuals=Residuals(**data["residuals"]), found=Found(**data["found"]),
+        residual=_residual(data["residual"], residual),
+    )  # fmt: skip
+
+
+def _floats(robot: Path, joints: list[str]) -> bool:
+    """Whether the robot was loaded with a free joint that its file does not have."""
+    return (
+        robot.suffix == ".urdf"
+        and "root_joint" in joints
+        and "root_joint" not in robot.read_text("utf-8")
+    )

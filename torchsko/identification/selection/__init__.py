@@ -1,0 +1,1 @@
+"""Selection of friction terms and weights by cross-validation."""

@@ -1,0 +1,1 @@
+"""Filters, resampling and cleaning of signals."""

@@ -1,0 +1,1 @@
+"""Residuals, covariances and identifiability."""

@@ -1,0 +1,1 @@
+"""Parts that the readers and writers share."""

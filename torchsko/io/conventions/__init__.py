@@ -1,0 +1,1 @@
+"""Conversion to and from the conventions of other libraries."""

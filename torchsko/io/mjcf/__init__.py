@@ -1,0 +1,1 @@
+"""Read, edit and write MJCF files."""

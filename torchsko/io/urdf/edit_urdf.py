@@ -1,0 +1,136 @@
+"""Numbers of a URDF file replaced in its text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torchsko.errors import RobotFileError
+from torchsko.io.urdf.urdf_link import ENTRIES
+from torchsko.io.xml.edits import Edits, words
+from torchsko.io.xml.reader import Document, Element
+from torchsko.mechanism.description import (
+    JointDescription,
+    LinkDescription,
+    Matrix,
+    RobotDescription,
+)
+
+
+def edited_urdf(document: Document, old: RobotDescription, new: RobotDescription) -> bytes:
+    """The file with the numbers of another description of the same robot.
+
+    Args:
+        document: the file.
+        old: what it says.
+        new: what it is to say: links' inertial parameters, joints' placements, damping and friction.
+
+    Raises:
+        RobotFileError: when an element that changes is not in the file.
+    """
+    edits = Edits(document)
+    for tag, before, after in (("link", old.links, new.links), ("joint", old.joints, new.joints)):
+        elements = {
+            child.attributes.get("name"): child
+            for child in document.root.children
+            if child.tag == tag
+        }
+        for was, now in zip(before, after, strict=True):
+            if was == now:
+                continue
+            if was.name not in elements:
+                raise RobotFileError(
+                    f"{tag} {was.name!r} is not in the file, and its numbers changed.\n"
+                    "It was read in place of something that is missing there.\n"
+                    f'Write <{tag} name="{was.name}"> into the file first.'
+                )
+            for change in (
+                _link_changes(was, now)
+                if isinstance(was, LinkDescription) and isinstance(now, LinkDescription)
+                else _joint_changes(was, now)
+                if isinstance(was, JointDescription) and isinstance(now, JointDescription)
+                else []
+            ):
+                _write(edits, elements[was.name], change)
+    return edits.result()
+
+
+@dataclass(frozen=True)
+class Change:
+    """New attributes of an element below a link or joint.
+
+    Attributes:
+        path: its tag, after those of the elements that it stands in.
+        values: attributes that change.
+        usual: attributes of which a new element has need besides.
+    """
+
+    path: tuple[str, ...]
+    values: dict[str, str]
+    usual: dict[str, str]
+
+
+def _link_changes(was: LinkDescription, now: LinkDescription) -> list[Change]:
+    origin: dict[str, str] = {}
+    if now.com != was.com:
+        origin["xyz"] = words(now.com)
+    if now.inertia_rotation != was.inertia_rotation:
+        origin["rpy"] = words(rpy_from_rotation(now.inertia_rotation))
+    mass = {"value": words([now.mass])} if now.mass != was.mass else {}
+    before, after = _entries(was.inertia), _entries(now.inertia)
+    inertia = {k: words([x]) for k, x in after.items() if x != before[k]}
+    zeros = {k: words([x]) for k, x in before.items()}
+    whole = {"origin": (origin, {}), "mass": (mass, {"value": words([was.mass])}),
+             "inertia": (inertia, zeros)}  # fmt: skip
+    return [Change(("inertial", tag), values, usual) for tag, (values, usual) in whole.items()]
+
+
+def _entries(inertia: Matrix) -> dict[str, float]:
+    (xx, xy, xz), (_, yy, yz), (_, _, zz) = inertia
+    return dict(zip(ENTRIES, (xx, xy, xz, yy, yz, zz), strict=True))
+
+
+def _joint_changes(was: JointDescription, now: JointDescription) -> list[Change]:
+    origin: dict[str, str] = {}
+    if now.position != was.position:
+        origin["xyz"] = words(now.position)
+    if now.rotation != was.rotation:
+        origin["rpy"] = words(rpy_from_rotation(now.rotation))
+    losses = {
+        name: words([getattr(now, name)])
+        for name in ("damping", "friction")
+        if getattr(now, name) != getattr(was, name)
+    }
+    return [Change(("origin",), origin, {}), Change(("dynamics",), losses, {})]
+
+
+def _write(edits: Edits, element: Element, change: Change) -> None:
+    """Change an element, or put it where it is missing."""
+    if not change.values:
+        return
+    for depth, tag in enumerate(change.path):
+        below = next((child for child in element.children if child.tag == tag), None)
+        if below is None:
+            edits.insert(element, _text(change), change.path[depth:-1])
+            return
+        element = below
+    edits.set(element, change.values)
+
+
+def _text(change: Change) -> str:
+    """The new element; those around it are written by `Edits`."""
+    values = {**change.usual, **change.values}
+    attributes = "".join(f' {key}="{value}"' for key, value in values.items())
+    return f"<{change.path[-1]}{attributes}/>"
+
+
+def rpy_from_rotation(R: Matrix) -> tuple[float, float, float]:
+    """Roll, pitch and yaw [rad] of a rotation, R = Rz(yaw) Ry(pitch) Rx(roll); yaw 0 at a pitch of +-pi/2.
+
+    Well conditioned everywhere: roll is taken after the yaw found is turned back.
+    """
+    yaw = math.atan2(R[1][0], R[0][0])
+    pitch = math.atan2(-R[2][0], math.hypot(R[0][0], R[1][0]))
+    s, c = math.sin(yaw), math.cos(yaw)
+    roll = math.atan2(s * R[0][2] - c * R[1][2], c * R[1][1] - s * R[0][1])
+    return roll, pitch, yaw

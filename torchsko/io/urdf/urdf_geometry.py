@@ -1,0 +1,173 @@
+"""Shapes of a URDF file: <visual> and <collision> of its links, colours resolved, meshes left unread.
+
+A shape that has no meaning is left out and noted: the dynamics does without it.
+
+Source of the format: the ROS wiki's page urdf/XML/link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torchsko.errors import RobotFileError
+from torchsko.io.common.numbers import extent, number, rotation_from_rpy, vector
+from torchsko.io.common.report import Report
+from torchsko.io.urdf.urdf_fields import attribute, childless, place
+from torchsko.io.xml.reader import Element
+from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Vector
+from torchsko.mechanism.geometry import (
+    Box,
+    Capsule,
+    Colour,
+    Cylinder,
+    Form,
+    Geometry,
+    Mesh,
+    Shape,
+    Sphere,
+)
+
+ONES: Vector = (1.0, 1.0, 1.0)
+
+
+def read_geometry(
+    root: Element, home: str | None, search: Sequence[str], report: Report
+) -> Geometry:
+    """All shapes of the links of a <robot>.
+
+    Args:
+        root: the <robot>.
+        home: folder of the file; None for text.
+        search: folders in which meshes may lie besides.
+        report: takes note of shapes that are left out, or refuses them.
+    """
+    colours = _colours(root)
+    shapes = []
+    for link in root.children:
+        if link.tag != "link" or not (frame := link.attributes.get("name")):
+            continue
+        for child in link.children:
+            if child.tag not in ("visual", "collision"):
+                continue
+            where = f"link {frame!r} <{child.tag}> (line {child.line})"
+            try:
+                shapes.append(_shape(child, where, frame, colours, home, tuple(search)))
+            except RobotFileError as error:
+                what = str(error).split("\n")[0]
+                report.fault(where, f"left out: {what}", str(error))
+    return Geometry(tuple(shapes))
+
+
+def _shape(
+    element: Element,
+    where: str,
+    frame: str,
+    colours: dict[str, Colour],
+    home: str | None,
+    search: tuple[str, ...],
+) -> Shape:
+    parts = {child.tag: child for child in element.children}
+    geometry = parts.get("geometry")
+    if geometry is None or not geometry.children:
+        raise RobotFileError(
+            childless(element, "geometry", where)
+            if geometry is None
+            else childless(geometry, "box", where)
+        )
+    form = geometry.children[0]
+    read = FORMS.get(form.tag.removeprefix("drake:"))
+    if form.tag == "mesh":
+        made: Form = _mesh(form, where, home, search)
+    elif read is not None:
+        made = read(form, where)
+    else:
+        raise RobotFileError(
+            f"{where}: a shape <{form.tag}> is not known.\n"
+            f"Shapes are mesh, {', '.join(FORMS)}.\n"
+            "Write it as one of these."
+        )
+    rotation, position = _placement(parts.get("origin"), where)
+    seen = element.tag == "visual"
+    return Shape(
+        made,
+        frame,
+        rotation,
+        position,
+        visual=seen,
+        collision=not seen,
+        colour=_colour(parts.get("material"), colours) if seen else None,
+        name=element.attributes.get("name", ""),
+    )
+
+
+def _placement(origin: Element | None, where: str) -> tuple[Matrix, Vector]:
+    if origin is None:
+        return IDENTITY, ZERO
+    xyz, rpy = (origin.attributes.get(key) for key in ("xyz", "rpy"))
+    return (
+        IDENTITY if rpy is None else rotation_from_rpy(vector(rpy, place(origin, "rpy", where))),
+        ZERO if xyz is None else vector(xyz, place(origin, "xyz", where)),
+    )
+
+
+def _length(element: Element, key: str, where: str) -> float:
+    return extent(number(attribute(element, key, where), place(element, key, where)), where)
+
+
+def _box(element: Element, where: str) -> Box:
+    x, y, z = vector(attribute(element, "size", where), place(element, "size", where))
+    return Box((extent(x, where), extent(y, where), extent(z, where)))
+
+
+FORMS: dict[str, Callable[[Element, str], Form]] = {
+    "box": _box,
+    "sphere": lambda e, where: Sphere(_length(e, "radius", where)),
+    "cylinder": lambda e, where: Cylinder(_length(e, "radius", where), _length(e, "length", where)),
+    "capsule": lambda e, where: Capsule(_length(e, "radius", where), _length(e, "length", where)),
+}
+
+
+def _mesh(element: Element, where: str, home: str | None, search: tuple[str, ...]) -> Mesh:
+    scale = element.attributes.get("scale")
+    return Mesh(
+        attribute(element, "filename", where),
+        ONES if scale is None else vector(scale, place(element, "scale", where)),
+        home,
+        search,
+    )
+
+
+def _colours(root: Element) -> dict[str, Colour]:
+    """Colours by the names of materials, wherever in the file they are given."""
+    found: dict[str, Colour] = {}
+    elements = [e for e in root.children if e.tag == "material"]
+    for link in root.children:
+        if link.tag == "link":
+            for child in link.children:
+                if child.tag == "visual":
+                    elements += [e for e in child.children if e.tag == "material"]
+    for element in elements:
+        name, colour = element.attributes.get("name"), _own_colour(element)
+        if name and colour is not None:
+            found.setdefault(name, colour)
+    return found
+
+
+def _colour(material: Element | None, colours: dict[str, Colour]) -> Colour | None:
+    if material is None:
+        return None
+    own = _own_colour(material)
+    return colours.get(material.attributes.get("name", "")) if own is None else own
+
+
+def _own_colour(material: Element) -> Colour | None:
+    """The colour that a material gives; None where it gives none, or what is none."""
+    for child in material.children:
+        if child.tag == "color":
+            words = child.attributes.get("rgba", "").split()
+            try:
+                r, g, b, a = (number(word, "rgba") for word in words)
+            except (RobotFileError, ValueError):
+                return None
+            return r, g, b, a
+    return None

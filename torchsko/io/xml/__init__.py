@@ -1,0 +1,1 @@
+"""A hardened XML reader, edits of XML files, xacro."""

@@ -1,0 +1,121 @@
+"""Changes of an XML file in place: attributes and new elements; all other bytes stay as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torchsko.errors import RobotFileError
+from torchsko.io.xml.reader import Document, Element
+
+_ATTRIBUTE = rb"""\s+([^\s=<>"'/]+)\s*=\s*("[^"]*"|'[^']*')"""
+_START = re.compile(rb"<[^\s/>]+((?:" + _ATTRIBUTE + rb")*)\s*(/?)>")
+_EACH = re.compile(_ATTRIBUTE)
+
+
+@dataclass
+class Edits:
+    """Changes of one document, made all at once by `result`.
+
+    Attributes:
+        document: as it was read.
+        cuts: what to put in place of which bytes: start, end, new bytes.
+        inside: new elements, by the place of the element that they stand in.
+    """
+
+    document: Document
+    cuts: list[tuple[int, int, bytes]] = field(default_factory=list)
+    inside: dict[int, tuple[Element, dict[tuple[str, ...], list[str]]]] = field(
+        default_factory=dict
+    )
+
+    def set(self, element: Element, values: dict[str, str]) -> None:
+        """Give attributes new values; those that are not there are added.
+
+        Raises:
+            RobotFileError: when the start tag is not found in the bytes, as in UTF-16.
+        """
+        tag = self._start_tag(element)
+        spans = self._attributes(tag)
+        for name, value in values.items():
+            if name in spans:
+                start, end = spans[name][1]
+                self.cuts.append((start, end, value.encode()))
+        new = "".join(f' {name}="{value}"' for name, value in values.items() if name not in spans)
+        if new:
+            at = tag.end(1)
+            self.cuts.append((at, at, new.encode()))
+
+    def drop(self, element: Element, names: Iterable[str]) -> None:
+        """Take attributes out, with the white space before them."""
+        spans = self._attributes(self._start_tag(element))
+        self.cuts += [(*spans[name][0], b"") for name in names if name in spans]
+
+    def insert(self, element: Element, text: str, within: tuple[str, ...] = ()) -> None:
+        """Put a new element before the end of one, inside of new elements of these tags.
+
+        What is put into the same element within the same tags stands in one such element.
+        """
+        _, groups = self.inside.setdefault(element.start, (element, {}))
+        groups.setdefault(within, []).append(text)
+
+    def result(self) -> bytes:
+        """The bytes with all changes made; the same bytes where there is none."""
+        data = self.document.data
+        for start, end, new in sorted([*self.cuts, *self._insertions()], reverse=True):
+            data = data[:start] + new + data[end:]
+        return data
+
+    def _insertions(self) -> list[tuple[int, int, bytes]]:
+        found = []
+        for element, groups in self.inside.values():
+            indent = self._indent(element)
+            texts = [_nested(within, texts) for within, texts in groups.items()]
+            lines = "".join(f"  {text}\n{indent}" for text in texts)
+            tag = self._start_tag(element)
+            if tag[4]:  # one tag, which is made two
+                text = f">\n{indent}{lines}</{element.tag}>"
+                found.append((tag.start(4), tag.end(), text.encode()))
+            else:
+                at = element.stop + self.document.before
+                found.append((at, at, lines.encode()))
+        return found
+
+    def _start_tag(self, element: Element) -> re.Match[bytes]:
+        tag = _START.match(self.document.data, element.start + self.document.before)
+        if tag is None:
+            raise RobotFileError(
+                f"line {element.line}: <{element.tag}> is not found among the bytes of the file.\n"
+                "Numbers are replaced in place, in a file of ASCII or UTF-8.\n"
+                "Convert the file to UTF-8."
+            )
+        return tag
+
+    def _attributes(
+        self, tag: re.Match[bytes]
+    ) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+        """Where each attribute is, with the white space before it, and where its value is."""
+        return {
+            m[1].decode(): (m.span(), (m.start(2) + 1, m.end(2) - 1))
+            for m in _EACH.finditer(self.document.data, tag.start(1), tag.end(1))
+        }
+
+    def _indent(self, element: Element) -> str:
+        """The white space before an element in its line."""
+        at = element.start + self.document.before
+        line = self.document.data[self.document.data.rfind(b"\n", 0, at) + 1 : at]
+        return line.decode() if not line.strip() else ""
+
+
+def _nested(tags: tuple[str, ...], texts: list[str]) -> str:
+    opened, closed = (
+        "".join(form.format(tag) for tag in order)
+        for form, order in (("<{}>", tags), ("</{}>", tags[::-1]))
+    )
+    return opened + "".join(texts) + closed
+
+
+def words(values: Iterable[float]) -> str:
+    """Numbers as they stand in an attribute, exact."""
+    return " ".join(repr(float(x)) for x in values)

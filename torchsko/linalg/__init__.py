@@ -1,0 +1,1 @@
+"""Small dense linear algebra that traces to scalars: symmetric blocks, elimination without pivots."""

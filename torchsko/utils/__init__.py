@@ -1,0 +1,1 @@
+"""Shapes, dtypes, optional dependencies, atomic writes and interrupts."""
