@@ -175,8 +175,7 @@ class CudaScan:
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None
     ) -> tuple[Tensor, ...]:
-        """Run all steps on a batch; arguments and results as for "
-        "`torchsko.fused.calls.scan_kernel.ScanKernel`."""
+        """Run all steps on a batch; see `torchsko.fused.calls.scan_kernel.ScanKernel`."""
         batch = common_batch(self.inputs, self.dtype, inputs[0].device.type, inputs)
         held, arguments = [], []
         for k, (x, port) in enumerate(zip(inputs, self.inputs, strict=True)):
