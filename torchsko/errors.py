@@ -1,4 +1,4 @@
-"""The exceptions of torchsko. Each message says what is wrong by name, why, and what to type."""
+"""Exceptions of torchsko. Each has three fields: what is wrong, why it matters, and advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ _NOT_THE_CALLER = tuple(
 
 
 class TorchskoError(ValueError):
-    """Base class of every error that torchsko raises on bad input."""
+    """Base class of every error that torchsko raises on bad input.
+
+    Attributes:
+        what: what is wrong, with the name and the value at fault.
+        why: why that is an error; empty where it is obvious.
+        advice: what the user can type instead; empty where there is no remedy.
+    """
+
+    def __init__(self, what: str, why: str = "", advice: str = "") -> None:
+        super().__init__(what, why, advice)
+        self.what, self.why, self.advice = what, why, advice
+
+    def __str__(self) -> str:
+        return "\n".join(part for part in (self.what, self.why, self.advice) if part)
 
 
 class TreeError(TorchskoError):

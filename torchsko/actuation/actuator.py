@@ -88,32 +88,36 @@ class Actuator:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise MechanismError(
-                f"actuator {self.name!r} has the activation {self.activation!r}.\n"
-                f"Known are {', '.join(ACTIVATIONS)}.\nUse one of them."
+                f"actuator {self.name!r} has the activation {self.activation!r}.",
+                f"Known are {', '.join(ACTIVATIONS)}.",
+                f"Use one of them.",
             )
         if not self.time_constant > 0:
             raise MechanismError(
-                f"actuator {self.name!r} has the time constant {self.time_constant} s.\n"
-                "A filter follows in finite time.\nPass a positive number, or activation='none'."
+                f"actuator {self.name!r} has the time constant {self.time_constant} s.",
+                "A filter follows in finite time.",
+                "Pass a positive number, or activation='none'.",
             )
         for what in ("stall", "no_load_speed"):
             if not getattr(self, what) > 0:
                 raise MechanismError(
-                    f"{what} of actuator {self.name!r} is {getattr(self, what)}.\n"
-                    "A torque-speed curve falls from the torque at rest to none at some speed.\n"
-                    "Pass positive numbers for both, or leave both out."
+                    f"{what} of actuator {self.name!r} is {getattr(self, what)}.",
+                    "A torque-speed curve falls from the torque at rest to none at some speed.",
+                    "Pass positive numbers for both, or leave both out.",
                 )
         if not 0 < self.efficiency <= 1:
             raise MechanismError(
-                f"the efficiency of actuator {self.name!r} is {self.efficiency}.\n"
-                "A gear passes on a part of the power.\nPass a number above 0, at most 1."
+                f"the efficiency of actuator {self.name!r} is {self.efficiency}.",
+                "A gear passes on a part of the power.",
+                "Pass a number above 0, at most 1.",
             )
         for what in ("control_range", "force_range", "activation_range"):
             low, high = getattr(self, what)
             if not low <= high:
                 raise MechanismError(
-                    f"the {what} of actuator {self.name!r} is [{low}, {high}].\n"
-                    "No number is within it.\nWrite the lower end first."
+                    f"the {what} of actuator {self.name!r} is [{low}, {high}].",
+                    "No number is within it.",
+                    "Write the lower end first.",
                 )
 
     @staticmethod
@@ -217,8 +221,9 @@ class Actuator:
         """
         if control_range[0] < 0:
             raise MechanismError(
-                f"the control_range of damper {name!r} is {list(control_range)}.\n"
-                "Below zero it would drive the joint.\nPass a range from 0 on."
+                f"the control_range of damper {name!r} is {list(control_range)}.",
+                "Below zero it would drive the joint.",
+                "Pass a range from 0 on.",
             )
         return Actuator(name, {joint: gear}, (0.0, 0.0, -kv), control_range=control_range,
                         force_range=force_range)  # fmt: skip

@@ -95,8 +95,9 @@ def _check_width(mech: Mechanism, actuators: Actuators) -> None:
     if pushed != mech.num_tree_dof:
         raise MechanismError(
             f"the actuators are of a mechanism with {pushed} dofs of all joints, {mech.name!r} has "
-            f"{mech.num_tree_dof}.\nWith lock and append joints change, and with them what each "
-            "actuator pushes.\nMake them of this one: ts.Actuators.of(mech, [...])."
+            f"{mech.num_tree_dof}.",
+            f"With lock and append joints change, and with them what each actuator pushes.",
+            "Make them of this one: ts.Actuators.of(mech, [...]).",
         )
 
 
@@ -135,8 +136,9 @@ class _Acting:
             acting = torch.where(actuators.early, after, activation)
         elif actuators.any_early:
             raise MechanismError(
-                "an actuator acts by its activation after the time step, and no dt was given.\n"
-                "Its force depends on the length of the step.\nPass dt=..., in seconds."
+                "an actuator acts by its activation after the time step, and no dt was given.",
+                "Its force depends on the length of the step.",
+                "Pass dt=..., in seconds.",
             )
         u = entries_at(joined((control, acting)), actuators.inputs)
         length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
@@ -222,7 +224,7 @@ def _check(name: str, x: Tensor, size: int) -> None:
     if not isinstance(x, Tensor) or x.shape[-1:] != (size,):
         shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ShapeError(
-            f"{name} of the actuators has shape {shape}.\n"
-            "It has a number for each of actuators.names, or of actuators.activation_names.\n"
-            f"Pass a tensor of shape [*batch, {size}]."
+            f"{name} of the actuators has shape {shape}.",
+            "It has a number for each of actuators.names, or of actuators.activation_names.",
+            f"Pass a tensor of shape [*batch, {size}].",
         )

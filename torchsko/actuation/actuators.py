@@ -161,9 +161,9 @@ class Actuators:
             if unfit:
                 raise MechanismError(
                     f"the keyframe {key.name!r} has {theirs.count(unfit[0])} numbers for actuator "
-                    f"{unfit[0]!r}.\n"
-                    "An actuator here has one control, and one activation where it has any.\n"
-                    "Take a keyframe and actuators of one file."
+                    f"{unfit[0]!r}.",
+                    "An actuator here has one control, and one activation where it has any.",
+                    "Take a keyframe and actuators of one file.",
                 )
             places = torch.tensor([theirs.index(name) for name in names], dtype=torch.int64)
             found.append(values.index_select(-1, places.to(values.device)))
@@ -192,8 +192,9 @@ PARAMETERS = ("transmission", "gain", "bias", "time_constant", "activation_range
 def _refuse_repeated(names: Sequence[str]) -> None:
     if repeated := [name for name in names if names.count(name) > 1]:
         raise MechanismError(
-            f"two actuators are named {repeated[0]!r}.\n"
-            "Names are how controls are found.\nGive each a name of its own."
+            f"two actuators are named {repeated[0]!r}.",
+            "Names are how controls are found.",
+            "Give each a name of its own.",
         )
 
 
@@ -271,9 +272,9 @@ def check_changes(
         old = getattr(of, name) if name in parameters else None
         if not isinstance(old, Tensor) or value.shape[value.ndim - old.ndim :] != old.shape:
             raise ShapeError(
-                f"{name} of the {what} cannot be of shape {list(value.shape)}.\n"
-                "It keeps its last dimensions; batch dimensions stand before them.\n"
-                f"Pass one of the tensors {', '.join(parameters)} in its own shape."
+                f"{name} of the {what} cannot be of shape {list(value.shape)}.",
+                "It keeps its last dimensions; batch dimensions stand before them.",
+                f"Pass one of the tensors {', '.join(parameters)} in its own shape.",
             )
 
 
@@ -294,9 +295,9 @@ def dof_of(mech: Mechanism, joint: str, of: str) -> int:
     kind, dofs = mech.joints.kinds[k], mech.tree_dof_slice(mech.tree_joint_names[k])
     if not kind.vector or (part is None and kind.num_dof > 1):
         raise MechanismError(
-            f"{of!r} acts on joint {joint!r}, which is {kind.name}.\n"
-            "A transmission has a length: a joint with one coordinate, or one motion of a compound joint.\n"
-            "Name such a joint, or apply forces as tau."
+            f"{of!r} acts on joint {joint!r}, which is {kind.name}.",
+            "A transmission has a length: a joint with one coordinate, or one motion of a compound joint.",
+            "Name such a joint, or apply forces as tau.",
         )
     return dofs.start + (part or 0)
 

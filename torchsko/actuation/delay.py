@@ -61,17 +61,18 @@ class Delay:
             low = high = time
         if not (0 <= low and high < math.inf and self.dt > 0):
             raise TorchskoError(
-                f"the delay is {low} to {high} s, with the time step {self.dt} s.\n"
-                "What is sent arrives later, in finite time.\nPass numbers of seconds, from 0 on."
+                f"the delay is {low} to {high} s, with the time step {self.dt} s.",
+                "What is sent arrives later, in finite time.",
+                "Pass numbers of seconds, from 0 on.",
             )
         steps = high / self.dt
         rounding = torch.finfo(time.dtype).eps * steps if isinstance(time, Tensor) else 0.0
         needed = math.ceil(steps - rounding - 1e-9)
         if most is not None and needed > most:
             raise TorchskoError(
-                f"the delay is up to {high} s, {needed} time steps of {self.dt} s, with samples={most}.\n"
-                "A control that was sent before those on their way never arrives.\n"
-                f"Pass samples={needed} or more, or hold what is learned below {most * self.dt} s."
+                f"the delay is up to {high} s, {needed} time steps of {self.dt} s, with samples={most}.",
+                "A control that was sent before those on their way never arrives.",
+                f"Pass samples={needed} or more, or hold what is learned below {most * self.dt} s.",
             )
         return high
 
@@ -99,9 +100,9 @@ class Delay:
         """
         if not isinstance(dt, Tensor) and dt != self.dt:
             raise TorchskoError(
-                f"the time step is {dt} s, that of the delay {self.dt} s.\n"
-                "How many controls are on their way depends on it.\n"
-                f"Pass Delay(time, dt={dt})."
+                f"the time step is {dt} s, that of the delay {self.dt} s.",
+                "How many controls are on their way depends on it.",
+                f"Pass Delay(time, dt={dt}).",
             )
         if not self._samples:
             return ctrl.expand(*sent.shape[:-1], ctrl.shape[-1]), sent

@@ -60,8 +60,9 @@ class Tendon:
             low, high = getattr(self, what)
             if not low <= high:
                 raise MechanismError(
-                    f"{what} of tendon {self.name!r} is [{low}, {high}].\n"
-                    "No length is within it.\nWrite the lower end first."
+                    f"{what} of tendon {self.name!r} is [{low}, {high}].",
+                    "No length is within it.",
+                    "Write the lower end first.",
                 )
 
 

@@ -100,9 +100,9 @@ def _read(element: Element, name: str, joint: Element, motors: Sequence[Element]
     rotor = _number(places, ROTORS, where)
     if reduction == 0 or (rotor is not None and rotor < 0):
         raise RobotFileError(
-            f"{where} (line {element.line}) has the reduction {reduction} and the rotor inertia {rotor}.\n"
-            "A gear has a ratio other than zero, a rotor no negative inertia.\n"
-            "Correct the number."
+            f"{where} (line {element.line}) has the reduction {reduction} and the rotor inertia {rotor}.",
+            "A gear has a ratio other than zero, a rotor no negative inertia.",
+            "Correct the number.",
         )
     motor = motors[0].attributes.get("name", "").strip() if motors else ""
     return Transmission(
@@ -121,8 +121,9 @@ def _number(places: Sequence[Element], tags: Sequence[str], where: str) -> float
     if len(values) > 1:
         raise RobotFileError(
             f"{where} has {len(values)} numbers in <{found[0].tag}>: "
-            f"{', '.join(f'{x:g}' for x in sorted(values))}.\n"
-            "It is unclear which one counts.\nKeep one of them."
+            f"{', '.join(f'{x:g}' for x in sorted(values))}.",
+            "It is unclear which one counts.",
+            "Keep one of them.",
         )
     return next(iter(values), None)
 

@@ -95,9 +95,9 @@ def _dof_mask(layout: Layout, dofs: Tensor) -> Tensor:
     layout.dofs.refuse(dofs.shape[-1])
     if dofs.dtype != torch.bool:
         raise ShapeError(
-            f"prescribed is a tensor of {dofs.dtype}.\n"
-            "It says of every dof whether its acceleration is given.\n"
-            "Pass bools, or the names of nodes."
+            f"prescribed is a tensor of {dofs.dtype}.",
+            "It says of every dof whether its acceleration is given.",
+            "Pass bools, or the names of nodes.",
         )
     return layout.dofs.pack(dofs[..., None])
 

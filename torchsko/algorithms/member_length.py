@@ -103,9 +103,9 @@ def _blocks(tree: Tree, member_lengths: MemberLengths) -> list[Tensor]:
     if len(blocks) != tree.num_nodes or len({block.shape[-2] for block in blocks}) > 1:
         shapes = [list(block.shape) for block in blocks]
         raise ShapeError(
-            f"member lengths of shapes {shapes} were given for {tree.num_nodes} links.\n"
-            "Rows of the matrix are added up, link by link.\n"
+            f"member lengths of shapes {shapes} were given for {tree.num_nodes} links.",
+            "Rows of the matrix are added up, link by link.",
             f"Pass a tensor [*batch, {tree.num_nodes}], or {tree.num_nodes} blocks [*batch, r, c] with "
-            "the same r."
+            "the same r.",
         )
     return blocks

@@ -226,10 +226,10 @@ def invert_compliance(
         usable = usable & (condition * tolerance < 1)
     if singular == "raise" and not bool(usable.all()):
         raise SingularError(
-            f"the task is singular in samples {(~usable).nonzero().tolist()}.\n"
+            f"the task is singular in samples {(~usable).nonzero().tolist()}.",
             "Its Jacobian has dependent rows there, so some task accelerations are impossible and no "
-            "inertia belongs to them.\n"
-            'Pass singular="pinv", ("damped", 1e-4) or "nan", or fewer rows.'
+            "inertia belongs to them.",
+            'Pass singular="pinv", ("damped", 1e-4) or "nan", or fewer rows.',
         )
     # Singular samples are replaced before the inverse: nan times zero would enter shared gradients.
     safe = torch.where(usable[..., None, None], compliance, identity)
@@ -265,17 +265,17 @@ def _check_samples(what: str, x: Tensor, compliance: Tensor) -> None:
     own, batch = x.shape, compliance.shape[:-2]
     if not broadcasts(own, batch):
         raise ShapeError(
-            f"the {what} has shape {list(own)}, the samples {list(batch)}.\n"
-            "It is a number, or one for each sample.\n"
-            f"Pass a float, or a tensor of shape {list(batch)}."
+            f"the {what} has shape {list(own)}, the samples {list(batch)}.",
+            "It is a number, or one for each sample.",
+            f"Pass a float, or a tensor of shape {list(batch)}.",
         )
     other = x.dtype != compliance.dtype and not stands_for(x, compliance.dtype)
     if other or x.device != compliance.device:
         raise ShapeError(
             f"the {what} is {x.dtype} on {x.device}, the compliance {compliance.dtype} on "
-            f"{compliance.device}.\n"
-            "Nothing is cast or copied in silence.\n"
-            f"Pass x.to({str(compliance.device)!r}, {compliance.dtype}) for this x."
+            f"{compliance.device}.",
+            "Nothing is cast or copied in silence.",
+            f"Pass x.to({str(compliance.device)!r}, {compliance.dtype}) for this x.",
         )
 
 
@@ -322,15 +322,15 @@ def check_singular(singular: Any, rank_tolerance: Any = None) -> None:
         known = isinstance(singular, str) and singular in ("nan", "raise", "pinv")
     if not known:
         raise ShapeError(
-            f"singular={singular!r} is no rule for singular samples.\n"
-            "What their inertia shall be is for the caller to say; damping is above 0.\n"
-            'Pass "nan", "raise", "pinv" or ("damped", 1e-4), say.'
+            f"singular={singular!r} is no rule for singular samples.",
+            "What their inertia shall be is for the caller to say; damping is above 0.",
+            'Pass "nan", "raise", "pinv" or ("damped", 1e-4), say.',
         )
     if rank_tolerance is not None and not _is_size(rank_tolerance, zero=True):
         raise ShapeError(
-            f"rank_tolerance is {rank_tolerance!r}.\n"
-            "It is the fraction of the largest eigenvalue below which one is zero.\n"
-            "Leave it out, or pass a number, 0 or more, say 1e-9."
+            f"rank_tolerance is {rank_tolerance!r}.",
+            "It is the fraction of the largest eigenvalue below which one is zero.",
+            "Leave it out, or pass a number, 0 or more, say 1e-9.",
         )
 
 

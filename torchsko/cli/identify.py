@@ -173,9 +173,9 @@ def _try_to_write(
             save_robot(mech, Path(tried), robot, mesh_path)
     except OSError as error:
         raise FitError(
-            f"{folder}: cannot be written: {error.strerror or error}.\n"
-            "The robot and its report go into this folder.\n"
-            "Pass --out with a folder of yours, or one that is not there yet."
+            f"{folder}: cannot be written: {error.strerror or error}.",
+            "The robot and its report go into this folder.",
+            "Pass --out with a folder of yours, or one that is not there yet.",
         ) from error
 
 
@@ -188,13 +188,15 @@ def _units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
         name, _, joint = left.partition(".")
         if not name or not unit:
             raise FitError(
-                f"{text!r} says no unit.\nA unit belongs to a quantity of the log.\n"
-                "Type --unit q=deg, say, or --unit q.slide=mm of one joint."
+                f"{text!r} says no unit.",
+                f"A unit belongs to a quantity of the log.",
+                "Type --unit q=deg, say, or --unit q.slide=mm of one joint.",
             )
         if name in whole or (name in each and (not joint or joint in each[name])):
             raise FitError(
-                f"--unit {text} says a unit of {name} once more.\n"
-                "A quantity has one unit, or one for each joint.\nLeave one of them out."
+                f"--unit {text} says a unit of {name} once more.",
+                "A quantity has one unit, or one for each joint.",
+                "Leave one of them out.",
             )
         if joint:
             each.setdefault(name, {})[joint] = unit
@@ -210,9 +212,9 @@ def _columns(texts: Sequence[str]) -> dict[str, list[str]]:
         name, _, named = text.partition("=")
         if not name or not named or name in out:
             raise FitError(
-                f"--column {text} names no columns, or those of a quantity once more.\n"
-                "All columns of a quantity are named at once, in the order of the joints.\n"
-                "Type --column q=a,b,c, say."
+                f"--column {text} names no columns, or those of a quantity once more.",
+                "All columns of a quantity are named at once, in the order of the joints.",
+                "Type --column q=a,b,c, say.",
             )
         out[name] = named.split(",")
     return out
@@ -227,8 +229,9 @@ def _part(text: str) -> tuple[float, float]:
         start = stop = 0.0
     if not fits:
         raise FitError(
-            f"--use {text} is no part of a log.\n"
-            "It is two fractions of its time, the first smaller.\nType --use 0:0.6, say."
+            f"--use {text} is no part of a log.",
+            "It is two fractions of its time, the first smaller.",
+            "Type --use 0:0.6, say.",
         )
     return start, stop
 

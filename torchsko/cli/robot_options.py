@@ -84,9 +84,9 @@ def _arguments(words: Sequence[str]) -> dict[str, str]:
         name, assigned, value = word.partition(ASSIGNED)
         if not (name and assigned):
             raise RobotFileError(
-                f"--xacro-arg {word} is no argument of xacro.\n"
-                f"It has the form NAME{ASSIGNED}VALUE, as on xacro's own command line.\n"
-                f"Type --xacro-arg {(name.split('=')[0] or 'NAME')}{ASSIGNED}VALUE."
+                f"--xacro-arg {word} is no argument of xacro.",
+                f"It has the form NAME{ASSIGNED}VALUE, as on xacro's own command line.",
+                f"Type --xacro-arg {(name.split('=')[0] or 'NAME')}{ASSIGNED}VALUE.",
             )
         found[name] = value
     return found

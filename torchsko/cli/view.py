@@ -54,21 +54,21 @@ def run_view(given: argparse.Namespace) -> None:
     """
     if len(given.log) > len(given.file):
         raise RobotFileError(
-            f"{len(given.log)} logs were given for {len(given.file)} robots.\n"
-            "The first log is the motion of the first robot, and so on.\n"
-            "Leave some out, or name a robot's file once for each of its logs."
+            f"{len(given.log)} logs were given for {len(given.file)} robots.",
+            "The first log is the motion of the first robot, and so on.",
+            "Leave some out, or name a robot's file once for each of its logs.",
         )
     if given.picture and len(given.file) > 1:
         raise RobotFileError(
-            f"a picture of {len(given.file)} robots was asked for.\n"
-            "Robots stand side by side on the page; a picture shows one.\n"
-            "Leave out --picture, or name one file."
+            f"a picture of {len(given.file)} robots was asked for.",
+            "Robots stand side by side on the page; a picture shows one.",
+            "Leave out --picture, or name one file.",
         )
     if given.picture and Path(given.picture).suffix.lower() not in ENDINGS:
         raise RobotFileError(
-            f"--picture {given.picture} ends in {Path(given.picture).suffix or 'nothing'!r}.\n"
-            "The ending says what is written.\n"
-            f"Use one of {', '.join(ENDINGS)}; a .gif takes a --log, whose motion it shows."
+            f"--picture {given.picture} ends in {Path(given.picture).suffix or 'nothing'!r}.",
+            "The ending says what is written.",
+            f"Use one of {', '.join(ENDINGS)}; a .gif takes a --log, whose motion it shows.",
         )
     if given.picture:
         _check_moving(given)
@@ -98,9 +98,9 @@ def _check_moving(given: argparse.Namespace) -> None:
     """Refuse a GIF of nothing that moves."""
     if Path(given.picture).suffix.lower() == ".gif" and not given.log:
         raise RobotFileError(
-            f"--picture {given.picture} was asked for without a log.\n"
-            "A .gif shows a motion, and a robot file has none.\n"
-            f"Pass --log with q and t in a file, or --picture {Path(given.picture).with_suffix('.png')}."
+            f"--picture {given.picture} was asked for without a log.",
+            "A .gif shows a motion, and a robot file has none.",
+            f"Pass --log with q and t in a file, or --picture {Path(given.picture).with_suffix('.png')}.",
         )
 
 

@@ -109,17 +109,18 @@ def fuse(
     _check_choices(inputs, order)
     if hasattr(target, "mechanism") and mech is not None:
         raise FusedError(
-            f"fuse() got a {type(target).__name__} first, and {type(mech).__name__} as its mechanism.\n"
-            "The function to fuse comes first; a mechanism alone has its verbs fused.\n"
-            "Call ts.fuse(fn, mech), or ts.fuse(mech)."
+            f"fuse() got a {type(target).__name__} first, and {type(mech).__name__} as its mechanism.",
+            "The function to fuse comes first; a mechanism alone has its verbs fused.",
+            "Call ts.fuse(fn, mech), or ts.fuse(mech).",
         )
     target, mech = _layer_itself(target), _layer_itself(mech)
     if hasattr(target, "learns") or hasattr(target, "mechanism"):
         return kernels_of_robot(cast(MechanismLike, target), inputs, order)
     if mech is None:
         raise FusedError(
-            "fuse() got a function and no mechanism.\nKernels are compiled for one mechanism.\n"
-            "Call ts.fuse(fn, mech)."
+            "fuse() got a function and no mechanism.",
+            "Kernels are compiled for one mechanism.",
+            "Call ts.fuse(fn, mech).",
         )
     if hasattr(mech, "learns"):
         layer = cast(Layer, mech)
@@ -156,13 +157,13 @@ def _layer_itself(given: T) -> T | Layer:
 def _check_choices(inputs: Sequence[str], order: int) -> None:
     if isinstance(inputs, str):
         raise FusedError(
-            f"inputs={inputs!r} is one text, whose letters would be names.\n"
-            "Inputs are several names, of parameters of the mechanism.\n"
-            f"Call ts.fuse(..., inputs=({inputs!r},))."
+            f"inputs={inputs!r} is one text, whose letters would be names.",
+            "Inputs are several names, of parameters of the mechanism.",
+            f"Call ts.fuse(..., inputs=({inputs!r},)).",
         )
     if type(order) is not int or order < 0:
         raise FusedError(
-            f"order={order!r} is no number of derivatives.\n"
-            "Derivatives up to this order are kernels, those of higher order eager functions.\n"
-            "Call ts.fuse(..., order=2), say; order=0 for values alone."
+            f"order={order!r} is no number of derivatives.",
+            "Derivatives up to this order are kernels, those of higher order eager functions.",
+            "Call ts.fuse(..., order=2), say; order=0 for values alone.",
         )

@@ -181,8 +181,9 @@ class FusedCall:
         """Make the function of a choice of arguments that is new."""
         if torch.compiler.is_compiling():
             raise FusedError(
-                "a fused function met new optional arguments inside of torch.compile.\n"
-                "Kernels cannot be made there.\nCall it once with these arguments before."
+                "a fused function met new optional arguments inside of torch.compile.",
+                "Kernels cannot be made there.",
+                "Call it once with these arguments before.",
             )
         return self._make(choice)
 
@@ -190,9 +191,9 @@ class FusedCall:
         """Make the function of a choice of arguments anew, since a constant of it is another."""
         if torch.compiler.is_compiling():
             raise FusedError(
-                f"{name} has changed since the kernels were made.\n"
-                "They hold it constant, and a compiled program makes no new ones.\n"
-                "Call the function once outside of it, or pass what changes as an argument."
+                f"{name} has changed since the kernels were made.",
+                "They hold it constant, and a compiled program makes no new ones.",
+                "Call the function once outside of it, or pass what changes as an argument.",
             )
         say_again(name)
         self._recipes.pop(choice, None)
@@ -251,10 +252,10 @@ class FusedCall:
             shape = self._shape(name)
             if shape is None:
                 raise FusedError(
-                    f"the shape of {name!r} is unknown.\n"
+                    f"the shape of {name!r} is unknown.",
                     "A kernel is compiled for one shape per sample; only states, forces, dt and "
-                    "the mechanism's parameters, by their usual names, have known ones.\n"
-                    f"Call ts.fuse(fn, mech, shapes={{{name!r}: (...)}})."
+                    "the mechanism's parameters, by their usual names, have known ones.",
+                    f"Call ts.fuse(fn, mech, shapes={{{name!r}: (...)}}).",
                 )
             shapes[name] = shape
         return shapes

@@ -138,9 +138,9 @@ class FusedLayer(FusedMechanism):
             FusedError: always.
         """
         raise FusedError(
-            f"kernels of a layer were asked to go to {target}.\n"
-            "Its parameters are the layer's, which moves by itself.\n"
-            f"Type ts.fuse(layer.to({target!r}))."
+            f"kernels of a layer were asked to go to {target}.",
+            "Its parameters are the layer's, which moves by itself.",
+            f"Type ts.fuse(layer.to({target!r})).",
         )
 
     @property

@@ -218,9 +218,9 @@ def _refuse_lost_gradients(mech: Mechanism, inputs: Sequence[str]) -> None:
     lost = [n for n in PARAMETERS if n not in inputs and is_differentiated(getattr(mech, n))]
     if lost:
         raise FusedError(
-            f"{', '.join(lost)} of {mech.name!r} require gradients.\n"
-            "As constants of a kernel they would get none.\n"
-            f"Call ts.fuse(..., inputs={tuple(lost)}), or detach them."
+            f"{', '.join(lost)} of {mech.name!r} require gradients.",
+            "As constants of a kernel they would get none.",
+            f"Call ts.fuse(..., inputs={tuple(lost)}), or detach them.",
         )
 
 
@@ -233,9 +233,9 @@ def refuse_constants(workshop: Workshop, changes: Mapping[str, Tensor]) -> None:
     constant = tuple(name for name in changes if name not in workshop.parameters)
     if constant:
         raise FusedError(
-            f"{', '.join(constant)} cannot be replaced: constants of the kernels.\n"
-            f"Inputs are: {', '.join(workshop.parameters) or 'none'}.\n"
-            f"Call ts.fuse(..., inputs={(*workshop.parameters, *constant)})."
+            f"{', '.join(constant)} cannot be replaced: constants of the kernels.",
+            f"Inputs are: {', '.join(workshop.parameters) or 'none'}.",
+            f"Call ts.fuse(..., inputs={(*workshop.parameters, *constant)}).",
         )
 
 
@@ -247,6 +247,7 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
         if stands_for(x, mech.dtype):
             return
         raise ShapeError(
-            f"the state is {x.dtype}, the mechanism {mech.dtype}.\n"
-            f"Nothing is cast in silence.\n{dtype_advice('q', x.dtype, mech.dtype)}"
+            f"the state is {x.dtype}, the mechanism {mech.dtype}.",
+            f"Nothing is cast in silence.",
+            f"{dtype_advice('q', x.dtype, mech.dtype)}",
         )

@@ -46,9 +46,9 @@ class Checkpoint:
             return cls(None)
         if not Path(path).absolute().parent.is_dir():
             raise FitError(
-                f"checkpoint {os.fspath(path)}: its folder is not there.\n"
-                "What was done so far is kept in a file, to go on from.\n"
-                "Make the folder first, or pass a path in one that is there."
+                f"checkpoint {os.fspath(path)}: its folder is not there.",
+                "What was done so far is kept in a file, to go on from.",
+                "Make the folder first, or pass a path in one that is there.",
             )
         told = sha256(
             repr(

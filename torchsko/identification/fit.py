@@ -130,11 +130,11 @@ def identify(
     check_robot(mech)
     if not isinstance(log, Log):
         raise FitError(
-            f"the log was given as {type(log).__name__}.\n"
-            "A log is times, positions and forces, of one robot.\n"
+            f"the log was given as {type(log).__name__}.",
+            "A log is times, positions and forces, of one robot.",
             "Pass ts.identification.Log(t, q, tau), or of a file "
             "ts.identification.Log.load(path, mech.joint_names); "
-            "of several logs ts.identification.Log.joined(logs)."
+            "of several logs ts.identification.Log.joined(logs).",
         )
     with threads(for_unknowns(10 * mech.num_bodies)):
         return _fitted(mech, log, asked, tell or (lambda text, part: None), done)

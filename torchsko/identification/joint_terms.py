@@ -58,9 +58,9 @@ def _by_joint(mech: Mechanism, learn: Learn) -> dict[str, Sequence[Term]]:
         return given | dict(learn)
     if isinstance(learn, Term) or not isinstance(learn, Sequence):
         raise FitError(
-            f"learn was given as {type(learn).__name__}.\n"
-            "It is a list of terms of every joint, or a list for each joint by name.\n"
-            "Pass learn=[Viscous(), Coulomb()], or leave it out: they are chosen."
+            f"learn was given as {type(learn).__name__}.",
+            "It is a list of terms of every joint, or a list for each joint by name.",
+            "Pass learn=[Viscous(), Coulomb()], or leave it out: they are chosen.",
         )
     return {name: given.get(name, learn) for name in mech.joint_names}
 
@@ -68,9 +68,9 @@ def _by_joint(mech: Mechanism, learn: Learn) -> dict[str, Sequence[Term]]:
 def _refuse_turning(mech: Mechanism) -> None:
     if odd := turning(mech):
         raise FitError(
-            f"joint {odd[0]!r} turns by a quaternion.\n"
-            "Shooting moves joints whose coordinates are a vector.\n"
-            'Pass method="physical" and a log with velocities.'
+            f"joint {odd[0]!r} turns by a quaternion.",
+            "Shooting moves joints whose coordinates are a vector.",
+            'Pass method="physical" and a log with velocities.',
         )
 
 
@@ -81,10 +81,10 @@ def _refuse_other_names(mech: Mechanism, name: str) -> None:
     body = name if name in mech.body_names else name.rpartition(".")[0]
     if body in mech.body_names:
         raise FitError(
-            f"learn names the body {body!r}, and not a joint.\n"
-            "A fit finds the inertias of all bodies together; `learn` says what forces joints have besides.\n"
+            f"learn names the body {body!r}, and not a joint.",
+            "A fit finds the inertias of all bodies together; `learn` says what forces joints have besides.",
             "For the numbers of one body alone, a payload say, type "
-            f'ts.identification.payload(ts.identification.identify(mech, log, method="wls"), "{body}").'
+            f'ts.identification.payload(ts.identification.identify(mech, log, method="wls"), "{body}").',
         )
     raise FitError(unknown_name("joint", name, mech.joint_names))
 
@@ -102,8 +102,9 @@ def _refuse_repeated(name: str, some: Sequence[Term]) -> None:
     twice = [term for k, term in enumerate(some) if term in some[:k]]
     if twice:
         raise FitError(
-            f"{twice[0]!r} of joint {name!r} is there more than once.\n"
-            "Alike, they would share one force, and no log tells how.\nLeave the others out."
+            f"{twice[0]!r} of joint {name!r} is there more than once.",
+            "Alike, they would share one force, and no log tells how.",
+            "Leave the others out.",
         )
 
 
@@ -120,13 +121,13 @@ def _refuse_not_found(name: str, term: Term, method: str) -> None:
     """Refuse a term that the method has no way to find."""
     if method != "shooting" and term.shows:
         raise FitError(
-            f"{term.label} of joint {name!r} is not told by forces that are linear in it.\n"
-            "Positions that are shown too large bend every column of the regressor.\n"
-            'Pass method="shooting", which moves the robot.'
+            f"{term.label} of joint {name!r} is not told by forces that are linear in it.",
+            "Positions that are shown too large bend every column of the regressor.",
+            'Pass method="shooting", which moves the robot.',
         )
     if method == "shooting" and not moves(term):
         raise FitError(
-            f"{term.label} of joint {name!r} cannot be shot.\n"
-            "Forward dynamics know position and velocity, no acceleration, load or jump.\n"
-            "Pass SmoothCoulomb(0.05) in place of dry friction, or another method."
+            f"{term.label} of joint {name!r} cannot be shot.",
+            "Forward dynamics know position and velocity, no acceleration, load or jump.",
+            "Pass SmoothCoulomb(0.05) in place of dry friction, or another method.",
         )

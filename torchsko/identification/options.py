@@ -59,41 +59,45 @@ class Asked:
             isinstance(self.library, Sequence) and all(isinstance(x, Term) for x in self.library)
         ):
             raise FitError(
-                f"library is {self.library!r}.\nIt is a list of terms, with parentheses, to choose from.\n"
+                f"library is {self.library!r}.",
+                f"It is a list of terms, with parentheses, to choose from.",
                 "Pass library=[*torchsko.identification.friction.candidates.LIBRARY, "
-                "MyTerm()], say, or leave it out."
+                "MyTerm()], say, or leave it out.",
             )
         if self.method not in ESTIMATORS:
             raise FitError(unknown_name("method", self.method, tuple(ESTIMATORS)))
         if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):
             raise FitError(
-                f"prior is {prior!r}.\nIt is a positive number: a small one leaves all to the data.\n"
-                "Pass prior=1e-6, say, or leave it out: cross-validation chooses it."
+                f"prior is {prior!r}.",
+                f"It is a positive number: a small one leaves all to the data.",
+                "Pass prior=1e-6, say, or leave it out: cross-validation chooses it.",
             )
         if not (isinstance(folds, Integral) and 2 <= folds <= MOST_FOLDS):
             raise FitError(
-                f"folds is {folds!r}.\n"
+                f"folds is {folds!r}.",
                 "Each stretch of time is left out once: there are two at least, and of more than "
-                f"{MOST_FOLDS} each is like its neighbours.\nPass folds=5, the default."
+                f"{MOST_FOLDS} each is like its neighbours.",
+                f"Pass folds=5, the default.",
             )
         for name, unit in (("cutoff", "Hz"), ("window", "s")):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise FitError(
-                    f"{name} is {value!r}.\nIt is a positive number, in {unit}.\n"
-                    "Leave it out: it is chosen."
+                    f"{name} is {value!r}.",
+                    f"It is a positive number, in {unit}.",
+                    "Leave it out: it is chosen.",
                 )
         if window is not None and self.method != "shooting":
             raise FitError(
-                f"window={window} was given with method={self.method!r}.\n"
-                'Windows are those of method="shooting"; others filter by `cutoff`.\n'
-                'Leave it out, or pass method="shooting".'
+                f"window={window} was given with method={self.method!r}.",
+                'Windows are those of method="shooting"; others filter by `cutoff`.',
+                'Leave it out, or pass method="shooting".',
             )
         if self.residual is not None and not isinstance(self.residual, nn.Module):
             raise FitError(
-                f"residual was given as {type(self.residual).__name__}.\n"
-                "A force that is learned is a module with parameters.\n"
-                "Pass torchsko.identification.Network(...), or an nn.Module of yours."
+                f"residual was given as {type(self.residual).__name__}.",
+                "A force that is learned is a module with parameters.",
+                "Pass torchsko.identification.Network(...), or an nn.Module of yours.",
             )
 
 
@@ -101,14 +105,15 @@ def check_robot(mech: Mechanism) -> None:
     """Refuse several robots, one in single precision, a closed chain, or joints that may have no force."""
     if mech.batch_shape:
         raise FitError(
-            f"{mech.name!r} is {mech.batch_shape.numel()} robots.\n"
-            "A log is one robot's.\nPass one, without batch dimensions."
+            f"{mech.name!r} is {mech.batch_shape.numel()} robots.",
+            "A log is one robot's.",
+            "Pass one, without batch dimensions.",
         )
     if mech.dtype != torch.float64:
         raise FitError(
-            f"{mech.name!r} is {mech.dtype}.\n"
-            "A log is fitted in double precision: sums over it lose what single precision keeps.\n"
-            "Pass mech.to(torch.float64)."
+            f"{mech.name!r} is {mech.dtype}.",
+            "A log is fitted in double precision: sums over it lose what single precision keeps.",
+            "Pass mech.to(torch.float64).",
         )
     refuse_loops(mech)
     refuse_zero_limits(mech, "effort_limit")

@@ -36,10 +36,10 @@ def learn_of(mech: Mechanism, texts: Sequence[str]) -> Learn:
             raise FitError(unknown_name("joint", joint, mech.joint_names))
         if joint in own or (joint is None and every is not None):
             raise FitError(
-                f"--learn {text} names terms of {'every joint' if joint is None else joint} once more.\n"
-                "All terms of a joint are named at once.\n"
+                f"--learn {text} names terms of {'every joint' if joint is None else joint} once more.",
+                "All terms of a joint are named at once.",
                 f'Type --learn "{"" if joint is None else joint + "="}Viscous,SmoothCoulomb(0.05),Offset", '
-                "say."
+                "say.",
             )
         terms = [] if words.strip() == NONE else [_term(text, word) for word in _split(words)]
         if joint is None:
@@ -62,9 +62,9 @@ def _term(text: str, word: str) -> Term:
     parts = re.fullmatch(r"(\w*)(?:\(([^()]*)\))?", word)
     if parts is None or not parts[1]:
         raise FitError(
-            f"--learn {text}: {word!r} is no term.\n"
-            f"A term is a name, with its shape in parentheses if it is another than usual, or {NONE!r}.\n"
-            'Type --learn "Viscous,SmoothCoulomb(0.05),Offset", or --learn elbow=RotorInertia of one joint.'
+            f"--learn {text}: {word!r} is no term.",
+            f"A term is a name, with its shape in parentheses if it is another than usual, or {NONE!r}.",
+            'Type --learn "Viscous,SmoothCoulomb(0.05),Offset", or --learn elbow=RotorInertia of one joint.',
         )
     name, shape = parts[1], parts[2]
     if name not in TERMS:
@@ -80,8 +80,8 @@ def _term(text: str, word: str) -> Term:
         except ValueError:
             takes = f"It takes {', '.join(known)}, numbers." if known else "It takes none."
             raise FitError(
-                f"--learn {text}: {value.strip()!r} is no shape of {name}.\n"
-                f"A shape is a number, or one by name. {takes}\n"
-                f"Type --learn {name}, say, or see torchsko.identification.friction.{name}."
+                f"--learn {text}: {value.strip()!r} is no shape of {name}.",
+                f"A shape is a number, or one by name. {takes}",
+                f"Type --learn {name}, say, or see torchsko.identification.friction.{name}.",
             ) from None
     return TERMS[name](**given)

@@ -146,13 +146,15 @@ def _check_given(carry: Any, n: Any, args: Any) -> None:
     """Refuse what the annotations of `loop` exclude."""
     if type(n) is not int or n < 0:
         raise ShapeError(
-            f"n={n!r} is no number of rounds.\nA kernel's loop has as many as it was built with.\n"
-            "Pass a Python integer, 0 or more; until= says which samples end sooner."
+            f"n={n!r} is no number of rounds.",
+            f"A kernel's loop has as many as it was built with.",
+            "Pass a Python integer, 0 or more; until= says which samples end sooner.",
         )
     if isinstance(args, Tensor):
         raise ShapeError(
-            "args is one tensor, whose entries would be arguments of the body.\n"
-            "What the body reads besides are several tensors.\nPass a list: args=[x]."
+            "args is one tensor, whose entries would be arguments of the body.",
+            "What the body reads besides are several tensors.",
+            "Pass a list: args=[x].",
         )
     for name, given in (
         ("carry", (carry,) if isinstance(carry, Tensor) else carry),
@@ -161,9 +163,9 @@ def _check_given(carry: Any, n: Any, args: Any) -> None:
         odd = [given] if not isinstance(given, (list, tuple)) else _no_tensors(given)
         if odd:
             raise ShapeError(
-                f"{name} of a loop holds {type(odd[0]).__name__}.\n"
-                "Loops are of tensors, each an argument of the body.\n"
-                "Pass a list of tensors, with torch.tensor(x) for a number."
+                f"{name} of a loop holds {type(odd[0]).__name__}.",
+                "Loops are of tensors, each an argument of the body.",
+                "Pass a list of tensors, with torch.tensor(x) for a number.",
             )
 
 
@@ -174,16 +176,16 @@ def _no_tensors(items: Sequence[Any]) -> list[Any]:
 def _checked(found: Any, state: Tensors) -> Tensors:
     if not isinstance(found, (list, tuple)) or _no_tensors(found):
         raise ShapeError(
-            f"the body of a loop gives {type(found).__name__}, not {len(state)} tensors.\n"
-            "What it gives is what it takes in the next round.\n"
-            "Return the carried tensor, or a tuple of them in their order."
+            f"the body of a loop gives {type(found).__name__}, not {len(state)} tensors.",
+            "What it gives is what it takes in the next round.",
+            "Return the carried tensor, or a tuple of them in their order.",
         )
     shapes, wanted = ([tuple(x.shape) for x in tensors] for tensors in (found, state))
     if shapes != wanted:
         raise ShapeError(
-            f"the body of a loop gives tensors of shapes {shapes}, and takes {wanted}.\n"
-            "What it gives is what it takes in the next round.\n"
-            "Give the carried tensors, alone and in their order; expand() the first ones if they broadcast."
+            f"the body of a loop gives tensors of shapes {shapes}, and takes {wanted}.",
+            "What it gives is what it takes in the next round.",
+            "Give the carried tensors, alone and in their order; expand() the first ones if they broadcast.",
         )
     return tuple(found)
 

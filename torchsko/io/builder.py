@@ -140,9 +140,9 @@ class MechanismBuilder:
         """
         if kind not in (*JOINT_TYPES, FIXED):
             raise MechanismError(
-                f"joint {name!r} has the unknown kind {kind!r}.\n"
-                f"Known kinds: {', '.join((*JOINT_TYPES, FIXED))}.\n"
-                "Use one of them, or make yours known: torchsko.register_joint(...)."
+                f"joint {name!r} has the unknown kind {kind!r}.",
+                f"Known kinds: {', '.join((*JOINT_TYPES, FIXED))}.",
+                "Use one of them, or make yours known: torchsko.register_joint(...).",
             )
         own = () if kind == FIXED else JOINT_TYPES[kind].keywords
         numbers = {
@@ -159,8 +159,9 @@ class MechanismBuilder:
         for key in data:
             if key not in own:
                 raise MechanismError(
-                    f"joint {name!r} was given the unknown {key!r}.\n"
-                    f"Known to a {kind} joint: {', '.join((*numbers, *own))}.\nUse one of them."
+                    f"joint {name!r} was given the unknown {key!r}.",
+                    f"Known to a {kind} joint: {', '.join((*numbers, *own))}.",
+                    f"Use one of them.",
                 )
         joint = JointDescription(
             _name(name, "joint"),
@@ -208,9 +209,9 @@ class MechanismBuilder:
         """
         if not isinstance(coefficients, Mapping):
             raise MechanismError(
-                f"the coefficients of the coupling of joint {name!r} are {coefficients!r}.\n"
-                "They say how much of each joint it follows.\n"
-                f'Type couple({name!r}, {{"joint1": 1.0}}), say.'
+                f"the coefficients of the coupling of joint {name!r} are {coefficients!r}.",
+                "They say how much of each joint it follows.",
+                f'Type couple({name!r}, {{"joint1": 1.0}}), say.',
             )
         what = f"of the coupling of joint {name!r}"
         row = {j: _number(c, f"coefficient {j!r} {what}") for j, c in coefficients.items()}
@@ -280,9 +281,9 @@ class MechanismBuilder:
 def _name(name: Any, what: str) -> str:
     if not isinstance(name, str):
         raise MechanismError(
-            f"a {what} was given the name {name!r}.\n"
-            "Names are text: files hold them, and users find things by them.\n"
-            f"Pass {str(name)!r}."
+            f"a {what} was given the name {name!r}.",
+            "Names are text: files hold them, and users find things by them.",
+            f"Pass {str(name)!r}.",
         )
     return name
 
@@ -292,7 +293,9 @@ def _number(value: Any, what: str) -> float:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
         raise MechanismError(
-            f"the {what} is {value!r}.\nIt is one number, in SI units.\nPass 0.5, say."
+            f"the {what} is {value!r}.",
+            f"It is one number, in SI units.",
+            f"Pass 0.5, say.",
         ) from None
 
 
@@ -305,8 +308,9 @@ def _matrix(rows: Sequence[Sequence[float]], what: str) -> Matrix:
     given = _three(rows, what)
     if not any(isinstance(row, Sized) and getattr(row, "ndim", 1) for row in given):
         raise MechanismError(
-            f"the {what} is a row of numbers.\nIt is a matrix, three rows of three.\n"
-            "Pass [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], with zeros beside a diagonal."
+            f"the {what} is a row of numbers.",
+            f"It is a matrix, three rows of three.",
+            "Pass [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], with zeros beside a diagonal.",
         )
     x, y, z = (_vector(row, f"row of the {what}") for row in given)
     return x, y, z
@@ -316,7 +320,8 @@ def _three(values: Sequence[Any], what: str) -> Sequence[Any]:
     count = len(values) if isinstance(values, Sized) else 1
     if count != 3:
         raise MechanismError(
-            f"the {what} has {count} components.\n"
-            "Space has three dimensions.\nPass three numbers, or three rows of three."
+            f"the {what} has {count} components.",
+            "Space has three dimensions.",
+            "Pass three numbers, or three rows of three.",
         )
     return values

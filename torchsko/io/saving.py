@@ -104,8 +104,9 @@ def save(
     mech, path = as_mechanism(mech), Path(path)
     if path.exists() and not overwrite:
         raise RobotFileError(
-            f"{path}: there is such a file already.\n"
-            "Nothing is overwritten unasked.\nPass overwrite=True, or another name."
+            f"{path}: there is such a file already.",
+            "Nothing is overwritten unasked.",
+            "Pass overwrite=True, or another name.",
         )
     if mesh_path is not None:
         check_folders(mesh_path)
@@ -129,9 +130,9 @@ def check_like(like: str | os.PathLike[str]) -> None:
     """Refuse a file like which none is written."""
     if format_of(like) == "sdf":
         raise RobotFileError(
-            f"{_name(like)} is SDF, which is read and not written.\n"
-            "Its numbers are found by the words of another format.\n"
-            "Leave like out: a new file, .urdf or .xml, has the same dynamics."
+            f"{_name(like)} is SDF, which is read and not written.",
+            "Its numbers are found by the words of another format.",
+            "Leave like out: a new file, .urdf or .xml, has the same dynamics.",
         )
 
 
@@ -193,8 +194,9 @@ def _new(mech: Mechanism, path: Path) -> tuple[bytes, Read]:
     }
     if path.suffix not in formats:
         raise RobotFileError(
-            f"{path}: the name says no format.\n"
-            "A new file is URDF (.urdf) or MJCF (.xml, .mjcf).\nGive it one of these endings."
+            f"{path}: the name says no format.",
+            "A new file is URDF (.urdf) or MJCF (.xml, .mjcf).",
+            "Give it one of these endings.",
         )
     check_one(mech)
     write, read = formats[path.suffix]
@@ -214,7 +216,8 @@ def _check(mech: Mechanism, written: Mechanism, fields: Iterable[str], why: str)
         )
         told = why if why and field in INERTIAL else usual
         raise MechanismError(
-            f"{field} of {mech.name!r} would be read otherwise than it is.\n{told}"
+            f"{field} of {mech.name!r} would be read otherwise than it is.",
+            advice=f"{told}",
         )
 
 
@@ -239,13 +242,14 @@ def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
     except RobotFileError as error:
         why = str(error).split("\n")[0].replace(str(part), str(path))
         raise RobotFileError(
-            f"what would be written cannot be read again. {why}\n"
+            f"what would be written cannot be read again. {why}",
             "Meshes and included files are looked for beside the new file; of links welded together, the "
-            "heaviest takes the change of all, which may be more than a rigid body can.\n"
-            "Save into the folder of the old file, or change mass and inertia of such bodies alike."
+            "heaviest takes the change of all, which may be more than a rigid body can.",
+            "Save into the folder of the old file, or change mass and inertia of such bodies alike.",
         ) from error
     except OSError as error:
         raise RobotFileError(
-            f"{path} cannot be written: {error.strerror or error}.\n"
-            "Its folder must be there, and open to you.\nCheck the path."
+            f"{path} cannot be written: {error.strerror or error}.",
+            "Its folder must be there, and open to you.",
+            "Check the path.",
         ) from error

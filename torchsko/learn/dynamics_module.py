@@ -273,7 +273,7 @@ def _by_target(mech: Mechanism, learn: Any) -> dict[str, nn.Module]:
     )
     name = next((n for n in names if isinstance(n, str)), "gravity")
     raise MechanismError(
-        f"learn={learn!r} says what to learn, not how.\n"
-        "Each target has a parametrization, which keeps its numbers physical.\n"
-        f'Type learn={{"{name}": ts.learn.{fitting(mech, name)}()}}, say.'
+        f"learn={learn!r} says what to learn, not how.",
+        "Each target has a parametrization, which keeps its numbers physical.",
+        f'Type learn={{"{name}": ts.learn.{fitting(mech, name)}()}}, say.',
     )

@@ -87,9 +87,9 @@ class Positive(Parametrization):
         """
         if not bool((value > 0).all()):
             raise MechanismError(
-                f"it starts at {value.min().item():g}.\n"
-                "Positive() learns the logarithm of a number, so it starts above zero.\n"
-                "Pass Positive(init=0.01), or give the mechanism another value: mech.replace(...)."
+                f"it starts at {value.min().item():g}.",
+                "Positive() learns the logarithm of a number, so it starts above zero.",
+                "Pass Positive(init=0.01), or give the mechanism another value: mech.replace(...).",
             )
         return value.log()
 
@@ -110,8 +110,9 @@ class Bounded(Parametrization):
         super().__init__()
         if not lower < upper:
             raise MechanismError(
-                f"Bounded({lower}, {upper}) holds no number.\n"
-                "The lower bound is below the upper one.\nPass Bounded(-1.0, 1.0), say."
+                f"Bounded({lower}, {upper}) holds no number.",
+                "The lower bound is below the upper one.",
+                "Pass Bounded(-1.0, 1.0), say.",
             )
         self.lower, self.upper, self.init = lower, upper, init
 
@@ -131,9 +132,9 @@ class Bounded(Parametrization):
         """
         if not bool(((value > self.lower) & (value < self.upper)).all()):
             raise MechanismError(
-                f"it starts at {value.tolist()}.\n"
-                f"Bounded({self.lower}, {self.upper}) holds numbers strictly between the two.\n"
-                "Widen them, or pass init=..., a value between them."
+                f"it starts at {value.tolist()}.",
+                f"Bounded({self.lower}, {self.upper}) holds numbers strictly between the two.",
+                "Widen them, or pass init=..., a value between them.",
             )
         return ((value - self.lower) / (self.upper - value)).log()
 
@@ -161,16 +162,16 @@ def _refuse_extent(moments: Tensor, rounding: Tensor) -> None:
         spread = 1.1 * below.max().item() ** 0.5
         raise MechanismError(
             "it starts with an inertia that no rigid body has (the largest principal moment is more than "
-            "the sum of the others).\n"
-            "InertiaLogCholesky() learns physical inertias only.\n"
+            "the sum of the others).",
+            "InertiaLogCholesky() learns physical inertias only.",
             f"Correct the inertia, or pass InertiaLogCholesky(spread={spread:.2g}), which smears the mass "
-            "out so far [m] that a body has it."
+            "out so far [m] that a body has it.",
         )
     raise MechanismError(
         "its mass starts on a point, a line or a plane (the largest principal moment of "
-        "inertia is the sum of the others).\n"
-        "InertiaLogCholesky() learns the logarithm of an extent, which is zero there.\n"
-        "Pass InertiaLogCholesky(spread=0.01): one centimetre more in every direction."
+        "inertia is the sum of the others).",
+        "InertiaLogCholesky() learns the logarithm of an extent, which is zero there.",
+        "Pass InertiaLogCholesky(spread=0.01): one centimetre more in every direction.",
     )
 
 
@@ -229,9 +230,10 @@ class InertiaLogCholesky(Parametrization):
         mass, *t = value[..., :4].unbind(-1)
         if not bool((mass > 0).all()):
             raise MechanismError(
-                f"its mass starts at {mass.min().item():g} kg.\n"
+                f"its mass starts at {mass.min().item():g} kg.",
                 "InertiaLogCholesky() learns the logarithm of a mass: a massless link cannot start."
-                "\nGive the link mass and inertia: mech.replace(mass=..., inertia=...)."
+                "",
+                "Give the link mass and inertia: mech.replace(mass=..., inertia=...).",
             )
         xx, yy, zz, xy, xz, yz = (value[..., 4:] / mass[..., None]).unbind(-1)
         # Elimination from the last row up: second moments are (trace / 2) 1 - inertia.

@@ -103,9 +103,9 @@ def find_target(mech: Mechanism, name: str, parametrization: nn.Module) -> Targe
         meant = parametrization.__name__ if known else "Positive"
         meant += "(0.0, 10.0, init=1.0)" if meant == "Bounded" else "()"
         raise MechanismError(
-            f"the parametrization of {name!r} is {parametrization!r}.\n"
-            "It is a module: it holds what it needs to know.\n"
-            f'Type {{"{name}": ts.learn.{meant}}}, with parentheses, or another of ts.learn.'
+            f"the parametrization of {name!r} is {parametrization!r}.",
+            "It is a module: it holds what it needs to know.",
+            f'Type {{"{name}": ts.learn.{meant}}}, with parentheses, or another of ts.learn.',
         )
     if name in mech.body_names:
         target = Target(name, ("mass", "com", "inertia"), mech.body_index(name), 1)
@@ -159,8 +159,9 @@ def _refuse_unfit(mech: Mechanism, name: str, parametrization: nn.Module, why: s
     advice = f'{{"{name}": ts.learn.{usual}()}}' + _INSTEAD[usual].format(name=name)
     body = f', or {{"{owner}": ...}} for the whole body' if owner in mech.body_names else ""
     raise MechanismError(
-        f"{type(parametrization).__name__} does not fit {name!r}.\n"
-        f"Learned numbers stay physical by construction: {why}.\nType {advice}{body}."
+        f"{type(parametrization).__name__} does not fit {name!r}.",
+        f"Learned numbers stay physical by construction: {why}.",
+        f"Type {advice}{body}.",
     )
 
 
@@ -180,9 +181,9 @@ def _find_field(mech: Mechanism, name: str) -> Target:
         return Target(name, ("joint_parameters",), place.start, place.stop - place.start)
     if owner in mech.body_names and field == "inertia":
         raise MechanismError(
-            f"{name!r} cannot be learned by itself.\n"
-            "An inertia is physical only together with its mass.\n"
-            f'Type {{"{owner}": ts.learn.InertiaLogCholesky()}}.'
+            f"{name!r} cannot be learned by itself.",
+            "An inertia is physical only together with its mass.",
+            f'Type {{"{owner}": ts.learn.InertiaLogCholesky()}}.',
         )
     raise MechanismError(unknown_name("learnable parameter", name, _near(mech, owner)))
 
@@ -215,6 +216,7 @@ def refuse_overlap(targets: Mapping[str, Target]) -> None:
             first = owner.setdefault((field, target.start), name)
             if first != name:
                 raise MechanismError(
-                    f"{first!r} and {name!r} both set the {field} of the same body.\n"
-                    "One number follows one parameter.\nLeave one of them out."
+                    f"{first!r} and {name!r} both set the {field} of the same body.",
+                    "One number follows one parameter.",
+                    "Leave one of them out.",
                 )

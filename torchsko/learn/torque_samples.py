@@ -59,14 +59,15 @@ def as_samples(
     for name, x in given.items():
         if x.shape[:-1] != lead and not (name == "weight" and x.ndim == 1):
             raise ShapeError(
-                f"{name} has the leading dimensions {list(x.shape[:-1])}, tau has {list(lead)}.\n"
-                "All leading dimensions count samples, and each sample has every measurement.\n"
-                "Pass tensors of one shape [*samples, ...]; a weight may also be [num_dof]."
+                f"{name} has the leading dimensions {list(x.shape[:-1])}, tau has {list(lead)}.",
+                "All leading dimensions count samples, and each sample has every measurement.",
+                "Pass tensors of one shape [*samples, ...]; a weight may also be [num_dof].",
             )
     if lead.numel() == 0:
         raise FitError(
-            f"there are no samples: tau has shape {list(tau.shape)}.\n"
-            "A fit needs at least one.\nPass tensors [*samples, num_dof] that hold some."
+            f"there are no samples: tau has shape {list(tau.shape)}.",
+            "A fit needs at least one.",
+            "Pass tensors [*samples, num_dof] that hold some.",
         )
     for name, x in given.items():
         _refuse_not_finite(mech, name, x)
@@ -82,10 +83,10 @@ def _usual_weight(mech: Mechanism, tau: Tensor) -> Tensor:
     if useless.any():
         raise FitError(
             f"the force of joint {_names(mech, useless)} is zero, or too small or large to square, in "
-            "all samples.\n"
-            "Without a weight, errors count in parts of a joint's mean square force, here no number.\n"
+            "all samples.",
+            "Without a weight, errors count in parts of a joint's mean square force, here no number.",
             "Pass weight=(tau != 0).flatten(0, -2).any(0).to(tau), which leaves such a joint out, or "
-            "[num_dof] of one over the variance of each force's noise."
+            "[num_dof] of one over the variance of each force's noise.",
         )
     return weight
 
@@ -95,14 +96,15 @@ def _checked_weight(mech: Mechanism, weight: Tensor) -> Tensor:
     if negative.any():
         raise FitError(
             f"weight is negative at joint {_names(mech, negative.any(0))}, in "
-            f"{int(negative.any(-1).sum())} samples.\n"
-            "A fit would seek the largest error there.\n"
-            "Pass one over the variance of the noise, or zero for what is not to count."
+            f"{int(negative.any(-1).sum())} samples.",
+            "A fit would seek the largest error there.",
+            "Pass one over the variance of the noise, or zero for what is not to count.",
         )
     if not (weight > 0).any():
         raise FitError(
-            "weight is zero everywhere.\nNo measurement would count.\n"
-            "Pass a positive weight for what the model describes, or no weight."
+            "weight is zero everywhere.",
+            "No measurement would count.",
+            "Pass a positive weight for what the model describes, or no weight.",
         )
     return weight
 
@@ -119,9 +121,9 @@ def _refuse_not_finite(mech: Mechanism, name: str, x: Tensor) -> None:
     count = int(bad.any(-1).sum())
     raise FitError(
         f"{name} is {x[tuple(first)].item()} at joint {_names(mech, columns)}{which}; {count} of "
-        f"{x[..., 0].numel()} samples of {name} are not finite.\n"
-        "One such number turns every parameter into nan.\n"
-        "Leave those samples out of all tensors, or put a number there and weight=0 beside it."
+        f"{x[..., 0].numel()} samples of {name} are not finite.",
+        "One such number turns every parameter into nan.",
+        "Leave those samples out of all tensors, or put a number there and weight=0 beside it.",
     )
 
 

@@ -87,8 +87,9 @@ def train(
     learned = [p for p in layer.parameters() if p.requires_grad]
     if not learned:
         raise FitError(
-            "the layer has nothing to learn.\nA fit changes its parameters, and it has none.\n"
-            'Pass ts.Dynamics(mech, learn={"link1": ts.learn.InertiaLogCholesky()}), say.'
+            "the layer has nothing to learn.",
+            "A fit changes its parameters, and it has none.",
+            'Pass ts.Dynamics(mech, learn={"link1": ts.learn.InertiaLogCholesky()}), say.',
         )
     with torch.no_grad():
         reference = layer.mechanism()
@@ -113,8 +114,9 @@ def train(
             _give_back(learned, before)
             raise FitError(
                 f"the error is {loss.item():g} at step {step}, the length of its gradient "
-                f"{slope.item():g}.\nThe last step went too far; the parameters are those before it.\n"
-                f"Pass a smaller lr, {lr / 10:g} say."
+                f"{slope.item():g}.",
+                f"The last step went too far; the parameters are those before it.",
+                f"Pass a smaller lr, {lr / 10:g} say.",
             )
         before = [p.detach().clone() for p in learned]
         optimiser.step()
@@ -191,7 +193,9 @@ def _check_options(*, steps: int, lr: float, batch: int, prior: float) -> None:
     ):
         if not fits:
             raise FitError(
-                f"{name} is {value!r}.\nIt has to be {what}.\nPass {name}={usual}, the default."
+                f"{name} is {value!r}.",
+                f"It has to be {what}.",
+                f"Pass {name}={usual}, the default.",
             )
 
 
@@ -202,9 +206,9 @@ def _check_prior(reference: Mechanism) -> None:
     bad = [n for n, is_known in zip(reference.body_names, known, strict=True) if not is_known]
     if bad:
         raise FitError(
-            f"body {', '.join(map(repr, bad))} has no positive definite inertia to stay near.\n"
-            "The prior measures a distance from the values at the start, infinite from there.\n"
-            "Pass prior=0, or give the body mass and inertia in all directions."
+            f"body {', '.join(map(repr, bad))} has no positive definite inertia to stay near.",
+            "The prior measures a distance from the values at the start, infinite from there.",
+            "Pass prior=0, or give the body mass and inertia in all directions.",
         )
 
 

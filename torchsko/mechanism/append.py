@@ -184,15 +184,16 @@ def _placement(mech: Mechanism, rotation: Any, position: Any) -> Placement:
 def _check_types(mech: Mechanism, other: Any) -> None:
     if not isinstance(other, type(mech)):
         raise MechanismError(
-            f"{other!r} would be appended, of type {type(other).__name__}.\n"
-            "A mechanism is appended.\nPass torchsko.load(file, floating_base=True)."
+            f"{other!r} would be appended, of type {type(other).__name__}.",
+            "A mechanism is appended.",
+            "Pass torchsko.load(file, floating_base=True).",
         )
     if other.dtype != mech.dtype or other.device != mech.device:
         raise MechanismError(
             f"{other.name!r} is {other.dtype} on {other.device}, {mech.name!r} {mech.dtype} on "
-            f"{mech.device}.\n"
-            "Nothing is cast or copied between devices in silence.\n"
-            f"Append other.to({mech.dtype}).to({str(mech.device)!r})."
+            f"{mech.device}.",
+            "Nothing is cast or copied between devices in silence.",
+            f"Append other.to({mech.dtype}).to({str(mech.device)!r}).",
         )
 
 

@@ -66,9 +66,9 @@ def _unphysical(robot: RobotDescription, strict: bool) -> tuple[Fault, ...]:
         if strict:
             raise MechanismError(
                 f"link {bad.name!r}: the principal moments of inertia {moments} kg m^2 belong to no "
-                "rigid body: one is negative, or they break the triangle inequality.\n"
-                "The largest is at most the sum of the others for any mass distribution.\n"
-                "Correct the inertia (is it about the centre of mass, in SI units?)."
+                "rigid body: one is negative, or they break the triangle inequality.",
+                "The largest is at most the sum of the others for any mass distribution.",
+                "Correct the inertia (is it about the centre of mass, in SI units?).",
             )
         faults.append(
             Fault(
@@ -84,53 +84,56 @@ def _check_motion(joint: JointDescription) -> None:
     has_axis = joint.kind != FIXED and joint_type(joint.kind).has_axis
     if has_axis and not 0 < np.linalg.norm(joint.axis) < math.inf:
         raise MechanismError(
-            f"joint {joint.name!r} has the axis {joint.axis}.\n"
-            "A direction of motion has a finite, nonzero length.\nPass axis=(0, 0, 1), say."
+            f"joint {joint.name!r} has the axis {joint.axis}.",
+            "A direction of motion has a finite, nonzero length.",
+            "Pass axis=(0, 0, 1), say.",
         )
     for field in ("damping", "friction", "armature"):
         value = getattr(joint, field)
         if not 0 <= value < math.inf:
             raise MechanismError(
-                f"joint {joint.name!r} has {field} = {value}.\n"
+                f"joint {joint.name!r} has {field} = {value}.",
                 "It takes energy out of the joint (armature: stores it), so it is finite and not "
-                f"negative.\nPass {field}=0.0 or more."
+                f"negative.",
+                f"Pass {field}=0.0 or more.",
             )
 
 
 def _check_placement(joint: JointDescription) -> None:
     if not _is_rotation(joint.rotation):
         raise MechanismError(
-            f"joint {joint.name!r} has a rotation that is none.\n"
-            "The columns of a rotation are orthonormal and right-handed.\n"
-            "Correct the matrix, or leave it out."
+            f"joint {joint.name!r} has a rotation that is none.",
+            "The columns of a rotation are orthonormal and right-handed.",
+            "Correct the matrix, or leave it out.",
         )
     if not all(map(math.isfinite, (*joint.position, joint.stiffness, joint.spring_reference))):
         raise MechanismError(
-            f"joint {joint.name!r} has a placement or spring that is not finite.\n"
-            "Every number of a robot is.\nCorrect position, stiffness or spring_reference."
+            f"joint {joint.name!r} has a placement or spring that is not finite.",
+            "Every number of a robot is.",
+            "Correct position, stiffness or spring_reference.",
         )
 
 
 def _check_limits(joint: JointDescription) -> None:
     if math.isnan(joint.lower) or math.isnan(joint.upper) or joint.lower > joint.upper:
         raise MechanismError(
-            f"joint {joint.name!r} has the limits [{joint.lower}, {joint.upper}].\n"
-            "Both are numbers, and the lower one is not above the upper one.\n"
-            "Correct them, or leave both out."
+            f"joint {joint.name!r} has the limits [{joint.lower}, {joint.upper}].",
+            "Both are numbers, and the lower one is not above the upper one.",
+            "Correct them, or leave both out.",
         )
     bounded = math.isfinite(joint.lower) or math.isfinite(joint.upper)
     if bounded and joint.kind != FIXED and not joint_type(joint.kind).vector:
         raise MechanismError(
-            f"joint {joint.name!r} is {joint.kind} and has the limits [{joint.lower}, {joint.upper}].\n"
-            "Its coordinates are no angles or ways that could have ends: nothing would keep them.\n"
-            "Leave them out, or build the joint of several hinges or slides."
+            f"joint {joint.name!r} is {joint.kind} and has the limits [{joint.lower}, {joint.upper}].",
+            "Its coordinates are no angles or ways that could have ends: nothing would keep them.",
+            "Leave them out, or build the joint of several hinges or slides.",
         )
     for field in ("velocity", "effort"):
         if not getattr(joint, field) >= 0:
             raise MechanismError(
-                f"joint {joint.name!r} has the {field} limit {getattr(joint, field)}.\n"
-                "It bounds a magnitude, so it is not negative.\n"
-                "Correct it, or leave it out for none."
+                f"joint {joint.name!r} has the {field} limit {getattr(joint, field)}.",
+                "It bounds a magnitude, so it is not negative.",
+                "Correct it, or leave it out for none.",
             )
 
 
@@ -173,7 +176,7 @@ def check_gravity(gravity: Sequence[float]) -> None:
         fits = False
     if not fits:
         raise MechanismError(
-            f"gravity is {gravity!r}.\n"
-            "It is an acceleration in the inertial frame, three finite numbers [m/s^2].\n"
-            "Pass gravity=(0, 0, -9.81), say."
+            f"gravity is {gravity!r}.",
+            "It is an acceleration in the inertial frame, three finite numbers [m/s^2].",
+            "Pass gravity=(0, 0, -9.81), say.",
         )

@@ -45,10 +45,10 @@ def lower(
     hinges = [joint for joint in order if joint.kind != FIXED]
     if not hinges:
         raise MechanismError(
-            f"{robot.name!r} has no moving joint.\n"
-            "A mechanism needs one degree of freedom at least.\n"
+            f"{robot.name!r} has no moving joint.",
+            "A mechanism needs one degree of freedom at least.",
             "Add a joint that is not fixed"
-            f"{', or pass floating_base=True (--floating-base)' * bool(robot.links)}."
+            f"{', or pass floating_base=True (--floating-base)' * bool(robot.links)}.",
         )
     return mechanism_of(robot, hinges, frames_of(order), gravity, strict)
 

@@ -98,16 +98,16 @@ def _driven(
         raise MechanismError(unknown_name("joint that a rotor drives", rotor.joint, tuple(joints)))
     if not (math.isfinite(rotor.ratio) and 0 < rotor.inertia < math.inf):
         raise MechanismError(
-            f"the rotor of joint {rotor.joint!r} has ratio {rotor.ratio} and inertia {rotor.inertia}.\n"
+            f"the rotor of joint {rotor.joint!r} has ratio {rotor.ratio} and inertia {rotor.inertia}.",
             "The ratio is a finite number, turns of the rotor per turn of the joint; the inertia, about "
-            "the rotor's axis, is positive.\n"
-            "Pass ratio=100.0, inertia=1e-4, say."
+            "the rotor's axis, is positive.",
+            "Pass ratio=100.0, inertia=1e-4, say.",
         )
     if rotor.name in links or rotor.name in joints:
         raise MechanismError(
-            f"the rotor of joint {rotor.joint!r} would be named {rotor.name!r}, and a link or joint is.\n"
-            "A rotor is a body of its own, named after its joint.\n"
-            "A joint has one rotor; rename what has its name."
+            f"the rotor of joint {rotor.joint!r} would be named {rotor.name!r}, and a link or joint is.",
+            "A rotor is a body of its own, named after its joint.",
+            "A joint has one rotor; rename what has its name.",
         )
     return joints[rotor.joint]
 
@@ -143,14 +143,16 @@ def followers(
             _refuse_unfit(robot, name, coupling, number, kinds)
         if coupling.joint in given:
             raise MechanismError(
-                f"joint {coupling.joint!r} follows others by two couplings.\n"
-                "One says where it is.\nLeave one of them out, or make another joint the dependent one."
+                f"joint {coupling.joint!r} follows others by two couplings.",
+                "One says where it is.",
+                "Leave one of them out, or make another joint the dependent one.",
             )
         numbers = (coupling.offset, *coupling.coefficients.values())
         if not all(map(math.isfinite, numbers)):
             raise MechanismError(
-                f"the coupling {coupling.joint!r} has the numbers {numbers}.\n"
-                "Every number of a robot is finite.\nCorrect its coefficients or offset."
+                f"the coupling {coupling.joint!r} has the numbers {numbers}.",
+                "Every number of a robot is finite.",
+                "Correct its coefficients or offset.",
             )
         if equation:
             equations.append(coupling)
@@ -164,9 +166,9 @@ def followers(
         _solve(name, given, solved)
     if solved and len(solved) == len(hinges):
         raise MechanismError(
-            f"couplings hold every joint of {robot.name!r}: {', '.join(map(repr, solved))}.\n"
-            "A mechanism needs one degree of freedom at least.\n"
-            "Leave one of these couplings out."
+            f"couplings hold every joint of {robot.name!r}: {', '.join(map(repr, solved))}.",
+            "A mechanism needs one degree of freedom at least.",
+            "Leave one of these couplings out.",
         )
     return {
         number[name]: Follower({number[j]: c for j, c in row.items()}, offset)
@@ -195,9 +197,9 @@ def _solved_for_one(
     free = [j for j, c in row.items() if abs(c) > smallest]
     if not free:
         raise MechanismError(
-            f"the coupling {coupling.joint!r} says nothing, or what contradicts the others.\n"
-            "With the couplings before it no joint is left in it.\n"
-            "Leave it out."
+            f"the coupling {coupling.joint!r} says nothing, or what contradicts the others.",
+            "With the couplings before it no joint is left in it.",
+            "Leave it out.",
         )
     own = [j for j in coupling.coefficients if j in free] or free
     pivot = row.pop(own[-1])
@@ -222,15 +224,15 @@ def _refuse_unfit(
     else:
         near = ", ".join(map(repr, difflib.get_close_matches(name, number) or list(number)[:8]))
         raise MechanismError(
-            f"the coupling {coupling.joint!r} names the joint {name!r}, which is not there.\n"
-            f"There are {len(number)} moving joints, among them: {near}.\n"
-            "Correct the name, leave the coupling out, or load the file with mimic='independent'."
+            f"the coupling {coupling.joint!r} names the joint {name!r}, which is not there.",
+            f"There are {len(number)} moving joints, among them: {near}.",
+            "Correct the name, leave the coupling out, or load the file with mimic='independent'.",
         )
     raise MechanismError(
-        f"the coupling {coupling.joint!r} names joint {name!r}, which {why}.\n"
+        f"the coupling {coupling.joint!r} names joint {name!r}, which {why}.",
         "Couplings join joints that move and have one coordinate: revolute, prismatic, helical, or a "
-        "compound of one motion.\n"
-        "Correct the name, leave the coupling out, or load the file with mimic='independent'."
+        "compound of one motion.",
+        "Correct the name, leave the coupling out, or load the file with mimic='independent'.",
     )
 
 
@@ -247,9 +249,9 @@ def _solve(
         if circle := [j for j in below if j in pending]:
             cycle = pending[pending.index(circle[0]) :]
             raise MechanismError(
-                f"joints {' follows '.join(map(repr, [*cycle, cycle[0]]))}.\n"
-                "What follows is given by what does not, in the end.\n"
-                "Make one of them independent."
+                f"joints {' follows '.join(map(repr, [*cycle, cycle[0]]))}.",
+                "What follows is given by what does not, in the end.",
+                "Make one of them independent.",
             )
         if below:
             pending += below[:1]

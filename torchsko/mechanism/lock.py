@@ -48,18 +48,18 @@ def locked(mech: Mechanism, values: Mapping[str, Any]) -> Mechanism:
     """`Mechanism.lock`, whose docstring says what it does."""
     if not isinstance(values, Mapping):
         raise MechanismError(
-            f"lock was given {type(values).__name__}.\n"
-            "It says by joint where that is held.\n"
-            f"Pass {{{mech.joint_names[-1]!r}: 0.0}}, say."
+            f"lock was given {type(values).__name__}.",
+            "It says by joint where that is held.",
+            f"Pass {{{mech.joint_names[-1]!r}: 0.0}}, say.",
         )
     held = {_whole_joint(mech, name): _value(mech, name, x) for name, x in values.items()}
     held, offsets = _followed(mech, held)
     kept = [k for k in range(mech.num_bodies) if k not in held]
     if not kept:
         raise MechanismError(
-            f"all joints of {mech.name!r} would be locked.\n"
-            "A mechanism needs one degree of freedom at least.\n"
-            f"Leave one of them out: {mech.joint_names[-1]!r}, say."
+            f"all joints of {mech.name!r} would be locked.",
+            "A mechanism needs one degree of freedom at least.",
+            f"Leave one of them out: {mech.joint_names[-1]!r}, say.",
         )
     placed = _placed(mech, held)
     changes: dict[str, Any] = _lumps(mech, placed, kept) | _placements(mech, placed, kept)
@@ -98,10 +98,10 @@ def _whole_joint(mech: Mechanism, name: str) -> int:
         return k
     joint, kind = mech.tree_joint_names[k], mech.joints.kinds[k]
     raise MechanismError(
-        f"{name!r} is a motion of the joint {joint!r}, of {', '.join(motions(joint, kind))}: use that.\n"
-        "lock holds joints whole: without one motion the others would be a joint of another kind.\n"
+        f"{name!r} is a motion of the joint {joint!r}, of {', '.join(motions(joint, kind))}: use that.",
+        "lock holds joints whole: without one motion the others would be a joint of another kind.",
         f"Pass {{{joint!r}: {[0.0] * kind.num_q}}}, say; to hold {name!r} alone, describe the robot "
-        "without it, in its file or by a MechanismBuilder."
+        "without it, in its file or by a MechanismBuilder.",
     )
 
 
@@ -112,9 +112,9 @@ def _value(mech: Mechanism, name: str, value: Any) -> Tensor:
         leaders = [mech.tree_joint_names[j] for j in followed_by(mech)[k]]
         raise MechanismError(
             f"joint {name!r} of {mech.name!r} follows {', '.join(map(repr, leaders))}, and cannot be "
-            "locked by itself.\n"
-            "Where it is follows from those; held, it would hold them as well.\n"
-            f"Lock {leaders[0]!r} instead: {name!r} stops with the joints that it follows."
+            "locked by itself.",
+            "Where it is follows from those; held, it would hold them as well.",
+            f"Lock {leaders[0]!r} instead: {name!r} stops with the joints that it follows.",
         )
     kind = mech.joints.kinds[k]
     try:
@@ -123,14 +123,15 @@ def _value(mech: Mechanism, name: str, value: Any) -> Tensor:
         x = None
     if x is None or not (isinstance(value, Tensor) or bool(x.isfinite().all())):
         raise MechanismError(
-            f"joint {name!r} of {mech.name!r} would be held at {value!r}.\n"
-            "It is held at coordinates: finite numbers.\n"
-            f"Pass {{{name!r}: 0.0}}, say, or a tensor."
+            f"joint {name!r} of {mech.name!r} would be held at {value!r}.",
+            "It is held at coordinates: finite numbers.",
+            f"Pass {{{name!r}: 0.0}}, say, or a tensor.",
         )
     if x.dtype != mech.dtype:
         raise ShapeError(
-            f"the value of joint {name!r} is {x.dtype}, the mechanism {mech.dtype}.\n"
-            f"Nothing is cast in silence.\n{dtype_advice('value', x.dtype, mech.dtype)}"
+            f"the value of joint {name!r} is {x.dtype}, the mechanism {mech.dtype}.",
+            f"Nothing is cast in silence.",
+            f"{dtype_advice('value', x.dtype, mech.dtype)}",
         )
     x = x if isinstance(value, Tensor) else x.to(mech.device)
     x = x[None] if x.ndim == 0 and kind.num_q == 1 else x

@@ -33,9 +33,9 @@ def check_rotation(what: str, R: Any, most: int = MOST_READ) -> None:
     if rows is None or rows.shape[-2:] != (3, 3) or are_rotations(rows):
         return
     raise MechanismError(
-        f"the {what} is no rotation.\n"
-        "The columns of a rotation are orthonormal and right-handed.\n"
-        "Correct the matrix, or leave it out."
+        f"the {what} is no rotation.",
+        "The columns of a rotation are orthonormal and right-handed.",
+        "Correct the matrix, or leave it out.",
     )
 
 
@@ -48,7 +48,9 @@ def check_position(what: str, r: Any, most: int = MOST_READ) -> None:
     values = numbers(r, most)
     if values is not None and not np.isfinite(values).all():
         raise MechanismError(
-            f"the {what} is not finite.\nEvery number of a robot is.\nCorrect the position [m]."
+            f"the {what} is not finite.",
+            f"Every number of a robot is.",
+            f"Correct the position [m].",
         )
 
 

@@ -79,9 +79,9 @@ def mechanism_of(
 def _refuse_faults(allowed: couplings.Limits) -> None:
     if allowed.faults:
         raise MechanismError(
-            f"{str(allowed.faults[0]).removesuffix(NOT_HELD)}.\n"
-            "The limits of a joint and of those that follow it hold together.\n"
-            "Correct the limits, the coefficient or the offset."
+            f"{str(allowed.faults[0]).removesuffix(NOT_HELD)}.",
+            "The limits of a joint and of those that follow it hold together.",
+            "Correct the limits, the coefficient or the offset.",
         )
 
 

@@ -30,10 +30,10 @@ def check_parameter(mech: Mechanism, name: str, value: Any, sizes: tuple[str | i
     shape = tuple(getattr(mech, s) if isinstance(s, str) else s for s in sizes)
     if not isinstance(value, Tensor):
         raise MechanismError(
-            f"{name} was given as {type(value).__name__}.\n"
-            "Parameters are tensors, so that gradients can reach them.\n"
+            f"{name} was given as {type(value).__name__}.",
+            "Parameters are tensors, so that gradients can reach them.",
             f"Pass torch.as_tensor(value, dtype={mech.dtype}) of shape "
-            f"[*batch, {', '.join(map(str, shape))}]."
+            f"[*batch, {', '.join(map(str, shape))}].",
         )
     if (why := misfit(mech, name, value, shape)) is None:
         return
@@ -85,14 +85,16 @@ def check_placement(
     if not isinstance(x, Tensor) or tuple(x.shape[max(x.ndim - len(shape), 0) :]) != shape:
         given = f"shape {list(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
         raise ShapeError(
-            f"the {what} has {given}.\n{meaning}\n"
-            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]{_meant(x, shape, mech.dtype)}."
+            f"the {what} has {given}.",
+            f"{meaning}",
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]{_meant(x, shape, mech.dtype)}.",
         )
     other = x.dtype != mech.dtype and not stands_for(x, mech.dtype)
     if other or x.device != mech.device:
         raise ShapeError(
-            f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.\n"
-            f"Nothing is cast or copied in silence.\n{dtype_advice('x', x.dtype, mech.dtype)}"
+            f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.",
+            f"Nothing is cast or copied in silence.",
+            f"{dtype_advice('x', x.dtype, mech.dtype)}",
         )
     return tuple(x.shape[: x.ndim - len(shape)])
 
@@ -125,8 +127,9 @@ def check_finite(what: str, x: Any) -> None:
     else:
         return
     raise MechanismError(
-        f"{what} is {told}.\nForces that are asked for by it are no numbers.\n"
-        "Pass finite gains, 0 where nothing shall pull."
+        f"{what} is {told}.",
+        f"Forces that are asked for by it are no numbers.",
+        "Pass finite gains, 0 where nothing shall pull.",
     )
 
 
@@ -148,9 +151,9 @@ def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:
             continue
         if not isinstance(x, Tensor):
             raise ShapeError(
-                f"{name} was given as {type(x).__name__}.\n"
-                "A gain is a number, or one for each dof.\n"
-                f"Pass a float, or torch.as_tensor({name}, dtype={mech.dtype}) of shape [{mech.num_dof}]."
+                f"{name} was given as {type(x).__name__}.",
+                "A gain is a number, or one for each dof.",
+                f"Pass a float, or torch.as_tensor({name}, dtype={mech.dtype}) of shape [{mech.num_dof}].",
             )
         if x.ndim == 0:
             continue
@@ -160,10 +163,10 @@ def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:
         if not expands(lead, batch):
             matrix = "a matrix of gains is not taken; " if lead[-1:] == (mech.num_dof,) else ""
             raise ShapeError(
-                f"{name} has the batch dimensions {list(lead)}, the states {list(batch)}.\n"
+                f"{name} has the batch dimensions {list(lead)}, the states {list(batch)}.",
                 f"A gain belongs to a dof of a sample: {matrix}its batch dimensions are those of the states, "
-                "or 1.\n"
-                f"Pass [{mech.num_dof}] for all samples, or give q these dimensions too."
+                "or 1.",
+                f"Pass [{mech.num_dof}] for all samples, or give q these dimensions too.",
             )
 
 
@@ -175,7 +178,9 @@ def check_names(what: str, given: Any, example: str) -> tuple[str, ...]:
     """
     if isinstance(given, str):
         raise MechanismError(
-            f"{what} was given as the text {given!r}.\nIt is a sequence of names.\nPass [{given!r}]."
+            f"{what} was given as the text {given!r}.",
+            f"It is a sequence of names.",
+            f"Pass [{given!r}].",
         )
     try:
         names = tuple(given)
@@ -184,7 +189,9 @@ def check_names(what: str, given: Any, example: str) -> tuple[str, ...]:
     wrong = [name for name in names if not isinstance(name, str)]
     if wrong:
         raise MechanismError(
-            f"{what} holds {wrong[0]!r}.\nIt is a sequence of names.\nPass [{example!r}], say."
+            f"{what} holds {wrong[0]!r}.",
+            f"It is a sequence of names.",
+            f"Pass [{example!r}], say.",
         )
     return names
 
@@ -199,9 +206,9 @@ def check_each(what: str, given: Any, kind: type, example: str) -> None:
     wrong = [given] if alone else [x for x in given if not isinstance(x, kind)]
     if wrong:
         raise MechanismError(
-            f"{what} {'was given as' if alone else 'holds'} {type(wrong[0]).__name__}.\n"
-            f"It is a sequence of {kind.__name__}.\n"
-            f"Pass [{example}]."
+            f"{what} {'was given as' if alone else 'holds'} {type(wrong[0]).__name__}.",
+            f"It is a sequence of {kind.__name__}.",
+            f"Pass [{example}].",
         )
 
 
@@ -213,9 +220,9 @@ def check_dtype(name: str, dtype: Any) -> None:
     """
     if dtype not in (torch.float32, torch.float64):
         raise MechanismError(
-            f"{name!r} was asked for in {dtype!r}.\n"
-            "The recursions are written for float32 and float64, and tested in them.\n"
-            "Pass torch.float32 or torch.float64."
+            f"{name!r} was asked for in {dtype!r}.",
+            "The recursions are written for float32 and float64, and tested in them.",
+            "Pass torch.float32 or torch.float64.",
         )
 
 
@@ -229,9 +236,9 @@ def check_device(name: str, device: Any) -> torch.device:
         return torch.device(device)
     except (RuntimeError, TypeError, ValueError):
         raise MechanismError(
-            f"{name!r} was asked for on {device!r}, which is no device.\n"
-            "A mechanism goes to a device of torch, or to a type.\n"
-            'Pass "cpu" or "cuda", say, or torch.float32 or torch.float64.'
+            f"{name!r} was asked for on {device!r}, which is no device.",
+            "A mechanism goes to a device of torch, or to a type.",
+            'Pass "cpu" or "cuda", say, or torch.float32 or torch.float64.',
         ) from None
 
 

@@ -50,7 +50,9 @@ def available(*folders: str | os.PathLike[str]) -> dict[str, Path]:
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise RobotFileError(
-                f"{folder} is no folder.\nRobots are looked for in folders.\nCheck the path."
+                f"{folder} is no folder.",
+                f"Robots are looked for in folders.",
+                f"Check the path.",
             )
         places[folder.resolve().name] = folder
     return {
@@ -80,9 +82,9 @@ def find(name: str, *folders: str | os.PathLike[str]) -> Path:
     parts = PurePosixPath(name.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or ":" in name:
         raise RobotFileError(
-            f"{name!r} is a path out of the folders of robots.\n"
-            "A name is looked for among robots that are installed.\n"
-            "Pass a path to torchsko.load, or its folder as one more."
+            f"{name!r} is a path out of the folders of robots.",
+            "A name is looked for among robots that are installed.",
+            "Pass a path to torchsko.load, or its folder as one more.",
         )
     known = available(*folders)
     if name in known:
@@ -96,8 +98,9 @@ def find(name: str, *folders: str | os.PathLike[str]) -> Path:
         f", and {n} more" if (n := len(found) - 8) > 0 else ""
     )
     raise RobotFileError(
-        f"{len(found)} robots are named {name!r}: {shown}.\n"
-        "It is unclear which one is meant.\nUse one of these names."
+        f"{len(found)} robots are named {name!r}: {shown}.",
+        "It is unclear which one is meant.",
+        "Use one of these names.",
     )
 
 

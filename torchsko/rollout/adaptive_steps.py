@@ -79,15 +79,15 @@ class AdaptiveRungeKutta:
         tolerance = as_number(self.tolerance)
         if tolerance is None or not 0 < tolerance < math.inf:
             raise TorchskoError(
-                f"tolerance is {self.tolerance!r}.\n"
-                "The error of a sub-step is to stay below it, and no error is below 0.\n"
-                "Pass tolerance=1e-6, say."
+                f"tolerance is {self.tolerance!r}.",
+                "The error of a sub-step is to stay below it, and no error is below 0.",
+                "Pass tolerance=1e-6, say.",
             )
         if (as_whole(self.substeps) or 0) < 1:
             raise TorchskoError(
-                f"substeps is {self.substeps!r}.\n"
-                "A step of the rollout takes one sub-step at least.\n"
-                "Pass substeps=32, say."
+                f"substeps is {self.substeps!r}.",
+                "A step of the rollout takes one sub-step at least.",
+                "Pass substeps=32, say.",
             )
 
     def __call__(

@@ -74,7 +74,9 @@ def _whole(name: str, given: Any, x: Any, least: int, advice: str) -> int:
     found = as_whole(x)
     if found is None or found < least:
         raise TorchskoError(
-            f"{name} is {given!r}.\nTime runs forward, in whole steps.\nPass {name}={advice}, say."
+            f"{name} is {given!r}.",
+            f"Time runs forward, in whole steps.",
+            f"Pass {name}={advice}, say.",
         )
     return found
 
@@ -103,7 +105,9 @@ def check_dt(mech: Mechanism, dt: Any, batch: tuple[int, ...] | None, *, backwar
     if not fits:
         told = "less than 0 back in time" if backward else "above 0: time runs forward"
         raise TorchskoError(
-            f"dt is {dt!r}.\nA time step is a finite number of seconds, {told}.\nPass dt=2e-3, say."
+            f"dt is {dt!r}.",
+            f"A time step is a finite number of seconds, {told}.",
+            f"Pass dt=2e-3, say.",
         )
 
 
@@ -116,7 +120,9 @@ def check_start(t0: Any) -> None:
     x = as_number(t0)
     if x is None or not -math.inf < x < math.inf:
         raise TorchskoError(
-            f"t0 is {t0!r}.\nTime at the start is a finite number of seconds.\nPass t0=0.0, say."
+            f"t0 is {t0!r}.",
+            f"Time at the start is a finite number of seconds.",
+            f"Pass t0=0.0, say.",
         )
 
 
@@ -128,9 +134,9 @@ def refuse_between_states(steps: int, every: int) -> None:
     """
     if steps % every:
         raise TorchskoError(
-            f"memory= was given with {steps} steps, of which every={every} leaves the last state out.\n"
-            "The memory that a rollout ends with is that of its last state.\n"
-            f"Pass steps={steps // every * every or every}, say."
+            f"memory= was given with {steps} steps, of which every={every} leaves the last state out.",
+            "The memory that a rollout ends with is that of its last state.",
+            f"Pass steps={steps // every * every or every}, say.",
         )
 
 
@@ -139,20 +145,21 @@ def _check_tensor(mech: Mechanism, dt: Tensor, batch: tuple[int, ...] | None) ->
     if batch is None:
         if dt.ndim:
             raise ShapeError(
-                f"dt has shape {list(dt.shape)}.\n"
-                "The samples of a rollout take one time step.\n"
-                "Pass a number, or a tensor of shape [], and roll out once for each."
+                f"dt has shape {list(dt.shape)}.",
+                "The samples of a rollout take one time step.",
+                "Pass a number, or a tensor of shape [], and roll out once for each.",
             )
     elif not expands(tuple(dt.shape), tuple(batch)):
         raise ShapeError(
-            f"dt has shape {list(dt.shape)}, the state the batch dimensions {list(batch)}.\n"
-            "A time step is a number, or one for each sample.\n"
-            f"Pass a float, or a tensor of shape {list(batch)}."
+            f"dt has shape {list(dt.shape)}, the state the batch dimensions {list(batch)}.",
+            "A time step is a number, or one for each sample.",
+            f"Pass a float, or a tensor of shape {list(batch)}.",
         )
     if dt.dtype != mech.dtype:
         raise ShapeError(
-            f"dt is {dt.dtype}, the mechanism {mech.dtype}.\n"
-            f"Nothing is cast in silence.\nPass dt.to({mech.dtype}), or a number."
+            f"dt is {dt.dtype}, the mechanism {mech.dtype}.",
+            f"Nothing is cast in silence.",
+            f"Pass dt.to({mech.dtype}), or a number.",
         )
 
 
@@ -165,9 +172,9 @@ def check_named(method: Any, function: str) -> None:
     if not isinstance(method, str):
         name = getattr(method, "__name__", type(method).__name__)
         raise TorchskoError(
-            f"method is {name}, which has no name among the integrators.\n"
-            f"The steps that {function} takes are known by name; rollout alone takes others.\n"
-            f"Pass one of {', '.join(map(repr, INTEGRATORS))}."
+            f"method is {name}, which has no name among the integrators.",
+            f"The steps that {function} takes are known by name; rollout alone takes others.",
+            f"Pass one of {', '.join(map(repr, INTEGRATORS))}.",
         )
     if method not in INTEGRATORS:
         raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
@@ -187,9 +194,9 @@ def step_named(method: Any) -> Step:
         name = getattr(method, "__name__", None)
         made = f"method={name}(), where it makes a step, or " if callable(method) and name else ""
         raise TorchskoError(
-            f"method is {name or repr(method)}, which is no step.\n"
-            "A step is a function of (mech, accelerate, t, q, qd, dt), or the name of one.\n"
-            f"Pass {made}one of {', '.join(map(repr, INTEGRATORS))}."
+            f"method is {name or repr(method)}, which is no step.",
+            "A step is a function of (mech, accelerate, t, q, qd, dt), or the name of one.",
+            f"Pass {made}one of {', '.join(map(repr, INTEGRATORS))}.",
         )
     return cast(Step, method)
 

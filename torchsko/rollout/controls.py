@@ -123,9 +123,9 @@ class Forces:
         """
         if not isinstance(self.source, Controller):
             raise TorchskoError(
-                "memory= was given with a control that has none.\n"
-                "A controller, an object with start and act, hands its memory on from step to step.\n"
-                "Leave memory out, or write the control as torchsko.rollout.controls.Controller says."
+                "memory= was given with a control that has none.",
+                "A controller, an object with start and act, hands its memory on from step to step.",
+                "Leave memory out, or write the control as torchsko.rollout.controls.Controller says.",
             )
         own = self.source.start(q, qd)
         if not isinstance(memory, Tensor) or (memory.shape, memory.dtype) != (own.shape, own.dtype):
@@ -135,9 +135,9 @@ class Forces:
                 else f"a {type(memory).__name__}"
             )
             raise ShapeError(
-                f"memory is {given}, the controller's own {list(own.shape)} of {own.dtype}.\n"
-                "It is what start(q, qd) gives, or the memory that another rollout ended with.\n"
-                "Pass memory=control.start(q, qd) to begin with."
+                f"memory is {given}, the controller's own {list(own.shape)} of {own.dtype}.",
+                "It is what start(q, qd) gives, or the memory that another rollout ended with.",
+                "Pass memory=control.start(q, qd) to begin with.",
             )
         return replace(self, first=memory)
 
@@ -155,9 +155,9 @@ class Forces:
         if not expands(tuple(tau.shape[:-1]), tuple(self.batch)):
             raise ShapeError(
                 f"the control returned joint forces of shape {list(tau.shape)}, the state has the "
-                f"batch shape {list(self.batch)}.\n"
-                "A rollout keeps its batch shape.\n"
-                "Expand q and qd to the batch of the control before the rollout."
+                f"batch shape {list(self.batch)}.",
+                "A rollout keeps its batch shape.",
+                "Expand q and qd to the batch of the control before the rollout.",
             )
         if self.effort is None:
             return tau
@@ -192,16 +192,16 @@ def forces_of(
     """
     if effort not in (None, "clamp"):
         raise TorchskoError(
-            f"effort={effort!r} is not a choice.\n"
-            "Joint forces are applied as the control gives them, or saturate at mech.effort_limit.\n"
-            'Pass effort=None or effort="clamp".'
+            f"effort={effort!r} is not a choice.",
+            "Joint forces are applied as the control gives them, or saturate at mech.effort_limit.",
+            'Pass effort=None or effort="clamp".',
         )
     source = _source(mech, control, steps, batch)
     if effort is not None and answers(source):
         raise TorchskoError(
-            "effort='clamp' was given with forces that act at the velocity after the step.\n"
-            "How large they become is known only after it.\n"
-            "Give the actuators a force_range, which holds there too, and leave effort out."
+            "effort='clamp' was given with forces that act at the velocity after the step.",
+            "How large they become is known only after it.",
+            "Give the actuators a force_range, which holds there too, and leave effort out.",
         )
     if isinstance(source, Tensor):
         batch = broadcast_shapes(batch, source.shape[:-2])
@@ -233,15 +233,15 @@ def _source(
     if constant and series and shape[-1] != 1:
         raise ShapeError(
             f"control has shape {list(control.shape)}: a constant for each of {shape[-1]} samples, or "
-            f"a series of {steps} steps.\n"
-            "The batch is as long as the rollout, so its shape does not tell.\n"
-            "Pass control[..., None, :] for constants, control[None] for one series."
+            f"a series of {steps} steps.",
+            "The batch is as long as the rollout, so its shape does not tell.",
+            "Pass control[..., None, :] for constants, control[None] for one series.",
         )
     if not (constant or series):
         raise ShapeError(
-            f"control has shape {list(control.shape)} for {steps} steps and the batch {list(batch)}.\n"
-            "It is constant for each sample, or its dimension before the last is time.\n"
-            f"Pass [*batch, {mech.num_dof}] or [*batch, {steps}, {mech.num_dof}]."
+            f"control has shape {list(control.shape)} for {steps} steps and the batch {list(batch)}.",
+            "It is constant for each sample, or its dimension before the last is time.",
+            f"Pass [*batch, {mech.num_dof}] or [*batch, {steps}, {mech.num_dof}].",
         )
     return control[..., None, :] if constant else control
 

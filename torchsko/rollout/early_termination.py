@@ -58,25 +58,25 @@ def lengths_of(lengths: Any, steps: int, every: int, batch: torch.Size) -> Tenso
     """
     if not isinstance(lengths, Tensor):
         raise ShapeError(
-            f"lengths were given as {type(lengths).__name__}.\n"
-            "They are one tensor of whole numbers, steps of each sample.\n"
-            f"Pass torch.as_tensor(lengths), of shape {list(batch)}."
+            f"lengths were given as {type(lengths).__name__}.",
+            "They are one tensor of whole numbers, steps of each sample.",
+            f"Pass torch.as_tensor(lengths), of shape {list(batch)}.",
         )
     whole = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
     if not whole or not expands(tuple(lengths.shape), tuple(batch)):
         raise ShapeError(
-            f"lengths are {lengths.dtype} of shape {list(lengths.shape)}, the batch is {list(batch)}.\n"
-            "Each sample takes a whole number of steps.\n"
-            f"Pass integers of shape {list(batch)}."
+            f"lengths are {lengths.dtype} of shape {list(lengths.shape)}, the batch is {list(batch)}.",
+            "Each sample takes a whole number of steps.",
+            f"Pass integers of shape {list(batch)}.",
         )
     read = numbers(lengths)
     if read is not None and read.size:
         least, most = int(read.min()), int(read.max())
         if not 0 <= least <= most <= steps:
             raise ShapeError(
-                f"lengths go from {least} to {most}, the rollout has {steps} steps.\n"
-                "Each sample takes some of them.\n"
-                f"Pass lengths.clamp(0, {steps}), or more steps."
+                f"lengths go from {least} to {most}, the rollout has {steps} steps.",
+                "Each sample takes some of them.",
+                f"Pass lengths.clamp(0, {steps}), or more steps.",
             )
     return (torch.div(lengths, every, rounding_mode="floor") * every).expand(batch)
 

@@ -87,9 +87,9 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
     if not (callable(event) and takes(event, 2)):
         name = getattr(event, "__name__", type(event).__name__)
         raise TorchskoError(
-            f"event is {name}, which cannot be called with q and qd.\n"
-            "It gives a number for each state, more than 0 before the event.\n"
-            "Pass a function such as lambda q, qd: q[..., 0]; an object, not its class."
+            f"event is {name}, which cannot be called with q and qd.",
+            "It gives a number for each state, more than 0 before the event.",
+            "Pass a function such as lambda q, qd: q[..., 0]; an object, not its class.",
         )
     # Looked for without gradients, which of states that are not finite would be nan.
     value = _asked(event, qs.detach(), qds.detach())
@@ -129,9 +129,9 @@ def _asked(event: Event, qs: Tensor, qds: Tensor) -> Tensor:
     rows = qs.shape[-2] if qs.ndim > 1 else 1
     if rows < 2:
         raise ShapeError(
-            f"the rollout has {rows} states.\n"
-            "An event lies between two of them.\n"
-            "Pass the states of a rollout of one step at least: steps=100, say."
+            f"the rollout has {rows} states.",
+            "An event lies between two of them.",
+            "Pass the states of a rollout of one step at least: steps=100, say.",
         )
     value, shape = event(qs, qds), qs.shape[:-1]
     if not isinstance(value, Tensor) or value.shape != shape or not value.is_floating_point():
@@ -141,8 +141,8 @@ def _asked(event: Event, qs: Tensor, qds: Tensor) -> Tensor:
             else type(value).__name__
         )
         raise ShapeError(
-            f"the event returned {found} for states of the batch shape {list(shape)}.\n"
-            "It gives one number for each state, more than 0 before the event.\n"
-            "Return q[..., 0] or (x * x).sum(-1), say, without the last dimension."
+            f"the event returned {found} for states of the batch shape {list(shape)}.",
+            "It gives one number for each state, more than 0 before the event.",
+            "Return q[..., 0] or (x * x).sum(-1), say, without the last dimension.",
         )
     return value

@@ -47,9 +47,9 @@ def wrenches_of(
     """
     if callable(f_ext) and not takes(f_ext, 3):
         raise TorchskoError(
-            f"f_ext is {getattr(f_ext, '__name__', f_ext)}, which cannot be called with t, q and qd.\n"
-            "It gives forces on all bodies at a time [s], a configuration and a velocity.\n"
-            f"Pass a function such as lambda t, q, qd: qd.new_zeros({mech.num_bodies}, 6), or a series."
+            f"f_ext is {getattr(f_ext, '__name__', f_ext)}, which cannot be called with t, q and qd.",
+            "It gives forces on all bodies at a time [s], a configuration and a velocity.",
+            f"Pass a function such as lambda t, q, qd: qd.new_zeros({mech.num_bodies}, 6), or a series.",
         )
     if f_ext is None or callable(f_ext):
         return f_ext, batch
@@ -59,9 +59,9 @@ def wrenches_of(
     own = f_ext.shape[:-3]
     if tuple(f_ext.shape[-2:]) != last or time not in (1, steps) or not broadcasts(own, batch):
         raise ShapeError(
-            f"f_ext has shape {list(f_ext.shape)} for {steps} steps and the batch {list(batch)}.\n"
-            "External forces of a rollout are a series over its steps, or a function (t, q, qd).\n"
-            f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant."
+            f"f_ext has shape {list(f_ext.shape)} for {steps} steps and the batch {list(batch)}.",
+            "External forces of a rollout are a series over its steps, or a function (t, q, qd).",
+            f"Pass [*batch, {steps}, {last[0]}, 6], or [*batch, 1, {last[0]}, 6] of what is constant.",
         )
     return f_ext, broadcast_shapes(own, batch)
 
@@ -93,16 +93,16 @@ class Answered:
         shape = [*self.batch, self.mech.num_bodies, 6]
         if not isinstance(f_ext, Tensor):
             raise ShapeError(
-                f"f_ext is a function that returned {type(f_ext).__name__}.\n"
-                "It gives forces on all bodies at the state that it is asked for.\n"
-                f"Return a tensor of shape {shape}, of zeros where there is no force."
+                f"f_ext is a function that returned {type(f_ext).__name__}.",
+                "It gives forces on all bodies at the state that it is asked for.",
+                f"Return a tensor of shape {shape}, of zeros where there is no force.",
             )
         check_state(self.mech, f_ext=f_ext)
         if not expands(tuple(f_ext.shape[:-2]), tuple(self.batch)):
             raise ShapeError(
                 f"f_ext is a function that returned shape {list(f_ext.shape)}, the state has the batch "
-                f"shape {list(self.batch)}.\n"
-                "A rollout keeps its batch shape.\n"
-                f"Return shape {shape}, or expand q and qd before the rollout."
+                f"shape {list(self.batch)}.",
+                "A rollout keeps its batch shape.",
+                f"Return shape {shape}, or expand q and qd before the rollout.",
             )
         return f_ext

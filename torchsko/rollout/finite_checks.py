@@ -63,9 +63,9 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
     batch = shared_batch(check_coordinates(robot, qs=qs, qds=qds))
     if not batch:
         raise ShapeError(
-            f"qs has shape {list(qs.shape)}.\n"
-            "A trajectory has a state for each step, one row after the other, as ts.rollout gives it.\n"
-            "Pass both with a dimension of steps: qs[None], qds[None]."
+            f"qs has shape {list(qs.shape)}.",
+            "A trajectory has a state for each step, one row after the other, as ts.rollout gives it.",
+            "Pass both with a dimension of steps: qs[None], qds[None].",
         )
     qs, qds = (x.detach().expand(*batch, x.shape[-1]) for x in (qs, qds))
     good = qs.isfinite().all(-1) & qds.isfinite().all(-1)

@@ -102,10 +102,10 @@ def check_limits(mech: Mechanism, limits: object) -> None:
     """
     if not isinstance(limits, LimitSprings):
         raise TorchskoError(
-            f"limits is {limits!r}.\n"
-            "How stiff the ends of joints are is part of them; where they are is mech.lower and mech.upper.\n"
+            f"limits is {limits!r}.",
+            "How stiff the ends of joints are is part of them; where they are is mech.lower and mech.upper.",
             "Pass limits=LimitSprings() after from torchsko.rollout.limit_springs import "
-            "LimitSprings; or None."
+            "LimitSprings; or None.",
         )
     for name in ("stiffness", "damping"):
         value = getattr(limits, name)
@@ -117,9 +117,9 @@ def check_limits(mech: Mechanism, limits: object) -> None:
             fits = number is not None and 0 <= number < math.inf
         if not fits:
             raise TorchskoError(
-                f"{name} of the limits is {value!r}.\n"
-                "What is less than 0 would push joints beyond their limits.\n"
-                "Pass limits=LimitSprings(stiffness=1e6, damping=2e4), which are the defaults."
+                f"{name} of the limits is {value!r}.",
+                "What is less than 0 would push joints beyond their limits.",
+                "Pass limits=LimitSprings(stiffness=1e6, damping=2e4), which are the defaults.",
             )
 
 
@@ -135,9 +135,9 @@ def refuse_explicit(step: Step, given: str) -> None:
     """
     if not takes_damping(step):
         raise TorchskoError(
-            f"{given} with a method that takes damping explicitly.\n"
-            "Forces this stiff are stable only where they act on the new velocity.\n"
-            'Pass method="semi_implicit_euler" or "implicit", or softer forces as a function.'
+            f"{given} with a method that takes damping explicitly.",
+            "Forces this stiff are stable only where they act on the new velocity.",
+            'Pass method="semi_implicit_euler" or "implicit", or softer forces as a function.',
         )
 
 

@@ -220,8 +220,9 @@ def rollout(
     given = mech if "trajectory" in kernels_of(mech) and fused is not False else robot
     if fused and "trajectory" not in kernels_of(given):
         raise FusedError(
-            "fused=True was given with a mechanism that has no kernels.\n"
-            "Kernels are compiled for a mechanism first.\nPass ts.fuse(mech)."
+            "fused=True was given with a mechanism that has no kernels.",
+            "Kernels are compiled for a mechanism first.",
+            "Pass ts.fuse(mech).",
         )
     batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)

@@ -29,7 +29,7 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         name = DISTRIBUTIONS.get(missing.name or "", missing.name)
         raise MissingExtraError(
-            f"{missing.name} is not installed.\n"
-            f"It comes with the extra {extra!r} of torchsko, which is not needed elsewhere.\n"
-            f'Type pip install {name}, or, in a clone of torchsko, pip install ".[{extra}]".'
+            f"{missing.name} is not installed.",
+            f"It comes with the extra {extra!r} of torchsko, which is not needed elsewhere.",
+            f'Type pip install {name}, or, in a clone of torchsko, pip install ".[{extra}]".',
         ) from None

@@ -154,8 +154,9 @@ def zero_moment_point(
     """
     if not isinstance(height, Real) and not (isinstance(height, Tensor) and height.ndim == 0):
         raise ShapeError(
-            f"height is {height!r}.\nThe ground is level: one number for all samples [m].\n"
-            "Pass height=0.0, say."
+            f"height is {height!r}.",
+            f"The ground is level: one number for all samples [m].",
+            "Pass height=0.0, say.",
         )
     rate = centroidal_momentum_rate(mech, q, qd, qdd)
     force = rate[..., 3:] - mech.mass.sum(-1, keepdim=True) * mech.gravity

@@ -53,10 +53,10 @@ class BaseParameters:
         """
         if phi.shape[-1:] != self.matrix.shape[-1:]:
             raise ShapeError(
-                f"phi has shape {list(phi.shape)}.\n"
+                f"phi has shape {list(phi.shape)}.",
                 f"Combinations are of {self.matrix.shape[-1]} numbers: inertial ones, body after body, then "
-                "armatures where asked for.\n"
-                "Pass torchsko.inertial_parameters(mech).flatten(-2), say, and mech.armature behind it."
+                "armatures where asked for.",
+                "Pass torchsko.inertial_parameters(mech).flatten(-2), say, and mech.armature behind it.",
             )
         return phi @ self.matrix.mT
 
@@ -172,16 +172,16 @@ def _armatures(mech: Mechanism) -> list[str]:
 def _check(mech: Mechanism, tolerance: Any) -> None:
     if mech.batch_shape:
         raise MechanismError(
-            f"the parameters of {mech.name!r} have the batch dimensions {list(mech.batch_shape)}.\n"
-            "Which numbers forces depend on is told of one robot, in words.\n"
-            "Pass the robot that was loaded, or mech.replace(...) with numbers of one sample."
+            f"the parameters of {mech.name!r} have the batch dimensions {list(mech.batch_shape)}.",
+            "Which numbers forces depend on is told of one robot, in words.",
+            "Pass the robot that was loaded, or mech.replace(...) with numbers of one sample.",
         )
     known = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
     if not 0 < (float(tolerance) if known else 0.0) < 1:
         raise MechanismError(
-            f"tolerance is {tolerance!r}.\n"
-            "A column depends on others where less than this share of the longest one is left of it.\n"
-            "Pass tolerance=1e-9, say."
+            f"tolerance is {tolerance!r}.",
+            "A column depends on others where less than this share of the longest one is left of it.",
+            "Pass tolerance=1e-9, say.",
         )
 
 

@@ -92,9 +92,9 @@ def inverse_dynamics(
         return own_forces(mech, tau) + passive
     if parents is not None:
         raise ShapeError(
-            f"parents were given, but method={method!r} sweeps over the mechanism's own tree.\n"
-            "Only a mask of ancestors can follow from a tensor.\n"
-            'Pass method="parallel" as well.'
+            f"parents were given, but method={method!r} sweeps over the mechanism's own tree.",
+            "Only a mask of ancestors can follow from a tensor.",
+            'Pass method="parallel" as well.',
         )
     tau = _method(INVERSE, method, "parallel")(model_at(mech, q, qd, f_ext), qdd)
     return tau + passive
@@ -105,9 +105,10 @@ def _connectivity(mech: Mechanism, parents: Tensor | None) -> Connectivity:
         return Connectivity.of(mech)
     if parents.ndim < 1 or parents.shape[-1] != mech.num_bodies or parents.dtype != torch.int64:
         raise ShapeError(
-            f"parents has shape {list(parents.shape)} and dtype {parents.dtype}.\n"
+            f"parents has shape {list(parents.shape)} and dtype {parents.dtype}.",
             f"{mech.name!r} has {mech.num_bodies} bodies, each with one parent, -1 for the inertial "
-            f"frame.\nPass an int64 tensor of shape [*batch, {mech.num_bodies}]."
+            f"frame.",
+            f"Pass an int64 tensor of shape [*batch, {mech.num_bodies}].",
         )
     return Connectivity.from_parents(mech, parents)
 
@@ -171,10 +172,10 @@ def _scan(
         names = ", ".join(map(repr, mech.bare_joints))
         raise MechanismError(
             f'method="scan" cannot cross joint {names} of {mech.name!r}: the body it moves has no inertia '
-            "of its own about it.\n"
-            "The scan crosses every joint once with nothing outboard; the sweeps never do.\n"
+            "of its own about it.",
+            "The scan crosses every joint once with nothing outboard; the sweeps never do.",
             'Pass method="articulated", or give the body inertia or the joint armature '
-            "(mech.replace(...)), then call torchsko.checked(mech)."
+            "(mech.replace(...)), then call torchsko.checked(mech).",
         )
     q, qd = all_q(mech, q), all_rates(mech, qd)
     model = coupled(mech, assemble_level_free(uncoupled(mech), q, qd, f_ext))
@@ -340,8 +341,8 @@ def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
 def _method(methods: dict[str, Callable], name: str, *others: str) -> Callable:
     if name not in methods:
         raise ShapeError(
-            f"there is no method {name!r}.\n"
-            "Methods give the same result in different ways.\n"
-            f"Pass one of: {', '.join(map(repr, (*methods, *others)))}."
+            f"there is no method {name!r}.",
+            "Methods give the same result in different ways.",
+            f"Pass one of: {', '.join(map(repr, (*methods, *others)))}.",
         )
     return methods[name]

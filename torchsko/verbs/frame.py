@@ -77,15 +77,15 @@ def with_frames(
     for frame in several:
         if not isinstance(frame, str | Frame):
             raise MechanismError(
-                f"frames holds {frame!r}.\n"
-                "A frame is a name of mech.frame_names, or a Frame on one of them.\n"
-                f"Pass {mech.frame_names[-1]!r}, say, or a list of such names."
+                f"frames holds {frame!r}.",
+                "A frame is a name of mech.frame_names, or a Frame on one of them.",
+                f"Pass {mech.frame_names[-1]!r}, say, or a list of such names.",
             )
     if not several:
         raise MechanismError(
-            f"frames={frames!r} names no frames.\n"
-            "There is nothing to compute.\n"
-            f"Pass {mech.frame_names[-1]!r}, or a list of such names."
+            f"frames={frames!r} names no frames.",
+            "There is nothing to compute.",
+            f"Pass {mech.frame_names[-1]!r}, or a list of such names.",
         )
     own = [frame for frame in several if isinstance(frame, Frame)]
     numbers, count = [], mech.num_frames

@@ -34,8 +34,9 @@ def check_file(
     ending = Path(path).suffix.lower()
     if ending not in endings:
         raise RobotFileError(
-            f"{os.fspath(path)} ends in {repr(ending) if ending else 'nothing'}.\n{meaning}\n"
-            f"Name it {Path(path).with_suffix(example)}."
+            f"{os.fspath(path)} ends in {repr(ending) if ending else 'nothing'}.",
+            f"{meaning}",
+            f"Name it {Path(path).with_suffix(example)}.",
         )
 
 
@@ -56,7 +57,11 @@ def check_sight(size: Any, view: Any) -> None:
             for part in found
         )
         if not fits:
-            raise ShapeError(f"{name} is {x!r}.\n{meaning}\nPass {name}={example}, say.")
+            raise ShapeError(
+                f"{name} is {x!r}.",
+                f"{meaning}",
+                f"Pass {name}={example}, say.",
+            )
 
 
 def check_spacing(dt: Any) -> None:
@@ -68,7 +73,9 @@ def check_spacing(dt: Any) -> None:
     x = as_number(dt)
     if x is None or not 0 < x < float("inf"):
         raise ShapeError(
-            f"dt is {dt!r}.\nIt is the time from each configuration to the next [s].\nPass dt=0.04, say."
+            f"dt is {dt!r}.",
+            f"It is the time from each configuration to the next [s].",
+            f"Pass dt=0.04, say.",
         )
 
 
@@ -82,9 +89,9 @@ def tensor_of(mech: Mechanism, q: Any) -> Tensor:
         return torch.as_tensor(q, dtype=mech.dtype, device=mech.device).detach()
     except (TypeError, ValueError, RuntimeError):
         raise ShapeError(
-            f"q was given as {type(q).__name__}, of which torch makes no tensor.\n"
-            "What is drawn are configurations; a rollout gives these, and velocities.\n"
-            "Pass the first alone: qs, _ = torchsko.rollout(...)."
+            f"q was given as {type(q).__name__}, of which torch makes no tensor.",
+            "What is drawn are configurations; a rollout gives these, and velocities.",
+            "Pass the first alone: qs, _ = torchsko.rollout(...).",
         ) from None
 
 
@@ -101,9 +108,9 @@ def configurations(mech: Mechanism, q: Any) -> Tensor:
     q = tensor_of(mech, q)
     if q.ndim not in (1, 2) or q.shape[-1] != mech.num_q or 0 in q.shape:
         raise ShapeError(
-            f"q has shape {list(q.shape)}.\n"
-            f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.\n"
-            f"Pass a tensor of shape [{mech.num_q}] or [steps, {mech.num_q}]."
+            f"q has shape {list(q.shape)}.",
+            f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.",
+            f"Pass a tensor of shape [{mech.num_q}] or [steps, {mech.num_q}].",
         )
     rows = q if q.ndim == 2 else q[None]
     check_finite("q", rows.isfinite().all(-1).tolist())
@@ -125,6 +132,7 @@ def check_finite(name: str, rows: Sequence[bool]) -> None:
     first = list(rows).index(False)
     before = f"the rows before, {name}[:{first}]" if first else "finite numbers"
     raise ShapeError(
-        f"{name} holds what is not finite, first in row {first}.\n"
-        f"No robot can be drawn there.\nPass {before}."
+        f"{name} holds what is not finite, first in row {first}.",
+        f"No robot can be drawn there.",
+        f"Pass {before}.",
     )

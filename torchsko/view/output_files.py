@@ -17,7 +17,7 @@ def check_folder(path: str | os.PathLike[str]) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
         raise RobotFileError(
-            f"{os.fspath(path)} cannot be written: there is no folder {str(folder)!r}.\n"
-            "Folders are not made unasked.\n"
-            f"Make it, mkdir -p {folder}, or name another file."
+            f"{os.fspath(path)} cannot be written: there is no folder {str(folder)!r}.",
+            "Folders are not made unasked.",
+            f"Make it, mkdir -p {folder}, or name another file.",
         )

@@ -59,9 +59,9 @@ def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> M
     q = tensor_of(mech, q)
     if q.ndim != 2 or q.shape[-1] != mech.num_q or not len(q):
         raise ShapeError(
-            f"q has shape {list(q.shape)}.\n"
-            f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.\n"
-            f"Pass a tensor of shape [steps, {mech.num_q}]."
+            f"q has shape {list(q.shape)}.",
+            f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.",
+            f"Pass a tensor of shape [steps, {mech.num_q}].",
         )
     spacing = STEP if t is None else t
     spacing = spacing.detach().cpu() if isinstance(spacing, Tensor) else spacing
@@ -69,25 +69,25 @@ def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> M
         times = np.asarray(spacing, dtype=np.float64)
     except (TypeError, ValueError):
         raise ShapeError(
-            f"t was given as {type(t).__name__}, of which numpy makes no array.\n"
-            "Each configuration has its time.\n"
-            f"Pass {len(q)} increasing numbers in seconds, or the time between two."
+            f"t was given as {type(t).__name__}, of which numpy makes no array.",
+            "Each configuration has its time.",
+            f"Pass {len(q)} increasing numbers in seconds, or the time between two.",
         ) from None
     times = times * np.arange(len(q)) if times.ndim == 0 else times.reshape(-1)
     check_finite("t", np.isfinite(times).tolist())
     if times.shape != (len(q),) or not np.all(np.diff(times) >= 0):
         raise ShapeError(
-            f"t has shape {list(times.shape)} for {len(q)} configurations, or decreases.\n"
-            "Each configuration has its time.\n"
-            f"Pass {len(q)} increasing numbers in seconds, or the time between two."
+            f"t has shape {list(times.shape)} for {len(q)} configurations, or decreases.",
+            "Each configuration has its time.",
+            f"Pass {len(q)} increasing numbers in seconds, or the time between two.",
         )
     check_finite("q", q.isfinite().all(-1).tolist())
     points = None if contacts is None else np.asarray(contacts, dtype=np.float64)
     if points is not None and (points.ndim != 3 or points.shape[::2] != (len(q), 3)):
         raise ShapeError(
-            f"contacts have shape {list(points.shape)}.\n"
-            "They are points in the world for each configuration, nan where there is none.\n"
-            f"Pass an array of shape [{len(q)}, n, 3]."
+            f"contacts have shape {list(points.shape)}.",
+            "They are points in the world for each configuration, nan where there is none.",
+            f"Pass an array of shape [{len(q)}, n, 3].",
         )
     return Motion(q, times, points)
 

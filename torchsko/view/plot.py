@@ -73,10 +73,10 @@ def _hinged(model: SKOModel) -> tuple[Tree, list[int]]:
 def _refuse_large(tree: Tree) -> None:
     if tree.num_nodes > LARGEST:
         raise TreeError(
-            f"the tree has {tree.num_nodes} nodes; a figure shows {LARGEST}.\n"
-            f"Each pair of them may be a rectangle, up to {tree.num_nodes**2} of them.\n"
+            f"the tree has {tree.num_nodes} nodes; a figure shows {LARGEST}.",
+            f"Each pair of them may be a rectangle, up to {tree.num_nodes**2} of them.",
             "Draw a part of it: torchsko.plot.sparsity_figure(torchsko.algebra.topology.subgraph."
-            f"induced_subgraph(tree, range({LARGEST})))."
+            f"induced_subgraph(tree, range({LARGEST}))).",
         )
 
 

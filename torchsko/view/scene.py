@@ -231,15 +231,15 @@ def _chosen(mech: Mechanism, kind: str) -> list[tuple[Shape, ...]]:
 def _check(mech: Mechanism, kind: str) -> None:
     if kind not in ("visual", "collision", "inertia"):
         raise MechanismError(
-            f"kind={kind!r} is nothing to draw.\n"
-            "A robot has shapes to see, shapes to touch, and inertia.\n"
-            'Pass "visual", "collision" or "inertia".'
+            f"kind={kind!r} is nothing to draw.",
+            "A robot has shapes to see, shapes to touch, and inertia.",
+            'Pass "visual", "collision" or "inertia".',
         )
     if mech.batch_shape:
         raise MechanismError(
-            f"{mech.name!r} is {list(mech.batch_shape)} mechanisms.\n"
-            "One robot is drawn at a time.\n"
-            "Pass one of them: mech.replace(...) with tensors without batch dimensions."
+            f"{mech.name!r} is {list(mech.batch_shape)} mechanisms.",
+            "One robot is drawn at a time.",
+            "Pass one of them: mech.replace(...) with tensors without batch dimensions.",
         )
 
 

@@ -31,7 +31,9 @@ def free_port(host: str, port: int) -> int:
     """
     if not 0 <= port <= LAST:
         raise TorchskoError(
-            f"port {port} was asked for.\nPorts are numbered up to {LAST}.\nPass --port 8080, say."
+            f"port {port} was asked for.",
+            f"Ports are numbered up to {LAST}.",
+            f"Pass --port 8080, say.",
         )
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -39,9 +41,9 @@ def free_port(host: str, port: int) -> int:
         _bind(places, 0)
     except OSError as error:
         raise TorchskoError(
-            f"host {host!r} cannot serve a page: {error.strerror or error}.\n"
-            "A page is served at an address of this machine.\n"
-            "Pass --host 127.0.0.1, or 0.0.0.0 where others may look, too."
+            f"host {host!r} cannot serve a page: {error.strerror or error}.",
+            "A page is served at an address of this machine.",
+            "Pass --host 127.0.0.1, or 0.0.0.0 where others may look, too.",
         ) from error
     for candidate in range(port, LAST + 1):
         try:
@@ -51,7 +53,9 @@ def free_port(host: str, port: int) -> int:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
     raise TorchskoError(
-        f"no port from {port} on is free.\nA page needs one of its own.\nPass --port 8080, say."
+        f"no port from {port} on is free.",
+        f"A page needs one of its own.",
+        f"Pass --port 8080, say.",
     )
 
 

@@ -67,7 +67,9 @@ class Page:
         mechs = [as_mechanism(robot) for robot in robots]
         if not mechs:
             raise MechanismError(
-                "no robot was given.\nA page shows one or more.\nPass a mechanism."
+                "no robot was given.",
+                "A page shows one or more.",
+                "Pass a mechanism.",
             )
         self._motions = [*motions, *[None] * (len(mechs) - len(motions))]
         self._host = host

@@ -128,9 +128,9 @@ class TreeOperator(ABC):
         mine, its = self.signature, other.signature
         if (mine.rows, mine.cols) != (its.rows, its.cols) or not _same_layout(mine, its):
             raise ShapeError(
-                f"{_describe(self)} cannot be added to {_describe(other)}.\n"
-                "Terms of a sum map between the same spaces on the same tree.\n"
-                "Transpose one of them (.T), or multiply by the joint map H or H.T first."
+                f"{_describe(self)} cannot be added to {_describe(other)}.",
+                "Terms of a sum map between the same spaces on the same tree.",
+                "Transpose one of them (.T), or multiply by the joint map H or H.T first.",
             )
         return Sum((self, other), _joint(mine, its))
 
@@ -229,10 +229,10 @@ def compose(*factors: TreeOperator) -> TreeOperator:
         taken, given = left.signature, right.signature
         if taken.cols != given.rows or not _same_layout(taken, given):
             raise ShapeError(
-                f"{_describe(left)} cannot act on what {_describe(right)} gives.\n"
+                f"{_describe(left)} cannot act on what {_describe(right)} gives.",
                 "In a product the columns of the left factor are the rows of the right one, on one "
-                "tree.\n"
-                "Transpose one of them (.T), or multiply by the joint map H or H.T in between."
+                "tree.",
+                "Transpose one of them (.T), or multiply by the joint map H or H.T in between.",
             )
         mapped = replace(_joint(mapped, given), cols=given.cols)
     flat = [x for f in factors for x in (f.factors if isinstance(f, Composite) else (f,))]

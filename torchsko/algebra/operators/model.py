@@ -216,9 +216,9 @@ def _check_count(tree: Tree, **lists: Sequence[Tensor | None] | None) -> None:
     for label, blocks in lists.items():
         if blocks is not None and len(blocks) != tree.num_nodes:
             raise ShapeError(
-                f"{label} has {len(blocks)} blocks for {tree.num_nodes} nodes.\n"
-                "Every node has one, in the tree's numbering.\n"
-                f"Pass a list of {tree.num_nodes}."
+                f"{label} has {len(blocks)} blocks for {tree.num_nodes} nodes.",
+                "Every node has one, in the tree's numbering.",
+                f"Pass a list of {tree.num_nodes}.",
             )
 
 
@@ -235,10 +235,10 @@ def _check_joint_maps(
         # All nodes of a hinge together have the columns that its rows need.
         if H.ndim < 2 or H.shape[-2] > columns[hinge]:
             raise ShapeError(
-                f"joint_map of node {name!r} has shape {list(H.shape)}.\n"
+                f"joint_map of node {name!r} has shape {list(H.shape)}.",
                 "A joint map has one row for each degree of freedom and one column for each velocity "
-                "component, and full row rank: no more rows than columns.\n"
-                "Pass a tensor of shape [*batch, d_k, m_k]."
+                "component, and full row rank: no more rows than columns.",
+                "Pass a tensor of shape [*batch, d_k, m_k].",
             )
 
 
@@ -248,9 +248,9 @@ def _check_weight(tree: Tree, k: int, weight: Tensor | None, m: Sequence[int]) -
         return  # of a base node it is not read
     if weight is None:
         raise ShapeError(
-            f"node {tree.names[k]!r} has a parent, {tree.names[p]!r}, but no edge weight.\n"
-            "Only base nodes may leave it out.\n"
-            f"Pass a tensor of shape [*batch, {m[p]}, {m[k]}]."
+            f"node {tree.names[k]!r} has a parent, {tree.names[p]!r}, but no edge weight.",
+            "Only base nodes may leave it out.",
+            f"Pass a tensor of shape [*batch, {m[p]}, {m[k]}].",
         )
     _check(tree.names[k], "edge_weight", weight, (m[p], m[k]))
 
@@ -259,7 +259,7 @@ def _check(name: str, label: str, block: Tensor, shape: tuple[int, ...]) -> None
     if tuple(block.shape[block.ndim - len(shape) :]) != shape:
         raise ShapeError(
             f"{label} of node {name!r} has shape {list(block.shape)}; its last dimensions "
-            f"should be {list(shape)}.\n"
-            "Sizes follow from joint_map: H(k) is [*batch, d_k, m_k], A(p,k) is [*batch, m_p, m_k].\n"
-            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+            f"should be {list(shape)}.",
+            "Sizes follow from joint_map: H(k) is [*batch, d_k, m_k], A(p,k) is [*batch, m_p, m_k].",
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
         )

@@ -50,8 +50,8 @@ def innovations(
         return scanned_innovations(model, accumulate or torch.float64)
     if accumulate is not None:
         raise TorchskoError(
-            f'accumulate={accumulate} was given, but method="sweep" composes nothing.\n'
-            "Only the scan multiplies inertias of whole runs of nodes.\n"
-            'Leave it out, or pass method="scan".'
+            f'accumulate={accumulate} was given, but method="sweep" composes nothing.',
+            "Only the scan multiplies inertias of whole runs of nodes.",
+            'Leave it out, or pass method="scan".',
         )
     return swept_innovations(model)

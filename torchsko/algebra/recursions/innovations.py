@@ -190,9 +190,9 @@ class Innovations:
         layout, dtype = self.model.layout, self.model.inertia.dtype
         if x.dtype != dtype:
             raise ShapeError(
-                f"a vector of {x.dtype} was given, the model is {dtype}.\n"
-                "Nothing is cast in silence.\n"
-                f"Pass x.to({dtype})."
+                f"a vector of {x.dtype} was given, the model is {dtype}.",
+                "Nothing is cast in silence.",
+                f"Pass x.to({dtype}).",
             )
         y = action(layout.dofs.pack(x if columns else x[..., None]))
         flat = layout.dofs.unpack(join([layout.widen_dofs(level) for level in y]))

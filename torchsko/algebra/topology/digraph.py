@@ -46,9 +46,9 @@ def path_induced_subgraph(
     names = list(dict.fromkeys(end for edge in edges for end in edge))
     if strange := sorted(given - set(names)):
         raise TreeError(
-            f"{strange[0]!r} is no node of this digraph.\n"
-            "Its nodes are the ends of its edges.\n"
-            f"Use one of {', '.join(map(repr, names[:8]))}."
+            f"{strange[0]!r} is no node of this digraph.",
+            "Its nodes are the ends of its edges.",
+            f"Use one of {', '.join(map(repr, names[:8]))}.",
         )
     children: dict[str, set[str]] = {name: set() for name in names}
     parents: dict[str, set[str]] = {name: set() for name in names}

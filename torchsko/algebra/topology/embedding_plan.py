@@ -144,10 +144,10 @@ def _refuse_large(tree: Tree, sets: Sequence[tuple[int, ...]], counts: Sequence[
         if len(S) * d > LARGEST:
             raise ShapeError(
                 f"the node of {tree.names[S[0]]!r}, ..., {tree.names[S[-1]]!r} would have {len(S)} members "
-                f"that share {d} dofs.\n"
+                f"that share {d} dofs.",
                 "Each member has a joint map dense in all of them, and the node a hinge inertia: "
-                f"{8 * d * (6 * len(S) + d) / 1e9:.1f} GB for each sample, rigid bodies in float64.\n"
-                f"Aggregate {int(LARGEST**0.5)} nodes of one dof at most, or sweep over the tree as it is."
+                f"{8 * d * (6 * len(S) + d) / 1e9:.1f} GB for each sample, rigid bodies in float64.",
+                f"Aggregate {int(LARGEST**0.5)} nodes of one dof at most, or sweep over the tree as it is.",
             )
 
 
@@ -272,18 +272,18 @@ def _refuse_groups(
             if 0 < len(set(hinge).intersection(S)) < len(hinge):
                 raise TreeError(
                     f"the nodes {', '.join(repr(tree.names[k]) for k in hinge)} share a hinge, and only "
-                    "some are members.\n"
-                    "They are one node already.\n"
-                    "Pass all of them, or none."
+                    "some are members.",
+                    "They are one node already.",
+                    "Pass all of them, or none.",
                 )
         if aggregation_obstacle(tree, S):
             contract(tree, S)  # says why, and what to do
         if twice := seen.intersection(S):
             names = ", ".join(repr(tree.names[k]) for k in sorted(twice))
             raise TreeError(
-                f"{names} would be members of two nodes.\n"
-                "A node of the tree belongs to one node of the coarser tree.\n"
-                "Join the two sets into one; its aggregation_subgraph is the set to pass."
+                f"{names} would be members of two nodes.",
+                "A node of the tree belongs to one node of the coarser tree.",
+                "Join the two sets into one; its aggregation_subgraph is the set to pass.",
             )
         seen.update(S)
 
@@ -299,8 +299,8 @@ def _refuse_dofs(
         if len(some) != count or len(set(some)) != count or not set(some).issubset(row):
             raise ShapeError(
                 f"the node of {', '.join(repr(tree.names[k]) for k in S)} is given {count} dofs in place "
-                f"of {list(some)}.\n"
+                f"of {list(some)}.",
                 f"Its members have the dofs {list(row)}; it takes over some of their places, one for each "
-                "column of X.\n"
-                "Pass as many distinct ones of these as X has columns."
+                "column of X.",
+                "Pass as many distinct ones of these as X has columns.",
             )

@@ -218,9 +218,9 @@ def _hinges(tree: Tree, places: Sequence[Sequence[int]]) -> tuple[int, ...]:
         if len(own) > 1 or (j != k and (places[j] != row or tree.parent[j] != tree.parent[k])):
             raise TreeError(
                 f"nodes {tree.names[j]!r} and {tree.names[k]!r} share degrees of freedom, but not all of "
-                "them, or not a parent.\n"
-                "One hinge moves several nodes only together, against the parent they have in common.\n"
-                "Give siblings the same dof_places, in the same order, or disjoint ones."
+                "them, or not a parent.",
+                "One hinge moves several nodes only together, against the parent they have in common.",
+                "Give siblings the same dof_places, in the same order, or disjoint ones.",
             )
         hinge.append(j)
     return tuple(hinge)

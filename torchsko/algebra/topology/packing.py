@@ -103,9 +103,9 @@ class Packing:
         if length != self.total:
             raise ShapeError(
                 f"a vector of length {length} was given where the model has {self.total} "
-                f"components ({len(self.sizes)} nodes of sizes {_listed(self.sizes)}).\n"
-                "Components go node by node, in the tree's order.\n"
-                f"Pass a tensor whose last dimension is {self.total}."
+                f"components ({len(self.sizes)} nodes of sizes {_listed(self.sizes)}).",
+                "Components go node by node, in the tree's order.",
+                f"Pass a tensor whose last dimension is {self.total}.",
             )
 
     def unpack(self, x: Tensor) -> Tensor:

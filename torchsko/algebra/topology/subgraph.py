@@ -42,15 +42,15 @@ def node_numbers(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, ...]:
     for k in sorted(numbers):
         if not 0 <= k < tree.num_nodes:
             raise TreeError(
-                f"{k} is no node.\n"
-                f"The nodes are numbered 0..{tree.num_nodes - 1}.\n"
-                f"Use one of these numbers, or a name: {', '.join(map(repr, tree.names[:8]))}."
+                f"{k} is no node.",
+                f"The nodes are numbered 0..{tree.num_nodes - 1}.",
+                f"Use one of these numbers, or a name: {', '.join(map(repr, tree.names[:8]))}.",
             )
     if not numbers:
         raise TreeError(
-            "the set of nodes is empty.\n"
-            "There is nothing to cut out or to contract.\n"
-            f"Name one node at least, for example [{tree.names[0]!r}]."
+            "the set of nodes is empty.",
+            "There is nothing to cut out or to contract.",
+            f"Name one node at least, for example [{tree.names[0]!r}].",
         )
     return tuple(sorted(numbers))
 
@@ -148,11 +148,11 @@ def split_nodes(
     S = node_numbers(tree, nodes)
     if obstacle := _leaving_path(tree, S):
         raise TreeError(
-            f"the nodes {_names(tree, S)} are not path-induced: {obstacle}.\n"
+            f"the nodes {_names(tree, S)} are not path-induced: {obstacle}.",
             "Cut there, the nodes between would lie both below and above the set, and the parts "
-            "would have no order.\n"
+            "would have no order.",
             f"Partition by torchsko.path_induced_nodes(tree, {list(S)}) = "
-            f"{list(path_induced_nodes(tree, S))} instead."
+            f"{list(path_induced_nodes(tree, S))} instead.",
         )
     C = sorted({j for k in S for j in tree.descendants(k)}.difference(S))
     P = sorted(set(range(tree.num_nodes)).difference(S, C))
@@ -244,11 +244,11 @@ def contract(tree: Tree, nodes: Iterable[int | str], name: str | None = None) ->
     S = node_numbers(tree, nodes)
     if obstacle := aggregation_obstacle(tree, S):
         raise TreeError(
-            f"the nodes {_names(tree, S)} do not contract into one node: {obstacle}.\n"
+            f"the nodes {_names(tree, S)} do not contract into one node: {obstacle}.",
             "The contracted graph would have a cycle or a node with two parents, and only trees "
-            "have SKO models.\n"
+            "have SKO models.",
             f"Aggregate torchsko.aggregation_subgraph(tree, {list(S)}) = "
-            f"{list(aggregation_subgraph(tree, S))} instead."
+            f"{list(aggregation_subgraph(tree, S))} instead.",
         )
     groups = contracted_groups(tree, S)
     joined = "+".join(tree.names[k] for k in S) if name is None else name

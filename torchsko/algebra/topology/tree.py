@@ -84,9 +84,9 @@ class Tree:
         for child, p in parents.items():
             if p is not None and p not in number:
                 raise TreeError(
-                    f"node {child!r} has the unknown parent {p!r}.\n"
-                    "Every parent is itself a node, or None for the inertial frame.\n"
-                    f"Add {p!r} to the mapping, or write {{{child!r}: None}}."
+                    f"node {child!r} has the unknown parent {p!r}.",
+                    "Every parent is itself a node, or None for the inertial frame.",
+                    f"Add {p!r} to the mapping, or write {{{child!r}: None}}.",
                 )
         return Tree(tuple(-1 if p is None else number[p] for p in parents.values()), tuple(parents))
 
@@ -112,22 +112,23 @@ class Tree:
             for end in (p, child):
                 if end not in parents:
                     raise TreeError(
-                        f"edge {p!r} -> {child!r} names the unknown node {end!r}.\n"
-                        "Every end of an edge is one of the nodes.\n"
-                        f"Add {end!r} to nodes=[...], or leave nodes out."
+                        f"edge {p!r} -> {child!r} names the unknown node {end!r}.",
+                        "Every end of an edge is one of the nodes.",
+                        f"Add {end!r} to nodes=[...], or leave nodes out.",
                     )
             if (first := parents[child]) == p:
                 raise TreeError(
-                    f"edge {p!r} -> {child!r} is given twice.\n"
-                    "One hinge joins two bodies; a second one would be a loop.\nLeave one of them out."
+                    f"edge {p!r} -> {child!r} is given twice.",
+                    "One hinge joins two bodies; a second one would be a loop.",
+                    "Leave one of them out.",
                 )
             if first is not None:
                 raise TreeError(
-                    f"node {child!r} has two parents, {first!r} and {p!r}.\n"
+                    f"node {child!r} has two parents, {first!r} and {p!r}.",
                     "Its velocity would have to follow from both at once, so the rates of its two "
-                    "hinges are not independent, as those of an SKO model must be.\n"
+                    "hinges are not independent, as those of an SKO model must be.",
                     f"Leave out one of the edges ({first!r}, {child!r}), ({p!r}, {child!r}), or joints; "
-                    "what is left has no loop."
+                    "what is left has no loop.",
                 )
             parents[child] = p
         _refuse_bad_names(tuple(names), len(names))
@@ -234,26 +235,32 @@ def _whole(k: int, parent: SupportsIndex) -> int:
         return index(parent)
     except TypeError:
         raise TreeError(
-            f"node {k} has the parent {parent!r}.\n"
-            "Parents are node numbers, -1 for the inertial frame.\n"
-            "Pass whole numbers here, or a mapping of names to Tree.from_names."
+            f"node {k} has the parent {parent!r}.",
+            "Parents are node numbers, -1 for the inertial frame.",
+            "Pass whole numbers here, or a mapping of names to Tree.from_names.",
         ) from None
 
 
 def _refuse_bad_names(names: tuple[str, ...], count: int) -> None:
     if count == 0:
-        raise TreeError("the tree has no node.\nA model needs one at least.\nAdd a base: [-1].")
+        raise TreeError(
+            "the tree has no node.",
+            "A model needs one at least.",
+            "Add a base: [-1].",
+        )
     if len(names) != count:
         raise TreeError(
-            f"{len(names)} names were given for {count} nodes.\n"
-            "Every node has exactly one name.\nPass one name per node, or none at all."
+            f"{len(names)} names were given for {count} nodes.",
+            "Every node has exactly one name.",
+            "Pass one name per node, or none at all.",
         )
     if len(set(names)) < count:
         twice = next(n for n in names if names.count(n) > 1)
         where = [k for k, n in enumerate(names) if n == twice]
         raise TreeError(
-            f"the name {twice!r} is given to nodes {where}.\n"
-            "Names identify nodes in every public call.\nRename all but one of them."
+            f"the name {twice!r} is given to nodes {where}.",
+            "Names identify nodes in every public call.",
+            "Rename all but one of them.",
         )
 
 
@@ -261,14 +268,15 @@ def _refuse_bad_parents(parent: tuple[int, ...], names: tuple[str, ...]) -> None
     for k, p in enumerate(parent):
         if p == k:
             raise TreeError(
-                f"node {k} ({names[k]!r}) is its own parent.\n"
-                "A tree has no loops.\nGive it another parent, or -1 for the inertial frame."
+                f"node {k} ({names[k]!r}) is its own parent.",
+                "A tree has no loops.",
+                "Give it another parent, or -1 for the inertial frame.",
             )
         if not -1 <= p < len(parent):
             raise TreeError(
-                f"node {k} ({names[k]!r}) has the unknown parent {p}.\n"
-                f"Parents are node numbers 0..{len(parent) - 1}, or -1 for the inertial frame.\n"
-                f"Correct parents[{k}]."
+                f"node {k} ({names[k]!r}) has the unknown parent {p}.",
+                f"Parents are node numbers 0..{len(parent) - 1}, or -1 for the inertial frame.",
+                f"Correct parents[{k}].",
             )
 
 
@@ -282,11 +290,11 @@ def _refuse_cycle(parent: tuple[int, ...], names: tuple[str, ...]) -> None:
         if p in place:
             loop = [*list(place)[place[p] :], p]
             raise TreeError(
-                f"the parents form a cycle: {_arrows([names[k] for k in loop])}.\n"
+                f"the parents form a cycle: {_arrows([names[k] for k in loop])}.",
                 "Around it paths never end: the SKO operator is not nilpotent, so the SPO "
-                "(I - E_A)^-1 does not exist and no sweep can start.\n"
+                "(I - E_A)^-1 does not exist and no sweep can start.",
                 f"Cut it: leave out the edge, or joint, that leads to {names[loop[0]]!r}, whose parent is "
-                f"then the inertial frame (by number: parents[{loop[0]}] = -1)."
+                f"then the inertial frame (by number: parents[{loop[0]}] = -1).",
             )
         cleared |= place.keys()
 

@@ -251,7 +251,7 @@ def _refuse_ratios(
         if found != wanted:
             names = ["+".join(model.tree.names[k] for k in S) for S in plan.groups]
             raise ShapeError(
-                f"{label} has the shapes {found} for the nodes {names}.\n"
-                "Each node has one, a row for each dof of its members, a column of X for each of its own.\n"
-                f"Pass tensors of shapes [*batch, ...] with {shapes} at the end."
+                f"{label} has the shapes {found} for the nodes {names}.",
+                "Each node has one, a row for each dof of its members, a column of X for each of its own.",
+                f"Pass tensors of shapes [*batch, ...] with {shapes} at the end.",
             )

@@ -102,10 +102,10 @@ class Partition:
         if self.child is not None:
             below = ", ".join(map(repr, self.child.tree.names))
             raise TreeError(
-                f"the nodes {below} hang below the selected ones.\n"
-                "Then the selected system is not the outer one, and the corollary does not hold.\n"
+                f"the nodes {below} hang below the selected ones.",
+                "Then the selected system is not the outer one, and the corollary does not hold.",
                 "Partition with them in the set: partition(model, "
-                f"{sorted([*self.selected_nodes, *self.child_nodes])})."
+                f"{sorted([*self.selected_nodes, *self.child_nodes])}).",
             )
         J_S = self._jacobian(self.selected)
         J_P = self._jacobian(self.parent)
@@ -207,9 +207,9 @@ def _refuse_cut_hinges(model: SKOModel, parts: Sequence[Sequence[int]]) -> None:
                 if cut.intersection(row)
             ]
             raise TreeError(
-                f"the nodes {', '.join(map(repr, nodes))} share a hinge, and not all are selected.\n"
-                "A subsystem has its dofs to itself.\n"
-                "Select all of them or none."
+                f"the nodes {', '.join(map(repr, nodes))} share a hinge, and not all are selected.",
+                "A subsystem has its dofs to itself.",
+                "Select all of them or none.",
             )
 
 

@@ -108,17 +108,17 @@ def inverse_kinematics(
     """
     if torch.compiler.is_compiling():
         raise MechanismError(
-            "inverse_kinematics was met by torch.compile.\n"
-            "Its derivatives are those of the solution; what a compiler traces would have none.\n"
-            "Call it outside of the compiled function, or mark that part torch.compiler.disable."
+            "inverse_kinematics was met by torch.compile.",
+            "Its derivatives are those of the solution; what a compiler traces would have none.",
+            "Call it outside of the compiled function, or mark that part torch.compiler.disable.",
         )
     robot = as_mechanism(mech)
     if robot.scalar:
         raise MechanismError(
-            "inverse_kinematics was called within a function of torchsko.fuse.\n"
-            "Its derivatives are those of the solution; a kernel of its steps would have theirs.\n"
+            "inverse_kinematics was called within a function of torchsko.fuse.",
+            "Its derivatives are those of the solution; a kernel of its steps would have theirs.",
             "Call it outside, where torchsko.inverse_kinematics(torchsko.fuse(mech), ...) is one kernel, and "
-            "pass what it finds to the function."
+            "pass what it finds to the function.",
         )
     check_state(robot, q0=q0)
     given, (robot, goals, tensors, batches) = robot, goals_of(robot, targets, weights)
@@ -168,21 +168,22 @@ def _check_options(
     ):
         if not isinstance(x, kind):
             raise MechanismError(
-                f"inverse_kinematics was given {name}={x!r}.\n{why}.\n"
-                f"Pass {name}={advice}, or leave it out."
+                f"inverse_kinematics was given {name}={x!r}.",
+                f"{why}.",
+                f"Pass {name}={advice}, or leave it out.",
             )
     norm = None if tolerance is None else as_number(tolerance)
     if tolerance is not None and (norm is None or not norm > 0):
         raise MechanismError(
-            f"inverse_kinematics was given tolerance={tolerance!r}.\n"
-            "Errors vanish where their norm is below a number above 0.\n"
-            "Leave it out, or pass the norm of an error in rad and m, say 1e-6."
+            f"inverse_kinematics was given tolerance={tolerance!r}.",
+            "Errors vanish where their norm is below a number above 0.",
+            "Leave it out, or pass the norm of an error in rad and m, say 1e-6.",
         )
     tries, steps = as_whole(restarts), as_whole(max_iterations)
     if tries is None or steps is None or tries < 0 or steps < 1:
         raise MechanismError(
-            f"inverse_kinematics was given restarts={restarts!r}, max_iterations={max_iterations!r}.\n"
-            "It goes at least one step, and tries again no less than zero times.\n"
-            "Pass restarts=0 and max_iterations=50, say."
+            f"inverse_kinematics was given restarts={restarts!r}, max_iterations={max_iterations!r}.",
+            "It goes at least one step, and tries again no less than zero times.",
+            "Pass restarts=0 and max_iterations=50, say.",
         )
     return tries, steps, norm

@@ -96,8 +96,9 @@ def goals_of(
                 factors += [float(weight)] * 3
     if not any(factors):
         raise MechanismError(
-            f"the weights are {dict(weights)!r}.\nNo error of any frame counts: everything would fit.\n"
-            "Give one rotation or position a factor above 0."
+            f"the weights are {dict(weights)!r}.",
+            f"No error of any frame counts: everything would fit.",
+            "Give one rotation or position a factor above 0.",
         )
     names = tuple(mech.frame_names[k] for k in numbers)
     return mech, Goals(names, tuple(parts), tuple(factors)), tensors, batches
@@ -107,29 +108,29 @@ def _check_mappings(targets: Any, weights: Any) -> None:
     """Refuse what does not say by frame where it shall be, or how much that counts."""
     if not isinstance(targets, Mapping):
         raise MechanismError(
-            f"targets was given as {type(targets).__name__}.\n"
-            "It says by frame where that shall be.\n"
-            "Pass {frame: pose}, with pose = (rotation, position), or a position."
+            f"targets was given as {type(targets).__name__}.",
+            "It says by frame where that shall be.",
+            "Pass {frame: pose}, with pose = (rotation, position), or a position.",
         )
     if not targets:
         raise MechanismError(
-            "targets={} names no frames.\n"
-            "Nothing says what shall be where.\n"
-            "Pass {frame: pose}, with pose = (rotation, position), or a position."
+            "targets={} names no frames.",
+            "Nothing says what shall be where.",
+            "Pass {frame: pose}, with pose = (rotation, position), or a position.",
         )
     if weights is not None and not isinstance(weights, Mapping):
         raise MechanismError(
-            f"weights was given as {type(weights).__name__}.\n"
-            "It says by frame how much errors count.\n"
-            "Pass {frame: (of rotation, of position)}."
+            f"weights was given as {type(weights).__name__}.",
+            "It says by frame how much errors count.",
+            "Pass {frame: (of rotation, of position)}.",
         )
     for name, pair in (weights or {}).items():
         numbers = isinstance(pair, Sequence) and len(pair) == 2
         if not numbers or not all(isinstance(x, (int, float)) and is_size(x) for x in pair):
             raise MechanismError(
-                f"the weights of {name!r} are {pair!r}.\n"
-                "Errors in rotation and in position have a factor each, finite and not negative.\n"
-                f"Pass {{{name!r}: (1.0, 1.0)}}, say."
+                f"the weights of {name!r} are {pair!r}.",
+                "Errors in rotation and in position have a factor each, finite and not negative.",
+                f"Pass {{{name!r}: (1.0, 1.0)}}, say.",
             )
 
 
@@ -142,9 +143,9 @@ def pair_of(frame: Any, target: Any) -> tuple[Any, Any]:
     pair = (None, target) if isinstance(target, Tensor) else target
     if not isinstance(pair, Sequence) or len(pair) != 2 or all(x is None for x in pair):
         raise ShapeError(
-            f"the target of frame {frame!r} is {target!r}.\n"
-            "It is a pose: a rotation and a position, or one of them and None.\n"
-            "Pass (rotation, position), (None, position), or a position, as tensors."
+            f"the target of frame {frame!r} is {target!r}.",
+            "It is a pose: a rotation and a position, or one of them and None.",
+            "Pass (rotation, position), (None, position), or a position, as tensors.",
         )
     return pair[0], pair[1]
 

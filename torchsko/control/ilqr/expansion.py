@@ -118,15 +118,15 @@ def checked(name: str, cost: Any, qd: Tensor) -> Tensor:
     batch = qd.shape[:-1]
     if not isinstance(cost, Tensor):
         raise ShapeError(
-            f"the cost {name!r} gave {type(cost).__name__}.\n"
-            "It gives a tensor: a number for each sample, or residuals.\n"
-            "Return one, such as u.square().sum(-1); 0 * qd.sum(-1) costs nothing."
+            f"the cost {name!r} gave {type(cost).__name__}.",
+            "It gives a tensor: a number for each sample, or residuals.",
+            "Return one, such as u.square().sum(-1); 0 * qd.sum(-1) costs nothing.",
         )
     if cost.shape not in (batch, (*batch, *cost.shape[-1:])):
         raise ShapeError(
-            f"the cost {name!r} gave the shape {list(cost.shape)}, for velocities {list(qd.shape)}.\n"
-            f"It gives a number for each sample, {list(batch)}, or residuals, {[*batch, 'r']}.\n"
-            "Sum over the last dimension only: u.square().sum(-1), not u.square().sum()."
+            f"the cost {name!r} gave the shape {list(cost.shape)}, for velocities {list(qd.shape)}.",
+            f"It gives a number for each sample, {list(batch)}, or residuals, {[*batch, 'r']}.",
+            "Sum over the last dimension only: u.square().sum(-1), not u.square().sum().",
         )
     return cost
 

@@ -157,9 +157,9 @@ def optimal_control(
     check_bounds(robot, dofs, bounds)
     if fuse is not None and not callable(fuse):
         raise TorchskoError(
-            f"optimal_control was given fuse={fuse!r}.\n"
-            "It is what makes kernels of the parts of a problem, or None.\n"
-            "Pass fuse=torchsko.fuse, or leave it out."
+            f"optimal_control was given fuse={fuse!r}.",
+            "It is what makes kernels of the parts of a problem, or None.",
+            "Pass fuse=torchsko.fuse, or leave it out.",
         )
     taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
     held = checked_goals("goals", goals, (*taken,))
@@ -196,9 +196,9 @@ def _step(method: str, creep: float | None) -> Step:
     speed = as_number(creep)
     if not isinstance(step, SemiImplicitEuler | ImplicitEuler) or speed is None or not speed > 0:
         raise TorchskoError(
-            f"optimal_control was given creep={creep!r} with method={method!r}.\n"
-            'It is a speed above 0, of the steps "semi_implicit_euler" and "implicit".\n'
-            "Pass creep=0.1, say, or leave it out."
+            f"optimal_control was given creep={creep!r} with method={method!r}.",
+            'It is a speed above 0, of the steps "semi_implicit_euler" and "implicit".',
+            "Pass creep=0.1, say, or leave it out.",
         )
     return replace(step, creep=speed)
 

@@ -33,14 +33,16 @@ def driven(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
             raise MechanismError(unknown_name("joint", name, mech.joint_names))
         if name in names[:k]:
             raise MechanismError(
-                f"actuated names {name!r} twice.\nEach joint has one input for each of its dofs.\n"
-                f"Pass actuated={list(dict.fromkeys(names))}."
+                f"actuated names {name!r} twice.",
+                f"Each joint has one input for each of its dofs.",
+                f"Pass actuated={list(dict.fromkeys(names))}.",
             )
     dofs = tuple(k for name in names for k in every[mech.dof_slice(name)])
     if not dofs:
         raise MechanismError(
-            f"actuated is {list(names)}.\nThat is no input, and nothing could be chosen.\n"
-            "Name a joint that moves, or leave it out for all."
+            f"actuated is {list(names)}.",
+            f"That is no input, and nothing could be chosen.",
+            "Name a joint that moves, or leave it out for all.",
         )
     return dofs
 
@@ -59,9 +61,9 @@ def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
     if len(pair) != 2 or not all(isinstance(x, Tensor) and tuple(x.shape) == (m,) for x in pair):
         told = [list(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in pair]
         raise ShapeError(
-            f"bounds hold {', '.join(map(str, told)) or 'nothing'}.\n"
-            f"There are {m} inputs, each with a lowest and a highest value.\n"
-            f"Pass two tensors of shape [{m}], such as (-limit, limit)."
+            f"bounds hold {', '.join(map(str, told)) or 'nothing'}.",
+            f"There are {m} inputs, each with a lowest and a highest value.",
+            f"Pass two tensors of shape [{m}], such as (-limit, limit).",
         )
     for k, x in enumerate(pair):
         if (why := misfit(mech, f"bounds[{k}]", x, (m,))) is not None:
@@ -70,9 +72,9 @@ def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
     if wrong is not None and wrong.any():
         k = int(wrong.argmax())
         raise TorchskoError(
-            f"bounds of input {k} are {pair[0][k]:g} and {pair[1][k]:g}.\n"
-            "The lowest comes first, none above the highest, and none is NaN.\n"
-            "Pass (lower, upper); -torch.inf and torch.inf where there is no bound."
+            f"bounds of input {k} are {pair[0][k]:g} and {pair[1][k]:g}.",
+            "The lowest comes first, none above the highest, and none is NaN.",
+            "Pass (lower, upper); -torch.inf and torch.inf where there is no bound.",
         )
 
 
@@ -91,23 +93,23 @@ def checked_goals(what: str, given: Any, taken: Sequence[str]) -> Shapes:
         return {}
     if not isinstance(given, Mapping):
         raise TorchskoError(
-            f"{what} was given as {type(given).__name__}.\n"
-            "It has the shape of each, for one sample, by name.\n"
-            f'Pass {what}={{"target": (3,)}}, say.'
+            f"{what} was given as {type(given).__name__}.",
+            "It has the shape of each, for one sample, by name.",
+            f'Pass {what}={{"target": (3,)}}, say.',
         )
     for name, shape in given.items():
         sizes = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
         if sizes is not shape or not all(isinstance(k, int) for k in sizes):
             raise TorchskoError(
-                f"{what} have {name!r} with {shape!r}.\n"
-                "The shape for one sample is a tuple of whole numbers; () is a number.\n"
-                f'Pass {what}={{"{name}": (3,)}}, say.'
+                f"{what} have {name!r} with {shape!r}.",
+                "The shape for one sample is a tuple of whole numbers; () is a number.",
+                f'Pass {what}={{"{name}": (3,)}}, say.',
             )
         if not isinstance(name, str) or name in taken:
             raise TorchskoError(
-                f"{what} have the name {name!r}.\n"
-                "It is no text, or something else of the problem has it.\n"
-                f'Pass {what}={{"target": {tuple(shape)}}}, say: costs are given them in order.'
+                f"{what} have the name {name!r}.",
+                "It is no text, or something else of the problem has it.",
+                f'Pass {what}={{"target": {tuple(shape)}}}, say: costs are given them in order.',
             )
     return {name: tuple(shape) for name, shape in given.items()}
 
@@ -127,7 +129,7 @@ def check_cost(name: str, cost: Any, arguments: Sequence[str]) -> None:
         return
     told = getattr(cost, "__name__", type(cost).__name__)
     raise TorchskoError(
-        f"the cost {name!r} is {told}, which is no function of {', '.join(arguments)}.\n"
-        "It is called with these, goals and then series in their order, and with nothing else.\n"
-        f"Pass {name}=lambda {', '.join(arguments)}: qd, say, of which half the square counts."
+        f"the cost {name!r} is {told}, which is no function of {', '.join(arguments)}.",
+        "It is called with these, goals and then series in their order, and with nothing else.",
+        f"Pass {name}=lambda {', '.join(arguments)}: qd, say, of which half the square counts.",
     )

@@ -29,9 +29,9 @@ def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: An
     number, whole = as_number(tolerance), as_whole(max_iterations)
     if number is None or not number > 0 or whole is None or whole < 0:
         raise TorchskoError(
-            f"ilqr was given tolerance={tolerance}, max_iterations={max_iterations}.\n"
-            "It stops at a small norm of the gradient, after some whole number of steps at most.\n"
-            "Pass tolerance=1e-6 and max_iterations=100, say."
+            f"ilqr was given tolerance={tolerance}, max_iterations={max_iterations}.",
+            "It stops at a small norm of the gradient, after some whole number of steps at most.",
+            "Pass tolerance=1e-6 and max_iterations=100, say.",
         )
     for name, x, why in (
         ("exact", exact, "Second derivatives of steps count, or they do not: they have no weight"),
@@ -39,7 +39,9 @@ def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: An
     ):
         if not isinstance(x, bool):
             raise TorchskoError(
-                f"ilqr was given {name}={x!r}.\n{why}.\nPass {name}=True or {name}=False."
+                f"ilqr was given {name}={x!r}.",
+                f"{why}.",
+                f"Pass {name}=True or {name}=False.",
             )
 
 
@@ -60,15 +62,16 @@ def started(
     """
     if not isinstance(problem, OptimalControl):
         raise TorchskoError(
-            f"ilqr was given {type(problem).__name__} for a problem.\n"
-            "A problem is a mechanism with what its motions cost.\n"
-            "Pass ts.control.optimal_control(mech, running, final, dt)."
+            f"ilqr was given {type(problem).__name__} for a problem.",
+            "A problem is a mechanism with what its motions cost.",
+            "Pass ts.control.optimal_control(mech, running, final, dt).",
         )
     names = [*problem.goals, *problem.series]
     if len(goals) != len(names):
         raise ShapeError(
-            f"{len(goals)} goals were given.\nThe problem's costs depend on {names}.\n"
-            "Pass them after u, in this order."
+            f"{len(goals)} goals were given.",
+            f"The problem's costs depend on {names}.",
+            "Pass them after u, in this order.",
         )
     mech = problem.mech
     n, m, steps = mech.num_dof, problem.num_u, _steps(u)
@@ -97,8 +100,9 @@ def _steps(u: Any) -> int:
     steps = u.shape[-2] if isinstance(u, Tensor) and u.ndim > 1 else 1
     if not steps:
         raise ShapeError(
-            f"u has shape {list(u.shape)}: no steps.\nA motion is at least one step.\n"
-            f"Pass inputs of shape [*batch, steps, {u.shape[-1]}]."
+            f"u has shape {list(u.shape)}: no steps.",
+            f"A motion is at least one step.",
+            f"Pass inputs of shape [*batch, steps, {u.shape[-1]}].",
         )
     return steps
 
@@ -112,8 +116,9 @@ def _pair(states: Any) -> tuple[Any, Any]:
     if not isinstance(states, Sequence) or len(states) != 2:
         told = f"{len(states)} of them" if isinstance(states, Sequence) else type(states).__name__
         raise ShapeError(
-            f"states was given as {told}.\nIt has configurations, and velocities.\n"
-            "Pass a pair of shapes [*batch, steps + 1, num_q] and [*batch, steps + 1, num_dof]."
+            f"states was given as {told}.",
+            f"It has configurations, and velocities.",
+            "Pass a pair of shapes [*batch, steps + 1, num_q] and [*batch, steps + 1, num_dof].",
         )
     return states[0], states[1]
 
@@ -134,14 +139,15 @@ def _check(
         if x is None:
             wanted = f"torch.zeros({', '.join(map(str, shape))}, dtype={mech.dtype}), say"
         raise ShapeError(
-            f"{name} was given as {type(x).__name__}.\n"
-            f"It is a tensor, of shape {list(shape)} for one sample.\nPass {wanted}."
+            f"{name} was given as {type(x).__name__}.",
+            f"It is a tensor, of shape {list(shape)} for one sample.",
+            f"Pass {wanted}.",
         )
     if x.ndim < len(shape) or tuple(x.shape[x.ndim - len(shape) :]) != tuple(shape):
         raise ShapeError(
-            f"{name} has shape {list(x.shape)}.\n"
-            f"Its last dimensions are those of one sample, {list(shape)}.\n"
-            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
+            f"{name} has shape {list(x.shape)}.",
+            f"Its last dimensions are those of one sample, {list(shape)}.",
+            f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}].",
         )
     if (why := misfit(mech, name, x, shape)) is not None:
         raise ShapeError(why)
@@ -149,9 +155,9 @@ def _check(
     if read is not None and not np.isfinite(read).all():
         sample = np.argwhere(~np.isfinite(read))[0, : x.ndim - len(shape)].tolist()
         raise NonFiniteError(
-            f"{name} is not finite{f' in sample {sample}' if sample else ''}.\n"
-            "No motion could be followed from there.\n"
-            f"Look at where {name} comes from; leave such samples out."
+            f"{name} is not finite{f' in sample {sample}' if sample else ''}.",
+            "No motion could be followed from there.",
+            f"Look at where {name} comes from; leave such samples out.",
         )
 
 

@@ -164,16 +164,19 @@ def _check(
         if not mech.joints.kinds[k].vector:
             raise MechanismError(
                 f"joint {mech.tree_joint_names[k]!r} is {mech.joints.kinds[k].name}: its coordinates are no "
-                "vector.\n"
-                "The law of Slotine and Li differentiates the error, which here has no plain rate.\n"
-                f"Hold it, mech.lock({{{mech.tree_joint_names[k]!r}: ...}}), or use computed_torque."
+                "vector.",
+                "The law of Slotine and Li differentiates the error, which here has no plain rate.",
+                f"Hold it, mech.lock({{{mech.tree_joint_names[k]!r}: ...}}), or use computed_torque.",
             )
     meaning = f"{mech.name!r} has {mech.num_bodies} bodies, ten numbers each."
     given = {"parameters": parameters}
     if isinstance(adaptation, Tensor) and adaptation.ndim:
         given |= {"adaptation": adaptation}
     elif not is_size(adaptation):
-        raise MechanismError(f"adaptation is {adaptation!r}.\n{_ADAPTATION}")
+        raise MechanismError(
+            f"adaptation is {adaptation!r}.",
+            advice=f"{_ADAPTATION}",
+        )
     batches = {
         f"the tensor {name}": check_placement(
             mech, f"tensor {name}", x, (mech.num_bodies, 10), meaning, required=True
@@ -182,7 +185,8 @@ def _check(
     }
     if not is_size(adaptation):
         raise MechanismError(
-            f"adaptation is less than 0, or not finite, in a place.\n{_ADAPTATION}"
+            f"adaptation is less than 0, or not finite, in a place.",
+            advice=f"{_ADAPTATION}",
         )
     return shared_batch({"the state": batch} | batches)
 

@@ -34,7 +34,11 @@ def check_pair(what: str, gains: Any, meaning: str, advice: str) -> None:
     listed = hasattr(gains, "__len__") and hasattr(gains, "__getitem__")
     pair = listed and not isinstance(gains, str | Mapping) and len(gains) == 2
     if not pair or not all(isinstance(x, Tensor) or as_number(x) is not None for x in gains):
-        raise MechanismError(f"{what} is {gains!r}.\n{meaning}\nPass {advice}.")
+        raise MechanismError(
+            f"{what} is {gains!r}.",
+            f"{meaning}",
+            f"Pass {advice}.",
+        )
     for i, x in enumerate(gains):
         check_finite(f"{what}[{i}]", x)
 

@@ -61,8 +61,9 @@ class Contact:
             value = getattr(self, name)
             if not is_size(value):
                 raise MechanismError(
-                    f"the {name} of the contact at {self.frame!r} is {value!r}.\n"
-                    f"{MEANING}\nPass {name}={example}, say."
+                    f"the {name} of the contact at {self.frame!r} is {value!r}.",
+                    f"{MEANING}",
+                    f"Pass {name}={example}, say.",
                 )
         check_rotation(f"axes of the contact at {self.frame!r}", self.axes)
 

@@ -141,8 +141,9 @@ def impedance(
     check_each("tasks", tasks, Task, "Task(frame, target)")
     if not tasks:
         raise MechanismError(
-            "tasks is empty.\nNo frame is held anywhere.\n"
-            f"Pass [Task({robot.frame_names[-1]!r}, target)], or use pd_with_gravity."
+            "tasks is empty.",
+            "No frame is held anywhere.",
+            f"Pass [Task({robot.frame_names[-1]!r}, target)], or use pd_with_gravity.",
         )
     states = {"q": q, "qd": qd} | ({} if posture is None else {"posture": posture})
     check_state(robot, **states)

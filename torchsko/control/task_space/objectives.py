@@ -50,8 +50,9 @@ def frame_objective(
     check_state(robot, q=q, qd=qd)
     if not isinstance(task, Task):
         raise MechanismError(
-            f"task was given as {type(task).__name__}.\nIt says which frame shall be where.\n"
-            f"Pass Task({robot.frame_names[-1]!r}, target), say."
+            f"task was given as {type(task).__name__}.",
+            f"It says which frame shall be where.",
+            f"Pass Task({robot.frame_names[-1]!r}, target), say.",
         )
     check_tasks(robot, [task], q=q, qd=qd)
     rows = task_rows(robot, task, q, qd)

@@ -105,13 +105,15 @@ def whole_body_control(
     check_state(robot, q=q, qd=qd)
     if (as_whole(iterations) or 0) < 1:
         raise MechanismError(
-            f"iterations is {iterations!r}.\nThe solver takes whole ones, one at least.\n"
-            "Pass iterations=30, say."
+            f"iterations is {iterations!r}.",
+            f"The solver takes whole ones, one at least.",
+            "Pass iterations=30, say.",
         )
     if not objectives:
         raise MechanismError(
-            "objectives is empty.\nNothing says how the robot shall move.\n"
-            "Pass posture_objective(mech, q, qd, q), for one."
+            "objectives is empty.",
+            "Nothing says how the robot shall move.",
+            "Pass posture_objective(mech, q, qd, q), for one.",
         )
     check_each("objectives", objectives, Objective, "com_objective(mech, q, qd, target)")
     check_each("contacts", contacts, Contact, "Contact(frame)")

@@ -60,9 +60,9 @@ def load_cuda(
         raise
     except (AttributeError, OSError, RuntimeError) as error:
         raise CompilerError(
-            f"a fused kernel could not be loaded on {device}: {error}\n"
-            "Its machine code is for this device, the driver may be older than PyTorch's CUDA.\n"
-            "Renew the driver, or use the eager functions."
+            f"a fused kernel could not be loaded on {device}: {error}",
+            "Its machine code is for this device, the driver may be older than PyTorch's CUDA.",
+            "Renew the driver, or use the eager functions.",
         ) from error
     count = torch.cuda.get_device_properties(device).multi_processor_count
 

@@ -216,15 +216,15 @@ def common_batch(
         num_batch = x.dim() - len(port.shape)
         if num_batch < 0 or tuple(x.shape[num_batch:]) != port.shape:
             raise ShapeError(
-                f"{port.name} has shape {tuple(x.shape)}.\n"
-                f"The kernel takes one {port.shape} per sample.\n"
-                f"Pass a tensor [*batch{''.join(f', {n}' for n in port.shape)}]."
+                f"{port.name} has shape {tuple(x.shape)}.",
+                f"The kernel takes one {port.shape} per sample.",
+                f"Pass a tensor [*batch{''.join(f', {n}' for n in port.shape)}].",
             )
         if x.dtype is not dtype or x.device.type != device:
             raise ShapeError(
-                f"{port.name} is {x.dtype} on {x.device}; this kernel takes {dtype} on {device}.\n"
-                "Nothing is cast or moved in silence.\n"
-                f"Convert all inputs to one dtype and device: {port.name}.to({device!r}, {dtype})."
+                f"{port.name} is {x.dtype} on {x.device}; this kernel takes {dtype} on {device}.",
+                "Nothing is cast or moved in silence.",
+                f"Convert all inputs to one dtype and device: {port.name}.to({device!r}, {dtype}).",
             )
         shapes.append(x.shape[:num_batch])
     return broadcast_batch(ports, shapes)

@@ -94,8 +94,9 @@ def _capture(reach: Reachable, held: Any, dtype: torch.dtype) -> Capture:
     if path is None:
         raise FusedError(
             f"the function reads a tensor {tuple(held.shape)} from outside, and where it is kept was "
-            "not found, or the function has put another one there.\n"
-            f"A kernel reads it anew at each call, through names, attributes and containers.\n{PASS_IT}"
+            "not found, or the function has put another one there.",
+            f"A kernel reads it anew at each call, through names, attributes and containers.",
+            f"{PASS_IT}",
         )
     name = reach.name_of(held)
     if isinstance(held, Mechanism):
@@ -105,8 +106,9 @@ def _capture(reach: Reachable, held: Any, dtype: torch.dtype) -> Capture:
         return Capture(name, path, shape, held.dtype)
     if torch.promote_types(held.dtype, dtype) != dtype:
         raise FusedError(
-            f"{name} is {held.dtype}, the mechanism {dtype}.\n"
-            f"A kernel has one type, and nothing is rounded in silence.\nMake it {name}.to({dtype})."
+            f"{name} is {held.dtype}, the mechanism {dtype}.",
+            f"A kernel has one type, and nothing is rounded in silence.",
+            f"Make it {name}.to({dtype}).",
         )
     return Capture(name, path, shape, held.dtype, is_input=True)
 
@@ -252,9 +254,9 @@ def _fitting(capture: Capture, x: Tensor) -> Tensor:
     other = x.dtype != capture.dtype and not stands_for(x, cast(torch.dtype, capture.dtype))
     if other or x.shape != capture.shape:
         raise FusedError(
-            f"{capture.name} is now {tuple(x.shape)} of {x.dtype}.\n"
-            f"The kernels were made for {capture.shape} of {capture.dtype}.\n"
-            "Call ts.fuse again."
+            f"{capture.name} is now {tuple(x.shape)} of {x.dtype}.",
+            f"The kernels were made for {capture.shape} of {capture.dtype}.",
+            "Call ts.fuse again.",
         )
     return x
 

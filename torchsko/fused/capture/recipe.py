@@ -95,8 +95,9 @@ def _evaluate(
         raise
     if not found or not all(isinstance(x, Tensor) for x in found):
         raise FusedError(
-            "the function returned something that is no tensor.\n"
-            "A kernel's results are tensors.\nReturn a tensor, or tuples and dicts of them."
+            "the function returned something that is no tensor.",
+            "A kernel's results are tensors.",
+            "Return a tensor, or tuples and dicts of them.",
         )
     form = pytree.tree_unflatten(range(len(found)), spec)
     kinds = tuple((k, x.dtype) for k, x in enumerate(found) if x.dtype != dtype)
@@ -143,9 +144,9 @@ def _run_until_still(fn: Eager, run: Callable[[], T]) -> tuple[T, frozenset[str]
     if drawn:
         raise FusedError(draws(drawn[0]))
     raise FusedError(
-        f"the function changes {', '.join(sorted(numbers))} each time that it runs.\n"
-        "A kernel returns results and changes nothing: it would hold the first value for ever.\n"
-        "Pass it as an argument, or see ts.rollout for a control with a memory: start and act."
+        f"the function changes {', '.join(sorted(numbers))} each time that it runs.",
+        "A kernel returns results and changes nothing: it would hold the first value for ever.",
+        "Pass it as an argument, or see ts.rollout for a control with a memory: start and act.",
     )
 
 

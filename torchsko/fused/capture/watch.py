@@ -68,17 +68,17 @@ class Swap(TorchFunctionMode):
             return torch.clone(args[0].detach())
         if name in _READS and self._is_unknown(args[0]):
             raise FusedError(
-                f"{name} reads a value within the function.\n"
-                "A kernel is a straight line: values are known only when it runs.\n"
-                "Replace branches on values by torch.where, and keep numbers in tensors."
+                f"{name} reads a value within the function.",
+                "A kernel is a straight line: values are known only when it runs.",
+                "Replace branches on values by torch.where, and keep numbers in tensors.",
             )
         # torch.func itself calls it, too, and says then that it may.
         if name == "requires_grad_" and not get_inplace_requires_grad_allowed():
             if _are_functorch_transforms_active() and isinstance(_innermost(args[0]), Symbolic):
                 raise FusedError(
-                    "requires_grad_ was called within the function, for a derivative by torch.autograd.\n"
-                    "The kernels of its gradients are traced through torch.func, which allows none within.\n"
-                    "Take the derivative within by torch.func.grad, vjp or jacrev."
+                    "requires_grad_ was called within the function, for a derivative by torch.autograd.",
+                    "The kernels of its gradients are traced through torch.func, which allows none within.",
+                    "Take the derivative within by torch.func.grad, vjp or jacrev.",
                 )
         if name in DETERMINANTS:
             (matrix,) = (*args, *kwargs.values())[:1]
@@ -178,9 +178,9 @@ class Watch(TorchDispatchMode):
         wide = [x for x in _tensors((result,)) if x.is_floating_point() and not fits(x)]
         if wide and any(x.is_floating_point() and fits(x) for x in _tensors(args)):
             raise FusedError(
-                f"{self._swap.called} makes {wide[0].dtype} of {self._dtype} within the function.\n"
-                "A kernel computes in one type, the mechanism's, and nothing is rounded in silence.\n"
-                f"Keep to {self._dtype} there, or fuse for mech.to({wide[0].dtype})."
+                f"{self._swap.called} makes {wide[0].dtype} of {self._dtype} within the function.",
+                "A kernel computes in one type, the mechanism's, and nothing is rounded in silence.",
+                f"Keep to {self._dtype} there, or fuse for mech.to({wide[0].dtype}).",
             )
 
     def _is_outside(self, x: Any) -> bool:
@@ -202,8 +202,9 @@ class Watch(TorchDispatchMode):
         if self._traces and x.is_floating_point():
             raise FusedError(
                 f"{self._swap.called or name} got a tensor {tuple(x.shape)} from outside of the "
-                "function, by a way that a kernel cannot follow.\n"
-                f"As a constant it would keep today's values for ever.\n{PASS_IT}"
+                "function, by a way that a kernel cannot follow.",
+                f"As a constant it would keep today's values for ever.",
+                f"{PASS_IT}",
             )
         self.met[id(x)] = x
         self._outside.add(_memory(x))
@@ -218,8 +219,9 @@ class Watch(TorchDispatchMode):
             if is_written and isinstance(x, Tensor) and _memory(x) in self._outside:
                 raise FusedError(
                     f"{self._swap.called or func} writes into a tensor {tuple(x.shape)} from outside "
-                    "of the function.\nA kernel returns results and changes nothing.\n"
-                    "Return the new value, and assign it after the call."
+                    "of the function.",
+                    "A kernel returns results and changes nothing.",
+                    "Return the new value, and assign it after the call.",
                 )
 
 

@@ -73,9 +73,9 @@ def refuse_unknown(program: Program) -> None:
     unknown = sorted({op for op, _ in program.code} - _KNOWN)
     if unknown:
         raise FusedError(
-            f"the program contains {unknown}: the code generators have no rule for that.\n"
-            "A misspelt operation would be a misspelt function.\n"
-            "Use the instructions listed in torchsko.fused.program.program."
+            f"the program contains {unknown}: the code generators have no rule for that.",
+            "A misspelt operation would be a misspelt function.",
+            "Use the instructions listed in torchsko.fused.program.program.",
         )
 
 

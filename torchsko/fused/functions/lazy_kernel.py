@@ -110,8 +110,9 @@ class Traced:
         """The kernel itself: plain tensors only, no derivatives."""
         if len(inputs) != len(self.inputs):
             raise ShapeError(
-                f"got {len(inputs)} tensors.\nThis function has {len(self.inputs)} inputs.\n"
-                f"Pass {', '.join(port.name for port in self.inputs)}."
+                f"got {len(inputs)} tensors.",
+                f"This function has {len(self.inputs)} inputs.",
+                f"Pass {', '.join(port.name for port in self.inputs)}.",
             )
         if self._quick is not None:
             outputs = self._quick(*inputs)
@@ -168,8 +169,9 @@ class Traced:
         if len(outputs) != self.num_outputs:
             raise FusedError(
                 f"the function returned {len(outputs)} tensors, where num_outputs="
-                f"{self.num_outputs}.\nAn operator has a fixed number of outputs.\n"
-                f"Pass num_outputs={len(outputs)}."
+                f"{self.num_outputs}.",
+                f"An operator has a fixed number of outputs.",
+                f"Pass num_outputs={len(outputs)}.",
             )
         return outputs
 
@@ -212,8 +214,9 @@ class Traced:
             return self._without_a_kernel
         if device.type not in ("cpu", "cuda"):
             raise FusedError(
-                f"no fused kernel for device {device}.\nKernels run on cpu and cuda.\n"
-                "Move the inputs, or use the eager functions."
+                f"no fused kernel for device {device}.",
+                f"Kernels run on cpu and cuda.",
+                "Move the inputs, or use the eager functions.",
             )
         try:
             cuda = device.type == "cuda"

@@ -60,9 +60,9 @@ class Scan:
         """
         if every > 1 and (self.backward or self.roles.stacked or self.roles.summed):
             raise FusedError(
-                "states are to be thinned of a scan that gives something else at every step.\n"
-                "What lies between them is computed again in the backward pass, from the states alone.\n"
-                "Pass every=1, or stack and sum nothing."
+                "states are to be thinned of a scan that gives something else at every step.",
+                "What lies between them is computed again in the backward pass, from the states alone.",
+                "Pass every=1, or stack and sum nothing.",
             )
         with self._lock:
             if (steps, every) not in self._made:

@@ -66,8 +66,9 @@ def _placed(
     if _along(x, dim, index).shape != x.shape:
         raise FusedError(
             f"entries of a tensor {list(x.shape)} are written at an index {list(index.shape)} that values "
-            "decide.\nEach place that it may mean is asked in turn, all of them alike.\n"
-            "Give an index of the same shape but for the dimension along which it writes."
+            "decide.",
+            "Each place that it may mean is asked in turn, all of them alike.",
+            "Give an index of the same shape but for the dimension along which it writes.",
         )
     there = source if isinstance(source, Tensor) else torch.full_like(index, source, dtype=x.dtype)
     rows = []

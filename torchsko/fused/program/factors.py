@@ -199,11 +199,11 @@ def _no_errors(A: Tensor) -> Tensor:
 def _refuse_large(rows: int) -> None:
     if rows > MOST:
         raise FusedError(
-            f"a matrix of {rows} rows is to be factorised in a traced function.\n"
-            f"Written out with its rows exchanged, one of more than {MOST} fills a kernel.\n"
+            f"a matrix of {rows} rows is to be factorised in a traced function.",
+            f"Written out with its rows exchanged, one of more than {MOST} fills a kernel.",
             "Where it is positive definite take torch.linalg.cholesky and torch.cholesky_solve; for the "
             "mass matrix there are ts.innovations(ts.assemble(mech, q)).solve(x) and its kin. Or run the "
-            "function as it is: do not fuse it, or leave fused=True out."
+            "function as it is: do not fuse it, or leave fused=True out.",
         )
 
 

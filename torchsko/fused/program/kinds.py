@@ -113,8 +113,8 @@ def checked(dtype: torch.dtype, source: torch.dtype) -> torch.dtype:
         return torch.float64
     if dtype.is_complex or source == torch.float64:
         raise FusedError(
-            f"traced values were asked for as {dtype}: programs compute real numbers only.\n"
-            "Keep indices and counts as constants outside of the traced values."
+            f"traced values were asked for as {dtype}: programs compute real numbers only.",
+            advice="Keep indices and counts as constants outside of the traced values.",
         )
     return torch.int64
 
@@ -137,7 +137,7 @@ def refuse_bits(base: str, operands: Sequence[Any]) -> None:
     """
     if base.startswith("bitwise_") and not are_truths(operands):
         raise FusedError(
-            f"{base} of whole numbers has no rule for tracing to a scalar program.\n"
-            "Of truth values it has one: & and | of results of comparisons, for example.\n"
-            "Count with sums and torch.remainder instead: n % 2 for n & 1."
+            f"{base} of whole numbers has no rule for tracing to a scalar program.",
+            "Of truth values it has one: & and | of results of comparisons, for example.",
+            "Count with sums and torch.remainder instead: n % 2 for n & 1.",
         )

@@ -55,9 +55,9 @@ def refuse_size(operations: int) -> None:
     """
     if operations > MOST_OPERATIONS:
         raise FusedError(
-            f"the kernel would have {operations} operations, more than {MOST_OPERATIONS}.\n"
-            "It is a straight line, with every product of every matrix spelt out.\n"
-            "Run large networks eagerly and fuse the step alone, or fuse fewer steps."
+            f"the kernel would have {operations} operations, more than {MOST_OPERATIONS}.",
+            "It is a straight line, with every product of every matrix spelt out.",
+            "Run large networks eagerly and fuse the step alone, or fuse fewer steps.",
         )
 
 

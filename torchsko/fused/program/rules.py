@@ -148,8 +148,8 @@ def scatter(
     if reduce == "add":
         return scatter_add(graph, x, dim, index, ids)
     raise FusedError(
-        f"torch.scatter(reduce={reduce!r}) has no derivative and no kernel.\n"
-        "Multiply what torch.gather takes, and put it back by a plain scatter."
+        f"torch.scatter(reduce={reduce!r}) has no derivative and no kernel.",
+        advice="Multiply what torch.gather takes, and put it back by a plain scatter.",
     )
 
 

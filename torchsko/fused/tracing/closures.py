@@ -63,9 +63,9 @@ def refuse_differentiated(body: Callable[..., Any]) -> None:
     for x in reach.wrapped():
         if _is_differentiated(x):
             raise FusedError(
-                f"the body of a loop closes over {reach.name_of(x)}, by which a derivative is taken.\n"
-                "The body is traced by itself, where what it closes over is constant.\n"
-                "Pass the tensor to it by args=[...], as ts.loop says."
+                f"the body of a loop closes over {reach.name_of(x)}, by which a derivative is taken.",
+                "The body is traced by itself, where what it closes over is constant.",
+                "Pass the tensor to it by args=[...], as ts.loop says.",
             )
 
 

@@ -139,9 +139,9 @@ def lift(graph: Graph, x: Tensor) -> Tensor:
         return constants(graph, x)
     if x.graph is not graph:
         raise FusedError(
-            "a tensor of another trace was used, such as q of the function around the body of a loop.\n"
-            "The body of a loop is traced by itself, where what it closes over has no meaning.\n"
-            "Pass q to it by args=[q], as ts.loop says; and let no tensor leave a traced function."
+            "a tensor of another trace was used, such as q of the function around the body of a loop.",
+            "The body of a loop is traced by itself, where what it closes over has no meaning.",
+            "Pass q to it by args=[q], as ts.loop says; and let no tensor leave a traced function.",
         )
     return x.ids
 
@@ -224,7 +224,8 @@ def _ids(graph: Graph, name: str, x: Any) -> Any:
     if isinstance(x, Symbolic):
         raise FusedError(
             "an index depends on the values of the inputs, so the program would not be a straight "
-            "line.\nSelect with torch.where or torch.gather instead."
+            "line.",
+            advice="Select with torch.where or torch.gather instead.",
         )
     return x
 
@@ -241,8 +242,8 @@ def _reshape_in_place(func: Any, functional: Any, args: Any, kwargs: Any) -> Sym
 def _write(name: str, target: Any, ids: Tensor, kind: torch.dtype) -> Symbolic:
     if not isinstance(target, Symbolic):
         raise FusedError(
-            f"{name} writes traced values into a constant tensor, which cannot hold them.\n"
-            "Build the result with torch.cat or torch.stack, or start from x.new_zeros(...)."
+            f"{name} writes traced values into a constant tensor, which cannot hold them.",
+            advice="Build the result with torch.cat or torch.stack, or start from x.new_zeros(...).",
         )
     target.ids.copy_(of_kind(target.graph, ids, kind, target.dtype))
     return target
@@ -327,7 +328,9 @@ def _lu_factor(A: Any, *, pivot: bool = True, check_errors: bool = False) -> Any
     """Factors of a matrix, and its pivots."""
     if not pivot:
         raise FusedError(
-            "lu_factor was called with pivot=False.\nPyTorch itself has that on GPUs only.\nLeave pivot out."
+            "lu_factor was called with pivot=False.",
+            "PyTorch itself has that on GPUs only.",
+            "Leave pivot out.",
         )
     LU, order, _ = lu(A)
     info = torch.zeros(A.shape[:-2], dtype=torch.int32)

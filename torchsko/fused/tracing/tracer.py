@@ -78,5 +78,6 @@ def _named_tensors(name: str, result: Any) -> Iterator[tuple[str, Tensor]]:
     else:
         raise FusedError(
             f"the traced function returned a {type(result).__name__} as {name!r}: a program has "
-            "tensors as results.\nReturn a tensor or a (nested) tuple of tensors."
+            "tensors as results.",
+            advice="Return a tensor or a (nested) tuple of tensors.",
         )

@@ -47,10 +47,10 @@ def refuse_kinds(mech: Mechanism, log: Log) -> None:
                 fit = {x: u for x, u in by.items() if x in kinds and _has(kinds[x], name, u)}
                 told = "".join(f" --unit {name}.{x}={u}" for x, u in fit.items())
                 raise FitError(
-                    f"{log.name}: {name} was declared in {its}, and joint {joint!r} is {kinds[joint]}.\n"
-                    "Angles are of joints that turn, lengths of those that slide.\n"
+                    f"{log.name}: {name} was declared in {its}, and joint {joint!r} is {kinds[joint]}.",
+                    "Angles are of joints that turn, lengths of those that slide.",
                     f"Declare them by joint, units={{{name!r}: {fit}}} or{told or ' none'}; "
-                    "others are in SI units."
+                    "others are in SI units.",
                 )
 
 
@@ -85,10 +85,10 @@ def refuse_degrees(mech: Mechanism, log: Log, q: Array, tau: Array) -> None:
         turns = np.ptp(q[:, mech.q_slice(name)]) / 2 / np.pi
         raise FitError(
             f"{log.name}: joint {name!r} moves over {turns:.3g} turns, "
-            "and its weight shows that these are degrees.\n"
+            "and its weight shows that these are degrees.",
             f"Of the forces, gravity explains {100 * in_degrees:.0f} % at degrees, {100 * as_said:.0f} % at "
-            "radians.\n"
-            f'Declare the unit, units={{"q": "deg", ...}} or --unit q=deg{more}.'
+            "radians.",
+            f'Declare the unit, units={{"q": "deg", ...}} or --unit q=deg{more}.',
         )
 
 

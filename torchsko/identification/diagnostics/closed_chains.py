@@ -24,10 +24,10 @@ def refuse_loops(mech: Mechanism) -> None:
         if joints:
             held = ", ".join(f"{name!r}: ..." for name in joints if name in mech.joint_names)
             raise FitError(
-                f"{loop.name!r} closes a chain of {mech.name!r}: joints {', '.join(map(repr, joints))}.\n"
-                "What holds it together pushes these joints as drives do, and no log tells how hard.\n"
+                f"{loop.name!r} closes a chain of {mech.name!r}: joints {', '.join(map(repr, joints))}.",
+                "What holds it together pushes these joints as drives do, and no log tells how hard.",
                 f"Where they stood still, hold them: mech.lock({{{held}}}). Where you know these forces, add "
-                'them to tau and take the loop out of the file (active="false" in MJCF).'
+                'them to tau and take the loop out of the file (active="false" in MJCF).',
             )
 
 

@@ -110,12 +110,12 @@ def _refuse(
     theirs = {j: led_by(mech, j)[dof] for j in pushed if dof in led_by(mech, j)}
     raise FitError(
         f"{log.name}: forces of {name!r} are without those of {', '.join(map(repr, theirs))}, which "
-        "follow it, as it seems.\n"
+        "follow it, as it seems.",
         f"Of these forces, friction set aside, the nominal robot explains {percent(added)} with them, and "
-        f"{percent(as_is)} as they were logged.\n"
+        f"{percent(as_is)} as they were logged.",
         f"Add them times the ratio, tau of {name} + "
         f"{' + '.join(f'{x:.4g} * tau of {j}' for j, x in theirs.items())}; or leave their columns out, if "
-        "the log is right."
+        "the log is right.",
     )
 
 

@@ -135,8 +135,8 @@ def refuse_driving(problem: Problem, log: Log, normal: Normal) -> None:
             for power, part in (driven(g, beta) for beta in (nominal, free))
         ):
             raise FitError(
-                f"{log.name}: friction of joint {name!r} would drive it.\n"
+                f"{log.name}: friction of joint {name!r} would drive it.",
                 "A part of its force goes with its velocity and has the sign of no friction: "
-                "a motor may count against its joint, or a velocity against its position.\n"
-                "Turn the sign of its tau, or that of its q and qd."
+                "a motor may count against its joint, or a velocity against its position.",
+                "Turn the sign of its tau, or that of its q and qd.",
             )

@@ -186,10 +186,10 @@ def refuse_mistaken(
         gained = as_is.clamp(GOOD, WORST) / left.clamp(GOOD, WORST)
         dof = int(gained.nan_to_num(0.0).argmax())
         raise FitError(
-            f"{log.name}: {best.what}, as it seems.\n"
+            f"{log.name}: {best.what}, as it seems.",
             f"Of the force of joint {dof_names(problem.mech)[dof]!r}, friction set aside, the nominal robot "
-            f"explains {percent(left[dof])} so, and {percent(as_is[dof])} as it was logged.\n"
-            f"{best.advice} If the log is right, correct the nominal robot: a tool that is not there, say."
+            f"explains {percent(left[dof])} so, and {percent(as_is[dof])} as it was logged.",
+            f"{best.advice} If the log is right, correct the nominal robot: a tool that is not there, say.",
         )
 
 

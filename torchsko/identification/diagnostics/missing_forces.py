@@ -53,9 +53,9 @@ def unmeasured(mech: Mechanism, log: Log) -> list[int]:
         found = [k for k in found if not part[k]]
     if len(found) == mech.num_dof:
         raise FitError(
-            f"{log.name}: no force is a finite number.\n"
-            "Forces tell what a robot weighs, and one that floats has none besides those at its base.\n"
-            "Put zeros there for flight, or the wrench that pushed it."
+            f"{log.name}: no force is a finite number.",
+            "Forces tell what a robot weighs, and one that floats has none besides those at its base.",
+            "Put zeros there for flight, or the wrench that pushed it.",
         )
     return found
 

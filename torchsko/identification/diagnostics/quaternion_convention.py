@@ -125,17 +125,17 @@ def _refuse(
         what, advice = best.told(*places)
         raise FitError(
             f"{log.name}: velocities of joint {name!r} are not those of its positions, and would be if "
-            f"{what}.\n"
+            f"{what}.",
             f"Its columns are {own}, rates in axes of the body; they leave {100 * as_is:.2g} % of the motion "
-            f"over, and {100 * left:.2g} % so.\n"
-            f"Write {advice}."
+            f"over, and {100 * left:.2g} % so.",
+            f"Write {advice}.",
         )
     if as_is > OTHER and _turns_back(kind, q) < CLEAR:
         raise FitError(
             f"{log.name}: velocities of joint {name!r} are not those of its positions: they leave "
-            f"{100 * as_is:.0f} % of the motion over.\n"
-            f"Its columns are {own}, rates in axes of the body and at its origin.\n"
-            "Look for another order, axes, or a sensor that sits elsewhere, and write them so."
+            f"{100 * as_is:.0f} % of the motion over.",
+            f"Its columns are {own}, rates in axes of the body and at its origin.",
+            "Look for another order, axes, or a sensor that sits elsewhere, and write them so.",
         )
 
 

@@ -53,13 +53,13 @@ def refuse_unfelt(mech: Mechanism, log: Log, motions: Sequence[Motion]) -> None:
         if weight > 0 and needed > CARRIED * weight:
             raise FitError(
                 f"{log.name}: the force of joint {name!r} is zero all along, and the nominal robot needs "
-                f"{needed:.3g} N there to move so.\n"
+                f"{needed:.3g} N there to move so.",
                 "What carries a robot that floats, a floor or a stand, pushes it there; without that it has "
-                "no weight.\n"
+                "no weight.",
                 "Put the measured wrench there, that of contacts as joints feel it "
                 "(ts.identification.Log says how). "
                 "Where something carries the base and nobody measured how hard, put nan: it is left out. "
-                "Where the base stood still, fit the robot without floating base."
+                "Where the base stood still, fit the robot without floating base.",
             )
 
 

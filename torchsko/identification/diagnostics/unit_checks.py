@@ -109,7 +109,11 @@ def _refuse_rate(log: Log, rate: float) -> None:
         advice = (
             f"Leave the unit t={unit} out." if unit else "Multiply t by 1000, say, or thin the log."
         )
-    raise FitError(f"{log.name}: samples are {1 / rate:.4g} s apart.\n{why}\n{advice}")
+    raise FitError(
+        f"{log.name}: samples are {1 / rate:.4g} s apart.",
+        f"{why}",
+        f"{advice}",
+    )
 
 
 def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None:
@@ -123,9 +127,9 @@ def _refuse_blank(log: Log, name: str, columns: dict[str, Array | None]) -> None
             if what == "tau":
                 other = f"put zeros where nothing drives the joint, or {other}"
             raise FitError(
-                f"{log.name}: {what} of joint {name!r} is nowhere a finite number.\n"
-                "A column of words, or of a sensor that was off, tells nothing.\n"
-                f'Name the right column, columns={{"{what}": [...]}}, or {other}'
+                f"{log.name}: {what} of joint {name!r} is nowhere a finite number.",
+                "A column of words, or of a sensor that was off, tells nothing.",
+                f'Name the right column, columns={{"{what}": [...]}}, or {other}',
             )
 
 
@@ -134,9 +138,9 @@ def _refuse_large(mech: Mechanism, log: Log, name: str, tau: Array) -> None:
     for middle, most in zip(np.nanmedian(np.abs(tau), axis=(0, 1)), limit, strict=True):
         if 0 < most < math.inf and middle > LARGE * most:
             raise FitError(
-                f"{log.name}: the median force of joint {name!r} is {middle:.4g}, its limit {most:.4g}.\n"
-                "A log is in N m or N, as the robot is, and drives keep their limits.\n"
-                'Declare the unit, units={"tau": "mNm"} or --unit tau=mNm, or give the robot its true limits.'
+                f"{log.name}: the median force of joint {name!r} is {middle:.4g}, its limit {most:.4g}.",
+                "A log is in N m or N, as the robot is, and drives keep their limits.",
+                'Declare the unit, units={"tau": "mNm"} or --unit tau=mNm, or give the robot its true limits.',
             )
 
 
@@ -153,10 +157,10 @@ def _refuse_far(mech: Mechanism, log: Log, name: str, q: Array) -> None:
             )
             raise FitError(
                 f"{log.name}: joint {name!r} moves from {a:.4g} to {b:.4g}, "
-                f"its limits are {lo:.4g} and {hi:.4g}.\n"
-                "A log is in rad or m, as the robot is, and moves within its limits.\n"
+                f"its limits are {lo:.4g} and {hi:.4g}.",
+                "A log is in rad or m, as the robot is, and moves within its limits.",
                 f'Declare the unit, units={{"q": "{unit}"}} or --unit q={unit}, or of this joint '
-                f"--unit q.{name}={unit}, or give the robot its true limits."
+                f"--unit q.{name}={unit}, or give the robot its true limits.",
             )
 
 
@@ -210,8 +214,9 @@ def _refuse_multiples(log: Log, name: str, t: Array, q: Array, qd: Array) -> Non
         ratio = math.copysign(math.sqrt(float(b @ b) / float(a @ a)), alike) if both > 0 else 1.0
         if abs(alike) > SURE and not 1 / TWICE < ratio < TWICE:
             raise FitError(
-                f"{log.name}: velocities of joint {name!r} are {ratio:.3g} times what its positions move.\n"
-                f"Both are of one unit, and of one sign.\n{_likely(ratio)}"
+                f"{log.name}: velocities of joint {name!r} are {ratio:.3g} times what its positions move.",
+                f"Both are of one unit, and of one sign.",
+                f"{_likely(ratio)}",
             )
 
 

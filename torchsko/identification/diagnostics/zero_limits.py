@@ -30,8 +30,8 @@ def refuse_zero_limits(mech: Mechanism, *fields: str) -> None:
             if bool((size[..., slices(name)] <= 0).any()):
                 called, why = FIELDS[field]
                 raise FitError(
-                    f"the {called} of joint {name!r} is 0.\n"
-                    f"{why}; files say 0 of limits that nobody knew.\n"
+                    f"the {called} of joint {name!r} is 0.",
+                    f"{why}; files say 0 of limits that nobody knew.",
                     f"Pass the robot with true ones, mech.replace({field}=...), or hold the joint: "
-                    f"mech.lock({{{name!r}: ...}})."
+                    f"mech.lock({{{name!r}: ...}}).",
                 )

@@ -154,10 +154,10 @@ def _refuse_unseen(mech: Mechanism, log: Log, parts: list[Reduced], size: Tensor
         shown = part.c[-1].abs() / (part.A[-1, -1] * square).sqrt().clamp_min(1e-300)
         if not shown > SHOWN:
             raise FitError(
-                f"{log.name}: the torque constant of joint {name!r} is not told by its current.\n"
+                f"{log.name}: the torque constant of joint {name!r} is not told by its current.",
                 "Without friction it follows the nominal robot's force too little "
-                f"(correlation {float(shown):.2g}).\n"
-                "Move the joint faster or under weight, or pass forces: tau times a constant you know."
+                f"(correlation {float(shown):.2g}).",
+                "Move the joint faster or under weight, or pass forces: tau times a constant you know.",
             )
 
 
@@ -178,9 +178,9 @@ def _joint_scales(A: Tensor, c: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         if bool((move[base:].abs() <= STILL * scale.abs()).all()):
             return scale, change
     raise FitError(
-        f"torque constants did not come to rest within {ROUNDS} rounds.\n"
-        "Currents that tell little of the robot leave them open.\n"
-        "Log faster or more varied motions, or pass forces: tau times constants you know."
+        f"torque constants did not come to rest within {ROUNDS} rounds.",
+        "Currents that tell little of the robot leave them open.",
+        "Log faster or more varied motions, or pass forces: tau times constants you know.",
     )
 
 

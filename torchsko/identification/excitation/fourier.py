@@ -66,19 +66,22 @@ class Trajectory:
         joints, dofs = tuple(joints), len(self.center)
         if len(joints) != dofs or len(set(joints)) != dofs:
             raise FitError(
-                f"{len(set(joints))} names were given for the {dofs} dofs of a trajectory.\n"
-                "Each column has a name of its own.\nPass mech.joint_names."
+                f"{len(set(joints))} names were given for the {dofs} dofs of a trajectory.",
+                "Each column has a name of its own.",
+                "Pass mech.joint_names.",
             )
         if not (isinstance(rate, Real) and 1 <= self.period * rate < math.inf):
             raise FitError(
-                f"rate is {rate!r}, the period {self.period} s.\n"
-                "A file holds the samples of one period, one at least.\nPass rate=1000.0, say, in Hz."
+                f"rate is {rate!r}, the period {self.period} s.",
+                "A file holds the samples of one period, one at least.",
+                "Pass rate=1000.0, say, in Hz.",
             )
         folder = Path(path).absolute().parent
         if not folder.is_dir():
             raise FitError(
-                f"{os.fspath(path)}: its folder is not there.\n"
-                "A file is written into a folder that there is.\nMake the folder, or pass another path."
+                f"{os.fspath(path)}: its folder is not there.",
+                "A file is written into a folder that there is.",
+                "Make the folder, or pass another path.",
             )
         t = torch.arange(round(self.period * rate)).to(self.center) / rate
         names = ["t", *(f"{x}_{joint}" for x in ("q", "qd", "qdd") for joint in joints)]
@@ -122,10 +125,10 @@ def exciting_trajectory(
     for name, kind in zip(mech.joint_names, kinds, strict=True):
         if not kind.vector:
             raise MechanismError(
-                f"joint {name!r} is {kind.name}.\n"
-                "A Fourier series moves joints whose coordinates are a vector.\n"
+                f"joint {name!r} is {kind.name}.",
+                "A Fourier series moves joints whose coordinates are a vector.",
                 "Move it by a rollout, or replace it; where it is the root joint, load with "
-                "floating_base=False."
+                "floating_base=False.",
             )
     refuse_zero_limits(mech, "velocity_limit", "upper")
     like = {"dtype": mech.dtype, "device": mech.device}
@@ -163,5 +166,7 @@ def refuse_options(period: float, harmonics: int, reach: float) -> None:
     for name, (value, fits, what, usual) in wrong.items():
         if not fits:
             raise FitError(
-                f"{name} is {value!r}.\nIt is {what}.\nPass {name}={usual}, the default, say."
+                f"{name} is {value!r}.",
+                f"It is {what}.",
+                f"Pass {name}={usual}, the default, say.",
             )

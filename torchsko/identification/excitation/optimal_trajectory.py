@@ -119,9 +119,9 @@ def optimal_trajectory(
         worst = int(over.argmax())
         raise FitError(
             f"no motion of {mech.name!r} within its limits is found in {steps} steps: the "
-            f"{judge.names[worst]} passes its limit by {100 * float(over[worst]):.3g} % of its range.\n"
-            f"Positions, velocities, forces and boxes of {len(workspace or {})} frames limit it.\n"
-            "Pass a larger period or box, a larger reach, or more steps."
+            f"{judge.names[worst]} passes its limit by {100 * float(over[worst]):.3g} % of its range.",
+            f"Positions, velocities, forces and boxes of {len(workspace or {})} frames limit it.",
+            "Pass a larger period or box, a larger reach, or more steps.",
         )
     return found
 
@@ -129,14 +129,17 @@ def optimal_trajectory(
 def _refuse_counts(harmonics: int, steps: int, moments: int | None) -> None:
     if not (isinstance(steps, Integral) and steps >= 0):
         raise FitError(
-            f"steps is {steps!r}.\nIt is a whole number, of steps of an ascent.\nPass steps=100, say."
+            f"steps is {steps!r}.",
+            f"It is a whole number, of steps of an ascent.",
+            f"Pass steps=100, say.",
         )
     # Fewer show a fast harmonic as a slow one.
     least = 2 * harmonics + 1
     if moments is not None and not (isinstance(moments, Integral) and moments >= least):
         raise FitError(
-            f"moments is {moments!r}.\n{harmonics} harmonics are seen at {least} moments or more.\n"
-            f"Leave it out: it is {MOMENTS * harmonics} then."
+            f"moments is {moments!r}.",
+            f"{harmonics} harmonics are seen at {least} moments or more.",
+            f"Leave it out: it is {MOMENTS * harmonics} then.",
         )
 
 
@@ -147,9 +150,9 @@ def _refuse_box(mech: Mechanism, frame: str, box: tuple[Sequence[float], Sequenc
     corners = np.asarray(box, np.float64) if shape == ((3,), (3,)) else None
     if corners is None or not bool((corners[0] < corners[1]).all()):
         raise FitError(
-            f"the box of frame {frame!r} is {box!r}.\n"
-            "A box is its lowest and its highest corner, each x, y and z in the inertial frame, in m.\n"
-            f'Pass workspace={{"{frame}": ((-0.5, -0.5, 0.1), (0.5, 0.5, 1.0))}}, say.'
+            f"the box of frame {frame!r} is {box!r}.",
+            "A box is its lowest and its highest corner, each x, y and z in the inertial frame, in m.",
+            f'Pass workspace={{"{frame}": ((-0.5, -0.5, 0.1), (0.5, 0.5, 1.0))}}, say.',
         )
 
 

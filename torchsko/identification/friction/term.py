@@ -86,9 +86,9 @@ class Term:
                 continue
             what = "positive" if sign[0] else "positive, or 0" if sign[1] else "a finite number"
             raise FitError(
-                f"{f.name} of {type(self).__name__} is {given!r}.\n"
-                f"It is {what}: the shape of a law, of which the fit finds the size.\n"
-                "Pass another, or leave it out: most have a usual one."
+                f"{f.name} of {type(self).__name__} is {given!r}.",
+                f"It is {what}: the shape of a law, of which the fit finds the size.",
+                "Pass another, or leave it out: most have a usual one.",
             )
 
     def column(self, motion: Series) -> Tensor:

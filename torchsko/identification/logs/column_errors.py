@@ -102,9 +102,9 @@ def refuse_currents(path: Path, found: Mapping[str, Array]) -> None:
 def of_current(path: Path, name: str) -> FitError:
     """A column is a current, and no unit is declared."""
     return FitError(
-        f"{path}: {name!r} is a current, and no unit is declared.\n"
-        "Taken for a force it would make another robot.\n"
-        'Declare it, units={"tau": "A"} or --unit tau=A: torque constants are found; or tau=Nm.'
+        f"{path}: {name!r} is a current, and no unit is declared.",
+        "Taken for a force it would make another robot.",
+        'Declare it, units={"tau": "A"} or --unit tau=A: torque constants are found; or tau=Nm.',
     )
 
 
@@ -115,18 +115,18 @@ def refuse_words(path: Path, table: Table, called: Sequence[str], joints: tuple[
         own = any(owner in joints or owner.isdigit() for owner in owners)
         if kind not in NOTHING and (own or name.lower() in called):
             raise FitError(
-                f"{path}: the velocity {name!r} holds no numbers ({kind}).\n"
-                "Velocities that were measured count; those that were not have no column, or an empty one.\n"
-                f"Write {name!r} as numbers, or leave all velocities out: positions tell them."
+                f"{path}: the velocity {name!r} holds no numbers ({kind}).",
+                "Velocities that were measured count; those that were not have no column, or an empty one.",
+                f"Write {name!r} as numbers, or leave all velocities out: positions tell them.",
             )
 
 
 def of_two(path: Path, name: str, owner: str, one: str, other: str) -> FitError:
     """Two columns are the same of one joint, or of all."""
     return FitError(
-        f"{path}: two columns are {name} of {owner}: {one!r} and {other!r}.\n"
-        "One of them would count, and nobody said which.\n"
-        f'Say which are: columns={{"{name}": [...]}}, or --column {name}=...'
+        f"{path}: two columns are {name} of {owner}: {one!r} and {other!r}.",
+        "One of them would count, and nobody said which.",
+        f'Say which are: columns={{"{name}": [...]}}, or --column {name}=...',
     )
 
 

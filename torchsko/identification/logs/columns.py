@@ -108,9 +108,9 @@ def _side_by_side(path: Path, name: str, picked: Sequence[tuple[str, Array]]) ->
     if len({x.shape[:-1] for x in blocks}) > 1 or blocks[0].ndim != 2:
         shapes = ", ".join(f"{c!r} {list(x.shape)}" for c, x in picked)
         raise FitError(
-            f"{path}: the columns of {name} have other shapes: {shapes}.\n"
-            "Each sample has a number for each joint.\n"
-            "Give all as many samples, [samples] or [samples, joints]."
+            f"{path}: the columns of {name} have other shapes: {shapes}.",
+            "Each sample has a number for each joint.",
+            "Give all as many samples, [samples] or [samples, joints].",
         )
     return np.concatenate(blocks, -1)
 
@@ -166,8 +166,9 @@ def by_joint(
         twice = [x for x in joints if list(order.values()).count(x) > 1]
         if twice:
             raise FitError(
-                f"{path}: it names the joint {twice[0]!r} twice, in {', '.join(order.values())}.\n"
-                "One of them would count, and nobody said which.\nName the columns by columns=."
+                f"{path}: it names the joint {twice[0]!r} twice, in {', '.join(order.values())}.",
+                "One of them would count, and nobody said which.",
+                "Name the columns by columns=.",
             )
         theirs = [order[k] for k in sorted(order)]
         for name, x in table.columns.items():
@@ -215,10 +216,10 @@ def _in_order(
     # A joint that floats has several coordinates, and one name.
     if is_asked and list(theirs) != [j for j in joints if j in theirs]:
         raise FitError(
-            f"{path}: {name!r} has {x.shape[1]} columns, and the file names the joints {', '.join(theirs)}.\n"
-            "Which column is whose nobody can tell, as their order is not the robot's.\n"
+            f"{path}: {name!r} has {x.shape[1]} columns, and the file names the joints {', '.join(theirs)}.",
+            "Which column is whose nobody can tell, as their order is not the robot's.",
             "Give the array a column for each name, or put both in the robot's order: "
-            f"{', '.join(joints)}."
+            f"{', '.join(joints)}.",
         )
     return {}
 
@@ -247,9 +248,9 @@ def _halves(path: Path, found: Mapping[str, Array], units: Units) -> list[tuple[
     beyond = np.isfinite(nano) & ((nano < 0) | (nano >= 1e9))
     if beyond.any() or (np.isfinite(sec) & (sec != np.floor(sec))).any():
         raise FitError(
-            f"{path}: {pair[False]!r} and {pair[True]!r} are called like halves of one time, and are two.\n"
-            "Halves are whole seconds, and nanoseconds from 0 to less than 1e9.\n"
-            f'Name one of them: columns={{"t": ["{pair[True]}"]}}, or --column t={pair[True]}, say.'
+            f"{path}: {pair[False]!r} and {pair[True]!r} are called like halves of one time, and are two.",
+            "Halves are whole seconds, and nanoseconds from 0 to less than 1e9.",
+            f'Name one of them: columns={{"t": ["{pair[True]}"]}}, or --column t={pair[True]}, say.',
         )
     return [(pair[k], found[pair[k]]) for k in (False, True)]
 
@@ -262,9 +263,9 @@ def _time(path: Path, named: Mapping[str, Array], units: Units) -> Array:
     pair = _halves(path, named, units) if len(named) == 2 else []
     if not pair:
         raise FitError(
-            f"{path}: the time was named as {len(named)} columns, {', '.join(map(repr, named))}.\n"
-            "It is one column, or two whose names end in sec and nanosec, which are their units.\n"
-            "Name one of these, and no unit of t beside two."
+            f"{path}: the time was named as {len(named)} columns, {', '.join(map(repr, named))}.",
+            "It is one column, or two whose names end in sec and nanosec, which are their units.",
+            "Name one of these, and no unit of t beside two.",
         )
     return pair[0][1] + 1e-9 * pair[1][1]
 
@@ -278,7 +279,9 @@ def _column(
     parts = [(c, table.columns[c]) for j in joints if (c := f"{name}_{j}") in table.columns]
     if not parts or len(parts) < len(joints):
         raise FitError(
-            f"{path}: there is no column {name!r}.\nThere are {there(table)}.\nName one of these."
+            f"{path}: there is no column {name!r}.",
+            f"There are {there(table)}.",
+            f"Name one of these.",
         )
     return parts
 
@@ -322,8 +325,8 @@ def _of_joints(
         return []
     if joints and len(numbered) != len(joints):
         raise FitError(
-            f"{path}: {len(numbered)} columns are {name}, the robot has {len(joints)} joints.\n"
-            "Columns with numbers are taken in the order of the joints.\n"
-            f'Name them after the joints, "{name}_{joints[0]}", or pass columns={{"{name}": [...]}}.'
+            f"{path}: {len(numbered)} columns are {name}, the robot has {len(joints)} joints.",
+            "Columns with numbers are taken in the order of the joints.",
+            f'Name them after the joints, "{name}_{joints[0]}", or pass columns={{"{name}": [...]}}.',
         )
     return [by[owner] for owner in numbered]

@@ -62,9 +62,9 @@ def in_order_of(path: Path, rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """
     if len(rows) > 1:
         raise FitError(
-            f"{path}: a row names its joints {', '.join(rows[0])}, another {', '.join(rows[1])}.\n"
-            "Numbers of lists belong to the joints that their row names, and a log has one order.\n"
-            "Leave out rows of other names, or sort the numbers of each row by its names."
+            f"{path}: a row names its joints {', '.join(rows[0])}, another {', '.join(rows[1])}.",
+            "Numbers of lists belong to the joints that their row names, and a log has one order.",
+            "Leave out rows of other names, or sort the numbers of each row by its names.",
         )
     return tuple(rows[0]) if rows else ()
 
@@ -121,9 +121,9 @@ def alike(
         for k, name in named.items():
             if k < len(row) and row[k] != name:
                 raise FitError(
-                    f"{path}: line {line} names the joint {row[k]!r} where line {at} names {name!r}.\n"
-                    "Numbers belong to the joints that their row names, and a log has one order.\n"
-                    "Leave out rows of other names, or sort the numbers of each row by its names."
+                    f"{path}: line {line} names the joint {row[k]!r} where line {at} names {name!r}.",
+                    "Numbers belong to the joints that their row names, and a log has one order.",
+                    "Leave out rows of other names, or sort the numbers of each row by its names.",
                 )
         yield row
 

@@ -108,9 +108,9 @@ def _encoding(path: Path) -> str:
         return "utf-16"
     if b"\0" in head:
         raise FitError(
-            f"{path}: is no text, or of an encoding without a mark.\n"
-            "A CSV file is text, in UTF-8, UTF-16 with a byte order mark, or Latin-1.\n"
-            "Save it as UTF-8."
+            f"{path}: is no text, or of an encoding without a mark.",
+            "A CSV file is text, in UTF-8, UTF-16 with a byte order mark, or Latin-1.",
+            "Save it as UTF-8.",
         )
     try:
         head[: head.rfind(b"\n") + 1].decode("utf-8")
@@ -174,7 +174,7 @@ def _whatever(
         line, found = int(odd[0][0]) + at - 2, int(odd[0][1])
         more = ", the first of several such lines" if len(odd) > 1 else ""
         raise FitError(
-            f"{path}: line {line} has {found} columns, the others have {len(cells)}{more}.\n"
-            "A row that was cut off, or has a separator too many, tells no sample.\n"
-            f"Leave it out: sed -i {line}d {path.name}, say."
+            f"{path}: line {line} has {found} columns, the others have {len(cells)}{more}.",
+            "A row that was cut off, or has a separator too many, tells no sample.",
+            f"Leave it out: sed -i {line}d {path.name}, say.",
         ) from error

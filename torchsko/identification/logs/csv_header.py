@@ -58,8 +58,9 @@ def head_of(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[Head, Iterato
         cells = cells_of(first, sep)
     if not first:
         raise FitError(
-            f"{path}: there is no sample below its first line.\n"
-            "A log is a line of names, and one for each sample.\nCheck that the file is whole."
+            f"{path}: there is no sample below its first line.",
+            "A log is a line of names, and one for each sample.",
+            "Check that the file is whole.",
         )
     head = Head(names, sep, units, at, first, cells)
     _refuse_unnamed(path, named, head)
@@ -83,8 +84,9 @@ def _refuse_unnamed(path: Path, named: int, head: Head) -> None:
         else "leave out what has none, or name it."
     )
     raise FitError(
-        f"{path}: {where} names {len(names)} columns, its rows have {len(cells)} "
-        f"(line {head.at}).\nEach column has a name.\nCorrect line {named}: {more}"
+        f"{path}: {where} names {len(names)} columns, its rows have {len(cells)} (line {head.at}).",
+        f"Each column has a name.",
+        f"Correct line {named}: {more}",
     )
 
 
@@ -142,23 +144,23 @@ def _is_title(line: str, below: str, sep: str | None) -> bool:
 def _names(path: Path, header: str, sep: str | None) -> list[str]:
     if not header.strip():
         raise FitError(
-            f"{path}: its first line is empty.\n"
-            "The first line of a CSV file names its columns.\n"
-            'Put one there: "t,q_1,q_2,tau_1,tau_2", say, and samples below.'
+            f"{path}: its first line is empty.",
+            "The first line of a CSV file names its columns.",
+            'Put one there: "t,q_1,q_2,tau_1,tau_2", say, and samples below.',
         )
     names = [x.strip("#").strip() for x in cells_of(header.lstrip("#").strip("\r\n "), sep)]
     if is_number(names[0]):
         raise FitError(
-            f"{path}: its first line holds numbers, {header.strip()[:40]!r}.\n"
-            "The first line of a CSV file names its columns.\n"
-            'Put one there: "t,q_1,q_2,tau_1,tau_2", say.'
+            f"{path}: its first line holds numbers, {header.strip()[:40]!r}.",
+            "The first line of a CSV file names its columns.",
+            'Put one there: "t,q_1,q_2,tau_1,tau_2", say.',
         )
     twice = [name for k, name in enumerate(names) if name and name in names[:k]]
     if twice:
         raise FitError(
-            f"{path}: the column {twice[0]!r} is there {names.count(twice[0])} times.\n"
-            "One of them would count, and nobody said which.\n"
-            "Name the others otherwise in the first line, or leave them out."
+            f"{path}: the column {twice[0]!r} is there {names.count(twice[0])} times.",
+            "One of them would count, and nobody said which.",
+            "Name the others otherwise in the first line, or leave them out.",
         )
     return names
 
@@ -173,22 +175,24 @@ def _row_of_units(path: Path, at: int, names: list[str], cells: list[str]) -> di
             if unit_in(name) not in (None, unit):
                 raise FitError(
                     f"{path}: line {at} says that {name!r} is in {unit}, and its name that it is in "
-                    f"{unit_in(name)}.\nOne of them is wrong.\nCorrect the name, or the line."
+                    f"{unit_in(name)}.",
+                    f"One of them is wrong.",
+                    f"Correct the name, or the line.",
                 )
         return units
     told = f"{path}: line {at} holds no number: {wrong[0][:40]!r} is one of its words.\n"
     if any(x in SCALE for x in known):
         raise FitError(
-            f"{told}Below the names may be a line of units, of which this is not known.\n"
-            f"Write those columns in a unit that is, and correct the line; known are {', '.join(SCALE)}."
+            f"{told}Below the names may be a line of units, of which this is not known.",
+            advice=f"Write those columns in a unit that is, and correct the line; known are {', '.join(SCALE)}.",
         )
     if any(x.lower() in CALLED["t"] for x in cells):
         which = at if cells == names else 1 if at == 2 else f"1,{at - 1}"
         raise FitError(
-            f"{told}Names of columns stand there, below a line that counts as names.\n"
-            f"Leave out the other lines, of a title say: sed -i {which}d {path.name}."
+            f"{told}Names of columns stand there, below a line that counts as names.",
+            advice=f"Leave out the other lines, of a title say: sed -i {which}d {path.name}.",
         )
     raise FitError(
-        f"{told}Below the names are samples, or one line of units that are known.\n"
-        f"Leave the line out; units known are {', '.join(SCALE)}."
+        f"{told}Below the names are samples, or one line of units that are known.",
+        advice=f"Leave the line out; units known are {', '.join(SCALE)}.",
     )

@@ -74,25 +74,25 @@ class Log:
             x = getattr(self, name)
             if not hasattr(x, "ndim") and not (x is None and name == "qd"):
                 raise FitError(
-                    f"{self.name}: {name} was given as {type(x).__name__}.\n"
-                    "A log is arrays, which may be memory-mapped.\n"
-                    f"Pass numpy.asarray({name})."
+                    f"{self.name}: {name} was given as {type(x).__name__}.",
+                    "A log is arrays, which may be memory-mapped.",
+                    f"Pass numpy.asarray({name}).",
                 )
             if x is not None:
                 _refuse_no_numbers(self.name, name, x)
         t, q, tau = self.t, self.q, self.tau
         if t.ndim != 1 or len(t) < FEW:
             raise FitError(
-                f"{self.name}: the time has shape {list(t.shape)}.\n"
-                f"A log is at least {FEW} samples in a row.\n"
-                "Pass t as [samples], q, qd and tau as [samples, joints]."
+                f"{self.name}: the time has shape {list(t.shape)}.",
+                f"A log is at least {FEW} samples in a row.",
+                "Pass t as [samples], q, qd and tau as [samples, joints].",
             )
         for name, x in (("q", q), ("tau", tau), ("qd", self.qd)):
             if x is not None and (x.ndim != 2 or len(x) != len(t)):
                 raise FitError(
-                    f"{self.name}: {name} has shape {list(x.shape)}, t has {list(t.shape)}.\n"
-                    "Each sample has a time and a number for each joint.\n"
-                    f"Pass {name} as [{len(t)}, joints]."
+                    f"{self.name}: {name} has shape {list(x.shape)}, t has {list(t.shape)}.",
+                    "Each sample has a time and a number for each joint.",
+                    f"Pass {name} as [{len(t)}, joints].",
                 )
 
     def __len__(self) -> int:
@@ -116,9 +116,9 @@ class Log:
         """
         if not 0 <= start < stop <= 1:
             raise FitError(
-                f"{self.name}: the part from {start} to {stop} was asked for.\n"
-                "Parts are fractions of the log's time, 0 at its start and 1 at its end.\n"
-                "Pass part(0, 0.6) for the first 60 percent."
+                f"{self.name}: the part from {start} to {stop} was asked for.",
+                "Parts are fractions of the log's time, 0 at its start and 1 at its end.",
+                "Pass part(0, 0.6) for the first 60 percent.",
             )
         if (start, stop) == (0, 1):
             return self
@@ -154,9 +154,9 @@ class Log:
             if len(kinds) != 1:
                 raise FitError(
                     f"{len(logs)} logs were to be joined, which differ in {name}: "
-                    f"{', '.join(sorted(map(str, kinds))) or 'there is none'}.\n"
-                    "Logs of one fit are of one robot, and hold the same of it.\n"
-                    "Fit the others by themselves; dataclasses.replace(log, qd=None) leaves velocities out."
+                    f"{', '.join(sorted(map(str, kinds))) or 'there is none'}.",
+                    "Logs of one fit are of one robot, and hold the same of it.",
+                    "Fit the others by themselves; dataclasses.replace(log, qd=None) leaves velocities out.",
                 )
         gap = max(APART, max(log.duration for log in logs) / 20)
         starts = np.cumsum([0.0, *(log.duration + gap for log in logs[:-1])])
@@ -200,9 +200,9 @@ class Log:
         """
         if self.q.shape[1] != self.tau.shape[1]:
             raise FitError(
-                f"{self.name}: there are {self.q.shape[1]} positions and {self.tau.shape[1]} forces.\n"
-                "Some are a quaternion's, of which the smoother would make no rotation.\n"
-                "Leave it out: a fit filters orientations as such, and takes noise by its cut-off."
+                f"{self.name}: there are {self.q.shape[1]} positions and {self.tau.shape[1]} forces.",
+                "Some are a quaternion's, of which the smoother would make no rotation.",
+                "Leave it out: a fit filters orientations as such, and takes noise by its cut-off.",
             )
         log, _ = counted_on(self)
         t, q = (np.asarray(x, np.float64) for x in (log.t, log.q))
@@ -255,9 +255,9 @@ class Log:
         wrong = [name for name in columns or {} if name not in ("t", "q", "qd", "tau")]
         if wrong:
             raise FitError(
-                f"columns are given for {wrong[0]!r}, which is no quantity of a log.\n"
-                "A log has times, positions, velocities and forces: t, q, qd, tau.\n"
-                'Pass columns={"q": ["a1", "a2"]}, say.'
+                f"columns are given for {wrong[0]!r}, which is no quantity of a log.",
+                "A log has times, positions, velocities and forces: t, q, qd, tau.",
+                'Pass columns={"q": ["a1", "a2"]}, say.',
             )
         table = labelled(path, read(path), tuple(joints), columns or {}, units)
         found = matched(path, table, tuple(joints), columns or {}, units)
@@ -278,20 +278,22 @@ def _refuse_no_numbers(log: str, name: str, x: Any) -> None:
         advice = f"Pass {name}.real." if kind == "c" else f"Pass {name}.astype(float)."
     elif getattr(x, "requires_grad", False):
         raise FitError(
-            f"{log}: {name} requires a gradient.\n"
-            "A fit reads a log, and gives no gradient to it.\n"
-            f"Pass {name}.detach()."
+            f"{log}: {name} requires a gradient.",
+            "A fit reads a log, and gives no gradient to it.",
+            f"Pass {name}.detach().",
         )
     elif np.ma.is_masked(x):
         raise FitError(
-            f"{log}: {name} is masked in {int(np.ma.count_masked(x))} places.\n"
-            "What stands below a mask would count as measured.\n"
-            f"Pass {name}.filled(numpy.nan): what is missing is found."
+            f"{log}: {name} is masked in {int(np.ma.count_masked(x))} places.",
+            "What stands below a mask would count as measured.",
+            f"Pass {name}.filled(numpy.nan): what is missing is found.",
         )
     else:
         return
     raise FitError(
-        f"{log}: {name} is {x.dtype}.\nA log is real numbers, times in seconds.\n{advice}"
+        f"{log}: {name} is {x.dtype}.",
+        f"A log is real numbers, times in seconds.",
+        f"{advice}",
     )
 
 
@@ -300,6 +302,7 @@ def refuse_units(units: Units, parts: Mapping[str, Array]) -> None:
     unknown = [name for name in units if name not in parts]
     if unknown:
         raise FitError(
-            f"a unit is given for {unknown[0]!r}, which the log does not have.\n"
-            f"It has {', '.join(parts)}.\nName one of these."
+            f"a unit is given for {unknown[0]!r}, which the log does not have.",
+            f"It has {', '.join(parts)}.",
+            f"Name one of these.",
         )

@@ -132,8 +132,9 @@ def _of_lists(path: Path, name: str, column: Any) -> NDArray[np.float64]:
     if len(lengths) != 1 or not lengths[0]:
         told = ", ".join(str(n or "no") for n in lengths[:4])
         raise FitError(
-            f"{path}: lists of column {name!r} have {told} numbers.\n"
-            "Each sample has a number for each joint.\nLeave out samples that have another length."
+            f"{path}: lists of column {name!r} have {told} numbers.",
+            "Each sample has a number for each joint.",
+            "Leave out samples that have another length.",
         )
     parts = [
         chunk.flatten().cast("float64").to_numpy(zero_copy_only=False) for chunk in column.chunks

@@ -46,13 +46,15 @@ def read(path: Path) -> Table:
     ending = path.suffix.lower()
     if ending not in (".npz", ".csv", ".txt", ".parquet"):
         raise FitError(
-            f"{path}: the name says no format.\n"
-            "A log is CSV (.csv, .txt), NumPy (.npz) or Parquet (.parquet).\n"
-            "Give the file one of these endings, or make a ts.identification.Log of arrays."
+            f"{path}: the name says no format.",
+            "A log is CSV (.csv, .txt), NumPy (.npz) or Parquet (.parquet).",
+            "Give the file one of these endings, or make a ts.identification.Log of arrays.",
         )
     if not path.is_file():
         raise FitError(
-            f"{path}: there is no such file.\nA log is read from a file.\nCheck the path."
+            f"{path}: there is no such file.",
+            f"A log is read from a file.",
+            f"Check the path.",
         )
     try:
         if ending == ".npz":
@@ -67,9 +69,9 @@ def read(path: Path) -> Table:
         if isinstance(error, UnicodeError):
             why = f"its encoding is not the one of its first lines ({why})"
         raise FitError(
-            f"{path}: cannot be read: {why}.\n"
-            f"The ending {path.suffix} says what it should hold.\n"
-            "Check that the file is whole, or make a ts.identification.Log of arrays."
+            f"{path}: cannot be read: {why}.",
+            f"The ending {path.suffix} says what it should hold.",
+            "Check that the file is whole, or make a ts.identification.Log of arrays.",
         ) from error
 
 
@@ -117,8 +119,8 @@ def _read_arrays(path: Path) -> Table:
 
 def _of_objects(path: Path, name: str) -> FitError:
     return FitError(
-        f"{path}: {name!r} holds objects of Python, which only code in the file could read.\n"
-        "Names of joints say whose the numbers are.\n"
+        f"{path}: {name!r} holds objects of Python, which only code in the file could read.",
+        "Names of joints say whose the numbers are.",
         f"Save them as words, {name}=np.array(names, dtype=str), or, where joints are in the robot's order, "
-        "leave them out."
+        "leave them out.",
     )

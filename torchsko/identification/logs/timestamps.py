@@ -31,9 +31,9 @@ def refuse_times(name: str, t: Array, at: int = 0, stop: int | None = None) -> A
     none = np.flatnonzero(~np.isfinite(found))
     if len(none):
         raise FitError(
-            f"{name}: {len(none)} times are not finite, the first at sample {at + none[0]}.\n"
-            "Samples are placed by their time; a second line of names in a file has none.\n"
-            "Leave those samples out."
+            f"{name}: {len(none)} times are not finite, the first at sample {at + none[0]}.",
+            "Samples are placed by their time; a second line of names in a file has none.",
+            "Leave those samples out.",
         )
     step = np.diff(found)
     back = np.flatnonzero(step <= 0)
@@ -41,8 +41,9 @@ def refuse_times(name: str, t: Array, at: int = 0, stop: int | None = None) -> A
         return found
     k = int(back[0])
     raise FitError(
-        f"{name}: the time at sample {at + k + 1} is {found[k + 1]:.15g} s, after {found[k]:.15g} s.\n"
-        f"Times ascend.\n{_advice(step, at + k, np.asarray(t[at + k : at + k + 1]))}"
+        f"{name}: the time at sample {at + k + 1} is {found[k + 1]:.15g} s, after {found[k]:.15g} s.",
+        f"Times ascend.",
+        f"{_advice(step, at + k, np.asarray(t[at + k : at + k + 1]))}",
     )
 
 

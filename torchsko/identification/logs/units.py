@@ -97,8 +97,9 @@ def scaled(
     for joint, its in by.items():
         if its not in able:
             raise FitError(
-                f"the unit of {name}{joint and f' of joint {joint!r}'} is {its!r}.\n"
-                f"Units of {name} are {', '.join(able)}.\nPass one of these."
+                f"the unit of {name}{joint and f' of joint {joint!r}'} is {its!r}.",
+                f"Units of {name} are {', '.join(able)}.",
+                f"Pass one of these.",
             )
         if joint and joint not in joints:
             raise FitError(unknown_name("joint", joint, joints))
@@ -106,9 +107,9 @@ def scaled(
         return x if SCALE[unit] == 1 else x * SCALE[unit]
     if x.ndim != 2 or x.shape[1] != len(joints):
         raise FitError(
-            f"units of {name} are given by joint, and {name} has shape {list(x.shape)}.\n"
-            f"They need a column for each of {len(joints)} joints.\n"
-            f"Pass one unit: units={{{name!r}: ...}}."
+            f"units of {name} are given by joint, and {name} has shape {list(x.shape)}.",
+            f"They need a column for each of {len(joints)} joints.",
+            f"Pass one unit: units={{{name!r}: ...}}.",
         )
     usual = OF[name][0]
     return x * np.array([SCALE[by[joint] if joint in by else usual] for joint in joints])
@@ -150,13 +151,15 @@ def labelled(
             continue
         if declared not in (None, unit):
             raise FitError(
-                f"{path}: column {name!r} is in {unit}, and {of} was declared in {declared}.\n"
-                f"What the file says of its units counts already.\nLeave the unit of {of} out."
+                f"{path}: column {name!r} is in {unit}, and {of} was declared in {declared}.",
+                f"What the file says of its units counts already.",
+                f"Leave the unit of {of} out.",
             )
         if bare in found or (bare != name and bare in table.columns):
             raise FitError(
-                f"{path}: the column {bare!r} is there twice, once as {name!r}.\n"
-                "One of them would count, and nobody said which.\nName the other otherwise, or leave it out."
+                f"{path}: the column {bare!r} is there twice, once as {name!r}.",
+                "One of them would count, and nobody said which.",
+                "Name the other otherwise, or leave it out.",
             )
         found[bare] = x * SCALE[unit] if declared is None and SCALE[unit] != 1 else x
         said[bare] = unit
@@ -259,10 +262,10 @@ def refuse_unsaid(
                 continue
             known = unit if unit in OF[quantity] else OF[quantity][0]
             raise FitError(
-                f"{path}: {name!r} was named for {quantity}, and may be in {unit.strip()}.\n"
-                "What its name says at its end is no unit that is told for sure, and none is declared.\n"
+                f"{path}: {name!r} was named for {quantity}, and may be in {unit.strip()}.",
+                "What its name says at its end is no unit that is told for sure, and none is declared.",
                 f'Declare the unit of its numbers, units={{"{quantity}": "{known}"}} or --unit '
-                f"{quantity}={known}, of {', '.join(OF[quantity])}."
+                f"{quantity}={known}, of {', '.join(OF[quantity])}.",
             )
 
 
@@ -271,7 +274,7 @@ def refuse_other(path: Path, quantity: str, said: Mapping[str, str]) -> None:
     for name, unit in said.items():
         if unit not in OF[quantity]:
             raise FitError(
-                f"{path}: {name!r} is {quantity} by its name, and in {unit} by its unit.\n"
-                f"One of them is wrong: units of {quantity} are {', '.join(OF[quantity])}.\n"
-                "Correct the name, or the unit, in the file."
+                f"{path}: {name!r} is {quantity} by its name, and in {unit} by its unit.",
+                f"One of them is wrong: units of {quantity} are {', '.join(OF[quantity])}.",
+                "Correct the name, or the unit, in the file.",
             )

@@ -174,32 +174,32 @@ def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> Non
         none = float((~np.isfinite(tau)).mean())
         if none > MISSING:
             raise FitError(
-                f"{log.name}: {100 * none:.3g} percent of the forces of joint {quiet[0]!r} are missing.\n"
-                "What a filter makes of forces that nobody measured tells nothing.\n"
-                "Keep the samples that have a force: states between them may be missing."
+                f"{log.name}: {100 * none:.3g} percent of the forces of joint {quiet[0]!r} are missing.",
+                "What a filter makes of forces that nobody measured tells nothing.",
+                "Keep the samples that have a force: states between them may be missing.",
             )
         limit = mech.effort_limit[dof].item()
         held = float((np.abs(tau) >= AT_LIMIT * limit).mean())
         if held > 0:
             raise FitError(
-                f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"
+                f"{log.name}: no sample of joint {quiet[0]!r} is left.",
                 f"{100 * held:.3g} percent of its forces, up to {np.nanmax(np.abs(tau)):.3g}, are at the "
                 f"robot's effort limit of {limit:.3g} or beyond it, where a drive gives what it can, and the "
-                f"filter needs {settings.reach:.3g} s without one on each side.\n"
+                f"filter needs {settings.reach:.3g} s without one on each side.",
                 "Pass the robot with the drives' true limits, mech.replace(effort_limit=...), or log motions "
-                "that need less."
+                "that need less.",
             )
         raise FitError(
-            f"{log.name}: no sample of joint {quiet[0]!r} is left.\n"
+            f"{log.name}: no sample of joint {quiet[0]!r} is left.",
             f"The filter of {settings.cutoff:.3g} Hz needs {settings.reach:.3g} s "
-            "without a gap on each side, and forces below their limit.\n"
-            "Log more, or pass a higher cutoff."
+            "without a gap on each side, and forces below their limit.",
+            "Log more, or pass a higher cutoff.",
         )
     if len(full_folds(normal.count)) < 2:
         raise FitError(
-            f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.\n"
+            f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.",
             "Cross-validation leaves out one stretch and needs another, and the filter of "
-            f"{settings.cutoff:.3g} Hz needs {settings.reach:.3g} s without a gap on each side.\n"
+            f"{settings.cutoff:.3g} Hz needs {settings.reach:.3g} s without a gap on each side.",
             "Log more, or pass a higher cutoff: below half of the rate, "
-            f"{settings.rate:.4g} Hz, is possible."
+            f"{settings.rate:.4g} Hz, is possible.",
         )

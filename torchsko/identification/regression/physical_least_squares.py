@@ -186,9 +186,9 @@ def entropic_least_squares(
     """
     if not weight > 0:
         raise FitError(
-            f"the weight of the prior is {weight:g}.\n"
-            "It keeps inertias physical, and bounds what the data do not tell.\n"
-            "Pass a small positive number, prior=1e-6 say."
+            f"the weight of the prior is {weight:g}.",
+            "It keeps inertias physical, and bounds what the data do not tell.",
+            "Pass a small positive number, prior=1e-6 say.",
         )
     steps = 0
     if start is not None:
@@ -330,6 +330,7 @@ def _solution(A: Tensor, b: Tensor) -> Tensor:
 
 def _too_far_apart(what: str) -> FitError:
     return FitError(
-        f"{what}\nForces or inertias are too far apart in size.\n"
-        "Check the units of the log, or pass a larger prior."
+        f"{what}",
+        f"Forces or inertias are too far apart in size.",
+        "Check the units of the log, or pass a larger prior.",
     )

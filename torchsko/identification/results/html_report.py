@@ -51,8 +51,9 @@ def write_report(fit: Fit, path: str | os.PathLike[str]) -> None:
         Path(path).write_text(body, "utf-8")
     except OSError as error:
         raise FitError(
-            f"{os.fspath(path)} cannot be written: {error.strerror or error}.\n"
-            "A report is one file, in a folder that is there.\nPass another path."
+            f"{os.fspath(path)} cannot be written: {error.strerror or error}.",
+            "A report is one file, in a folder that is there.",
+            "Pass another path.",
         ) from error
 
 

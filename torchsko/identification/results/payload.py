@@ -57,23 +57,26 @@ def payload(fit: Fit, body: str, before: Fit | None = None) -> Payload:
     names = fit.nominal.body_names
     if body not in names:
         raise FitError(
-            f"there is no body {body!r}.\nA payload is attached to a body that moves.\n"
-            f"Pass one of {', '.join(names)}."
+            f"there is no body {body!r}.",
+            f"A payload is attached to a body that moves.",
+            f"Pass one of {', '.join(names)}.",
         )
     base, covariance, old = fit.base, fit.covariance, fit.base.of(fit.nominal_numbers)
     if before is not None:
         if before.base.names != base.names or not torch.allclose(before.base.matrix, base.matrix):
             raise FitError(
-                "the fit before is of another robot: its base parameters are other sums.\n"
-                "A change is told of the same sums.\nFit both logs from one nominal robot."
+                "the fit before is of another robot: its base parameters are other sums.",
+                "A change is told of the same sums.",
+                "Fit both logs from one nominal robot.",
             )
         old, covariance = before.value, covariance + before.covariance
     at = 10 * names.index(body)
     columns = base.matrix[:, at : at + 10]
     if not bool((columns != 0).any()):
         raise FitError(
-            f"no force depends on body {body!r}.\nWhat is attached there shows nowhere.\n"
-            "Name the body that carries it."
+            f"no force depends on body {body!r}.",
+            f"What is attached there shows nowhere.",
+            "Name the body that carries it.",
         )
     told = covariance.diagonal().isfinite()
     inverse, _ = scaled_pseudo_inverse(covariance[told][:, told])

@@ -187,8 +187,9 @@ class Fit:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FitError(
-                f"{folder} cannot be made: {error.strerror or error}.\n"
-                "A fit is saved into a folder of its own.\nPass the path of one, or of none yet."
+                f"{folder} cannot be made: {error.strerror or error}.",
+                "A fit is saved into a folder of its own.",
+                "Pass the path of one, or of none yet.",
             ) from error
         from torchsko.identification.results.serialization import (
             packed,

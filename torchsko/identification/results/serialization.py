@@ -152,9 +152,9 @@ def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | 
     shape: Any = kept["shape"]
     if given is None and shape is None:
         raise FitError(
-            "the fit has a residual of a class that is not known here.\n"
-            "A file holds its numbers only.\n"
-            "Pass a module of this class: Fit.load(folder, residual=MyModule())."
+            "the fit has a residual of a class that is not known here.",
+            "A file holds its numbers only.",
+            "Pass a module of this class: Fit.load(folder, residual=MyModule()).",
         )
     module = Network(**shape) if given is None else copy.deepcopy(given)
     whole = Shrunk(module, kept["state"]["part"])
@@ -166,9 +166,9 @@ def _of_term(term: Term) -> tuple[str, dict[str, float]]:
     name = type(term).__name__
     if TERMS.get(name) is not type(term):
         raise FitError(
-            f"{term!r} is a term of your own.\n"
-            "A saved fit names its terms, and is read without running code.\n"
-            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}."
+            f"{term!r} is a term of your own.",
+            "A saved fit names its terms, and is read without running code.",
+            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}.",
         )
     return name, dataclasses.asdict(term)
 
@@ -176,9 +176,9 @@ def _of_term(term: Term) -> tuple[str, dict[str, float]]:
 def _term(name: str, shape: dict[str, float]) -> Term:
     if name not in TERMS:
         raise FitError(
-            f"the fit has a term {name!r}, which is not known here.\n"
-            "Its class is your own: a file holds its name and numbers only.\n"
-            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}."
+            f"the fit has a term {name!r}, which is not known here.",
+            "Its class is your own: a file holds its name and numbers only.",
+            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}.",
         )
     return TERMS[name](**shape)
 
@@ -198,9 +198,9 @@ def unpacked(
     robot = next((folder / x for x in ROBOTS if (folder / x).is_file()), None)
     if robot is None or not path.is_file():
         raise FitError(
-            f"{os.fspath(folder)} holds no fit.\n"
-            "A fit is a folder with fit.pt and robot.urdf or robot.xml.\n"
-            "Pass the folder that Fit.save or python -m torchsko identify wrote."
+            f"{os.fspath(folder)} holds no fit.",
+            "A fit is a folder with fit.pt and robot.urdf or robot.xml.",
+            "Pass the folder that Fit.save or python -m torchsko identify wrote.",
         )
     try:
         data = torch.load(path, weights_only=True)
@@ -209,8 +209,9 @@ def unpacked(
         raise _no_fit(path, error) from error
     if version != VERSION:
         raise FitError(
-            f"{path} is of version {version!r}, this is version {VERSION}.\n"
-            "The format has changed.\nFit again, or read it with the torchsko that wrote it."
+            f"{path} is of version {version!r}, this is version {VERSION}.",
+            "The format has changed.",
+            "Fit again, or read it with the torchsko that wrote it.",
         )
     try:
         coupled = data["nominal"]["coupling_ratio"].numel() > 0
@@ -226,8 +227,9 @@ def unpacked(
         raise _no_fit(path, error) from error
     if wrong:
         raise FitError(
-            f"{path} is no fit of {robot.name}: {wrong}.\n"
-            "Its numbers belong to the robot beside it.\nWrite both again, by Fit.save."
+            f"{path} is no fit of {robot.name}: {wrong}.",
+            "Its numbers belong to the robot beside it.",
+            "Write both again, by Fit.save.",
         )
     warn_of_edits(robot, mech, fit.mechanism)
     return fit
@@ -236,8 +238,9 @@ def unpacked(
 def _no_fit(path: Path, error: Exception) -> FitError:
     said = f"{type(error).__name__} {error}".splitlines()[0][:80].strip()
     return FitError(
-        f"{path} is no fit: {said}.\n"
-        "It is read as numbers and names only.\nWrite it again, by Fit.save."
+        f"{path} is no fit: {said}.",
+        "It is read as numbers and names only.",
+        "Write it again, by Fit.save.",
     )
 
 

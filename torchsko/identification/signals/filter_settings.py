@@ -184,8 +184,9 @@ def settings_of(log: Log, cutoff: float | None = None) -> Settings:
     (q,) = even_samples(longest, even, [x])
     if not (np.ptp(q, axis=1) > 0).any():
         raise FitError(
-            f"{log.name}: no joint moves.\n"
-            "Parameters show in forces of motion.\nCheck the columns of q, and its units."
+            f"{log.name}: no joint moves.",
+            "Parameters show in forces of motion.",
+            "Check the columns of q, and its units.",
         )
     motion = bandwidth(q.T, rate)
     # Not so low that the filter is longer than a twentieth of the log.

@@ -245,9 +245,9 @@ def low_pass(
     """
     if not 0 < cutoff < rate / 2:
         raise FitError(
-            f"the cut-off is {cutoff:g} Hz, the rate of the samples {rate:g} Hz.\n"
-            "A filter passes frequencies below half of the rate.\n"
-            f"Pass cutoff={rate / 10:g}, or leave it out: the data choose it."
+            f"the cut-off is {cutoff:g} Hz, the rate of the samples {rate:g} Hz.",
+            "A filter passes frequencies below half of the rate.",
+            f"Pass cutoff={rate / 10:g}, or leave it out: the data choose it.",
         )
     # Of the digital filter of the first samples, its frequencies bent by the bilinear transform as analogue
     # ones are.

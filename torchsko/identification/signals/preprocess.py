@@ -158,16 +158,16 @@ def check_columns(mech: Mechanism, log: Log) -> None:
         x = getattr(log, name)
         if x is not None and x.shape[1] != size:
             raise FitError(
-                f"{log.name}: {name} has {x.shape[1]} columns, {mech.name!r} has {size}.\n"
-                f"Columns are those of the joints {', '.join(_columns(mech, name)[:8])}, in this order.\n"
-                "Leave the others out, or lock joints that were not logged: mech.lock({...})."
+                f"{log.name}: {name} has {x.shape[1]} columns, {mech.name!r} has {size}.",
+                f"Columns are those of the joints {', '.join(_columns(mech, name)[:8])}, in this order.",
+                "Leave the others out, or lock joints that were not logged: mech.lock({...}).",
             )
     odd = turning(mech)
     if odd and log.qd is None:
         raise FitError(
-            f"joint {odd[0]!r} turns by a quaternion, and the log has no velocities.\n"
-            "Velocities come from positions only where these are a vector.\n"
-            "Log qd as well."
+            f"joint {odd[0]!r} turns by a quaternion, and the log has no velocities.",
+            "Velocities come from positions only where these are a vector.",
+            "Log qd as well.",
         )
 
 

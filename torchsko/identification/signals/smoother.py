@@ -106,9 +106,9 @@ def _refuse_times(t: Array) -> None:
     if len(wrong):
         k = int(wrong[0])
         raise FitError(
-            f"the time at sample {k + 1} is {t[k + 1]:.15g} s, after {t[k]:.15g} s.\n"
-            "A smoother goes on from sample to sample: times ascend.\n"
-            "Sort the samples, and leave out those that come twice or without a time."
+            f"the time at sample {k + 1} is {t[k + 1]:.15g} s, after {t[k]:.15g} s.",
+            "A smoother goes on from sample to sample: times ascend.",
+            "Sort the samples, and leave out those that come twice or without a time.",
         )
 
 
@@ -121,9 +121,9 @@ def _of_each(name: str, given: float | Array, joints: int) -> NDArray[np.float64
             "jerk": "the acceleration's standard deviation after a second, or leave it out: it is chosen",
         }
         raise FitError(
-            f"the {name} is {given}.\n"
-            f"A smoother weighs positions by it: a positive number, of all joints or of each of {joints}.\n"
-            f"Pass {advice[name]}."
+            f"the {name} is {given}.",
+            f"A smoother weighs positions by it: a positive number, of all joints or of each of {joints}.",
+            f"Pass {advice[name]}.",
         )
     return np.broadcast_to(x, joints)
 

@@ -104,9 +104,9 @@ def _counted(what: str, x: Array) -> tuple[int, Array]:
         return 0, x
     if (step := float(np.median(usual[jumps]))) > COUNTED:
         raise FitError(
-            f"{what} are kept within a turn, and move by {step:.3g} rad from sample to sample.\n"
-            "From so far apart nobody tells how often it turned, and which way.\n"
-            "Log more often, or the turns as well: positions that go on beyond a turn."
+            f"{what} are kept within a turn, and move by {step:.3g} rad from sample to sample.",
+            "From so far apart nobody tells how often it turned, and which way.",
+            "Log more often, or the turns as well: positions that go on beyond a turn.",
         )
     at = at[jumps & (np.abs(middle - place) <= slack)]
     return len(at), _without(x, near[at + 1], turns[at])

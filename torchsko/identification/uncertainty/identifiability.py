@@ -101,9 +101,9 @@ def refuse_standing(problem: Problem, log: Log, settings: Settings, normal: Norm
     # The filter leaves less of noise than there is.
     if (spread <= most).all():
         raise FitError(
-            f"{log.name}: no joint moves, but for noise of positions.\n"
-            "Forces of a robot that stands tell one weight, and no inertia or friction.\n"
-            "Log a motion; ts.identification.optimal_trajectory finds one that tells much."
+            f"{log.name}: no joint moves, but for noise of positions.",
+            "Forces of a robot that stands tell one weight, and no inertia or friction.",
+            "Log a motion; ts.identification.optimal_trajectory finds one that tells much.",
         )
 
 

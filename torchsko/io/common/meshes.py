@@ -107,15 +107,15 @@ def _candidates(mesh: Mesh, roots: list[Path]) -> Iterator[Path]:
 def _checked(mesh: Mesh, file: Path) -> Path:
     if file.suffix.lower() not in KINDS:
         raise RobotFileError(
-            f"mesh {mesh.path!r}: files of the kind {file.suffix!r} are not read.\n"
-            f"Known are {', '.join(KINDS)}.\n"
-            "Convert the mesh to one of these."
+            f"mesh {mesh.path!r}: files of the kind {file.suffix!r} are not read.",
+            f"Known are {', '.join(KINDS)}.",
+            "Convert the mesh to one of these.",
         )
     if file.stat().st_size > LARGEST:
         raise RobotFileError(
-            f"mesh {mesh.path!r} is larger than {LARGEST // 2**20} MiB.\n"
-            "A page cannot show so many triangles.\n"
-            "Simplify the mesh."
+            f"mesh {mesh.path!r} is larger than {LARGEST // 2**20} MiB.",
+            "A page cannot show so many triangles.",
+            "Simplify the mesh.",
         )
     return file
 
@@ -181,15 +181,15 @@ def read_mesh(mesh: Mesh) -> tuple[Part, ...]:
         raise
     except Exception as error:  # of a hostile file the reader raises whatever it likes
         raise RobotFileError(
-            f"mesh {mesh.path!r} cannot be read: {error}.\n"
-            f"The file is {str(path)!r}.\n"
-            "Open it in a mesh editor, and save it again."
+            f"mesh {mesh.path!r} cannot be read: {error}.",
+            f"The file is {str(path)!r}.",
+            "Open it in a mesh editor, and save it again.",
         ) from error
     if not any(len(x.faces) for x in found):
         raise RobotFileError(
-            f"mesh {mesh.path!r} holds no triangles.\n"
-            f"The file is {str(path)!r}.\n"
-            "Open it in a mesh editor, and save it again."
+            f"mesh {mesh.path!r} holds no triangles.",
+            f"The file is {str(path)!r}.",
+            "Open it in a mesh editor, and save it again.",
         )
     scale = np.array(mesh.scale) * (_metres(scene.units) if kind == "dae" else 1.0)
     return tuple(

@@ -30,9 +30,9 @@ def number(text: str, where: str) -> float:
         return value
     if math.isinf(value) or _NOT_FINITE.fullmatch(word):
         raise RobotFileError(
-            f"{where} is {word!r}, which is not finite.\n"
-            "One such number spreads to every torque and acceleration.\n"
-            "Write a finite number, or leave out an optional attribute."
+            f"{where} is {word!r}, which is not finite.",
+            "One such number spreads to every torque and acceleration.",
+            "Write a finite number, or leave out an optional attribute.",
         )
     raise RobotFileError(not_a_number(text, where))
 
@@ -59,8 +59,9 @@ def extent(x: float, where: str) -> float:
     """
     if x < 0:
         raise RobotFileError(
-            f"{where}: a length is {x}, which is negative.\n"
-            "No shape has such a size.\nWrite zero or a positive number."
+            f"{where}: a length is {x}, which is negative.",
+            "No shape has such a size.",
+            "Write zero or a positive number.",
         )
     return x
 
@@ -74,9 +75,9 @@ def vector(text: str, where: str) -> Vector:
     words = text.split()
     if len(words) != 3:
         raise RobotFileError(
-            f"{where} is {text!r}: {len(words)} numbers instead of 3.\n"
-            "A vector is three numbers parted by spaces.\n"
-            'Write, for example, "0 0 1".'
+            f"{where} is {text!r}: {len(words)} numbers instead of 3.",
+            "A vector is three numbers parted by spaces.",
+            'Write, for example, "0 0 1".',
         )
     x, y, z = (number(word, where) for word in words)
     return (x, y, z)
@@ -132,9 +133,9 @@ def unit(axis: Vector, where: str) -> Vector:
     largest = max(abs(x) for x in axis)
     if largest < 1e-12:
         raise RobotFileError(
-            f"{where} is zero: {axis}.\n"
-            "An axis of length zero has no direction to move along.\n"
-            'Write the direction of motion in the joint frame, for example xyz="0 0 1".'
+            f"{where} is zero: {axis}.",
+            "An axis of length zero has no direction to move along.",
+            'Write the direction of motion in the joint frame, for example xyz="0 0 1".',
         )
     scaled = [x / largest for x in axis]
     length = math.hypot(*scaled)

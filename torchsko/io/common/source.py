@@ -51,24 +51,24 @@ def check_source(source: object) -> None:
     path = source if isinstance(source, str) else _path(source)
     if path is None:
         raise RobotFileError(
-            f"the robot was given as {type(source).__name__}.\n"
-            "A robot is loaded from the path of a file, or from its text, which begins with '<'.\n"
-            f"{_typed(source)}"
+            f"the robot was given as {type(source).__name__}.",
+            "A robot is loaded from the path of a file, or from its text, which begins with '<'.",
+            f"{_typed(source)}",
         )
     if is_xml_text(path):
         return
     if not path.strip():
         raise RobotFileError(
-            "the robot was given as an empty text.\n"
-            "A robot is loaded from the path of a file, or from its text, which begins with '<'.\n"
-            "Pass the path, such as torchsko.robots.panda."
+            "the robot was given as an empty text.",
+            "A robot is loaded from the path of a file, or from its text, which begins with '<'.",
+            "Pass the path, such as torchsko.robots.panda.",
         )
     kind = _packed(path)
     if kind is not None:
         raise RobotFileError(
-            f"{path}: the file is packed ({kind}).\n"
-            "Robot files are read as they are, their size known before.\n"
-            "Unpack it first, and pass the path of the robot file."
+            f"{path}: the file is packed ({kind}).",
+            "Robot files are read as they are, their size known before.",
+            "Unpack it first, and pass the path of the robot file.",
         )
 
 
@@ -104,9 +104,9 @@ def check_model(model: object) -> None:
     elif kind in OF_MUJOCO:
         typed = f"Pass {OF_MUJOCO[kind]}."
     raise RobotFileError(
-        f"the model was given as {kind}.\n"
-        "What is read here is a compiled model of MuJoCo, mujoco.MjModel.\n"
-        f"{typed}"
+        f"the model was given as {kind}.",
+        "What is read here is a compiled model of MuJoCo, mujoco.MjModel.",
+        f"{typed}",
     )
 
 
@@ -118,16 +118,16 @@ def check_folders(mesh_path: object) -> None:
     """
     if isinstance(mesh_path, str | bytes | os.PathLike):
         raise RobotFileError(
-            f"mesh_path is one path, {os.fspath(mesh_path)!r}.\n"
-            "It names several folders that are trusted: of one text, each letter would be one.\n"
-            f"Pass mesh_path=[{os.fspath(mesh_path)!r}]."
+            f"mesh_path is one path, {os.fspath(mesh_path)!r}.",
+            "It names several folders that are trusted: of one text, each letter would be one.",
+            f"Pass mesh_path=[{os.fspath(mesh_path)!r}].",
         )
     unfit = [x for x in _listed(mesh_path) if not isinstance(x, str) and _path(x) is None]
     if unfit:
         raise RobotFileError(
-            f"mesh_path holds {unfit[0]!r}, which is no path.\n"
-            "It lists folders in which meshes may lie.\n"
-            'Pass mesh_path=["folder", ...].'
+            f"mesh_path holds {unfit[0]!r}, which is no path.",
+            "It lists folders in which meshes may lie.",
+            'Pass mesh_path=["folder", ...].',
         )
 
 

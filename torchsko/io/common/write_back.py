@@ -51,9 +51,9 @@ def check_one(mech: Mechanism) -> None:
     for field, sizes in PARAMETERS.items():
         if getattr(mech, field).ndim > len(sizes):
             raise MechanismError(
-                f"{field} of {mech.name!r} has the shape {list(getattr(mech, field).shape)}.\n"
-                "A file is one robot, not a batch of them.\n"
-                "Pick one sample: mech.replace(...) with its numbers."
+                f"{field} of {mech.name!r} has the shape {list(getattr(mech, field).shape)}.",
+                "A file is one robot, not a batch of them.",
+                "Pick one sample: mech.replace(...) with its numbers.",
             )
 
 
@@ -74,10 +74,10 @@ def refuse_changes(mech: Mechanism, file: Mechanism, fields: Iterable[str], form
     for field in fields:
         if rows := changed(mech, file, field):
             raise MechanismError(
-                f"{field}[{rows[0]}] of {mech.name!r} is not that of the file.\n"
+                f"{field}[{rows[0]}] of {mech.name!r} is not that of the file.",
                 f"Into {format} are written: what is said in torchsko.save; other numbers have no place "
-                "there, or another meaning.\n"
-                f"Pass mech.replace({field}=...) with the file's numbers."
+                "there, or another meaning.",
+                f"Pass mech.replace({field}=...) with the file's numbers.",
             )
 
 
@@ -129,8 +129,9 @@ def fitted_joints(
             continue
         if name not in by_name:
             raise MechanismError(
-                f"joint {name!r} is not in the file, and its numbers are not those that it got at load.\n"
-                "The file has no place for them.\nLeave placement and losses of that joint as they were."
+                f"joint {name!r} is not in the file, and its numbers are not those that it got at load.",
+                "The file has no place for them.",
+                "Leave placement and losses of that joint as they were.",
             )
         joint = by_name[name]
         if k in placed:
@@ -157,8 +158,9 @@ def one_of(values: Tensor, field: str, joint: str) -> float:
     first, *others = values.detach().tolist()
     if any(x != first for x in others):
         raise MechanismError(
-            f"{field} of joint {joint!r} differs among its dofs: {[first, *others]}.\n"
-            "A file has one number for all dofs of a joint.\nGive all of them the same."
+            f"{field} of joint {joint!r} differs among its dofs: {[first, *others]}.",
+            "A file has one number for all dofs of a joint.",
+            "Give all of them the same.",
         )
     return first
 

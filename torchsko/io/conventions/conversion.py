@@ -188,10 +188,10 @@ class Conventions:
     def _check(self, name: str, x: Tensor, size: int) -> None:
         if x.shape[-1:] != (size,):
             raise ShapeError(
-                f"{name} of the other library has shape {list(x.shape)}.\n"
+                f"{name} of the other library has shape {list(x.shape)}.",
                 f"Its {len(self.joint_names)} joints of {self.mech.name!r} have {self.num_q} coordinates "
-                f"and {self.num_dof} dofs, in the order of joint_names.\n"
-                f"Pass a tensor of shape [*batch, {size}]."
+                f"and {self.num_dof} dofs, in the order of joint_names.",
+                f"Pass a tensor of shape [*batch, {size}].",
             )
 
 

@@ -138,9 +138,10 @@ def check_kinds(mech: Mechanism, library: str, known: Sequence[str], joints: set
         kind = mech.joints.kinds[k].name
         if kind not in known:
             raise MechanismError(
-                f"joint {mech.tree_joint_names[k]!r} is {kind}, and is not converted to {library!r}.\n"
+                f"joint {mech.tree_joint_names[k]!r} is {kind}, and is not converted to {library!r}.",
                 f"Known there: {', '.join(known)}; others it has not, or in coordinates "
-                "of its own.\nConvert that joint by hand, or write it as several joints."
+                "of its own.",
+                "Convert that joint by hand, or write it as several joints.",
             )
 
 
@@ -153,9 +154,9 @@ def check_whole(mech: Mechanism, library: str, joints: Sequence[int]) -> None:
     if joints:
         name = mech.tree_joint_names[joints[0]]
         raise MechanismError(
-            f"joint {name!r} is named by its single motions, which {library!r} has not.\n"
-            "There it is one joint, with its velocity in other axes, which mix them.\n"
-            f"Name {name!r} once, in their place."
+            f"joint {name!r} is named by its single motions, which {library!r} has not.",
+            "There it is one joint, with its velocity in other axes, which mix them.",
+            f"Name {name!r} once, in their place.",
         )
 
 
@@ -168,7 +169,9 @@ def check_all_there(mech: Mechanism, names: Sequence[str], places: Sequence[Plac
     for name in names:
         if names.count(name) > 1:
             raise MechanismError(
-                f"joint {name!r} is named twice.\nIts coordinates have one place.\nName it once."
+                f"joint {name!r} is named twice.",
+                f"Its coordinates have one place.",
+                f"Name it once.",
             )
     there = {k for k, _ in places}
     parts = {k: [i for j, i in places if j == k] for k in there}
@@ -176,8 +179,9 @@ def check_all_there(mech: Mechanism, names: Sequence[str], places: Sequence[Plac
         some = parts.get(k, [])
         if None not in some and len(some) < mech.joints.kinds[k].num_dof:
             raise MechanismError(
-                f"joint {mech.tree_joint_names[k]!r} is not among the {len(names)} joints named.\n"
-                "Its coordinates would be lost.\nName all joints that follow no others."
+                f"joint {mech.tree_joint_names[k]!r} is not among the {len(names)} joints named.",
+                "Its coordinates would be lost.",
+                "Name all joints that follow no others.",
             )
 
 
@@ -185,7 +189,8 @@ def _round_joint(mech: Mechanism, name: str) -> int:
     k = mech.joint_index(name)
     if mech.joints.kinds[k].name != "revolute":
         raise MechanismError(
-            f"joint {name!r} of cos_sin is {mech.joints.kinds[k].name}.\n"
-            "An angle has a cosine and a sine.\nName revolute joints there."
+            f"joint {name!r} of cos_sin is {mech.joints.kinds[k].name}.",
+            "An angle has a cosine and a sine.",
+            "Name revolute joints there.",
         )
     return k

@@ -140,9 +140,9 @@ def _read(
         return read_urdf(source, mimic=mimic, strict=strict, mesh_path=mesh_path)
     if floating_base:
         raise MechanismError(
-            "floating_base=True was given with an MJCF file.\n"
-            "There a body floats where the file gives it a free joint, and only there.\n"
-            "Leave floating_base out; where the root body has no <freejoint/>, write one into it."
+            "floating_base=True was given with an MJCF file.",
+            "There a body floats where the file gives it a free joint, and only there.",
+            "Leave floating_base out; where the root body has no <freejoint/>, write one into it.",
         )
     return read_mjcf(source, mesh_path=mesh_path)
 

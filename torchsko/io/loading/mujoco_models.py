@@ -65,9 +65,9 @@ def _of_model(
     read = describe(model)
     if not model.nv:
         raise MechanismError(
-            f"{read.robot.name!r} has no moving joint.\n"
-            "A mechanism needs one degree of freedom at least.\n"
-            "Write a <joint> into a body, or <freejoint/> where it floats."
+            f"{read.robot.name!r} has no moving joint.",
+            "A mechanism needs one degree of freedom at least.",
+            "Write a <joint> into a body, or <freejoint/> where it floats.",
         )
     gravity = read.gravity if gravity is None else gravity
     _check_numbers(read, dtype)
@@ -129,7 +129,9 @@ def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:
         unfit = [x for x in values if math.isnan(x) or (math.isinf(x) and name not in limits)]
         if unfit:
             raise MechanismError(
-                f"{what} is {unfit[0]}.\nEvery number of a robot is finite.\nCorrect the number."
+                f"{what} is {unfit[0]}.",
+                f"Every number of a robot is finite.",
+                f"Correct the number.",
             )
         if name not in limits:
             refuse_too_large(f"{what}: it", values, LARGEST[dtype], dtype)

@@ -89,7 +89,7 @@ def bring_parts(file: Path, folder: Path) -> None:
     except OSError as error:
         raise RobotFileError(
             f"{folder}: {file.name} refers to files that cannot be copied there: "
-            f"{error.strerror or error}.\n"
-            "A robot is read with its meshes and included files beside it.\n"
-            "Make room, or save into the folder of the old file."
+            f"{error.strerror or error}.",
+            "A robot is read with its meshes and included files beside it.",
+            "Make room, or save into the folder of the old file.",
         ) from error

@@ -131,9 +131,9 @@ def _bodies(root: Element, model: Any) -> Mapping[int, Element]:
 def _found(bodies: Mapping[int, Element], model: Any, b: int) -> Element:
     if b not in bodies:
         raise RobotFileError(
-            f"body {body_name(model, b)!r} has no element of its own in the file, and its numbers changed.\n"
-            "It stands in an included file, is one of several copies, or has no name.\n"
-            "Write it into this file, with a name."
+            f"body {body_name(model, b)!r} has no element of its own in the file, and its numbers changed.",
+            "It stands in an included file, is one of several copies, or has no name.",
+            "Write it into this file, with a name.",
         )
     return bodies[b]
 
@@ -233,9 +233,9 @@ def _joint_element(body: Element, i: int, name: str) -> Element:
     own = [e for e in joints if not any(e in list(c.walk()) for c in _bodies_below(body))]
     if i >= len(own) or own[i].tag == "freejoint":
         raise MechanismError(
-            f"joint {name!r} is a <freejoint>, or not in the file; its numbers changed.\n"
-            "A <freejoint> has neither damping, friction nor armature.\n"
-            'Write <joint type="free"/> into the file instead.'
+            f"joint {name!r} is a <freejoint>, or not in the file; its numbers changed.",
+            "A <freejoint> has neither damping, friction nor armature.",
+            'Write <joint type="free"/> into the file instead.',
         )
     return own[i]
 

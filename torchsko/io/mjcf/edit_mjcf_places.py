@@ -44,9 +44,9 @@ def write_placements(
         b = first.get(name)
         if b is None or mech.joints.kinds[k].name == "free":
             raise MechanismError(
-                f"joint {name!r} is placed otherwise than in the file.\n"
-                "Its place is that of the joints before it, or of the world.\n"
-                "Leave joint_rotation and joint_position of it as they were."
+                f"joint {name!r} is placed otherwise than in the file.",
+                "Its place is that of the joints before it, or of the world.",
+                "Leave joint_rotation and joint_position of it as they were.",
             )
         T = _in_carrier(file, body_name(model, int(model.body_parentid[b])))
         B = _placement(turn_of(model.body_quat[b]), np.array(model.body_pos[b]))
@@ -109,9 +109,9 @@ def write_ranges(
             ends = [float(mech.lower[at]), float(mech.upper[at])]
             if mech.coupling is not None or math.isfinite(ends[0]) != math.isfinite(ends[1]):
                 raise MechanismError(
-                    f"joint {name!r} has the limits {ends}, not those of the file.\n"
-                    "A range has two ends; where joints follow others, their ranges bound each other.\n"
-                    "Give both ends, or leave lower and upper as they were."
+                    f"joint {name!r} has the limits {ends}, not those of the file.",
+                    "A range has two ends; where joints follow others, their ranges bound each other.",
+                    "Give both ends, or leave lower and upper as they were.",
                 )
             values = {"limited": "false"}
             if math.isfinite(ends[0]):

@@ -92,14 +92,15 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
     free = mech.joints.kinds[k].name == "free"
     if free and (mech.parents[k] >= 0 or bool((R != torch.eye(3).to(R)).any()) or bool(p.any())):
         raise MechanismError(
-            f"joint {mech.tree_joint_names[k]!r} is free, and not from the world's own frame.\n"
-            "In MJCF only bodies of the world float, and their coordinates are those of the world.\n"
-            "Place that joint at the origin, unturned."
+            f"joint {mech.tree_joint_names[k]!r} is free, and not from the world's own frame.",
+            "In MJCF only bodies of the world float, and their coordinates are those of the world.",
+            "Place that joint at the origin, unturned.",
         )
     if mech.body_names[k] == "world":
         raise MechanismError(
-            "a body that moves is named 'world'.\nIn MJCF that is the name of what does not move.\n"
-            "Save to URDF (.urdf), or give the link another name in the robot's own file."
+            "a body that moves is named 'world'.",
+            "In MJCF that is the name of what does not move.",
+            "Save to URDF (.urdf), or give the link another name in the robot's own file.",
         )
     place = _start(mech, k) if free else f' pos="{_words(p)}" quat="{_quaternion(R)}"'
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
@@ -128,10 +129,10 @@ def _start(mech: Mechanism, k: int) -> str:
 def _check_resists(mech: Mechanism, k: int, moments: np.ndarray) -> None:
     if min(float(mech.mass[k]), float(moments.min())) <= LEAST:
         raise MechanismError(
-            f"body {mech.body_names[k]!r} has no mass, or no inertia about an axis through its centre.\n"
-            "MuJoCo takes no such body that moves, not even between two joints that a file stacks in one.\n"
+            f"body {mech.body_names[k]!r} has no mass, or no inertia about an axis through its centre.",
+            "MuJoCo takes no such body that moves, not even between two joints that a file stacks in one.",
             "Save with like=FILE where it came from MJCF, or give it a little of both: "
-            "mech.replace(mass=..., inertia=...)."
+            "mech.replace(mass=..., inertia=...).",
         )
 
 
@@ -142,9 +143,9 @@ def _gravcomp(mech: Mechanism, k: int) -> str:
         return ""
     if max(map(abs, besides)) > 1e-12 * (1.0 + float(mech.mass[k])):
         raise MechanismError(
-            f"the weight of body {mech.body_names[k]!r} is not compensated at its centre of mass.\n"
-            "MJCF compensates a share of a body's weight, and nothing elsewhere.\n"
-            "Give all bodies that are welded together one share, or save like the original file."
+            f"the weight of body {mech.body_names[k]!r} is not compensated at its centre of mass.",
+            "MJCF compensates a share of a body's weight, and nothing elsewhere.",
+            "Give all bodies that are welded together one share, or save like the original file.",
         )
     return f' gravcomp="{share!r}"'
 
@@ -166,8 +167,9 @@ def _joints(mech: Mechanism, k: int) -> list[str]:
             x = getattr(mech, field)[dof : dof + (dofs.stop - dofs.start if len(stack) == 1 else 1)]
             if bool((x != x[0]).any()):
                 raise MechanismError(
-                    f"{field} of joint {name!r} differs among its dofs: {x.tolist()}.\n"
-                    "A ball or free joint has one number for all.\nGive all of them the same."
+                    f"{field} of joint {name!r} differs among its dofs: {x.tolist()}.",
+                    "A ball or free joint has one number for all.",
+                    "Give all of them the same.",
                 )
             if bool(x[0]):
                 values[attribute] = _words(x[:1])
@@ -188,9 +190,9 @@ def _check_relaxed(mech: Mechanism, name: str) -> None:
     turn = mech.spring_reference[mech.tree_q_slice(name)][1:]
     if bool(turn.any()) and bool(mech.stiffness[mech.tree_dof_slice(name)].any()):
         raise MechanismError(
-            f"the spring of joint {name!r} is relaxed at a rotation of its own.\n"
-            "In MJCF springs of ball joints are relaxed where the file has the body.\n"
-            "Turn the joint's frame instead, or save without: mech.replace(stiffness=...)."
+            f"the spring of joint {name!r} is relaxed at a rotation of its own.",
+            "In MJCF springs of ball joints are relaxed where the file has the body.",
+            "Turn the joint's frame instead, or save without: mech.replace(stiffness=...).",
         )
 
 
@@ -271,8 +273,9 @@ def _stack(mech: Mechanism, k: int) -> list[Stacked]:
         rows = zip(turns, own("axes").tolist(), own("points").tolist(), strict=True)
         return [("hinge" if turn else "slide", e, point) for turn, e, point in rows]
     raise MechanismError(
-        f"joint {name!r} is {kind}.\nMJCF has hinges, slides, balls and free joints, and stacks of them.\n"
-        "Write it as several joints, coupled where one motion makes another."
+        f"joint {name!r} is {kind}.",
+        f"MJCF has hinges, slides, balls and free joints, and stacks of them.",
+        "Write it as several joints, coupled where one motion makes another.",
     )
 
 

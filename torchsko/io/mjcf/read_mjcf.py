@@ -65,7 +65,7 @@ def read_mjcf(
     except (ValueError, OSError, RuntimeError, mujoco.FatalError) as error:
         where = "the text" if text else os.fspath(source)
         raise RobotFileError(
-            f"{where}: MuJoCo does not compile it: {error}.\n"
-            "MJCF is read by MuJoCo's own parser.\n"
-            "Correct the file until mujoco.MjModel.from_xml_path takes it."
+            f"{where}: MuJoCo does not compile it: {error}.",
+            "MJCF is read by MuJoCo's own parser.",
+            "Correct the file until mujoco.MjModel.from_xml_path takes it.",
         ) from error

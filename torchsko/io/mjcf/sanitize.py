@@ -150,9 +150,9 @@ class _Model:
         if copies > MOST_COPIES or self.elements > MOST_ELEMENTS:
             raise RobotFileError(
                 f"{spot}: <{spot.element.tag}> would stand in the model more than "
-                f"{MOST_COPIES if copies > MOST_COPIES else MOST_ELEMENTS} times, or what it copies would.\n"
-                "A robot has thousands of parts at most.\n"
-                "Check the counts of <replicate> and <attach>, and the size of the file."
+                f"{MOST_COPIES if copies > MOST_COPIES else MOST_ELEMENTS} times, or what it copies would.",
+                "A robot has thousands of parts at most.",
+                "Check the counts of <replicate> and <attach>, and the size of the file.",
             )
 
     def note_paths(self, spot: _Spot) -> None:
@@ -172,8 +172,9 @@ class _Model:
         fresh = [path for path in found if os.path.realpath(path) not in self.included]
         if found and not fresh:
             raise RobotFileError(
-                f"{spot}: {os.path.basename(name)!r} is included twice.\n"
-                "MuJoCo takes every file once.\nLeave one of them out."
+                f"{spot}: {os.path.basename(name)!r} is included twice.",
+                "MuJoCo takes every file once.",
+                "Leave one of them out.",
             )
         self.included |= {os.path.realpath(path) for path in fresh}
         return [
@@ -186,15 +187,18 @@ class _Model:
         name = spot.element.attributes.get("file", "")
         if not name:  # MuJoCo fails on it, and the next file that it reads waits for ever
             raise RobotFileError(
-                f"{spot}: <model> names no file.\nA model that is attached is another file.\n"
-                'Write <model name="..." file="..."/>.'
+                f"{spot}: <model> names no file.",
+                f"A model that is attached is another file.",
+                'Write <model name="..." file="..."/>.',
             )
         for path in self.candidates(spot, name) or [os.path.join(self.folder, name)]:
             real = os.path.realpath(path)
             if real in self.above or len(self.above) >= MOST_NESTED:
                 raise RobotFileError(
                     f"{spot}: the model {name!r} holds itself, or is one of more than {MOST_NESTED} inside "
-                    "one another.\nNo robot needs that.\nAttach fewer models inside of others."
+                    "one another.",
+                    "No robot needs that.",
+                    "Attach fewer models inside of others.",
                 )
             if real not in self.known:
                 above = (*self.above, real)
@@ -234,9 +238,9 @@ class _Model:
         """Refuse meshes, textures and folders that lie elsewhere by a symbolic link."""
         if len(self.folders) > MOST_FOLDERS:
             raise RobotFileError(
-                f"a model names {len(self.folders)} folders of meshes and textures.\n"
-                f"One of each kind is enough, and {MOST_FOLDERS} are the most that are read.\n"
-                "Name one for all of them."
+                f"a model names {len(self.folders)} folders of meshes and textures.",
+                f"One of each kind is enough, and {MOST_FOLDERS} are the most that are read.",
+                "Name one for all of them.",
             )
         for spot, name in self.files:
             path = spot.element.attributes[name]
@@ -291,8 +295,8 @@ def _leaves(path: str) -> bool:
 
 def _outside(spot: _Spot, name: str, path: str, really: str, folder: str) -> RobotFileError:
     return RobotFileError(
-        f"{spot}: {name} {path!r} of <{spot.element.tag}> leaves the folder of the file{really}.\n"
-        "A robot file is not trusted with other folders.\n"
+        f"{spot}: {name} {path!r} of <{spot.element.tag}> leaves the folder of the file{really}.",
+        "A robot file is not trusted with other folders.",
         "Put what it needs beside it, or, where you trust it, load it with "
-        f"mesh_path=[{folder!r}] (--mesh-path)."
+        f"mesh_path=[{folder!r}] (--mesh-path).",
     )

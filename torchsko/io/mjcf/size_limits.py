@@ -46,9 +46,9 @@ def refuse_large(element: Element, where: str) -> None:
             product *= max(1, _whole(word, most))
         if product > most:
             raise RobotFileError(
-                f"{where}: <{tag}> asks for {' and '.join(names)} {' and '.join(words)}.\n"
-                f"More than {most} are no robot's, and MuJoCo would make room for all of them.\n"
-                f"Give {' and '.join(names)} as they are in the data."
+                f"{where}: <{tag}> asks for {' and '.join(names)} {' and '.join(words)}.",
+                f"More than {most} are no robot's, and MuJoCo would make room for all of them.",
+                f"Give {' and '.join(names)} as they are in the data.",
             )
 
 

@@ -28,8 +28,8 @@ def physical(body: str, moments: np.ndarray, eps: float) -> np.ndarray:
     most = float(np.delete(moments, largest).sum())
     if moments[largest] > (1.0 + ROUNDINGS * eps) * most:
         raise MechanismError(
-            f"no rigid body has the inertia of {body!r}: principal moments {words(moments)} kg m^2.\n"
-            "The largest exceeds the sum of the others (the triangle inequality), which MuJoCo refuses.\n"
-            "Correct it, mech.replace(inertia=...), or save to URDF."
+            f"no rigid body has the inertia of {body!r}: principal moments {words(moments)} kg m^2.",
+            "The largest exceeds the sum of the others (the triangle inequality), which MuJoCo refuses.",
+            "Correct it, mech.replace(inertia=...), or save to URDF.",
         )
     return np.where(np.arange(3) == largest, min(moments[largest], most), moments)

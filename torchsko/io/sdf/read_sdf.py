@@ -151,24 +151,25 @@ def _only_model(root: Element) -> Element:
     """The one model of a file, which includes nothing."""
     if root.tag != "sdf":
         raise RobotFileError(
-            f"line {root.line}: the outermost element is <{root.tag}>, not <sdf>.\n"
-            "This reader knows SDF only.\nCheck that the file is the right one."
+            f"line {root.line}: the outermost element is <{root.tag}>, not <sdf>.",
+            "This reader knows SDF only.",
+            "Check that the file is the right one.",
         )
     for element in root.walk():
         if element.tag == "include":
             raise RobotFileError(
-                f"line {element.line}: the file includes another.\n"
-                "A model is read from its own file only; what it includes may be anywhere.\n"
-                "Write it out first: gz sdf -p FILE > model.sdf"
+                f"line {element.line}: the file includes another.",
+                "A model is read from its own file only; what it includes may be anywhere.",
+                "Write it out first: gz sdf -p FILE > model.sdf",
             )
     places = [root, *(c for c in root.children if c.tag == "world")]
     models = [c for place in places for c in place.children if c.tag == "model"]
     nested = [c for model in models for c in model.children if c.tag == "model"]
     if len(models) != 1 or nested:
         raise RobotFileError(
-            f"the file holds {len(models) + len(nested)} models.\n"
-            "A mechanism is read from one, with no other inside.\n"
-            "Write each <model> to a file of its own."
+            f"the file holds {len(models) + len(nested)} models.",
+            "A mechanism is read from one, with no other inside.",
+            "Write each <model> to a file of its own.",
         )
     return models[0]
 
@@ -186,9 +187,9 @@ def _poses(by_tag: dict[str, list[Element]], canonical: str) -> dict[str, Writte
             name = element.attributes.get("name", "").strip()
             if not name or name in found:
                 raise RobotFileError(
-                    f"line {element.line}: <{tag}> has the name {name!r}.\n"
-                    "Links, joints and frames of a model have names of their own.\n"
-                    "Give it another."
+                    f"line {element.line}: <{tag}> has the name {name!r}.",
+                    "Links, joints and frames of a model have names of their own.",
+                    "Give it another.",
                 )
             pose = next((c for c in element.children if c.tag == "pose"), None)
             usual, on = {
@@ -219,9 +220,9 @@ def _link(element: Element, report: Report) -> LinkDescription:
         return LinkDescription(name, 1.0, inertia=as_matrix(np.eye(3)), gravcomp=weightless)
     if yes(inertial.attributes.get("auto", "false"), f"{where} <inertial>: attribute 'auto'"):
         raise RobotFileError(
-            f"{where} (line {inertial.line}) leaves its inertia to the simulator: auto.\n"
-            "That follows from shapes and densities, which are not read here.\n"
-            "Write the numbers: gz sdf --inertial-stats FILE shows them."
+            f"{where} (line {inertial.line}) leaves its inertia to the simulator: auto.",
+            "That follows from shapes and densities, which are not read here.",
+            "Write the numbers: gz sdf --inertial-stats FILE shows them.",
         )
     pose = read_pose(next((c for c in inertial.children if c.tag == "pose"), None), where)
     entries = only_child(inertial, "inertia", where) or Element("inertia", {}, inertial.line)
@@ -251,7 +252,9 @@ def yes(text: str, where: str) -> bool:
     word = text.strip().lower()
     if word not in ("true", "1", "false", "0"):
         raise RobotFileError(
-            f"{where} is {text!r}.\nIt says yes or no.\nWrite true or false there."
+            f"{where} is {text!r}.",
+            f"It says yes or no.",
+            f"Write true or false there.",
         )
     return word in ("true", "1")
 

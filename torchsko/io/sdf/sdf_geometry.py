@@ -77,8 +77,9 @@ def _shape(
     form = None if geometry is None else next(iter(geometry.children), None)
     if form is None or form.tag not in (*FORMS, "mesh", "plane"):
         raise RobotFileError(
-            f"{where}: {'no shape' if form is None else f'a shape <{form.tag}>'} can be read.\n"
-            f"Shapes are mesh, plane, {', '.join(FORMS)}.\nWrite it as one of these."
+            f"{where}: {'no shape' if form is None else f'a shape <{form.tag}>'} can be read.",
+            f"Shapes are mesh, plane, {', '.join(FORMS)}.",
+            f"Write it as one of these.",
         )
     pose = _pose(element, where, frame, frames)
     if form.tag == "mesh":
@@ -116,8 +117,9 @@ def _plane(form: Element, where: str, pose: Pose) -> tuple[Plane, Pose]:
     length = float(np.linalg.norm(normal))
     if not 0 < length < math.inf:
         raise RobotFileError(
-            f"{where}: the plane's normal is {normal.tolist()}.\n"
-            "A plane has one direction across it.\nWrite 0 0 1, say."
+            f"{where}: the plane's normal is {normal.tolist()}.",
+            "A plane has one direction across it.",
+            "Write 0 0 1, say.",
         )
     words = (_text(form, "size") or "0 0").split()
     x, y = (extent(number(word, f"{where} <size>"), where) for word in (*words, "0", "0")[:2])
@@ -152,8 +154,9 @@ def _text(element: Element | None, tag: str) -> str:
 def _needed(element: Element, tag: str, where: str) -> str:
     if not (text := _text(element, tag)):
         raise RobotFileError(
-            f"{where}: <{element.tag}> has no <{tag}>.\nThe shape has no size without.\n"
-            f"Write <{tag}> inside."
+            f"{where}: <{element.tag}> has no <{tag}>.",
+            f"The shape has no size without.",
+            f"Write <{tag}> inside.",
         )
     return text
 

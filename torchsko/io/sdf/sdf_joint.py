@@ -53,15 +53,16 @@ def read_joint(element: Element, frames: Frames, report: Report) -> Chain:
     where = f"joint {name!r}"
     if kind not in AXES:
         raise RobotFileError(
-            f"{where} (line {element.line}): a joint of type {kind!r} cannot be read.\n"
-            f"The types known are {', '.join(AXES)}.\n"
-            "Write it as one of these, or leave it out."
+            f"{where} (line {element.line}): a joint of type {kind!r} cannot be read.",
+            f"The types known are {', '.join(AXES)}.",
+            "Write it as one of these, or leave it out.",
         )
     parent, child = ends(element, frames)
     if child == WORLD_FRAME:
         raise RobotFileError(
-            f"{where} (line {element.line}): its child is the world.\n"
-            "The world does not move.\nExchange <parent> and <child>."
+            f"{where} (line {element.line}): its child is the world.",
+            "The world does not move.",
+            "Exchange <parent> and <child>.",
         )
     from_parent = Pose() if parent == WORLD_FRAME else frames.pose(parent).inverse()
     at = from_parent @ frames.pose(child)  # of the child, where all joints are zero
@@ -104,8 +105,9 @@ def read_mimic(element: Element, couple: bool, report: Report) -> CouplingDescri
         return None
     if mimic.attributes.get("axis", "axis") != "axis":
         raise RobotFileError(
-            f"{where} (line {mimic.line}) names the axis {mimic.attributes['axis']!r} of another joint.\n"
-            "A joint follows one that has one axis.\nLoad the file with mimic='independent'."
+            f"{where} (line {mimic.line}) names the axis {mimic.attributes['axis']!r} of another joint.",
+            "A joint follows one that has one axis.",
+            "Load the file with mimic='independent'.",
         )
     multiplier, offset, reference = (
         number(text_of(mimic, tag) or usual, f"{where} <{tag}>")
@@ -152,8 +154,9 @@ def _end(element: Element, tag: str, where: str) -> str:
     found = [c.text.strip() for c in element.children if c.tag == tag]
     if len(found) != 1 or not found[0]:
         raise RobotFileError(
-            f"{where} (line {element.line}) has {len(found)} elements <{tag}> with a name.\n"
-            "A joint joins one link to another.\nWrite one <parent> and one <child>."
+            f"{where} (line {element.line}) has {len(found)} elements <{tag}> with a name.",
+            "A joint joins one link to another.",
+            "Write one <parent> and one <child>.",
         )
     return found[0]
 

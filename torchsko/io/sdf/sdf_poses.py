@@ -62,10 +62,10 @@ def read_pose(element: Element | None, where: str) -> Pose:
     quaternion = element.attributes.get("rotation_format") == "quat_xyzw"
     if len(words) != (7 if quaternion else 6):
         raise RobotFileError(
-            f"{where} <pose> (line {element.line}) has {len(words)} numbers.\n"
+            f"{where} <pose> (line {element.line}) has {len(words)} numbers.",
             "A pose is three of position and three angles, or the four of a quaternion with "
-            'rotation_format="quat_xyzw".\n'
-            "Write, for example, 0 0 1 0 0 1.57."
+            'rotation_format="quat_xyzw".',
+            "Write, for example, 0 0 1 0 0 1.57.",
         )
     position = np.array(words[:3])
     if quaternion:
@@ -80,8 +80,9 @@ def _turn(words: Sequence[float], where: str) -> np.ndarray:
     length = math.sqrt(sum(c * c for c in words))
     if not length > 1e-6:
         raise RobotFileError(
-            f"{where} <pose> has a quaternion of length {length:g}.\n"
-            "It has no direction to turn in.\nWrite x y z w, of length one."
+            f"{where} <pose> has a quaternion of length {length:g}.",
+            "It has no direction to turn in.",
+            "Write x y z w, of length one.",
         )
     x, y, z, w = (c / length for c in words)
     return np.array(
@@ -111,9 +112,9 @@ class Frames:
             written = self._at(chain[-1])
             if written.relative_to in chain:
                 raise RobotFileError(
-                    f"the pose of {name!r} is relative to itself: {' in '.join(map(repr, chain))}.\n"
-                    "Every pose is relative to the model in the end.\n"
-                    "Correct one of their relative_to."
+                    f"the pose of {name!r} is relative to itself: {' in '.join(map(repr, chain))}.",
+                    "Every pose is relative to the model in the end.",
+                    "Correct one of their relative_to.",
                 )
             chain.append(written.relative_to)
         for one in reversed(chain[:-1]):
@@ -131,8 +132,9 @@ class Frames:
         while (attached := self._at(seen[-1]).attached_to) != seen[-1]:
             if attached in seen:
                 raise RobotFileError(
-                    f"frame {name!r} hangs on itself: {' on '.join(map(repr, seen))}.\n"
-                    "Every frame hangs on a link in the end.\nCorrect one of their attached_to."
+                    f"frame {name!r} hangs on itself: {' on '.join(map(repr, seen))}.",
+                    "Every frame hangs on a link in the end.",
+                    "Correct one of their attached_to.",
                 )
             seen.append(attached)
         return attached

@@ -40,9 +40,9 @@ def edited_urdf(document: Document, old: RobotDescription, new: RobotDescription
                 continue
             if was.name not in elements:
                 raise RobotFileError(
-                    f"{tag} {was.name!r} is not in the file, and its numbers changed.\n"
-                    "It was read in place of something that is missing there.\n"
-                    f'Write <{tag} name="{was.name}"> into the file first.'
+                    f"{tag} {was.name!r} is not in the file, and its numbers changed.",
+                    "It was read in place of something that is missing there.",
+                    f'Write <{tag} name="{was.name}"> into the file first.',
                 )
             for change in (
                 _link_changes(was, now)

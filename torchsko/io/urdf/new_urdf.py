@@ -85,8 +85,9 @@ def followed(mech: Mechanism) -> dict[int, tuple[int, float, float]]:
         (others,) = np.nonzero(coefficients.numpy())
         if len(others) != 1:
             raise MechanismError(
-                f"joint {name!r} follows {len(others)} joints.\n"
-                "In a file a joint follows one other.\nGive it one coupling coefficient."
+                f"joint {name!r} follows {len(others)} joints.",
+                "In a file a joint follows one other.",
+                "Give it one coupling coefficient.",
             )
         j = mech.independent_joints[dofs.index(int(others[0]))]
         found[k] = (j, float(coefficients[others[0]]), float(offset[row]))
@@ -98,20 +99,23 @@ def _check_sayable(mech: Mechanism) -> None:
         kind = mech.joints.kinds[k].name
         if kind not in TYPES:
             raise MechanismError(
-                f"joint {name!r} is {kind}.\nURDF has {', '.join(TYPES.values())} joints.\n"
-                "Save to MJCF (.xml), which stacks hinges and slides, or split the joint."
+                f"joint {name!r} is {kind}.",
+                f"URDF has {', '.join(TYPES.values())} joints.",
+                "Save to MJCF (.xml), which stacks hinges and slides, or split the joint.",
             )
         for field in ("armature", "stiffness"):
             if bool(getattr(mech, field)[mech.tree_dof_slice(name)].any()):
                 raise MechanismError(
-                    f"joint {name!r} has {field}.\nURDF has no place for it.\n"
-                    f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...))."
+                    f"joint {name!r} has {field}.",
+                    f"URDF has no place for it.",
+                    f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...)).",
                 )
     for field in ("gravcomp", "higher_damping"):
         if bool(getattr(mech, field).any()):
             raise MechanismError(
-                f"{mech.name!r} has {field}.\nURDF has no place for it.\n"
-                f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...))."
+                f"{mech.name!r} has {field}.",
+                f"URDF has no place for it.",
+                f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...)).",
             )
 
 
@@ -188,8 +192,9 @@ def _check_direction(mech: Mechanism, kind: Planar, name: str, axis: list[float]
     own = mech.joint_parameters[mech.parameter_slice(name, "direction")].tolist()
     if max(abs(a - b) for a, b in zip(own, kind.values(name, axis, {}), strict=True)) > 1e-14:
         raise MechanismError(
-            f"joint {name!r} slides along a direction of its own.\n"
-            "URDF has none: x is the frame's there.\nTurn the joint's frame instead."
+            f"joint {name!r} slides along a direction of its own.",
+            "URDF has none: x is the frame's there.",
+            "Turn the joint's frame instead.",
         )
 
 

@@ -70,9 +70,9 @@ def read_urdf(
     """
     if mimic not in ("couple", "independent"):
         raise RobotFileError(
-            f"mimic={mimic!r} is not a choice.\n"
-            "It says what to do with joints that mimic another joint.\n"
-            "Type mimic='couple' or mimic='independent'."
+            f"mimic={mimic!r} is not a choice.",
+            "It says what to do with joints that mimic another joint.",
+            "Type mimic='couple' or mimic='independent'.",
         )
     report, folders = Report(strict), tuple(os.fspath(folder) for folder in mesh_path)
     home = None if is_xml_text(source) else os.path.dirname(os.path.abspath(source))
@@ -122,9 +122,9 @@ def _check_root_element(root: Element) -> None:
     for child in root.children:
         if child.tag == "robot":
             raise RobotFileError(
-                f"line {child.line}: a <robot> stands inside the <robot>.\n"
-                "A file is one robot: links of two have no place in one another.\n"
-                "Write each <robot> to a file of its own."
+                f"line {child.line}: a <robot> stands inside the <robot>.",
+                "A file is one robot: links of two have no place in one another.",
+                "Write each <robot> to a file of its own.",
             )
 
 

@@ -135,9 +135,9 @@ def only_child(element: Element, tag: str, where: str) -> Element | None:
     found = [child for child in element.children if child.tag == tag]
     if len(found) > 1:
         raise RobotFileError(
-            f"{where} has {len(found)} elements <{tag}> (the second in line {found[1].line}).\n"
-            "It is unclear which one counts.\n"
-            "Keep one of them."
+            f"{where} has {len(found)} elements <{tag}> (the second in line {found[1].line}).",
+            "It is unclear which one counts.",
+            "Keep one of them.",
         )
     return found[0] if found else None
 
@@ -166,9 +166,9 @@ def origin(parent: Element, where: str, report: Report) -> tuple[Matrix, Vector]
         return IDENTITY, ZERO
     if "quat_xyzw" in element.attributes:
         raise RobotFileError(
-            f"{where} (line {element.line}): <origin> has a quaternion, quat_xyzw.\n"
-            "Few programs read that; this one does not, and to ignore it would turn the frame.\n"
-            'Write the rotation as rpy="roll pitch yaw" in radians.'
+            f"{where} (line {element.line}): <origin> has a quaternion, quat_xyzw.",
+            "Few programs read that; this one does not, and to ignore it would turn the frame.",
+            'Write the rotation as rpy="roll pitch yaw" in radians.',
         )
     report.unused += leftovers(element, f"{where} <origin>", ("xyz", "rpy"))
     xyz, rpy = (

@@ -82,9 +82,9 @@ def _shape(
         made = read(form, where)
     else:
         raise RobotFileError(
-            f"{where}: a shape <{form.tag}> is not known.\n"
-            f"Shapes are mesh, {', '.join(FORMS)}.\n"
-            "Write it as one of these."
+            f"{where}: a shape <{form.tag}> is not known.",
+            f"Shapes are mesh, {', '.join(FORMS)}.",
+            "Write it as one of these.",
         )
     rotation, position = _placement(parts.get("origin"), where)
     seen = element.tag == "visual"

@@ -55,9 +55,9 @@ def read_joint(element: Element, mimic: str, report: Report) -> JointDescription
     kinds = urdf_types()
     if kind_name not in kinds:
         raise RobotFileError(
-            f"{where} (line {element.line}): a joint of type {kind_name!r} cannot be read.\n"
-            f"The types known are {', '.join(kinds)}.\n"
-            "Write it as one of these, or as several of them with massless links between."
+            f"{where} (line {element.line}): a joint of type {kind_name!r} cannot be read.",
+            f"The types known are {', '.join(kinds)}.",
+            "Write it as one of these, or as several of them with massless links between.",
         )
     kind = kinds[kind_name]
     parent, child = (required_child(element, tag, where) for tag in ("parent", "child"))
@@ -115,8 +115,9 @@ def read_mimic(joint: Element, report: Report) -> CouplingDescription | None:
     if not element.attributes.get("joint", "").strip():
         what, why, _ = missing(element, "joint", where).split("\n")
         raise RobotFileError(
-            f"{what}\n{why}\n"
-            "Name the joint that it follows, or load the file with mimic='independent'."
+            f"{what}",
+            f"{why}",
+            "Name the joint that it follows, or load the file with mimic='independent'.",
         )
     return CouplingDescription(name, {attribute(element, "joint", where): multiplier}, offset)
 

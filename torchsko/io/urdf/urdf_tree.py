@@ -42,9 +42,9 @@ def check_names(links: Sequence[LinkDescription], joints: Sequence[JointDescript
     """
     if not links:
         raise RobotFileError(
-            "the <robot> has no <link>.\n"
-            "A robot is at least one link.\n"
-            'Write <link name="base"/> inside it.'
+            "the <robot> has no <link>.",
+            "A robot is at least one link.",
+            'Write <link name="base"/> inside it.',
         )
     known = [link.name for link in links]
     refuse_duplicates("link", known, RobotFileError)
@@ -67,9 +67,9 @@ def check_roots(
     trees = [name for name in roots if name in carrying]
     if len(trees) > 1 and len(moved) == len(joints):
         raise RobotFileError(
-            f"the <robot> is {len(trees)} trees: no joint moves link {trees[0]!r}, nor {trees[1]!r}.\n"
-            "Where one is seen from the other, nothing in the file says.\n"
-            "Join their roots by a joint, or write each to a file of its own."
+            f"the <robot> is {len(trees)} trees: no joint moves link {trees[0]!r}, nor {trees[1]!r}.",
+            "Where one is seen from the other, nothing in the file says.",
+            "Join their roots by a joint, or write each to a file of its own.",
         )
     alone = [name for name in roots if name not in carrying]
     for name in alone if trees else alone[1:]:

@@ -86,9 +86,9 @@ class Edits:
         tag = _START.match(self.document.data, element.start + self.document.before)
         if tag is None:
             raise RobotFileError(
-                f"line {element.line}: <{element.tag}> is not found among the bytes of the file.\n"
-                "Numbers are replaced in place, in a file of ASCII or UTF-8.\n"
-                "Convert the file to UTF-8."
+                f"line {element.line}: <{element.tag}> is not found among the bytes of the file.",
+                "Numbers are replaced in place, in a file of ASCII or UTF-8.",
+                "Convert the file to UTF-8.",
             )
         return tag
 

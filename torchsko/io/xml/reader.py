@@ -164,9 +164,9 @@ def _read_bytes(path: str | os.PathLike[str]) -> bytes:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise RobotFileError(
-            f"the file cannot be read: {getattr(error, 'strerror', None) or error}.\n"
-            "A source is a path, or XML text that starts with '<'.\n"
-            f"{_typed(os.fspath(path))}"
+            f"the file cannot be read: {getattr(error, 'strerror', None) or error}.",
+            "A source is a path, or XML text that starts with '<'.",
+            f"{_typed(os.fspath(path))}",
         ) from error
 
 
@@ -194,9 +194,9 @@ def _refuse_other_files(data: bytes) -> None:
     text = first.isprintable() and "\ufffd" not in first
     what = f"begins with {first!r}" if text else "is binary"
     raise RobotFileError(
-        f"the file is no XML: it {what if start else 'is empty'}.\n"
-        "Robots are URDF, MJCF or SDF, which begin with '<'.\n"
-        "Pass the file of the robot; its logs and meshes are files of their own."
+        f"the file is no XML: it {what if start else 'is empty'}.",
+        "Robots are URDF, MJCF or SDF, which begin with '<'.",
+        "Pass the file of the robot; its logs and meshes are files of their own.",
     )
 
 
@@ -211,15 +211,15 @@ def _saying_where() -> Iterator[None]:
             raise
         if getattr(error, "code", None) == _SEVERAL:
             raise RobotFileError(
-                f"malformed XML: {error}: something follows the end of the outermost element.\n"
-                "A file is one robot, in one <robot> element.\n"
-                "Delete what follows, or write each <robot> to a file of its own."
+                f"malformed XML: {error}: something follows the end of the outermost element.",
+                "A file is one robot, in one <robot> element.",
+                "Delete what follows, or write each <robot> to a file of its own.",
             ) from error
         raise RobotFileError(
-            f"malformed XML: {error}.\n"
-            "Nothing after that place can be trusted.\n"
+            f"malformed XML: {error}.",
+            "Nothing after that place can be trusted.",
             "Correct the file there; another reader to ask is "
-            'python -c "import sys, xml.dom.minidom as m; m.parse(sys.argv[1])" FILE'
+            'python -c "import sys, xml.dom.minidom as m; m.parse(sys.argv[1])" FILE',
         ) from error
 
 
@@ -229,14 +229,15 @@ class _Reader:
     def __init__(self, data: bytes, encoding: str | None = None, before: bytes = b""):
         if len(data) > MAX_BYTES:
             raise RobotFileError(
-                f"the robot file is larger than {MAX_BYTES // 2**20} MiB.\n"
-                "It is text of at most a few MiB; meshes live in files of their own.\n"
-                "Check that this is the right file."
+                f"the robot file is larger than {MAX_BYTES // 2**20} MiB.",
+                "It is text of at most a few MiB; meshes live in files of their own.",
+                "Check that this is the right file.",
             )
         if data.count(b"<") > MAX_TAGS:
             raise RobotFileError(
-                f"the robot file has more than {MAX_TAGS} tags.\n"
-                "A robot has thousands of parts at most.\nCheck that this is the right file."
+                f"the robot file has more than {MAX_TAGS} tags.",
+                "A robot has thousands of parts at most.",
+                "Check that this is the right file.",
             )
         self.data = data
         self.before = before
@@ -259,8 +260,9 @@ class _Reader:
         line = self.line
         if len(self.open) > MAX_DEPTH:
             raise RobotFileError(
-                f"line {line}: elements are nested more than {MAX_DEPTH} deep.\n"
-                "No robot file needs that.\nCheck that this is the right file."
+                f"line {line}: elements are nested more than {MAX_DEPTH} deep.",
+                "No robot file needs that.",
+                "Check that this is the right file.",
             )
         if self.may_break:
             attributes = attributes | self.broken_numbers(attributes)
@@ -293,14 +295,14 @@ class _Reader:
 
     def refuse_entity(self, name: str, *_: object) -> None:
         raise RobotFileError(
-            f"line {self.line}: the file declares the XML entity {name!r}.\n"
-            "Entities can expand without bound or reach other files, so none is expanded.\n"
-            "Write the text out where the entity is used, and delete the declaration."
+            f"line {self.line}: the file declares the XML entity {name!r}.",
+            "Entities can expand without bound or reach other files, so none is expanded.",
+            "Write the text out where the entity is used, and delete the declaration.",
         )
 
     def refuse_doctype(self) -> None:
         raise RobotFileError(
-            f"line {self.line}: the file has a <!DOCTYPE> declaration.\n"
-            "Document types can pull in other files; robot files have no use for them.\n"
-            "Delete the <!DOCTYPE ...> declaration."
+            f"line {self.line}: the file has a <!DOCTYPE> declaration.",
+            "Document types can pull in other files; robot files have no use for them.",
+            "Delete the <!DOCTYPE ...> declaration.",
         )

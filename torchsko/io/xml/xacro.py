@@ -71,9 +71,9 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
     """
     if is_xml_text(path):
         raise RobotFileError(
-            "xacro= was given with text.\n"
-            "Macros include files, which are looked for from where theirs is.\n"
-            "Write the text to a file, and pass its path."
+            "xacro= was given with text.",
+            "Macros include files, which are looked for from where theirs is.",
+            "Write the text to a file, and pass its path.",
         )
     xacro = require("xacro", "xacro")
     mappings = _Asked({name: str(value) for name, value in arguments.items()})
@@ -81,17 +81,17 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
         text = xacro.process_file(os.fspath(path), mappings=mappings).toxml()
     except Exception as error:  # it has no error of its own for most of what can go wrong
         raise RobotFileError(
-            f"{os.fspath(path)}: xacro does not expand it: {type(error).__name__}: {error}.\n"
-            "Packages that $(find ...) names must be installed, arguments be given.\n"
-            "Try it by itself: python -m xacro FILE name:=value"
+            f"{os.fspath(path)}: xacro does not expand it: {type(error).__name__}: {error}.",
+            "Packages that $(find ...) names must be installed, arguments be given.",
+            "Try it by itself: python -m xacro FILE name:=value",
         ) from error
     for name in arguments:
         if name not in mappings.asked:
             known = ", ".join(map(repr, sorted(mappings.asked))) or "none"
             raise RobotFileError(
-                f"{os.fspath(path)} asks for no argument {name!r} of xacro.\n"
-                f"It would change nothing. Arguments there: {known}.\n"
-                "Use one of these names exactly, or leave it out."
+                f"{os.fspath(path)} asks for no argument {name!r} of xacro.",
+                f"It would change nothing. Arguments there: {known}.",
+                "Use one of these names exactly, or leave it out.",
             )
     return text
 

@@ -76,9 +76,9 @@ class Compound(JointType):
         motions = given.get("motions", ())
         if not 1 <= len(motions) <= 6 or not all(isinstance(m, (Turn, Slide)) for m in motions):
             raise MechanismError(
-                f"joint {joint!r} has the motions {motions!r}.\n"
-                "A compound joint is one to six rotations and translations, in sequence.\n"
-                "Pass motions=[torchsko.Turn(axis, point), torchsko.Slide(axis)], say."
+                f"joint {joint!r} has the motions {motions!r}.",
+                "A compound joint is one to six rotations and translations, in sequence.",
+                "Pass motions=[torchsko.Turn(axis, point), torchsko.Slide(axis)], say.",
             )
         turns = tuple(isinstance(motion, Turn) for motion in motions)
         names = tuple(f"{'turn' if turn else 'slide'}{k}" for k, turn in enumerate(turns))
@@ -100,8 +100,9 @@ class Compound(JointType):
         lengths = np.linalg.norm(np.reshape(flat[: len(flat) // 2], (-1, 3)), axis=-1)
         if not ((lengths > 0) & (lengths < math.inf)).all():
             raise MechanismError(
-                f"joint {joint!r} has a motion whose axis is zero.\n"
-                "A direction of motion has a finite, nonzero length.\nPass axis=(0, 0, 1), say."
+                f"joint {joint!r} has a motion whose axis is zero.",
+                "A direction of motion has a finite, nonzero length.",
+                "Pass axis=(0, 0, 1), say.",
             )
         unit = np.reshape(flat[: len(flat) // 2], (-1, 3)) / lengths[:, None]
         return [*unit.ravel().tolist(), *flat[len(flat) // 2 :]]

@@ -147,9 +147,9 @@ class JointType(ABC):
                     f"numbers of shape {list(parameter.shape)}" if parameter.shape else "a number"
                 )
                 raise MechanismError(
-                    f"the {parameter.name} of joint {joint!r} is {what}.\n"
-                    f"A {self.name} joint needs it: {wanted}, finite.\n"
-                    f"Pass {parameter.name}=... to the joint."
+                    f"the {parameter.name} of joint {joint!r} is {what}.",
+                    f"A {self.name} joint needs it: {wanted}, finite.",
+                    f"Pass {parameter.name}=... to the joint.",
                 )
             flat += value.ravel().tolist()
         return flat

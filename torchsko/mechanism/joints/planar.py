@@ -49,9 +49,9 @@ class Planar(JointType):
         if not 1e-6 * np.linalg.norm(direction) < np.linalg.norm(across) < math.inf:
             raise MechanismError(
                 f"joint {joint!r} has the axis {tuple(axis)} and the direction "
-                f"{tuple(direction.tolist())}.\n"
-                "The direction of x lies in the plane, the axis is normal to it.\n"
-                "Pass another direction, or leave it out."
+                f"{tuple(direction.tolist())}.",
+                "The direction of x lies in the plane, the axis is normal to it.",
+                "Pass another direction, or leave it out.",
             )
         return (across / np.linalg.norm(across)).tolist()
 

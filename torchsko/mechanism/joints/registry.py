@@ -49,8 +49,9 @@ def register_joint(kind: JointType) -> JointType:
     taken = JOINT_TYPES.get(kind.name)
     if kind.name == FIXED or (taken is not None and type(taken) is not type(kind)):
         raise MechanismError(
-            f"there is a kind of joint {kind.name!r} already.\n"
-            "Names tell kinds apart.\nGive yours another name."
+            f"there is a kind of joint {kind.name!r} already.",
+            "Names tell kinds apart.",
+            "Give yours another name.",
         )
     JOINT_TYPES[kind.name] = kind
     return kind

@@ -44,9 +44,9 @@ class Universal(JointType):
         first = np.array(axis) / np.linalg.norm(axis)
         if not 0 < length < math.inf or abs(first @ second) > SQUARE * length:
             raise MechanismError(
-                f"joint {joint!r} has the axes {tuple(axis)} and {tuple(second.tolist())}.\n"
-                "Those of a universal joint are perpendicular.\n"
-                "Correct second_axis, or write a compound joint: its axes may be any."
+                f"joint {joint!r} has the axes {tuple(axis)} and {tuple(second.tolist())}.",
+                "Those of a universal joint are perpendicular.",
+                "Correct second_axis, or write a compound joint: its axes may be any.",
             )
         second = second - (first @ second) * first
         return (second / np.linalg.norm(second)).tolist()

@@ -173,9 +173,9 @@ class Shooting:
         if self.length > NEARLY:
             raise FitError(
                 f"shooting has not ended after {k + 1} steps: the last one moves numbers by "
-                f"{math.sqrt(self.length):.2g} of their deviations.\n"
-                "Motions from the starts of windows may be far from the log.\n"
-                'Pass a shorter window, or method="physical", which needs no forward dynamics.'
+                f"{math.sqrt(self.length):.2g} of their deviations.",
+                "Motions from the starts of windows may be far from the log.",
+                'Pass a shorter window, or method="physical", which needs no forward dynamics.',
             )
 
     def _refined(self) -> bool:
@@ -248,8 +248,9 @@ class Shooting:
             length = float(self.windows.length.mean())
             raise FitError(
                 f"equations of windows of {length:.3g} s have no minimum that can be found: motions over a "
-                f"window are too far from the log to be taken for straight.\n({str(error).splitlines()[0]})\n"
-                f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".'
+                f"window are too far from the log to be taken for straight.",
+                f"({str(error).splitlines()[0]})",
+                f'Pass a shorter window, such as window={length / 4:.2g}, or method="physical".',
             ) from error
         numbers = all_slots(self.forward, aim)
         p = torch.cat([self.base.of(aim.phi - self.now.phi), numbers - self.now.numbers])

@@ -86,9 +86,9 @@ class Windows:
         chains = [chain for chain in chains if chain]
         if sum(map(len, chains)) < 2:
             raise FitError(
-                f"{log.name}: {sum(map(len, chains))} windows of {n} samples.\n"
-                "Shooting moves the robot through windows without a gap, whose forces are all measured.\n"
-                "Log more, or pass a shorter window."
+                f"{log.name}: {sum(map(len, chains))} windows of {n} samples.",
+                "Shooting moves the robot through windows without a gap, whose forces are all measured.",
+                "Log more, or pass a shorter window.",
             )
         most = max(map(len, chains))
         places = np.array([chain + chain[-1:] * (most - len(chain)) for chain in chains])
@@ -171,9 +171,9 @@ def samples(rate: float, length: float | None) -> int:
     n = round(length * rate)
     if n < 2:
         raise FitError(
-            f"window is {length:g} s, at {rate:.4g} samples a second.\n"
-            "Two samples at least say where a window starts, and how fast.\n"
-            f"Pass window={FEWEST / rate:.2g}, say, or leave it out."
+            f"window is {length:g} s, at {rate:.4g} samples a second.",
+            "Two samples at least say where a window starts, and how fast.",
+            f"Pass window={FEWEST / rate:.2g}, say, or leave it out.",
         )
     return n
 

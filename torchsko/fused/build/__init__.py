@@ -1,0 +1,1 @@
+"""Compilation of kernels and their cache on disk."""
