@@ -90,7 +90,7 @@ class Actuator:
             raise MechanismError(
                 f"actuator {self.name!r} has the activation {self.activation!r}.",
                 f"Known are {', '.join(ACTIVATIONS)}.",
-                f"Use one of them.",
+                "Use one of them.",
             )
         if not self.time_constant > 0:
             raise MechanismError(

@@ -96,7 +96,7 @@ def _check_width(mech: Mechanism, actuators: Actuators) -> None:
         raise MechanismError(
             f"the actuators are of a mechanism with {pushed} dofs of all joints, {mech.name!r} has "
             f"{mech.num_tree_dof}.",
-            f"With lock and append joints change, and with them what each actuator pushes.",
+            "With lock and append joints change, and with them what each actuator pushes.",
             "Make them of this one: ts.Actuators.of(mech, [...]).",
         )
 

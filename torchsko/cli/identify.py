@@ -189,7 +189,7 @@ def _units(texts: Sequence[str]) -> dict[str, str | dict[str, str]]:
         if not name or not unit:
             raise FitError(
                 f"{text!r} says no unit.",
-                f"A unit belongs to a quantity of the log.",
+                "A unit belongs to a quantity of the log.",
                 "Type --unit q=deg, say, or --unit q.slide=mm of one joint.",
             )
         if name in whole or (name in each and (not joint or joint in each[name])):

@@ -248,6 +248,6 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
             return
         raise ShapeError(
             f"the state is {x.dtype}, the mechanism {mech.dtype}.",
-            f"Nothing is cast in silence.",
+            "Nothing is cast in silence.",
             f"{dtype_advice('q', x.dtype, mech.dtype)}",
         )

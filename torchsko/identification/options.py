@@ -60,7 +60,7 @@ class Asked:
         ):
             raise FitError(
                 f"library is {self.library!r}.",
-                f"It is a list of terms, with parentheses, to choose from.",
+                "It is a list of terms, with parentheses, to choose from.",
                 "Pass library=[*torchsko.identification.friction.candidates.LIBRARY, "
                 "MyTerm()], say, or leave it out.",
             )
@@ -69,7 +69,7 @@ class Asked:
         if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):
             raise FitError(
                 f"prior is {prior!r}.",
-                f"It is a positive number: a small one leaves all to the data.",
+                "It is a positive number: a small one leaves all to the data.",
                 "Pass prior=1e-6, say, or leave it out: cross-validation chooses it.",
             )
         if not (isinstance(folds, Integral) and 2 <= folds <= MOST_FOLDS):
@@ -77,7 +77,7 @@ class Asked:
                 f"folds is {folds!r}.",
                 "Each stretch of time is left out once: there are two at least, and of more than "
                 f"{MOST_FOLDS} each is like its neighbours.",
-                f"Pass folds=5, the default.",
+                "Pass folds=5, the default.",
             )
         for name, unit in (("cutoff", "Hz"), ("window", "s")):
             value = getattr(self, name)

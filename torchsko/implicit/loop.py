@@ -147,7 +147,7 @@ def _check_given(carry: Any, n: Any, args: Any) -> None:
     if type(n) is not int or n < 0:
         raise ShapeError(
             f"n={n!r} is no number of rounds.",
-            f"A kernel's loop has as many as it was built with.",
+            "A kernel's loop has as many as it was built with.",
             "Pass a Python integer, 0 or more; until= says which samples end sooner.",
         )
     if isinstance(args, Tensor):

@@ -161,7 +161,7 @@ class MechanismBuilder:
                 raise MechanismError(
                     f"joint {name!r} was given the unknown {key!r}.",
                     f"Known to a {kind} joint: {', '.join((*numbers, *own))}.",
-                    f"Use one of them.",
+                    "Use one of them.",
                 )
         joint = JointDescription(
             _name(name, "joint"),
@@ -294,8 +294,8 @@ def _number(value: Any, what: str) -> float:
     except (TypeError, ValueError, RuntimeError):
         raise MechanismError(
             f"the {what} is {value!r}.",
-            f"It is one number, in SI units.",
-            f"Pass 0.5, say.",
+            "It is one number, in SI units.",
+            "Pass 0.5, say.",
         ) from None
 
 
@@ -309,7 +309,7 @@ def _matrix(rows: Sequence[Sequence[float]], what: str) -> Matrix:
     if not any(isinstance(row, Sized) and getattr(row, "ndim", 1) for row in given):
         raise MechanismError(
             f"the {what} is a row of numbers.",
-            f"It is a matrix, three rows of three.",
+            "It is a matrix, three rows of three.",
             "Pass [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], with zeros beside a diagonal.",
         )
     x, y, z = (_vector(row, f"row of the {what}") for row in given)

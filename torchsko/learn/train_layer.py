@@ -115,7 +115,7 @@ def train(
             raise FitError(
                 f"the error is {loss.item():g} at step {step}, the length of its gradient "
                 f"{slope.item():g}.",
-                f"The last step went too far; the parameters are those before it.",
+                "The last step went too far; the parameters are those before it.",
                 f"Pass a smaller lr, {lr / 10:g} say.",
             )
         before = [p.detach().clone() for p in learned]

@@ -94,7 +94,7 @@ def _check_motion(joint: JointDescription) -> None:
             raise MechanismError(
                 f"joint {joint.name!r} has {field} = {value}.",
                 "It takes energy out of the joint (armature: stores it), so it is finite and not "
-                f"negative.",
+                "negative.",
                 f"Pass {field}=0.0 or more.",
             )
 

@@ -130,7 +130,7 @@ def _value(mech: Mechanism, name: str, value: Any) -> Tensor:
     if x.dtype != mech.dtype:
         raise ShapeError(
             f"the value of joint {name!r} is {x.dtype}, the mechanism {mech.dtype}.",
-            f"Nothing is cast in silence.",
+            "Nothing is cast in silence.",
             f"{dtype_advice('value', x.dtype, mech.dtype)}",
         )
     x = x if isinstance(value, Tensor) else x.to(mech.device)

@@ -192,7 +192,7 @@ class Numbering:
         if self.joint_place(joint)[0] not in self.independent_joints:
             raise MechanismError(
                 f"joint {joint!r} of {self.name!r} follows others and has no coordinates of its own.",
-                f"Its place is among those of all joints: torchsko.expand(mech, q).",
+                "Its place is among those of all joints: torchsko.expand(mech, q).",
                 f"Type mech.tree_q_slice({joint!r}) or mech.tree_dof_slice({joint!r}).",
             )
         return self._slice(packing, joint, self.independent_joints)

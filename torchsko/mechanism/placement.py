@@ -49,8 +49,8 @@ def check_position(what: str, r: Any, most: int = MOST_READ) -> None:
     if values is not None and not np.isfinite(values).all():
         raise MechanismError(
             f"the {what} is not finite.",
-            f"Every number of a robot is.",
-            f"Correct the position [m].",
+            "Every number of a robot is.",
+            "Correct the position [m].",
         )
 
 

@@ -93,7 +93,7 @@ def check_placement(
     if other or x.device != mech.device:
         raise ShapeError(
             f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.",
-            f"Nothing is cast or copied in silence.",
+            "Nothing is cast or copied in silence.",
             f"{dtype_advice('x', x.dtype, mech.dtype)}",
         )
     return tuple(x.shape[: x.ndim - len(shape)])
@@ -128,7 +128,7 @@ def check_finite(what: str, x: Any) -> None:
         return
     raise MechanismError(
         f"{what} is {told}.",
-        f"Forces that are asked for by it are no numbers.",
+        "Forces that are asked for by it are no numbers.",
         "Pass finite gains, 0 where nothing shall pull.",
     )
 
@@ -179,7 +179,7 @@ def check_names(what: str, given: Any, example: str) -> tuple[str, ...]:
     if isinstance(given, str):
         raise MechanismError(
             f"{what} was given as the text {given!r}.",
-            f"It is a sequence of names.",
+            "It is a sequence of names.",
             f"Pass [{given!r}].",
         )
     try:
@@ -190,7 +190,7 @@ def check_names(what: str, given: Any, example: str) -> tuple[str, ...]:
     if wrong:
         raise MechanismError(
             f"{what} holds {wrong[0]!r}.",
-            f"It is a sequence of names.",
+            "It is a sequence of names.",
             f"Pass [{example!r}], say.",
         )
     return names

@@ -51,8 +51,8 @@ def available(*folders: str | os.PathLike[str]) -> dict[str, Path]:
         if not folder.is_dir():
             raise RobotFileError(
                 f"{folder} is no folder.",
-                f"Robots are looked for in folders.",
-                f"Check the path.",
+                "Robots are looked for in folders.",
+                "Check the path.",
             )
         places[folder.resolve().name] = folder
     return {

@@ -75,7 +75,7 @@ def _whole(name: str, given: Any, x: Any, least: int, advice: str) -> int:
     if found is None or found < least:
         raise TorchskoError(
             f"{name} is {given!r}.",
-            f"Time runs forward, in whole steps.",
+            "Time runs forward, in whole steps.",
             f"Pass {name}={advice}, say.",
         )
     return found
@@ -107,7 +107,7 @@ def check_dt(mech: Mechanism, dt: Any, batch: tuple[int, ...] | None, *, backwar
         raise TorchskoError(
             f"dt is {dt!r}.",
             f"A time step is a finite number of seconds, {told}.",
-            f"Pass dt=2e-3, say.",
+            "Pass dt=2e-3, say.",
         )
 
 
@@ -121,8 +121,8 @@ def check_start(t0: Any) -> None:
     if x is None or not -math.inf < x < math.inf:
         raise TorchskoError(
             f"t0 is {t0!r}.",
-            f"Time at the start is a finite number of seconds.",
-            f"Pass t0=0.0, say.",
+            "Time at the start is a finite number of seconds.",
+            "Pass t0=0.0, say.",
         )
 
 
@@ -158,7 +158,7 @@ def _check_tensor(mech: Mechanism, dt: Tensor, batch: tuple[int, ...] | None) ->
     if dt.dtype != mech.dtype:
         raise ShapeError(
             f"dt is {dt.dtype}, the mechanism {mech.dtype}.",
-            f"Nothing is cast in silence.",
+            "Nothing is cast in silence.",
             f"Pass dt.to({mech.dtype}), or a number.",
         )
 

@@ -155,7 +155,7 @@ def zero_moment_point(
     if not isinstance(height, Real) and not (isinstance(height, Tensor) and height.ndim == 0):
         raise ShapeError(
             f"height is {height!r}.",
-            f"The ground is level: one number for all samples [m].",
+            "The ground is level: one number for all samples [m].",
             "Pass height=0.0, say.",
         )
     rate = centroidal_momentum_rate(mech, q, qd, qdd)

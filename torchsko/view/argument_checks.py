@@ -74,8 +74,8 @@ def check_spacing(dt: Any) -> None:
     if x is None or not 0 < x < float("inf"):
         raise ShapeError(
             f"dt is {dt!r}.",
-            f"It is the time from each configuration to the next [s].",
-            f"Pass dt=0.04, say.",
+            "It is the time from each configuration to the next [s].",
+            "Pass dt=0.04, say.",
         )
 
 
@@ -133,6 +133,6 @@ def check_finite(name: str, rows: Sequence[bool]) -> None:
     before = f"the rows before, {name}[:{first}]" if first else "finite numbers"
     raise ShapeError(
         f"{name} holds what is not finite, first in row {first}.",
-        f"No robot can be drawn there.",
+        "No robot can be drawn there.",
         f"Pass {before}.",
     )

@@ -33,7 +33,7 @@ def free_port(host: str, port: int) -> int:
         raise TorchskoError(
             f"port {port} was asked for.",
             f"Ports are numbered up to {LAST}.",
-            f"Pass --port 8080, say.",
+            "Pass --port 8080, say.",
         )
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -54,8 +54,8 @@ def free_port(host: str, port: int) -> int:
                 raise
     raise TorchskoError(
         f"no port from {port} on is free.",
-        f"A page needs one of its own.",
-        f"Pass --port 8080, say.",
+        "A page needs one of its own.",
+        "Pass --port 8080, say.",
     )
 
 

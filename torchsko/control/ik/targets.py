@@ -97,7 +97,7 @@ def goals_of(
     if not any(factors):
         raise MechanismError(
             f"the weights are {dict(weights)!r}.",
-            f"No error of any frame counts: everything would fit.",
+            "No error of any frame counts: everything would fit.",
             "Give one rotation or position a factor above 0.",
         )
     names = tuple(mech.frame_names[k] for k in numbers)

@@ -34,14 +34,14 @@ def driven(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
         if name in names[:k]:
             raise MechanismError(
                 f"actuated names {name!r} twice.",
-                f"Each joint has one input for each of its dofs.",
+                "Each joint has one input for each of its dofs.",
                 f"Pass actuated={list(dict.fromkeys(names))}.",
             )
     dofs = tuple(k for name in names for k in every[mech.dof_slice(name)])
     if not dofs:
         raise MechanismError(
             f"actuated is {list(names)}.",
-            f"That is no input, and nothing could be chosen.",
+            "That is no input, and nothing could be chosen.",
             "Name a joint that moves, or leave it out for all.",
         )
     return dofs

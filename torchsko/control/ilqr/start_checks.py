@@ -101,7 +101,7 @@ def _steps(u: Any) -> int:
     if not steps:
         raise ShapeError(
             f"u has shape {list(u.shape)}: no steps.",
-            f"A motion is at least one step.",
+            "A motion is at least one step.",
             f"Pass inputs of shape [*batch, steps, {u.shape[-1]}].",
         )
     return steps
@@ -117,7 +117,7 @@ def _pair(states: Any) -> tuple[Any, Any]:
         told = f"{len(states)} of them" if isinstance(states, Sequence) else type(states).__name__
         raise ShapeError(
             f"states was given as {told}.",
-            f"It has configurations, and velocities.",
+            "It has configurations, and velocities.",
             "Pass a pair of shapes [*batch, steps + 1, num_q] and [*batch, steps + 1, num_dof].",
         )
     return states[0], states[1]

@@ -185,7 +185,7 @@ def _check(
     }
     if not is_size(adaptation):
         raise MechanismError(
-            f"adaptation is less than 0, or not finite, in a place.",
+            "adaptation is less than 0, or not finite, in a place.",
             advice=f"{_ADAPTATION}",
         )
     return shared_batch({"the state": batch} | batches)

@@ -51,7 +51,7 @@ def frame_objective(
     if not isinstance(task, Task):
         raise MechanismError(
             f"task was given as {type(task).__name__}.",
-            f"It says which frame shall be where.",
+            "It says which frame shall be where.",
             f"Pass Task({robot.frame_names[-1]!r}, target), say.",
         )
     check_tasks(robot, [task], q=q, qd=qd)

@@ -106,7 +106,7 @@ def whole_body_control(
     if (as_whole(iterations) or 0) < 1:
         raise MechanismError(
             f"iterations is {iterations!r}.",
-            f"The solver takes whole ones, one at least.",
+            "The solver takes whole ones, one at least.",
             "Pass iterations=30, say.",
         )
     if not objectives:

@@ -18,15 +18,17 @@ from torch.utils.dlpack import from_dlpack
 
 from torchsko.errors import FusedError
 from torchsko.fused.build.libraries import built_library, cached_library, name_again
+from torchsko.fused.build.toolchain import Toolchain, digest_of
+from torchsko.fused.calls.quick import SOURCE, Quick, quick_call, quick_library
 from torchsko.fused.emit.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program.program import Program
-from torchsko.fused.calls.quick import SOURCE, Quick, quick_call, quick_library
-from torchsko.fused.build.toolchain import Toolchain, digest_of
 from torchsko.implicit.step_roles import Roles
 
 BITS = {torch.float32: 32, torch.float64: 64}
 _RUNTIME = ("runtime.cpp", "memory.cpp")
-_NATIVE = tuple(f"emit/native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME))
+_NATIVE = tuple(
+    f"emit/native/{name}" for name in ("vector.hpp", "rows.hpp", "driver.hpp", *_RUNTIME)
+)
 WRITERS = (
     *("emit/cpp.py", "emit/loop_source.py", "emit/register_hints.py", "emit/statements.py"),
     *("layout/angles.py", "layout/multiples.py", "layout/register_order.py"),
@@ -78,9 +80,9 @@ def build_library(
     """
     if dtype not in BITS:
         raise FusedError(
-f"no fused kernel for {dtype}: kernels are float32 or float64.",
-advice="Convert the inputs, or use the eager functions.",
-)
+            f"no fused kernel for {dtype}: kernels are float32 or float64.",
+            advice="Convert the inputs, or use the eager functions.",
+        )
     width = vector_bytes or toolchain.vector_bytes
     key = _key_of(toolchain, dtype, program_digest(program), roles, width)
 

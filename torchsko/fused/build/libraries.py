@@ -44,10 +44,10 @@ def cache_directory() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchsko"
     except RuntimeError as error:
         raise CompilerError(
-"no folder for kernels: the environment has no HOME, and the system knows none of this user.",
-"Kernels are kept on disk.",
-"Set TORCHSKO_CACHE to a folder of this user.",
-) from error
+            "no folder for kernels: the environment has no HOME, and the system knows none of this user.",
+            "Kernels are kept on disk.",
+            "Set TORCHSKO_CACHE to a folder of this user.",
+        ) from error
 
 
 def built_library(
@@ -149,10 +149,10 @@ def _run_all(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> None:
             if _is_full(said):
                 raise CompilerError(_full())
             raise CompilerError(
-f"{toolchain.path} failed on a fused kernel:",
-f"{said[-2000:]}",
-"Set CXX to another compiler, or use the eager functions.",
-)
+                f"{toolchain.path} failed on a fused kernel:",
+                f"{said[-2000:]}",
+                "Set CXX to another compiler, or use the eager functions.",
+            )
 
 
 def _failed(toolchain: Toolchain, jobs: Sequence[Sequence[str]]) -> list[tuple[Sequence[str], str]]:

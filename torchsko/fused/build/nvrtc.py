@@ -59,10 +59,10 @@ class Nvrtc:
             if library.nvrtcCompileProgram(program, len(options), options) != 0:
                 said = self._read(program, "ProgramLog").decode(errors="replace").rstrip("\0")
                 raise CompilerError(
-f"NVRTC failed on a fused kernel for {architecture}:",
-f"{said[-2000:]}",
-"Install a newer CUDA build of PyTorch, or use the eager functions.",
-)
+                    f"NVRTC failed on a fused kernel for {architecture}:",
+                    f"{said[-2000:]}",
+                    "Install a newer CUDA build of PyTorch, or use the eager functions.",
+                )
             return self._read(program, "CUBIN")
         finally:
             library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -79,9 +79,9 @@ f"{said[-2000:]}",
             text = self._library.nvrtcGetErrorString
             text.restype = ctypes.c_char_p
             raise CompilerError(
-f"NVRTC failed: {text(result).decode()}.",
-advice=f"Use the eager functions.",
-)
+                f"NVRTC failed: {text(result).decode()}.",
+                advice="Use the eager functions.",
+            )
 
 
 def find_nvrtc() -> Nvrtc:

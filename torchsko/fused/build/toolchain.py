@@ -77,10 +77,10 @@ def find_toolchain(target: str = "native") -> Toolchain:
                 return _toolchain(path, [*own, *_FLAGS, march], macros)
         tried.append(f"{name}: is no g++ or clang++ that runs")
     raise CompilerError(
-f"no C++ compiler for fused kernels ({'; '.join(tried)}).",
-"Kernels are compiled on first use; without a compiler the eager functions serve.",
-"Install one (Debian: apt install g++; macOS: xcode-select --install), or set CXX.",
-)
+        f"no C++ compiler for fused kernels ({'; '.join(tried)}).",
+        "Kernels are compiled on first use; without a compiler the eager functions serve.",
+        "Install one (Debian: apt install g++; macOS: xcode-select --install), or set CXX.",
+    )
 
 
 def _words(name: str) -> list[Any]:

@@ -95,7 +95,7 @@ def _capture(reach: Reachable, held: Any, dtype: torch.dtype) -> Capture:
         raise FusedError(
             f"the function reads a tensor {tuple(held.shape)} from outside, and where it is kept was "
             "not found, or the function has put another one there.",
-            f"A kernel reads it anew at each call, through names, attributes and containers.",
+            "A kernel reads it anew at each call, through names, attributes and containers.",
             f"{PASS_IT}",
         )
     name = reach.name_of(held)
@@ -107,7 +107,7 @@ def _capture(reach: Reachable, held: Any, dtype: torch.dtype) -> Capture:
     if torch.promote_types(held.dtype, dtype) != dtype:
         raise FusedError(
             f"{name} is {held.dtype}, the mechanism {dtype}.",
-            f"A kernel has one type, and nothing is rounded in silence.",
+            "A kernel has one type, and nothing is rounded in silence.",
             f"Make it {name}.to({dtype}).",
         )
     return Capture(name, path, shape, held.dtype, is_input=True)

@@ -203,7 +203,7 @@ class Watch(TorchDispatchMode):
             raise FusedError(
                 f"{self._swap.called or name} got a tensor {tuple(x.shape)} from outside of the "
                 "function, by a way that a kernel cannot follow.",
-                f"As a constant it would keep today's values for ever.",
+                "As a constant it would keep today's values for ever.",
                 f"{PASS_IT}",
             )
         self.met[id(x)] = x

@@ -170,7 +170,7 @@ class Traced:
             raise FusedError(
                 f"the function returned {len(outputs)} tensors, where num_outputs="
                 f"{self.num_outputs}.",
-                f"An operator has a fixed number of outputs.",
+                "An operator has a fixed number of outputs.",
                 f"Pass num_outputs={len(outputs)}.",
             )
         return outputs
@@ -215,7 +215,7 @@ class Traced:
         if device.type not in ("cpu", "cuda"):
             raise FusedError(
                 f"no fused kernel for device {device}.",
-                f"Kernels run on cpu and cuda.",
+                "Kernels run on cpu and cuda.",
                 "Move the inputs, or use the eager functions.",
             )
         try:

@@ -215,7 +215,7 @@ def _refuse_multiples(log: Log, name: str, t: Array, q: Array, qd: Array) -> Non
         if abs(alike) > SURE and not 1 / TWICE < ratio < TWICE:
             raise FitError(
                 f"{log.name}: velocities of joint {name!r} are {ratio:.3g} times what its positions move.",
-                f"Both are of one unit, and of one sign.",
+                "Both are of one unit, and of one sign.",
                 f"{_likely(ratio)}",
             )
 

@@ -130,8 +130,8 @@ def _refuse_counts(harmonics: int, steps: int, moments: int | None) -> None:
     if not (isinstance(steps, Integral) and steps >= 0):
         raise FitError(
             f"steps is {steps!r}.",
-            f"It is a whole number, of steps of an ascent.",
-            f"Pass steps=100, say.",
+            "It is a whole number, of steps of an ascent.",
+            "Pass steps=100, say.",
         )
     # Fewer show a fast harmonic as a slow one.
     least = 2 * harmonics + 1

@@ -281,7 +281,7 @@ def _column(
         raise FitError(
             f"{path}: there is no column {name!r}.",
             f"There are {there(table)}.",
-            f"Name one of these.",
+            "Name one of these.",
         )
     return parts
 

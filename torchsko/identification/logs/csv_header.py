@@ -85,7 +85,7 @@ def _refuse_unnamed(path: Path, named: int, head: Head) -> None:
     )
     raise FitError(
         f"{path}: {where} names {len(names)} columns, its rows have {len(cells)} (line {head.at}).",
-        f"Each column has a name.",
+        "Each column has a name.",
         f"Correct line {named}: {more}",
     )
 
@@ -176,8 +176,8 @@ def _row_of_units(path: Path, at: int, names: list[str], cells: list[str]) -> di
                 raise FitError(
                     f"{path}: line {at} says that {name!r} is in {unit}, and its name that it is in "
                     f"{unit_in(name)}.",
-                    f"One of them is wrong.",
-                    f"Correct the name, or the line.",
+                    "One of them is wrong.",
+                    "Correct the name, or the line.",
                 )
         return units
     told = f"{path}: line {at} holds no number: {wrong[0][:40]!r} is one of its words.\n"

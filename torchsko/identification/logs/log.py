@@ -292,7 +292,7 @@ def _refuse_no_numbers(log: str, name: str, x: Any) -> None:
         return
     raise FitError(
         f"{log}: {name} is {x.dtype}.",
-        f"A log is real numbers, times in seconds.",
+        "A log is real numbers, times in seconds.",
         f"{advice}",
     )
 
@@ -304,5 +304,5 @@ def refuse_units(units: Units, parts: Mapping[str, Array]) -> None:
         raise FitError(
             f"a unit is given for {unknown[0]!r}, which the log does not have.",
             f"It has {', '.join(parts)}.",
-            f"Name one of these.",
+            "Name one of these.",
         )

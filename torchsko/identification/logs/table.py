@@ -53,8 +53,8 @@ def read(path: Path) -> Table:
     if not path.is_file():
         raise FitError(
             f"{path}: there is no such file.",
-            f"A log is read from a file.",
-            f"Check the path.",
+            "A log is read from a file.",
+            "Check the path.",
         )
     try:
         if ending == ".npz":

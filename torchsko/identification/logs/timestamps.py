@@ -42,7 +42,7 @@ def refuse_times(name: str, t: Array, at: int = 0, stop: int | None = None) -> A
     k = int(back[0])
     raise FitError(
         f"{name}: the time at sample {at + k + 1} is {found[k + 1]:.15g} s, after {found[k]:.15g} s.",
-        f"Times ascend.",
+        "Times ascend.",
         f"{_advice(step, at + k, np.asarray(t[at + k : at + k + 1]))}",
     )
 

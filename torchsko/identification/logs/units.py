@@ -99,7 +99,7 @@ def scaled(
             raise FitError(
                 f"the unit of {name}{joint and f' of joint {joint!r}'} is {its!r}.",
                 f"Units of {name} are {', '.join(able)}.",
-                f"Pass one of these.",
+                "Pass one of these.",
             )
         if joint and joint not in joints:
             raise FitError(unknown_name("joint", joint, joints))
@@ -152,7 +152,7 @@ def labelled(
         if declared not in (None, unit):
             raise FitError(
                 f"{path}: column {name!r} is in {unit}, and {of} was declared in {declared}.",
-                f"What the file says of its units counts already.",
+                "What the file says of its units counts already.",
                 f"Leave the unit of {of} out.",
             )
         if bare in found or (bare != name and bare in table.columns):

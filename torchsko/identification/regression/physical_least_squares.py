@@ -331,6 +331,6 @@ def _solution(A: Tensor, b: Tensor) -> Tensor:
 def _too_far_apart(what: str) -> FitError:
     return FitError(
         f"{what}",
-        f"Forces or inertias are too far apart in size.",
+        "Forces or inertias are too far apart in size.",
         "Check the units of the log, or pass a larger prior.",
     )

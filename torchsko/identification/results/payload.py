@@ -58,7 +58,7 @@ def payload(fit: Fit, body: str, before: Fit | None = None) -> Payload:
     if body not in names:
         raise FitError(
             f"there is no body {body!r}.",
-            f"A payload is attached to a body that moves.",
+            "A payload is attached to a body that moves.",
             f"Pass one of {', '.join(names)}.",
         )
     base, covariance, old = fit.base, fit.covariance, fit.base.of(fit.nominal_numbers)
@@ -75,7 +75,7 @@ def payload(fit: Fit, body: str, before: Fit | None = None) -> Payload:
     if not bool((columns != 0).any()):
         raise FitError(
             f"no force depends on body {body!r}.",
-            f"What is attached there shows nowhere.",
+            "What is attached there shows nowhere.",
             "Name the body that carries it.",
         )
     told = covariance.diagonal().isfinite()

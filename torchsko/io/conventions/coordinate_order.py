@@ -170,8 +170,8 @@ def check_all_there(mech: Mechanism, names: Sequence[str], places: Sequence[Plac
         if names.count(name) > 1:
             raise MechanismError(
                 f"joint {name!r} is named twice.",
-                f"Its coordinates have one place.",
-                f"Name it once.",
+                "Its coordinates have one place.",
+                "Name it once.",
             )
     there = {k for k, _ in places}
     parts = {k: [i for j, i in places if j == k] for k in there}

@@ -130,8 +130,8 @@ def _check_numbers(read: ModelDescription, dtype: torch.dtype) -> None:
         if unfit:
             raise MechanismError(
                 f"{what} is {unfit[0]}.",
-                f"Every number of a robot is finite.",
-                f"Correct the number.",
+                "Every number of a robot is finite.",
+                "Correct the number.",
             )
         if name not in limits:
             refuse_too_large(f"{what}: it", values, LARGEST[dtype], dtype)

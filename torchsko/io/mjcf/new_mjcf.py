@@ -274,7 +274,7 @@ def _stack(mech: Mechanism, k: int) -> list[Stacked]:
         return [("hinge" if turn else "slide", e, point) for turn, e, point in rows]
     raise MechanismError(
         f"joint {name!r} is {kind}.",
-        f"MJCF has hinges, slides, balls and free joints, and stacks of them.",
+        "MJCF has hinges, slides, balls and free joints, and stacks of them.",
         "Write it as several joints, coupled where one motion makes another.",
     )
 

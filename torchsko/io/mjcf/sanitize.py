@@ -188,7 +188,7 @@ class _Model:
         if not name:  # MuJoCo fails on it, and the next file that it reads waits for ever
             raise RobotFileError(
                 f"{spot}: <model> names no file.",
-                f"A model that is attached is another file.",
+                "A model that is attached is another file.",
                 'Write <model name="..." file="..."/>.',
             )
         for path in self.candidates(spot, name) or [os.path.join(self.folder, name)]:

@@ -253,8 +253,8 @@ def yes(text: str, where: str) -> bool:
     if word not in ("true", "1", "false", "0"):
         raise RobotFileError(
             f"{where} is {text!r}.",
-            f"It says yes or no.",
-            f"Write true or false there.",
+            "It says yes or no.",
+            "Write true or false there.",
         )
     return word in ("true", "1")
 

@@ -79,7 +79,7 @@ def _shape(
         raise RobotFileError(
             f"{where}: {'no shape' if form is None else f'a shape <{form.tag}>'} can be read.",
             f"Shapes are mesh, plane, {', '.join(FORMS)}.",
-            f"Write it as one of these.",
+            "Write it as one of these.",
         )
     pose = _pose(element, where, frame, frames)
     if form.tag == "mesh":
@@ -155,7 +155,7 @@ def _needed(element: Element, tag: str, where: str) -> str:
     if not (text := _text(element, tag)):
         raise RobotFileError(
             f"{where}: <{element.tag}> has no <{tag}>.",
-            f"The shape has no size without.",
+            "The shape has no size without.",
             f"Write <{tag}> inside.",
         )
     return text

@@ -107,14 +107,14 @@ def _check_sayable(mech: Mechanism) -> None:
             if bool(getattr(mech, field)[mech.tree_dof_slice(name)].any()):
                 raise MechanismError(
                     f"joint {name!r} has {field}.",
-                    f"URDF has no place for it.",
+                    "URDF has no place for it.",
                     f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...)).",
                 )
     for field in ("gravcomp", "higher_damping"):
         if bool(getattr(mech, field).any()):
             raise MechanismError(
                 f"{mech.name!r} has {field}.",
-                f"URDF has no place for it.",
+                "URDF has no place for it.",
                 f"Save to MJCF (.xml), or pass mech.replace({field}=torch.zeros_like(...)).",
             )
 
