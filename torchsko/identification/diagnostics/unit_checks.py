@@ -140,7 +140,8 @@ def _refuse_large(mech: Mechanism, log: Log, name: str, tau: Array) -> None:
             raise FitError(
                 f"{log.name}: the median force of joint {name!r} is {middle:.4g}, its limit {most:.4g}.",
                 "A log is in N m or N, as the robot is, and drives keep their limits.",
-                'Declare the unit, units={"tau": "mNm"} or --unit tau=mNm, or give the robot its true limits.',
+                'Declare the unit, units={"tau": "mNm"} or --unit tau=mNm, '
+                "or give the robot its true limits.",
             )
 
 

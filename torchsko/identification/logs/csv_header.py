@@ -184,7 +184,8 @@ def _row_of_units(path: Path, at: int, names: list[str], cells: list[str]) -> di
     if any(x in SCALE for x in known):
         raise FitError(
             f"{told}Below the names may be a line of units, of which this is not known.",
-            advice=f"Write those columns in a unit that is, and correct the line; known are {', '.join(SCALE)}.",
+            advice="Write those columns in a unit that is, and correct the line; "
+            f"known are {', '.join(SCALE)}.",
         )
     if any(x.lower() in CALLED["t"] for x in cells):
         which = at if cells == names else 1 if at == 2 else f"1,{at - 1}"
