@@ -150,7 +150,7 @@ def shown():
         "mechanism": mech,
         "joints": mech.joints,
         "coupling": mech.coupling,
-        "kept": mech.kept,
+        "kept": mech.file_metadata,
         "geometry": mech.geometry,
         "model": ts.assemble(mech, q, qd),
         "innovations": ts.innovations(ts.assemble(mech, q, qd)),

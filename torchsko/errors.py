@@ -6,12 +6,20 @@ import os
 import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
+from typing import Self
 
 import torch
 
-_NOT_THE_CALLER = tuple(
+_INTERNAL_FOLDERS = tuple(
     f"{folder}{os.sep}" for folder in (Path(__file__).parent, Path(torch.__file__).parent)
 )
+"""Folders whose frames `caller_stack_level` skips."""
+
+MAX_LISTED_NAMES = 12
+"""Names that a message lists in full."""
+
+Fields = tuple[str, str, str]
+"""The fields of an error: what, why, advice."""
 
 
 class TorchskoError(ValueError):
@@ -30,59 +38,59 @@ class TorchskoError(ValueError):
     def __str__(self) -> str:
         return "\n".join(part for part in (self.what, self.why, self.advice) if part)
 
+    def located(self, place: str) -> Self:
+        """A copy of this error that names the place of the fault first, such as a file."""
+        return type(self)(f"{place}: {self.what}", self.why, self.advice)
+
 
 class TreeError(TorchskoError):
-    """A topology that is no tree: a cycle, two parents, an unknown parent, a duplicate name."""
+    """The topology is not a tree: it has a cycle, a second parent, an unknown parent or a duplicate name."""
 
 
 class ShapeError(TorchskoError):
-    """A tensor whose shape or dtype does not fit the model."""
+    """The shape or dtype of a tensor does not fit the model."""
 
 
 class MechanismError(TorchskoError):
-    """A robot description that is no mechanism: bad parameter, unknown name, singular hinge."""
+    """The robot description is invalid: a bad parameter, an unknown name or a singular hinge."""
 
 
 class RobotFileError(TorchskoError):
-    """A robot file that cannot be read; names the element at fault."""
+    """A robot file cannot be read. The message names the faulty element."""
 
 
 class RobotFileWarning(UserWarning):
-    """A robot file loaded in spite of faults; names them, and what was done about each."""
+    """A robot file has faults and was loaded. The message names each fault and how it was read."""
 
 
 class FusedError(TorchskoError):
-    """A function that cannot be traced, or a kernel that cannot be built."""
+    """A function cannot be traced, or its kernel cannot be built."""
 
 
 class CompilerError(FusedError):
-    """There is no C++ compiler on this machine, or it failed."""
+    """No C++ compiler was found, or compilation failed."""
 
 
 class MissingExtraError(TorchskoError, ImportError):
-    """An optional dependency is not installed; the message names the extra to install."""
+    """An optional dependency is not installed. The message names the extra to install."""
 
 
 class SingularError(TorchskoError):
-    """A matrix that has to be inverted is singular; names the samples, says what else there is."""
+    """A matrix to be inverted is singular. The message names the samples and the alternatives."""
 
 
 class FitError(TorchskoError):
-    """Measurements or options from which nothing can be fitted; names the field, sample and joint."""
+    """Measurements or options do not permit a fit. The message names the field, sample and joint."""
 
 
 class NonFiniteError(TorchskoError):
-    """A rollout that left the finite numbers; names step, sample and joint."""
+    """A rollout produced values that are not finite. The message names the step, sample and joint."""
 
 
-FEW = 12
-"""Names that a message lists; of more the near ones."""
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more."""
-    more = len(names) - FEW
-    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
+def name_list(names: Sequence[str]) -> str:
+    """Names separated by commas; beyond `MAX_LISTED_NAMES` only the number of further names."""
+    more = len(names) - MAX_LISTED_NAMES
+    return ", ".join(names[:MAX_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def unknown_name(
@@ -90,23 +98,31 @@ def unknown_name(
     name: Hashable,
     known: Sequence[str],
     advice: str = "Use one of these names exactly.",
-) -> str:
-    """Message for a name that is none of the known ones: the near ones, then what to type."""
-    import difflib  # only ever needed on the way to an error
+) -> Fields:
+    """Fields of the error for an unknown name, with the most similar known names.
 
-    near = known if len(known) <= FEW else difflib.get_close_matches(str(name), known, n=3)
-    told = list(near) or list(known[:FEW])
-    said = "" if len(told) == len(known) else ", among them"
+    Args:
+        kind: noun for the named objects, such as "joint".
+        name: the unknown name.
+        known: all valid names.
+        advice: what the user can type instead.
+    """
+    import difflib  # imported here: only an error needs it
+
+    few = len(known) <= MAX_LISTED_NAMES
+    similar = known if few else difflib.get_close_matches(str(name), known, n=3)
+    shown = list(similar) or list(known[:MAX_LISTED_NAMES])
+    partial = "" if len(shown) == len(known) else ", among them"
     return (
-        f"no {kind} is named {name!r}.\n"
-        f"There are {len(known)}{said}: {', '.join(map(repr, told))}.\n"
-        f"{advice}"
+        f"no {kind} is named {name!r}.",
+        f"There are {len(known)}{partial}: {', '.join(map(repr, shown))}.",
+        advice,
     )
 
 
-def level_of_caller() -> int:
-    """How many frames above the one that asks the code is that called this package, or PyTorch."""
+def caller_stack_level() -> int:
+    """The `stacklevel` of `warnings.warn` at which the code outside this package and PyTorch stands."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL_FOLDERS):
         frame, level = frame.f_back, level + 1
     return level

@@ -130,7 +130,7 @@ def test_closures_are_where_mujoco_has_them(model, mech):
     data.qpos[:] = there.q_to(q).numpy()
     data.eq_active[:] = 1
     mujoco.mj_forward(model, data)
-    closures = mech.kept.closures
+    closures = mech.file_metadata.closures
     assert [c.name for c in closures] == ["pin", "glue", "equality2", "rope"]
     assert [c.active for c in closures] == [True, True, True, False]
     assert closures[1].solref == (0.05, 0.7) and closures[3].frame2 == "hook"
@@ -155,9 +155,9 @@ def test_appended_robots_keep_both_loops_where_they_were_and_no_state(mech):
     """The second robot's loops to its inertial frame are loops to the frame that it stands on."""
     turn = [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     both = mech.append(mech, "c", turn, [0.1, 0.2, 0.3], prefix="second_", weld=False)
-    assert both.keyframes == {} and len(both.kept.closures) == 8
+    assert both.keyframes == {} and len(both.file_metadata.closures) == 8
     q, _ = both.random_state(generator=torch.Generator().manual_seed(3))
-    for old, new in zip(mech.kept.closures, both.kept.closures[4:], strict=True):
+    for old, new in zip(mech.file_metadata.closures, both.file_metadata.closures[4:], strict=True):
         assert new.name == f"second_{old.name}" and new.kind == old.kind
         ends = ((old.frame1, new.frame1, old.position1, new.position1),
                 (old.frame2, new.frame2, old.position2, new.position2))  # fmt: skip

@@ -139,7 +139,7 @@ def test_keyframes_and_loops_are_in_a_new_mjcf_file(tmp_path):
         agree(new.q[None], old.q[None], 1e-15)
         agree(new.qd[None], old.qd[None], 1e-12)
     q, _ = mech.random_state(generator=torch.Generator().manual_seed(1))
-    for old, new in zip(mech.kept.closures, again.kept.closures, strict=True):
+    for old, new in zip(mech.file_metadata.closures, again.kept.closures, strict=True):
         kept = ("name", "kind", "active", "solref", "solimp")
         assert [getattr(old, x) for x in kept] == [getattr(new, x) for x in kept]
         (p1, R1), (p2, R2), (p3, R3), (p4, R4) = (

@@ -220,9 +220,12 @@ def test_a_joint_that_closes_a_loop_is_kept_where_both_links_meet():
                            ("l", "revolute", "b", "c"), ("m", "ball", "a", "c"), ("n", "fixed", "c", "a"))
     )  # fmt: skip
     mech = ts.load(model(links + joints))
-    assert mech.num_dof == 3 and [c.kind for c in mech.kept.closures] == ["connect", "weld"]
+    assert mech.num_dof == 3 and [c.kind for c in mech.file_metadata.closures] == [
+        "connect",
+        "weld",
+    ]
     q = mech.neutral()
-    for loop in mech.kept.closures:
+    for loop in mech.file_metadata.closures:
         pose = ts.frame_pose(mech, q, [loop.frame1, loop.frame2])
         points = torch.tensor([loop.position1, loop.position2], dtype=q.dtype)
         at = pose.position + (pose.rotation @ points[..., None])[..., 0]

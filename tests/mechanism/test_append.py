@@ -201,7 +201,7 @@ def test_mass_that_a_lock_left_on_the_inertial_frame_is_not_lost_on_one_that_mov
 def test_robots_stand_side_by_side_with_bases_that_never_move():
     """Two arms on one bench, of files whose bases have mass: each moves as it does alone."""
     arm, apart = ts.load(ts.robots.panda), torch.tensor([0.8, 0.0, 0.0]).double()
-    assert any(entry.held for entry in arm.unused)
+    assert any(entry.fixed_inertia for entry in arm.unused)
     pair = arm.append(arm, "link0", position=apart, prefix="right_")
     q, qd = pair.random_state(generator=torch.Generator().manual_seed(0))
     alone = [ts.bias_force(arm, *(x[part] for x in (q, qd))) for part in (slice(7), slice(7, 14))]

@@ -47,7 +47,7 @@ def test_what_a_flag_switches_off_does_not_act(flags):
     assert np.abs(mine.numpy() - data.qfrc_passive).max() < 1e-12
     tau, _ = ts.actuate(tree, ts.actuators_of(text, tree), q, qd, ctrl=ctrl)
     assert np.abs(tau.numpy() - data.qfrc_actuator).max() < 1e-12
-    welds = sum(closure.active for closure in mech.kept.closures)
+    welds = sum(closure.active for closure in mech.file_metadata.closures)
     assert len(mech.dependent_joint_names) + 6 * welds == data.ne
     assert int((mech.friction != 0).sum()) == data.nf
     data.qpos[:2] = 3.0  # beyond every limit

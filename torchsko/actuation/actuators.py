@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.actuator import ANY, Actuator, Range
-from torchsko.errors import MechanismError, ShapeError, listed
-from torchsko.mechanism.description import Unused
+from torchsko.errors import MechanismError, ShapeError, name_list
+from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.file_metadata import Keyframe
 from torchsko.mechanism.mechanism import Mechanism
@@ -76,10 +76,10 @@ class Actuators:
     any_early: bool
     has_curves: bool
     has_gears: bool
-    unused: tuple[Unused, ...] = ()
+    unused: tuple[UnsupportedElement, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Actuators({len(self.names)}: {listed(self.names)})"
+        return f"Actuators({len(self.names)}: {name_list(self.names)})"
 
     @staticmethod
     def of(
@@ -87,7 +87,7 @@ class Actuators:
         actuators: Sequence[Actuator],
         *,
         joint_range: Mapping[str, Range] | None = None,
-        unused: Sequence[Unused] = (),
+        unused: Sequence[UnsupportedElement] = (),
     ) -> Actuators:
         """The actuators of a mechanism.
 

@@ -21,7 +21,7 @@ from torchsko.io.mujoco.mujoco_couplings import tendon_joints
 from torchsko.io.mujoco.mujoco_flags import switched_off
 from torchsko.io.mujoco.mujoco_names import all_joint_names
 from torchsko.io.mujoco.mujoco_numbers import HINGE, SLIDE
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 
 JOINT, JOINT_IN_PARENT, TENDON = 0, 1, 3
@@ -67,7 +67,7 @@ def actuators_of(source: Any, mech: MechanismLike) -> Actuators:
         name = model.actuator(i).name or f"actuator{i}"
         law = _unfit(model, i, names) or law_of(model, i)
         if isinstance(law, str):
-            unused.append(Unused(f"actuator {name!r}", law))
+            unused.append(UnsupportedElement(f"actuator {name!r}", law))
         else:
             read.append(_actuator(model, i, name, names, law))
     unused += _besides(model, names)
@@ -79,7 +79,7 @@ def _of_urdf(source: str | os.PathLike[str], mech: MechanismLike) -> Actuators:
     found, unused = read_transmissions(source)
     moving = set(as_mechanism(mech).tree_joint_names)
     unused += [
-        Unused(f"transmission {t.name!r}", f"no moving joint is named {t.joint!r}")
+        UnsupportedElement(f"transmission {t.name!r}", f"no moving joint is named {t.joint!r}")
         for t in found
         if t.joint not in moving
     ]
@@ -152,10 +152,10 @@ def _joint_ranges(model: Any, names: Mapping[int, str]) -> dict[str, Range]:
     }
 
 
-def _besides(model: Any, names: Mapping[int, str]) -> list[Unused]:
+def _besides(model: Any, names: Mapping[int, str]) -> list[UnsupportedElement]:
     """What else of a model has to do with actuators and is not honoured."""
     found = [
-        Unused(
+        UnsupportedElement(
             f"actuatorgravcomp of joint {name!r}",
             "weights are compensated passively, outside of the range of actuators' force",
         )
@@ -165,10 +165,12 @@ def _besides(model: Any, names: Mapping[int, str]) -> list[Unused]:
     for field in ("damping", "armature"):
         values = getattr(model, f"actuator_{field}", ())
         found += [
-            Unused(f"{field} of actuator {model.actuator(i).name or i!r}", "not honoured")
+            UnsupportedElement(
+                f"{field} of actuator {model.actuator(i).name or i!r}", "not honoured"
+            )
             for i, x in enumerate(values)
             if x
         ]
     if hasattr(model, "tendon_actfrclimited") and any(model.tendon_actfrclimited):
-        found.append(Unused("ranges of actuators' force on tendons", "not honoured"))
+        found.append(UnsupportedElement("ranges of actuators' force on tendons", "not honoured"))
     return found

@@ -11,7 +11,7 @@ from torchsko.io.mujoco.mujoco_couplings import tendon_joints
 from torchsko.io.mujoco.mujoco_flags import switched_off
 from torchsko.io.mujoco.mujoco_names import all_joint_names
 from torchsko.io.mujoco.mujoco_numbers import linear
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike
 
 OTHERS = (
@@ -51,12 +51,14 @@ def tendons_of(source: Any, mech: MechanismLike) -> Tendons:
     for t in range(model.ntendon):
         name, joints = model.tendon(t).name or f"tendon{t}", tendon_joints(model, t)
         if joints is None:
-            unused.append(Unused(f"tendon {name!r}", "it runs through space: not modelled"))
+            unused.append(
+                UnsupportedElement(f"tendon {name!r}", "it runs through space: not modelled")
+            )
             continue
         for field, what, why in OTHERS:
             values = getattr(model, f"tendon_{field}", None)
             if values is not None and values[t].any():
-                unused.append(Unused(f"{what} of tendon {name!r}", why))
+                unused.append(UnsupportedElement(f"{what} of tendon {name!r}", why))
         found.append(
             Tendon(
                 name,

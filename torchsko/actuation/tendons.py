@@ -20,9 +20,9 @@ from torch import Tensor
 from torchsko.actuation.actuator import ANY, Range
 from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated, tensor_of
 from torchsko.actuation.implicit_forces import Slopes
-from torchsko.errors import MechanismError, listed
+from torchsko.errors import MechanismError, name_list
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
@@ -88,14 +88,14 @@ class Tendons:
     relaxed: Tensor
     limits: Tensor
     q_of_dof: Tensor
-    unused: tuple[Unused, ...] = ()
+    unused: tuple[UnsupportedElement, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Tendons({len(self.names)}: {listed(self.names)})"
+        return f"Tendons({len(self.names)}: {name_list(self.names)})"
 
     @staticmethod
     def of(
-        mech: MechanismLike, tendons: Sequence[Tendon], *, unused: Sequence[Unused] = ()
+        mech: MechanismLike, tendons: Sequence[Tendon], *, unused: Sequence[UnsupportedElement] = ()
     ) -> Tendons:
         """The tendons of a mechanism.
 

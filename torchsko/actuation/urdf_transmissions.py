@@ -16,7 +16,7 @@ from torchsko.io.common.report import Report
 from torchsko.io.urdf.urdf_fields import attribute
 from torchsko.io.xml.reader import Element, read_xml
 from torchsko.io.xml.xacro import check_macros
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 
 REDUCTIONS = ("mechanicalReduction", "mechanical_reduction", "drake:gear_ratio")
 ROTORS = ("rotorInertia", "rotor_inertia", "drake:rotor_inertia")
@@ -73,7 +73,7 @@ def transmissions_of(source: str | os.PathLike[str]) -> tuple[Transmission, ...]
 
 def read_transmissions(
     source: str | os.PathLike[str],
-) -> tuple[list[Transmission], list[Unused]]:
+) -> tuple[list[Transmission], list[UnsupportedElement]]:
     """Transmissions of one joint each, and what becomes of the others."""
     root = read_xml(source, Report(), text=True)
     check_macros(root, Report())
@@ -89,7 +89,9 @@ def read_transmissions(
             found.append(_read(element, name, joints[0], motors))
         else:
             many = f"{len(joints)} joints and {len(motors)} actuators"
-            unused.append(Unused(f"transmission {name!r}", f"it has {many}: not modelled"))
+            unused.append(
+                UnsupportedElement(f"transmission {name!r}", f"it has {many}: not modelled")
+            )
     return found, unused
 
 

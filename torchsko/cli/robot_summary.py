@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from torchsko.mechanism.description import GRAVITY, UNRESISTED, Unused
+from torchsko.mechanism.description import GRAVITY, UNRESISTED, UnsupportedElement
 from torchsko.mechanism.mechanism import Mechanism
 
 UNITS = "Units: kg, rad or m, rad/s or m/s, N m or N."
@@ -169,7 +169,7 @@ def _frames(mech: Mechanism) -> list[str]:
     return [f"{carrier}: {_few(names)}" for carrier, names in carried.items()]
 
 
-def _alike(notes: Iterable[Unused]) -> list[str]:
+def _alike(notes: Iterable[UnsupportedElement]) -> list[str]:
     """A line for all notes that differ in one name only: the first of them, and how many more."""
     groups: dict[tuple[str, str], list[str]] = {}
     for note in notes:

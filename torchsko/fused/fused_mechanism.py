@@ -164,7 +164,7 @@ class FusedMechanism(Verbs):
             TorchskoError: on a time step that is none.
         """
         if method not in INTEGRATORS:
-            raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+            raise FusedError(*unknown_name("method", method, tuple(INTEGRATORS)))
         self._follow()
         if (
             type(dt) is float
@@ -217,7 +217,7 @@ class FusedMechanism(Verbs):
             Configurations and velocities, `[*batch, steps / every + 1, ...]`, the start included.
         """
         if method not in INTEGRATORS:
-            raise FusedError(unknown_name("method", method, tuple(INTEGRATORS)))
+            raise FusedError(*unknown_name("method", method, tuple(INTEGRATORS)))
         self._follow()
         check_dtype(self._mech, q)
         constant = tau.shape[-2] != steps

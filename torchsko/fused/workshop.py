@@ -55,7 +55,7 @@ class Workshop:
         """Prepare to make them; ``around`` is what they are traced in, unless `make` says."""
         for name in inputs:
             if name not in PARAMETERS:
-                raise FusedError(unknown_name("parameter", name, tuple(PARAMETERS)))
+                raise FusedError(*unknown_name("parameter", name, tuple(PARAMETERS)))
         if _are_functorch_transforms_active():
             in_clean_thread(lambda: self._hold(unwrapped(mech), inputs))
         else:

@@ -86,7 +86,7 @@ def _refuse_other_names(mech: Mechanism, name: str) -> None:
             "For the numbers of one body alone, a payload say, type "
             f'ts.identification.payload(ts.identification.identify(mech, log, method="wls"), "{body}").',
         )
-    raise FitError(unknown_name("joint", name, mech.joint_names))
+    raise FitError(*unknown_name("joint", name, mech.joint_names))
 
 
 def _refuse_no_list(name: str, some: Any) -> None:

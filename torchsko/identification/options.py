@@ -65,7 +65,7 @@ class Asked:
                 "MyTerm()], say, or leave it out.",
             )
         if self.method not in ESTIMATORS:
-            raise FitError(unknown_name("method", self.method, tuple(ESTIMATORS)))
+            raise FitError(*unknown_name("method", self.method, tuple(ESTIMATORS)))
         if prior is not None and not (isinstance(prior, Real) and 0 < prior < math.inf):
             raise FitError(
                 f"prior is {prior!r}.",

@@ -33,7 +33,7 @@ def learn_of(mech: Mechanism, texts: Sequence[str]) -> Learn:
         # An equals sign in parentheses belongs to a term's shape.
         joint, words = (left, right) if sign and "(" not in left else (None, text)
         if joint is not None and joint not in mech.joint_names:
-            raise FitError(unknown_name("joint", joint, mech.joint_names))
+            raise FitError(*unknown_name("joint", joint, mech.joint_names))
         if joint in own or (joint is None and every is not None):
             raise FitError(
                 f"--learn {text} names terms of {'every joint' if joint is None else joint} once more.",
@@ -68,7 +68,7 @@ def _term(text: str, word: str) -> Term:
         )
     name, shape = parts[1], parts[2]
     if name not in TERMS:
-        raise FitError(unknown_name("term", name, tuple(TERMS)))
+        raise FitError(*unknown_name("term", name, tuple(TERMS)))
     known = [f.name for f in fields(TERMS[name])]
     free, given = [*known], {}
     for value in shape.split(",") if shape and shape.strip() else ():

@@ -185,7 +185,7 @@ def _find_field(mech: Mechanism, name: str) -> Target:
             "An inertia is physical only together with its mass.",
             f'Type {{"{owner}": ts.learn.InertiaLogCholesky()}}.',
         )
-    raise MechanismError(unknown_name("learnable parameter", name, _near(mech, owner)))
+    raise MechanismError(*unknown_name("learnable parameter", name, _near(mech, owner)))
 
 
 def _own_fields(mech: Mechanism, joint: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import STILL, Unused
+from torchsko.mechanism.description import STILL, UnsupportedElement
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.geometry import joined as joined_shapes
 from torchsko.mechanism.lock import followed_by, locked
@@ -132,13 +132,16 @@ def _shapes(
     if loose and batched:
         theirs = Geometry(tuple(shape for shape in theirs.shapes if shape.frame is not None))
         why = "they stand on its inertial frame, which is somewhere else in every sample"
-        unused += (Unused(f"{loose} shapes of {other.name!r}", why),)
+        unused += (UnsupportedElement(f"{loose} shapes of {other.name!r}", why),)
     numbers = None if batched else tuple(x.detach().tolist() for x in place)
-    told = mech.kept.initial is not None or other.kept.initial is not None
+    told = mech.file_metadata.initial is not None or other.file_metadata.initial is not None
     start = torch.cat([mech.initial(), other.initial()]) if told else None
     return {
         "geometry": joined_shapes(mech.geometry, theirs, prefix, frame, numbers),
-        "kept": replace(mech.kept.beside(other.kept, prefix, frame, numbers), initial=start),
+        "file_metadata": replace(
+            mech.file_metadata.merge_loops(other.file_metadata, prefix, frame, numbers),
+            initial=start,
+        ),
         "unused": unused,
     }
 
@@ -213,7 +216,7 @@ def _check_names(mech: Mechanism, other: Mechanism, prefix: str) -> None:
 
 def _check_base(other: Mechanism) -> None:
     """Refuse one that left out inertia which a frame that moves would feel."""
-    lost = [x for x in other.unused if x.held]
+    lost = [x for x in other.unused if x.fixed_inertia]
     if lost:
         at_load = lost[0].reason == STILL
         raise MechanismError(

@@ -11,7 +11,12 @@ from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import MechanismError
 from torchsko.mechanism.checks import check_description
 from torchsko.mechanism.couplings import with_rotors
-from torchsko.mechanism.description import FIXED, JointDescription, RobotDescription, Unused
+from torchsko.mechanism.description import (
+    FIXED,
+    JointDescription,
+    RobotDescription,
+    UnsupportedElement,
+)
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.tensors import mechanism_of
@@ -86,7 +91,9 @@ def _idle(robot: RobotDescription) -> set[str]:
     }
 
 
-def _more_roots(robot: RobotDescription, joints: list[JointDescription]) -> tuple[Unused, ...]:
+def _more_roots(
+    robot: RobotDescription, joints: list[JointDescription]
+) -> tuple[UnsupportedElement, ...]:
     """What became of all roots but the first."""
     first, *others = _roots(robot) or [""]
     how = {
@@ -97,7 +104,9 @@ def _more_roots(robot: RobotDescription, joints: list[JointDescription]) -> tupl
         if joint.parent == WORLD
     }
     return tuple(
-        Unused(f"link {root!r}", f"no joint moves it: a root besides {first!r}, it {how[root]}")
+        UnsupportedElement(
+            f"link {root!r}", f"no joint moves it: a root besides {first!r}, it {how[root]}"
+        )
         for root in others
     )
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.dispatch import verb
-from torchsko.mechanism.file_metadata import NOTHING_KEPT
+from torchsko.mechanism.file_metadata import NO_FILE_METADATA
 from torchsko.mechanism.state import check_coordinates
 from torchsko.utils.shapes import entries_at
 
@@ -148,4 +148,4 @@ def uncoupled(mech: Mechanism) -> Mechanism:
     kept: dict[str, Any] = {field.name: getattr(mech, field.name) for field in fields(mech)}
     for name in ("coupling_ratio", "coupling_offset"):
         kept[name] = kept[name][..., :0]
-    return type(mech)(**{**kept, "coupling": None, "kept": NOTHING_KEPT})
+    return type(mech)(**{**kept, "coupling": None, "file_metadata": NO_FILE_METADATA})

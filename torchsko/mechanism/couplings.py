@@ -18,7 +18,7 @@ from torchsko.mechanism.description import (
     LinkDescription,
     RobotDescription,
     RotorDescription,
-    Unused,
+    UnsupportedElement,
 )
 from torchsko.mechanism.joints.kind import JointType
 from torchsko.mechanism.limit_notes import LED
@@ -95,7 +95,7 @@ def _driven(
     links: Mapping[str, LinkDescription],
 ) -> JointDescription:
     if rotor.joint not in joints:
-        raise MechanismError(unknown_name("joint that a rotor drives", rotor.joint, tuple(joints)))
+        raise MechanismError(*unknown_name("joint that a rotor drives", rotor.joint, tuple(joints)))
     if not (math.isfinite(rotor.ratio) and 0 < rotor.inertia < math.inf):
         raise MechanismError(
             f"the rotor of joint {rotor.joint!r} has ratio {rotor.ratio} and inertia {rotor.inertia}.",
@@ -290,7 +290,7 @@ class Limits:
     upper: dict[int, float]
     velocity: dict[int, float]
     effort: dict[int, float]
-    unused: tuple[Unused, ...]
+    unused: tuple[UnsupportedElement, ...]
     faults: tuple[Fault, ...]
 
 
@@ -314,7 +314,7 @@ def limits(hinges: Sequence[JointDescription], following: Mapping[int, Follower]
         bounded = any(map(math.isfinite, (joint.lower, joint.upper, joint.velocity)))
         if len(terms) > 1 and bounded:
             unused.append(
-                Unused(
+                UnsupportedElement(
                     f"limits of position and velocity of joint {joint.name!r}",
                     "it follows several joints, and bounds none of them alone",
                 )
@@ -344,12 +344,14 @@ def _no_position(joint: str, follower: str, ends: Sequence[float]) -> Fault:
 
 def _tightened(
     hinges: Sequence[JointDescription], found: Mapping[str, Mapping[int, float]]
-) -> list[Unused]:
+) -> list[UnsupportedElement]:
     """Joints whose limits are not their own, for the sake of others that follow them."""
     notes = []
     for j, hinge in enumerate(hinges):
         own = {name: getattr(hinge, name) for name in found}
         told = [f"{name} {own[name]:.4g}" for name, new in found.items() if new[j] != own[name]]
         if told:
-            notes.append(Unused(f"limits of joint {hinge.name!r} alone, {', '.join(told)}", LED))
+            notes.append(
+                UnsupportedElement(f"limits of joint {hinge.name!r} alone, {', '.join(told)}", LED)
+            )
     return notes

@@ -137,20 +137,20 @@ STILL = "fixed to the inertial frame, it never moves; floating_base=True gives i
 
 
 @dataclass(frozen=True)
-class Unused:
-    """One thing in a robot file that the dynamics does not use.
+class UnsupportedElement:
+    """An element of a robot file that the dynamics does not use.
 
     Attributes:
-        element: what it is and where, by name ("link 'base' <visual>").
+        element: the element, by name ("link 'base' <visual>").
         reason: why it is not used.
-        held: whether it is an inertia that the inertial frame holds, and that a frame that moves would feel.
-        felt: whether forces that are measured have a part by it, and those of the mechanism have not.
+        fixed_inertia: True for an inertia welded to the inertial frame: it matters once that frame moves.
+        affects_forces: True if measured joint forces contain a part due to it, which the model lacks.
     """
 
     element: str
     reason: str
-    held: bool = field(default=False, repr=False)
-    felt: bool = field(default=False, repr=False)
+    fixed_inertia: bool = field(default=False, repr=False)
+    affects_forces: bool = field(default=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.element}: {self.reason}"
@@ -158,15 +158,19 @@ class Unused:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong in a robot file and leaves its dynamics defined.
+    """An error in a robot file that leaves its dynamics defined.
 
     Attributes:
-        element: what it is and where, by name ("link 'hand' <inertia>").
-        reason: what is wrong, and what was done about it.
+        element: the element at fault, by name ("link 'hand' <inertia>").
+        reason: what is wrong, and how it was read instead.
+        why: why that is an error.
+        advice: how to correct the file.
     """
 
     element: str
     reason: str
+    why: str = field(default="", repr=False)
+    advice: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return f"{self.element}: {self.reason}"
@@ -183,7 +187,7 @@ class RobotDescription:
     name: str
     links: tuple[LinkDescription, ...]
     joints: tuple[JointDescription, ...] = ()
-    unused: tuple[Unused, ...] = field(default=())
+    unused: tuple[UnsupportedElement, ...] = field(default=())
     couplings: tuple[CouplingDescription, ...] = ()
     rotors: tuple[RotorDescription, ...] = ()
     report: tuple[Fault, ...] = ()

@@ -1,4 +1,4 @@
-"""What a robot file says besides its dynamics, kept: where it starts, named states and loops."""
+"""Data of a robot file besides its dynamics: initial configuration, named states and loops."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Closure:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """All of it.
+class FileMetadata:
+    """Data of a robot file besides its dynamics.
 
     Attributes:
         keyframes: named states.
@@ -96,23 +96,26 @@ class Kept:
     initial: Tensor | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        return f"Kept({len(self.keyframes)} keyframes, {len(self.closures)} closures)"
+        counts = f"{len(self.keyframes)} keyframes, {len(self.closures)} closures"
+        return f"FileMetadata({counts})"
 
-    def to(self, target: torch.device | torch.dtype) -> Kept:
+    def to(self, target: torch.device | torch.dtype) -> FileMetadata:
         """The same on another device, or in another floating-point type."""
         start = None if self.initial is None else self.initial.to(target)
         return replace(
             self, keyframes=tuple(key.to(target) for key in self.keyframes), initial=start
         )
 
-    def mapped(self, q: Map, qd: Map) -> Kept:
-        """The same with each state in other coordinates."""
+    def map_states(self, q: Map, qd: Map) -> FileMetadata:
+        """Apply maps of configurations and of velocities to each state."""
         keys = (replace(key, q=q(key.q), qd=qd(key.qd)) for key in self.keyframes)
         return replace(
             self, keyframes=tuple(keys), initial=None if self.initial is None else q(self.initial)
         )
 
-    def beside(self, other: Kept, prefix: str, on: str, place: Place | None) -> Kept:
+    def merge_loops(
+        self, other: FileMetadata, prefix: str, on: str, place: Place | None
+    ) -> FileMetadata:
         """The loops of two robots as one; named states say too little then, and starts are not known here.
 
         Args:
@@ -127,7 +130,7 @@ class Kept:
             for c in other.closures
             if place is not None or None not in (c.frame1, c.frame2)
         ]
-        return Kept(closures=(*self.closures, *closures))
+        return FileMetadata(closures=(*self.closures, *closures))
 
 
 def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) -> Closure:
@@ -143,4 +146,4 @@ def _appended(c: Closure, prefix: str, on: str, R: np.ndarray, r: np.ndarray) ->
     return replace(c, **changes, rotation=tuple(map(tuple, turn.tolist())))
 
 
-NOTHING_KEPT = Kept()
+NO_FILE_METADATA = FileMetadata()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.numbering import motions
 from torchsko.utils.concrete_values import numbers
 
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     effort: float = math.inf
 
 
-def limit_notes(hinges: Sequence[Limits]) -> tuple[Unused, ...]:
+def limit_notes(hinges: Sequence[Limits]) -> tuple[UnsupportedElement, ...]:
     """Limits are kept as numbers, which no equation of motion holds; and some of them allow nothing."""
     kept = (
         ("position", ("lower", "upper"), "rollout(limits=LimitSprings()) holds joints there"),
@@ -43,11 +43,13 @@ def limit_notes(hinges: Sequence[Limits]) -> tuple[Unused, ...]:
         limited = [j for j in hinges if any(math.isfinite(getattr(j, field)) for field in fields)]
         if limited:
             what = f"limits of {what} of {_counted(limited)}"
-            entries.append(Unused(what, f"not in the dynamics; {who}"))
+            entries.append(UnsupportedElement(what, f"not in the dynamics; {who}"))
     return (*entries, *_no_room(hinges))
 
 
-def without_gone(mech: Mechanism, notes: Sequence[Unused]) -> tuple[Unused, ...]:
+def without_gone(
+    mech: Mechanism, notes: Sequence[UnsupportedElement]
+) -> tuple[UnsupportedElement, ...]:
     """What is not used of a robot, with notes on limits of those joints that it still has, and that hold.
 
     Notes count joints by the name of the first, which may be gone. They stay where limits cannot be looked
@@ -80,7 +82,7 @@ def without_gone(mech: Mechanism, notes: Sequence[Unused]) -> tuple[Unused, ...]
     return others + tuple(note for note in limit_notes(hinges) if note.reason in told)
 
 
-def _no_room(hinges: Sequence[Limits]) -> list[Unused]:
+def _no_room(hinges: Sequence[Limits]) -> list[UnsupportedElement]:
     """Limits that allow nothing, as files write them that know none."""
     kinds = (
         (
@@ -100,7 +102,9 @@ def _no_room(hinges: Sequence[Limits]) -> list[Unused]:
             "no force is allowed where it holds; where none is known: mech.replace(effort_limit=...)",
         ),
     )
-    return [Unused(f"{what} of {_counted(none)}", why) for what, none, why in kinds if none]
+    return [
+        UnsupportedElement(f"{what} of {_counted(none)}", why) for what, none, why in kinds if none
+    ]
 
 
 def _counted(joints: Sequence[Limits]) -> str:

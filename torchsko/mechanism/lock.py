@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import MechanismError, ShapeError
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.limit_notes import without_gone
 from torchsko.mechanism.numbering import motions
 from torchsko.mechanism.skeleton import skeleton
@@ -348,17 +348,19 @@ def _selected(mech: Mechanism, kept: list[int], held: Mapping[int, Tensor]) -> d
     dofs = torch.tensor(places("dof", every), dtype=torch.int64, device=mech.device)
     found["higher_damping"] = mech.higher_damping.index_select(-2, dofs)
     q, dof = places("q", own), places("dof", own)
-    found["kept"] = mech.kept.mapped(lambda x: chosen(x, q), lambda x: chosen(x, dof))
+    found["file_metadata"] = mech.file_metadata.map_states(
+        lambda x: chosen(x, q), lambda x: chosen(x, dof)
+    )
     return found
 
 
-def _stopped(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[Unused, ...]:
+def _stopped(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[UnsupportedElement, ...]:
     """Bodies that no longer move at all."""
     return tuple(
-        Unused(
+        UnsupportedElement(
             f"body {mech.body_names[k]!r}",
             f"with joint {mech.tree_joint_names[k]!r} locked it hangs on the inertial frame, and never moves",
-            held=_has_inertia(mech, k),
+            fixed_inertia=_has_inertia(mech, k),
         )
         for k, where in placed.items()
         if where.carrier < 0

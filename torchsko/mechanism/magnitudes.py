@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from torchsko.errors import MechanismError
-from torchsko.mechanism.description import JointDescription, RobotDescription, Unused
+from torchsko.mechanism.description import JointDescription, RobotDescription, UnsupportedElement
 
 LARGEST = {torch.float64: 1e100, torch.float32: 1e11}
 """Largest magnitude of a mass, a length, a coefficient of a joint; inertias up to its third power."""
@@ -63,7 +63,9 @@ def within_range(
         for joint in robot.joints
     )
     notes = tuple(
-        Unused(f"joint {name!r} limit {', '.join(map(repr, limits))}", "so large that it is none")
+        UnsupportedElement(
+            f"joint {name!r} limit {', '.join(map(repr, limits))}", "so large that it is none"
+        )
         for name, limits in beyond.items()
         if limits
     )

@@ -18,8 +18,8 @@ from torchsko.algebra.topology.packing import Packing
 from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.coupling import Coupling
-from torchsko.mechanism.description import Fault, Unused
-from torchsko.mechanism.file_metadata import Kept, Keyframe
+from torchsko.mechanism.description import Fault, UnsupportedElement
+from torchsko.mechanism.file_metadata import FileMetadata, Keyframe
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.configuration import (
     neutral_configuration,
@@ -123,7 +123,7 @@ class Mechanism(Numbering):
             that a loop over robots builds once (see `torchsko.fused.automatic`).
         unused: what the robot file held and the dynamics does not use, each with the reason.
         report: what was wrong in the robot file, each with what was done about it (`torchsko.load`).
-        kept: named states and loops of the robot file.
+        file_metadata: named states and loops of the robot file.
         geometry: shapes to be seen and to touch, each on a frame; no verb reads them.
     """
 
@@ -158,7 +158,9 @@ class Mechanism(Numbering):
     layout: Layout
     coordinates: Packing
     joints: JointSet
-    kept: Kept  # without defaults: torch 2.11 cannot trace calls with objects as such
+    file_metadata: (
+        FileMetadata  # without defaults: torch 2.11 cannot trace calls with objects as such
+    )
     geometry: Geometry
     coupling: Coupling | None = None
     singular_joints: tuple[str, ...] = ()
@@ -170,7 +172,7 @@ class Mechanism(Numbering):
     aligned: bool = False
     scalar: bool = False
     replaced: tuple[str, ...] = ()
-    unused: tuple[Unused, ...] = ()
+    unused: tuple[UnsupportedElement, ...] = ()
     report: tuple[Fault, ...] = ()
 
     @property
@@ -196,7 +198,7 @@ class Mechanism(Numbering):
     @property
     def keyframes(self) -> dict[str, Keyframe]:
         """The states that the robot file names, by name; such as ``mech.keyframes["home"].q``."""
-        return {key.name: key for key in self.kept.keyframes}
+        return {key.name: key for key in self.file_metadata.keyframes}
 
     @property
     def tree(self) -> Mechanism:
@@ -217,7 +219,9 @@ class Mechanism(Numbering):
             "effort_limit": (self.effort_limit, upper, self.coupling.dof_place),
         }
         return uncoupled(self).replace(
-            kept=self.kept.mapped(lambda q: all_q(self, q), lambda qd: all_rates(self, qd)),
+            file_metadata=self.file_metadata.map_states(
+                lambda q: all_q(self, q), lambda qd: all_rates(self, qd)
+            ),
             **{
                 name: torch.cat([own, none.expand(*own.shape[:-1], -1)], -1).index_select(-1, place)
                 for name, (own, none, place) in limits.items()
@@ -243,7 +247,7 @@ class Mechanism(Numbering):
         names = tuple(field.name for field in fields(self))
         for name, value in changes.items():
             if name not in names:
-                raise MechanismError(unknown_name("field of Mechanism", name, names))
+                raise MechanismError(*unknown_name("field of Mechanism", name, names))
             if name in PARAMETERS:
                 check_parameter(self, name, value, PARAMETERS[name])
         for name in changes.keys() & PARAMETERS.keys():
@@ -361,7 +365,7 @@ class Mechanism(Numbering):
             changes["coordinates"] = self.coordinates.to(target)
             changes["joints"] = self.joints.to(target)
             changes["coupling"] = None if self.coupling is None else self.coupling.to(target)
-        changes["kept"] = self.kept.to(target)
+        changes["file_metadata"] = self.file_metadata.to(target)
         names = (field.name for field in fields(self))
         return Mechanism(**{name: changes.get(name, getattr(self, name)) for name in names})
 
@@ -419,7 +423,11 @@ class Mechanism(Numbering):
         or appended keeps its own. A file's named states are in ``keyframes``.
         """
         # A tensor of its own each time, as `neutral` gives: what a user changes in place is no other's.
-        return self.neutral() if self.kept.initial is None else self.kept.initial.clone()
+        return (
+            self.neutral()
+            if self.file_metadata.initial is None
+            else self.file_metadata.initial.clone()
+        )
 
     def middle(self) -> Tensor:
         """The configuration in the middle of the limits, `[*batch, num_q]`; batched where limits are.

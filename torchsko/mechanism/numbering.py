@@ -234,4 +234,4 @@ def _index(kind: str, name: str, names: tuple[str, ...], advice: str | None = No
     if name in names:
         return names.index(name)
     said = {} if advice is None else {"advice": advice}
-    raise MechanismError(unknown_name(kind, name, names, **said))
+    raise MechanismError(*unknown_name(kind, name, names, **said))

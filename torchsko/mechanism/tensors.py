@@ -11,8 +11,13 @@ import torch
 from torchsko.errors import MechanismError
 from torchsko.mechanism import couplings
 from torchsko.mechanism.couplings import NOT_HELD, Follower, followers
-from torchsko.mechanism.description import STILL, JointDescription, RobotDescription, Unused
-from torchsko.mechanism.file_metadata import Kept
+from torchsko.mechanism.description import (
+    STILL,
+    JointDescription,
+    RobotDescription,
+    UnsupportedElement,
+)
+from torchsko.mechanism.file_metadata import FileMetadata
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.free import Free
 from torchsko.mechanism.joints.kind import JointType
@@ -71,7 +76,9 @@ def mechanism_of(
         **skeleton(list(number), _carriers(placed, number), kinds, followed),
         unused=robot.unused + _still(robot, frames) + limit_notes(_limits(hinges)) + allowed.unused,
         report=robot.report + allowed.faults,
-        kept=Kept(closures=robot.closures, initial=_start(robot, hinges, kinds, own)),
+        file_metadata=FileMetadata(
+            closures=robot.closures, initial=_start(robot, hinges, kinds, own)
+        ),
         geometry=robot.geometry or Geometry(),
     )
 
@@ -196,10 +203,10 @@ def _start(
     return None if parts == neutral else _tensor(parts)
 
 
-def _still(robot: RobotDescription, frames: Mapping[str, Frame]) -> tuple[Unused, ...]:
+def _still(robot: RobotDescription, frames: Mapping[str, Frame]) -> tuple[UnsupportedElement, ...]:
     """Inertias that no equation of motion holds: those of links that do not move."""
     return tuple(
-        Unused(f"link {link.name!r} <inertial>", STILL, held=True)
+        UnsupportedElement(f"link {link.name!r} <inertial>", STILL, fixed_inertia=True)
         for link in robot.links
         if frames[link.name].carrier is None and (link.mass or np.any(link.inertia))
     )

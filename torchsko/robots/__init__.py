@@ -93,7 +93,7 @@ def find(name: str, *folders: str | os.PathLike[str]) -> Path:
     if len(found) == 1:
         return known[found[0]]
     if not found:
-        raise RobotFileError(unknown_name("robot", name, _short_names(known)))
+        raise RobotFileError(*unknown_name("robot", name, _short_names(known)))
     shown = ", ".join(map(repr, found[:8])) + (
         f", and {n} more" if (n := len(found) - 8) > 0 else ""
     )

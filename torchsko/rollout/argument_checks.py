@@ -177,7 +177,7 @@ def check_named(method: Any, function: str) -> None:
             f"Pass one of {', '.join(map(repr, INTEGRATORS))}.",
         )
     if method not in INTEGRATORS:
-        raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
+        raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
 
 
 def step_named(method: Any) -> Step:
@@ -188,7 +188,7 @@ def step_named(method: Any) -> Step:
     """
     if isinstance(method, str):
         if method not in INTEGRATORS:
-            raise TorchskoError(unknown_name("method", method, tuple(INTEGRATORS)))
+            raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
         return INTEGRATORS[method]
     if not (callable(method) and takes(method, 6)):
         name = getattr(method, "__name__", None)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import NonFiniteError, ShapeError, level_of_caller
+from torchsko.errors import NonFiniteError, ShapeError, caller_stack_level
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, shared_batch
@@ -120,7 +120,7 @@ def tell_nonfinite(
     words = _message(mech, replace(found, step=every * found.step), dt, qs.shape[:-2], step)
     if check:
         raise NonFiniteError(words)
-    warnings.warn(words, RuntimeWarning, stacklevel=level_of_caller())
+    warnings.warn(words, RuntimeWarning, stacklevel=caller_stack_level())
 
 
 def _message(mech: Mechanism, found: NonFinite, dt: float, batch: torch.Size, step: Step) -> str:

@@ -106,7 +106,7 @@ def analytic_jacobian(
 
 def _of(rotation: str) -> Callable[[Tensor], Tensor]:
     if rotation not in tuple(ROTATIONS):  # a list has no place in a dict
-        raise MechanismError(unknown_name("kind of coordinates", rotation, tuple(ROTATIONS)))
+        raise MechanismError(*unknown_name("kind of coordinates", rotation, tuple(ROTATIONS)))
     return ROTATIONS[rotation]
 
 

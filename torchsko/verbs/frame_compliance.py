@@ -169,7 +169,7 @@ def manipulability(
     """
     rows = {"whole": slice(0, 6), "rotation": slice(0, 3), "position": slice(3, 6)}
     if part not in tuple(rows):  # a list has no place in a dict
-        raise MechanismError(unknown_name("part of a Jacobian", part, tuple(rows)))
+        raise MechanismError(*unknown_name("part of a Jacobian", part, tuple(rows)))
     J = frame_jacobian(mech, q, listed(frames), reference)[..., rows[part], :].flatten(-3, -2)
     return _volume(J)
 

@@ -286,4 +286,4 @@ def check_reference(reference: str) -> None:
         MechanismError: names them.
     """
     if reference not in REFERENCES:
-        raise MechanismError(unknown_name("reference", reference, REFERENCES))
+        raise MechanismError(*unknown_name("reference", reference, REFERENCES))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from torchsko.errors import RobotFileWarning, level_of_caller
+from torchsko.errors import RobotFileWarning, caller_stack_level
 from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.utils.optional_dependencies import require
 from torchsko.view.argument_checks import check_file, check_sight, check_spacing, configurations
@@ -181,7 +181,7 @@ def _visible(mech: MechanismLike, kind: Kind) -> Scene:
     scene = scene_of(mech, kind)
     if lines := told([scene]):
         warnings.warn(
-            f"{scene.mech.name!r}:\n{lines}", RobotFileWarning, stacklevel=level_of_caller()
+            f"{scene.mech.name!r}:\n{lines}", RobotFileWarning, stacklevel=caller_stack_level()
         )
     return replace(scene, nodes=tuple(node for node in scene.nodes if node.colour[3] > 0))
 

@@ -37,7 +37,7 @@ def doubles(method: Method) -> bool:
         TorchskoError: when it is neither.
     """
     if method not in ("sweep", "doubling"):
-        raise TorchskoError(unknown_name("method", method, ("sweep", "doubling")))
+        raise TorchskoError(*unknown_name("method", method, ("sweep", "doubling")))
     return method == "doubling"
 
 

@@ -45,7 +45,7 @@ def innovations(
     Reference: Jain 2011, Part II, Lemma 11.
     """
     if method not in METHODS:
-        raise TorchskoError(unknown_name("method", method, METHODS))
+        raise TorchskoError(*unknown_name("method", method, METHODS))
     if method == "scan":
         return scanned_innovations(model, accumulate or torch.float64)
     if accumulate is not None:

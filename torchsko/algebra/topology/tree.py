@@ -172,7 +172,7 @@ class Tree:
         """
         if name in self.names:
             return self.names.index(name)
-        raise TreeError(unknown_name("node", name, self.names))
+        raise TreeError(*unknown_name("node", name, self.names))
 
     def depth(self, k: int) -> int:
         """Number of proper ancestors of k."""

@@ -74,7 +74,7 @@ def goals_of(
     mech, numbers = with_frames(mech, frames)
     for name in weights:
         if name not in targets:
-            raise MechanismError(unknown_name("target", name, tuple(map(str, frames))))
+            raise MechanismError(*unknown_name("target", name, tuple(map(str, frames))))
     parts, tensors, factors = [], [], []
     batches: Batches = {}
     for k, frame in enumerate(frames):

@@ -30,7 +30,7 @@ def driven(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
     names = check_names("actuated", actuated, mech.joint_names[0])
     for k, name in enumerate(names):
         if name not in mech.joint_names:
-            raise MechanismError(unknown_name("joint", name, mech.joint_names))
+            raise MechanismError(*unknown_name("joint", name, mech.joint_names))
         if name in names[:k]:
             raise MechanismError(
                 f"actuated names {name!r} twice.",

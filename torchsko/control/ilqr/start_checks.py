@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.control.ilqr.problem_checks import Shapes
-from torchsko.errors import NonFiniteError, ShapeError, TorchskoError, level_of_caller
+from torchsko.errors import NonFiniteError, ShapeError, TorchskoError, caller_stack_level
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit, shared_batch
 from torchsko.rollout.argument_checks import as_number, as_whole
@@ -196,5 +196,5 @@ def tell_stuck(
         "Nothing leads down from there: it stays as it is, and has not converged.\n"
         f"{advice}.",
         RuntimeWarning,
-        stacklevel=level_of_caller(),
+        stacklevel=caller_stack_level(),
     )

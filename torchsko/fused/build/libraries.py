@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import hexdigits
 
-from torchsko.errors import CompilerError, level_of_caller
+from torchsko.errors import CompilerError, caller_stack_level
 from torchsko.fused.build.file_lock import locked
 from torchsko.fused.build.toolchain import TEXT, Toolchain, digest_of
 
@@ -249,7 +249,7 @@ def _say_not_kept(error: OSError) -> None:
         f"kernels cannot be kept in {cache_directory()}: {error}.\n"
         "Every process builds them again, which takes seconds.\n"
         "Set TORCHSKO_CACHE to a folder that can be written, and that libraries can be loaded from.",
-        stacklevel=level_of_caller(),
+        stacklevel=caller_stack_level(),
     )
 
 

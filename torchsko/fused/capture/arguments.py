@@ -78,7 +78,7 @@ class Arguments:
         """
         for name in names:
             if name not in self.names and not self.takes_any:
-                raise FusedError(unknown_name("argument of the function", name, self.names))
+                raise FusedError(*unknown_name("argument of the function", name, self.names))
 
     def call(
         self, fn: Eager, choice: Choice, mech: Mechanism, tensors: Sequence[Tensor]

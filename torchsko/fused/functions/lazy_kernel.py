@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.errors import CompilerError, FusedError, ShapeError, level_of_caller
+from torchsko.errors import CompilerError, FusedError, ShapeError, caller_stack_level
 from torchsko.fused.build.kernel_library import is_built
 from torchsko.fused.build.program_cache import load_ports, load_program, save_program
 from torchsko.fused.build.toolchain import Toolchain
@@ -223,7 +223,7 @@ class Traced:
             return self._cuda_kernel(dtype, device) if cuda else self._cpu_kernel(dtype, *choice)
         except CompilerError as error:
             message = f"{error}\nThe eager functions run instead."
-            warnings.warn(message, stacklevel=level_of_caller())
+            warnings.warn(message, stacklevel=caller_stack_level())
             return self._without_a_kernel
 
     def _without_a_kernel(self, inputs: Sequence[Tensor], summed: object = None) -> Tensors:

@@ -19,7 +19,7 @@ def refuse_loops(mech: Mechanism) -> None:
     Raises:
         FitError: names the loop and the joints that move in it.
     """
-    for loop in mech.kept.closures:
+    for loop in mech.file_metadata.closures:
         joints = _moving(mech, loop) if loop.active else []
         if joints:
             held = ", ".join(f"{name!r}: ..." for name in joints if name in mech.joint_names)

@@ -145,7 +145,7 @@ def _refuse_counts(harmonics: int, steps: int, moments: int | None) -> None:
 
 def _refuse_box(mech: Mechanism, frame: str, box: tuple[Sequence[float], Sequence[float]]) -> None:
     if frame not in mech.frame_names:
-        raise FitError(unknown_name("frame", frame, mech.frame_names))
+        raise FitError(*unknown_name("frame", frame, mech.frame_names))
     shape = tuple(np.shape(corner) for corner in box)
     corners = np.asarray(box, np.float64) if shape == ((3,), (3,)) else None
     if corners is None or not bool((corners[0] < corners[1]).all()):

@@ -102,7 +102,7 @@ def scaled(
                 "Pass one of these.",
             )
         if joint and joint not in joints:
-            raise FitError(unknown_name("joint", joint, joints))
+            raise FitError(*unknown_name("joint", joint, joints))
     if isinstance(unit, str):
         return x if SCALE[unit] == 1 else x * SCALE[unit]
     if x.ndim != 2 or x.shape[1] != len(joints):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchsko.errors import RobotFileWarning, level_of_caller
+from torchsko.errors import RobotFileWarning, caller_stack_level
 from torchsko.mechanism.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -63,6 +63,6 @@ def warn_of_edits(robot: Path, mech: Mechanism, kept: Mechanism) -> None:
                 "Numbers of a fit are those of fit.pt; of the robot's file names, tree and frames count.\n"
                 f"Load the file by itself for its own: ts.load({str(robot)!r}).",
                 RobotFileWarning,
-                stacklevel=level_of_caller(),
+                stacklevel=caller_stack_level(),
             )
             return

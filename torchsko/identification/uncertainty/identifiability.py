@@ -172,7 +172,7 @@ def resting(
 
 def left_out(mech: Mechanism) -> list[str]:
     """A line that names forces of the robot's file that a log has and the model has not, if there are any."""
-    told = [f"{x.element} ({x.reason})" for x in mech.unused if x.felt]
+    told = [f"{x.element} ({x.reason})" for x in mech.unused if x.affects_forces]
     if not told:
         return []
     return [

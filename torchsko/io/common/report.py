@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from torchsko.errors import RobotFileError
-from torchsko.mechanism.description import Fault, Unused
+from torchsko.mechanism.description import Fault, UnsupportedElement
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Report:
     """
 
     strict: bool = False
-    unused: list[Unused] = field(default_factory=list)
+    unused: list[UnsupportedElement] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     def fault(self, element: str, done: str, error: str) -> None:

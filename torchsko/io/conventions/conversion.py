@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from torchsko.errors import MechanismError, ShapeError, listed, unknown_name
+from torchsko.errors import MechanismError, ShapeError, name_list, unknown_name
 from torchsko.io.conventions.coordinate_order import (
     DofOrder,
     QOrder,
@@ -68,7 +68,7 @@ class Conventions:
     _special: tuple[Rates, ...]
 
     def __repr__(self) -> str:
-        return f"Conventions({self.mech!r}; theirs: {listed(self.joint_names)})"
+        return f"Conventions({self.mech!r}; theirs: {name_list(self.joint_names)})"
 
     @property
     def num_q(self) -> int:
@@ -247,7 +247,7 @@ def conventions(
     """
     mech = as_mechanism(mech)
     if library not in LIBRARIES:
-        raise MechanismError(unknown_name("library", library, tuple(LIBRARIES)))
+        raise MechanismError(*unknown_name("library", library, tuple(LIBRARIES)))
     theirs = LIBRARIES[library]
     names = _named(mech, joint_names)
     places = [mech.joint_place(name) for name in names]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from torchsko.bridge.singular_hinges import undefined
-from torchsko.errors import MechanismError, RobotFileWarning, listed
+from torchsko.errors import MechanismError, RobotFileWarning, name_list
 from torchsko.io.common.package_paths import own_folders
 from torchsko.io.common.source import check_folders, check_source, format_of, naming
 from torchsko.io.loading.build import build_mechanism
@@ -173,7 +173,7 @@ def _floats_twice(mech: Mechanism, joint: str) -> str:
     afloat = all(kinds[i].name == "free" for i in (k, *below))
     if mech.parents[k] >= 0 or not below or not afloat:
         return ""
-    names = listed([mech.tree_joint_names[i] for i in below])
+    names = name_list([mech.tree_joint_names[i] for i in below])
     return f"; what it carries floats by {names} already: leave floating_base out"
 
 

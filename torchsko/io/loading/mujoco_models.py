@@ -17,7 +17,7 @@ from torchsko.io.mujoco.mujoco_metadata import kept
 from torchsko.io.mujoco.mujoco_model import ModelDescription, describe
 from torchsko.io.mujoco.mujoco_numbers import HIGHER
 from torchsko.mechanism.couplings import followers, limits
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.magnitudes import LARGEST, refuse_too_large
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -38,7 +38,7 @@ def from_mujoco(
     joints: ours are [angular; linear] in the body frame. Bodies, named sites and cameras are frames; linear
     equalities of joints are exact couplings; several trees are one mechanism. Forces of contact, tendons,
     actuators and fluids are not there, and said in ``unused``. ``mech.keyframes`` are the states that the
-    model names; ``mech.kept.closures`` its closures, which nothing enforces yet.
+    model names; ``mech.file_metadata.closures`` its closures, which nothing enforces yet.
 
     Args:
         model: ``mujoco.MjModel``.
@@ -93,13 +93,13 @@ def _of_model(
         "has_higher_damping": bool(numbers["higher_damping"].any()),
     }
     mech = mech.replace(**numbers, **flags, replaced=(), unused=(*mech.unused, *notes))
-    mech = mech.replace(kept=kept(model, read, mech))
+    mech = mech.replace(file_metadata=kept(model, read, mech))
     return checked(mech).to(dtype).to(device)
 
 
 def _ranges(
     read: ModelDescription, mech: Mechanism
-) -> tuple[dict[str, list[float]], tuple[Unused, ...]]:
+) -> tuple[dict[str, list[float]], tuple[UnsupportedElement, ...]]:
     """Limits of position of the joints that follow none, by coordinate, and what is to be said of them."""
     given, kinds = {joint.name: joint for joint in read.robot.joints}, mech.joints.kinds
     at, hinges = [0], []
@@ -117,7 +117,7 @@ def _ranges(
             for k in mech.independent_joints
         ]
         found[name] = [x for row in rows for x in row]
-    not_held = (Unused(fault.element, fault.reason) for fault in allowed.faults)
+    not_held = (UnsupportedElement(fault.element, fault.reason) for fault in allowed.faults)
     return found, (*allowed.unused, *not_held)
 
 

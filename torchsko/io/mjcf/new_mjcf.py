@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import MechanismError, RobotFileWarning, listed
+from torchsko.errors import MechanismError, RobotFileWarning, name_list
 from torchsko.io.common.new_geometry import mjcf_excludes, mjcf_geoms, tell_left_out
 from torchsko.io.common.quaternion import quaternion_from_matrix
 from torchsko.io.common.write_back import check_one
@@ -120,7 +120,7 @@ def _body(mech: Mechanism, k: int, indent: int) -> list[str]:
 
 def _start(mech: Mechanism, k: int) -> str:
     """Where a body that floats begins, in MuJoCo's words the place of the body; nothing at the origin."""
-    if mech.kept.initial is None:
+    if mech.file_metadata.initial is None:
         return ""
     q = mech.initial()[mech.q_slice(mech.tree_joint_names[k])]
     return f' pos="{_words(q[:3])}" quat="{_words(q[3:])}"'
@@ -228,7 +228,7 @@ def _tell_limits_left_out(mech: Mechanism) -> None:
             round_.append(mech.tree_joint_names[k])
     if round_:
         warnings.warn(
-            f"limits of effort of {listed(round_)} are left out of a new file in MJCF.\n"
+            f"limits of effort of {name_list(round_)} are left out of a new file in MJCF.\n"
             "There hinges and slides have such limits, balls and free joints none.\n"
             "Save to URDF (.urdf) to keep them.",
             RobotFileWarning,
@@ -236,7 +236,7 @@ def _tell_limits_left_out(mech: Mechanism) -> None:
         )
     if lost:
         warnings.warn(
-            f"limits of {listed(lost)} are left out of a new file in MJCF: they leave no room.\n"
+            f"limits of {name_list(lost)} are left out of a new file in MJCF: they leave no room.\n"
             "Of a joint that cannot move, or has no force, MuJoCo takes the limit for none.\n"
             "Lock joints that stand still, mech.lock({name: q}), or save to URDF (.urdf).",
             RobotFileWarning,

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from torchsko.errors import RobotFileWarning, listed
+from torchsko.errors import RobotFileWarning, name_list
 from torchsko.io.common.quaternion import quaternion_from_matrix
 from torchsko.io.conventions.conversion import conventions
 from torchsko.io.xml.edits import words
@@ -44,7 +44,7 @@ def mjcf_loops(mech: Mechanism) -> LoopLines:
     """Loops that MuJoCo has, in its words."""
     sites: dict[int, list[str]] = {}
     taken, lines = set(mech.frame_names), []
-    for c in filter(_has_word, mech.kept.closures):
+    for c in filter(_has_word, mech.file_metadata.closures):
         ends = []
         for end, (frame, point, turn) in enumerate(
             ((c.frame1, c.position1, c.rotation), (c.frame2, c.position2, IDENTITY)), 1
@@ -92,13 +92,13 @@ def mjcf_keyframes(mech: Mechanism, order: Sequence[int]) -> list[str]:
 def tell_states_left_out(mech: Mechanism, format: str) -> None:
     """Warn of keyframes, loops and starts that a new file does not have."""
     mjcf = format == "MJCF"
-    loops = [c.name for c in mech.kept.closures if not (mjcf and _has_word(c))]
-    lost = [f"loops {listed(loops)}"] * bool(loops)
-    lost += [f"keyframes {listed(list(mech.keyframes))}"] * (not mjcf and bool(mech.keyframes))
+    loops = [c.name for c in mech.file_metadata.closures if not (mjcf and _has_word(c))]
+    lost = [f"loops {name_list(loops)}"] * bool(loops)
+    lost += [f"keyframes {name_list(list(mech.keyframes))}"] * (not mjcf and bool(mech.keyframes))
     acted = [k.name for k in mech.keyframes.values() if len(k.ctrl) or len(k.activation)]
-    lost += [f"controls and activations of keyframes {listed(acted)}"] * (mjcf and bool(acted))
+    lost += [f"controls and activations of keyframes {name_list(acted)}"] * (mjcf and bool(acted))
     begun = _started(mech, ("free",) if mjcf else ())
-    lost += [f"starts of joints {listed(begun)} (mech.initial())"] * bool(begun)
+    lost += [f"starts of joints {name_list(begun)} (mech.initial())"] * bool(begun)
     if lost:
         warnings.warn(
             f"{', '.join(lost)} of {mech.name!r} are left out of a new file in {format}.\n"

@@ -16,7 +16,7 @@ from typing import Any
 from torchsko.io.mujoco.mujoco_flags import switched_off
 from torchsko.io.mujoco.mujoco_names import all_joint_names
 from torchsko.io.mujoco.mujoco_numbers import HINGE, SLIDE
-from torchsko.mechanism.description import CouplingDescription, Unused
+from torchsko.mechanism.description import CouplingDescription, UnsupportedElement
 
 CONNECT, WELD, JOINT, TENDON = 0, 1, 2, 3
 """MuJoCo's types of equalities (mjtEq)."""
@@ -30,7 +30,7 @@ ROUNDING = 1e-12
 
 def couplings_of(
     model: Any, alone: Collection[str]
-) -> tuple[tuple[CouplingDescription, ...], list[Unused]]:
+) -> tuple[tuple[CouplingDescription, ...], list[UnsupportedElement]]:
     """Linear equalities, exactly; what else is equated, reported.
 
     Args:
@@ -45,7 +45,9 @@ def couplings_of(
         why = _unfit(model, e, sums, {j for j, name in enumerate(names) if name in alone})
         coupling = None if why else _solved(*_equation(model, e, sums, names), found)
         if coupling is None:
-            broken.append(Unused(what, why or "says what others say already, or contradicts them"))
+            broken.append(
+                UnsupportedElement(what, why or "says what others say already, or contradicts them")
+            )
         else:
             found[coupling.joint] = coupling
     return tuple(found.values()), broken
@@ -76,7 +78,7 @@ def _unfit(model: Any, e: int, sums: list[dict[int, float] | None], alone: Colle
     if not model.eq_active0[e] or "equality" in switched_off(model):
         return "switched off in the file"
     if int(model.eq_type[e]) in (CONNECT, WELD):
-        return "closes a chain; kept in mech.kept.closures, and not enforced yet"
+        return "closes a chain; kept in mech.file_metadata.closures, and not enforced yet"
     if not sums or None in sums:
         return "holds no joints, nor tendons of joints; it is not honoured"
     if len(sums) == 2 and any(map(float, model.eq_data[e][2:5])):

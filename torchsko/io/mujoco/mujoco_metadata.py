@@ -17,14 +17,14 @@ from torchsko.io.mujoco.mujoco_model import ModelDescription, matrix_of
 from torchsko.io.mujoco.mujoco_names import all_joint_names, body_name
 from torchsko.io.mujoco.mujoco_unused import finite_state
 from torchsko.mechanism.description import IDENTITY, ZERO
-from torchsko.mechanism.file_metadata import Closure, FrameName, Kept, Keyframe
+from torchsko.mechanism.file_metadata import Closure, FileMetadata, FrameName, Keyframe
 from torchsko.mechanism.mechanism import Mechanism
 
 SITE = 6
 """MuJoCo's type of an object that is a site (mjtObj)."""
 
 
-def kept(model: Any, read: ModelDescription, mech: Mechanism) -> Kept:
+def kept(model: Any, read: ModelDescription, mech: Mechanism) -> FileMetadata:
     """What a model holds besides the dynamics of a mechanism that was made of it.
 
     Args:
@@ -33,7 +33,7 @@ def kept(model: Any, read: ModelDescription, mech: Mechanism) -> Kept:
         mech: in float64 on the CPU.
     """
     there = conventions("mujoco", mech, all_joint_names(model))
-    return Kept(
+    return FileMetadata(
         keyframes=tuple(_keyframes(model, there)),
         closures=tuple(_closures(model, read.site_frames)),
         initial=there.q_from(torch.tensor(np.array(model.qpos0, dtype=np.float64))),

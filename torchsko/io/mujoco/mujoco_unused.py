@@ -8,7 +8,7 @@ import numpy as np
 
 from torchsko.io.mujoco.mujoco_flags import HONOURED, PASSIVE, switched_off
 from torchsko.io.mujoco.mujoco_numbers import BALL, FREE, HINGE, SLIDE
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 
 JOINT_IN_PARENT = 1
 """MuJoCo's last type of transmissions that are joints (mjtTrn)."""
@@ -17,7 +17,7 @@ Row = tuple[int, str, str]
 """How many of something there are, what it is, and why it is not used."""
 
 
-def unused(model: Any) -> list[Unused]:
+def unused(model: Any) -> list[UnsupportedElement]:
     """What the model holds and the dynamics does not use."""
     off = switched_off(model)
     elastic = any(
@@ -36,7 +36,11 @@ def unused(model: Any) -> list[Unused]:
         *((row, False) for row in _forces(model, off)),
         *((row, True) for row in felt),
     )
-    return [Unused(f"{row[0]} {row[1]}", row[2], felt=is_felt) for row, is_felt in every if row[0]]
+    return [
+        UnsupportedElement(f"{row[0]} {row[1]}", row[2], affects_forces=is_felt)
+        for row, is_felt in every
+        if row[0]
+    ]
 
 
 def _parts(model: Any) -> tuple[Row, ...]:

@@ -44,7 +44,7 @@ from torchsko.mechanism.description import (
     JointDescription,
     LinkDescription,
     RobotDescription,
-    Unused,
+    UnsupportedElement,
     Vector,
 )
 from torchsko.mechanism.welded import WORLD
@@ -105,7 +105,9 @@ def _read_robot(
             closures.append(closure(element, frames))
             what = f"joint {element.attributes['name']!r}"
             report.unused.append(
-                Unused(what, "closes a loop; kept in mech.kept.closures, not enforced")
+                UnsupportedElement(
+                    what, "closes a loop; kept in mech.file_metadata.closures, not enforced"
+                )
             )
             continue
         above[child] = parent

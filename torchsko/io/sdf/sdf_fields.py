@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torchsko.io.sdf.sdf_joint import AXES
 from torchsko.io.urdf.urdf_fields import only_child
 from torchsko.io.xml.reader import Element
-from torchsko.mechanism.description import Unused
+from torchsko.mechanism.description import UnsupportedElement
 
 ENTRIES = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 
@@ -64,7 +64,7 @@ REASONS = {
 }
 
 
-def leftovers(root: Element, model: Element) -> list[Unused]:
+def leftovers(root: Element, model: Element) -> list[UnsupportedElement]:
     """What stands in a model, and in the world around it, besides what is read: one entry for each kind.
 
     Raises:
@@ -75,7 +75,7 @@ def leftovers(root: Element, model: Element) -> list[Unused]:
     for element in (*around, model):
         _walk(element, "", f"<{element.tag}>", found)
     return [
-        Unused(f"{what} in {place}" + f" ({n} times)" * (n > 1), _reason(what))
+        UnsupportedElement(f"{what} in {place}" + f" ({n} times)" * (n > 1), _reason(what))
         for (what, place), n in found.items()
     ]
 

@@ -20,7 +20,7 @@ from torchsko.mechanism.description import (
     CouplingDescription,
     JointDescription,
     LinkDescription,
-    Unused,
+    UnsupportedElement,
     Vector,
 )
 from torchsko.mechanism.file_metadata import Closure
@@ -101,7 +101,7 @@ def read_mimic(element: Element, couple: bool, report: Report) -> CouplingDescri
         return None
     where = f"joint {name!r} <mimic>"
     if not couple:
-        report.unused.append(Unused(where, "loaded as a joint of its own"))
+        report.unused.append(UnsupportedElement(where, "loaded as a joint of its own"))
         return None
     if mimic.attributes.get("axis", "axis") != "axis":
         raise RobotFileError(
@@ -200,7 +200,7 @@ def _numbers(joint: Element, kind: str, where: str, report: Report) -> dict[str,
         return {}
     if any(other != each[0] for other in each[1:]):
         report.unused.append(
-            Unused(
+            UnsupportedElement(
                 f"{where} <axis2>", "limits and losses of its second axis differ; the first's act"
             )
         )

@@ -141,5 +141,5 @@ class Frames:
 
     def _at(self, name: str) -> Written:
         if name not in self._written:
-            raise RobotFileError(unknown_name("frame of the model", name, tuple(self._written)))
+            raise RobotFileError(*unknown_name("frame of the model", name, tuple(self._written)))
         return self._written[name]

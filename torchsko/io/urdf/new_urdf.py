@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from torchsko.errors import MechanismError, RobotFileWarning, listed
+from torchsko.errors import MechanismError, RobotFileWarning, name_list
 from torchsko.io.common.new_geometry import tell_left_out, urdf_shapes
 from torchsko.io.common.write_back import check_one, one_of
 from torchsko.io.mjcf.new_states import tell_states_left_out
@@ -235,7 +235,7 @@ def _tell_limits_left_out(mech: Mechanism) -> None:
             lost.append(name)
     if lost:
         warnings.warn(
-            f"limits of {listed(lost)} are left out of a new file in URDF.\n"
+            f"limits of {name_list(lost)} are left out of a new file in URDF.\n"
             "There a joint of several dofs has one limit of effort and velocity for all, and none of "
             "position.\nSave like the original file to keep them.",
             RobotFileWarning,

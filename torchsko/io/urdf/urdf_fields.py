@@ -10,7 +10,7 @@ from torchsko.errors import RobotFileError
 from torchsko.io.common.numbers import is_decimal, not_a_number, number, rotation_from_rpy, vector
 from torchsko.io.common.report import Report
 from torchsko.io.xml.reader import Element
-from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, Unused, Vector
+from torchsko.mechanism.description import IDENTITY, ZERO, Matrix, UnsupportedElement, Vector
 
 # Why a part of a file is not used, by its tag or attribute.
 REASONS = {
@@ -38,7 +38,7 @@ UNKNOWN = "not known to torchsko's URDF reader"
 
 def leftovers(
     element: Element, where: str, attributes: Collection[str], children: Collection[str] = ()
-) -> list[Unused]:
+) -> list[UnsupportedElement]:
     """What an element holds besides the attributes and children that are read.
 
     Returns:
@@ -48,7 +48,9 @@ def leftovers(
         return []  # as nearly everywhere
     tags = Counter(child.tag for child in element.children if child.tag not in children)
     entries = [
-        Unused(f"{where} <{tag}>" + (f" ({n} times)" if n > 1 else ""), REASONS.get(tag, UNKNOWN))
+        UnsupportedElement(
+            f"{where} <{tag}>" + (f" ({n} times)" if n > 1 else ""), REASONS.get(tag, UNKNOWN)
+        )
         for tag, n in tags.items()
     ]
     by_reason: dict[str, list[str]] = {}
@@ -57,7 +59,8 @@ def leftovers(
         if key not in attributes and not key.startswith("xmlns"):
             by_reason.setdefault(REASONS.get(key, UNKNOWN), []).append(repr(key))
     entries += [
-        Unused(f"{where} attribute {', '.join(keys)}", why) for why, keys in by_reason.items()
+        UnsupportedElement(f"{where} attribute {', '.join(keys)}", why)
+        for why, keys in by_reason.items()
     ]
     return entries
 

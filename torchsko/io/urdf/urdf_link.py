@@ -16,7 +16,12 @@ from torchsko.io.urdf.urdf_fields import (
     origin,
 )
 from torchsko.io.xml.reader import Element
-from torchsko.mechanism.description import JointDescription, LinkDescription, Matrix, Unused
+from torchsko.mechanism.description import (
+    JointDescription,
+    LinkDescription,
+    Matrix,
+    UnsupportedElement,
+)
 from torchsko.mechanism.inertia_checks import UnphysicalLink, unphysical_links
 
 ENTRIES = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
@@ -87,7 +92,7 @@ def check_inertias(
         moments = ", ".join(f"{moment:.6g}" for moment in bad.moments)
         if bad.excused:
             report.unused.append(
-                Unused(
+                UnsupportedElement(
                     f"link {bad.name!r} <inertia>",
                     f"used as written, though no rigid body has it (principal moments {moments} kg "
                     f"m^2): the {len(bad.members)} links fixed together make a physical body",

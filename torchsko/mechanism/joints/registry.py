@@ -64,7 +64,7 @@ def joint_type(name: str) -> JointType:
         MechanismError: when there is none.
     """
     if name not in JOINT_TYPES:
-        raise MechanismError(unknown_name("kind of joint", name, tuple(JOINT_TYPES)))
+        raise MechanismError(*unknown_name("kind of joint", name, tuple(JOINT_TYPES)))
     return JOINT_TYPES[name]
 
 
