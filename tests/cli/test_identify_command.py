@@ -22,7 +22,6 @@ from torchsko.identification import fit as fitting
 from torchsko.identification import preparation as task
 from torchsko.identification.estimators.estimators import ESTIMATORS
 from torchsko.identification.friction import (
-    TERMS,
     Dahl,
     LuGre,
     Offset,
@@ -381,4 +380,3 @@ def test_terms_of_the_command_are_what_python_takes():
         **{name: [Dahl(0.02)] for name in mech.joint_names},
         second: [LuGre(0.01, ratio=2.0), Offset()],
     }
-    assert command.TERM_NAMES.split(", ") == list(TERMS)

@@ -15,8 +15,8 @@ from torchsko.identification.friction import (
     Dahl,
     LuGre,
     Offset,
-    Series,
     SmoothCoulomb,
+    TermInput,
     Viscous,
 )
 from torchsko.identification.results.html_report import write_report
@@ -228,7 +228,7 @@ def test_terms_asked_for_that_come_out_zero_are_told():
         mech, ts.identification.Log(t, q, tau - 0.5 * qd, qd), learn=TERMS, prior=10.0
     )
     assert all(Viscous() not in some for some in fit.terms)
-    (note,) = (x for x in fit.found.notes if x.startswith("zero, for friction does not drive"))
+    (note,) = (x for x in fit.found.notes if x.startswith("zero, for friction cannot drive"))
     assert "Viscous of j1" in note
     assert "Viscous of j2" in note
 
@@ -238,7 +238,7 @@ def test_a_spring_that_comes_out_negative_is_not_called_friction():
     t, q, tau, qd = swinging(mech)
     spring = Balancer(0.2, 0.6, zero=0.4)
     angle = torch.from_numpy(q)
-    pull = spring.column(Series(angle, angle, angle, angle)).numpy()
+    pull = spring.basis(TermInput(angle, angle, angle, angle)).numpy()
     log = ts.identification.Log(t, q, tau - 50 * pull, qd)
     fit = ts.identification.identify(mech, log, learn=[*TERMS, spring], prior=10.0)
     (note,) = (x for x in fit.found.notes if "Balancer" in x)

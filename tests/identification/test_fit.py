@@ -10,8 +10,15 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import random_mechanism
-from torchsko.identification.friction import Coulomb, Dahl, Offset, Series, SmoothCoulomb, Viscous
-from torchsko.identification.friction.dahl import bristles
+from torchsko.identification.friction import (
+    Coulomb,
+    Dahl,
+    Offset,
+    SmoothCoulomb,
+    TermInput,
+    Viscous,
+)
+from torchsko.identification.friction.dahl import bristle_state
 from torchsko.identification.regression.nearest_physical import nearest_physical
 from torchsko.identification.regression.physical_least_squares import Prior, entropic_least_squares
 from torchsko.identification.results import html_report as report
@@ -243,7 +250,7 @@ def test_bristles_follow_dahls_law():
 
     solved = integrate.solve_ivp(law, (0, 4), [0.0], t_eval=t, rtol=1e-8, atol=1e-10, max_step=1e-3)
     # The derivative is zero where it starts, so the state starts at zero.
-    mine = bristles(torch.from_numpy(x / way)[:, None], torch.from_numpy(np.sign(xd))[:, None])
+    mine = bristle_state(torch.from_numpy(x / way)[:, None], torch.from_numpy(np.sign(xd))[:, None])
     assert_close(mine[:, 0], torch.from_numpy(solved.y[0]), rtol=0, atol=2e-3)
 
 
@@ -251,8 +258,8 @@ def test_dry_friction_with_memory_is_found_where_it_is():
     truth, nominal = arm()
 
     def memory(q, qd):
-        series = Series(q, qd, qd, qd)
-        return 0.8 * Dahl(0.03).column(series) + 0.1 * qd
+        series = TermInput(q, qd, qd, qd)
+        return 0.8 * Dahl(0.03).basis(series) + 0.1 * qd
 
     log, _ = log_of(truth, memory, noise=0.01)
     fit = ts.identification.identify(nominal, log, cutoff=8.0)

@@ -1,5 +1,6 @@
 """Terms of joints obey the laws they are named after."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,15 @@ from torchsko.identification.friction import (
     Offset,
     Periodic,
     RotorInertia,
-    Series,
     SmoothCoulomb,
     Stribeck,
+    Term,
+    TermInput,
     Viscous,
+    term_classes,
 )
 from torchsko.identification.selection.stepwise import grown
+from torchsko.identification.term_syntax import learn_of
 
 integrate = pytest.importorskip("scipy.integrate")
 
@@ -39,7 +43,7 @@ def swing(n=4001, seconds=4.0):
 
 def series(q, qd, ordered=True):
     q, qd = (torch.from_numpy(np.asarray(x))[:, None] for x in (q, qd))
-    return Series(q, qd, 0 * q, 0 * q, ordered=ordered)
+    return TermInput(q, qd, 0 * q, 0 * q, ordered=ordered)
 
 
 def test_lugre_solves_its_differential_equation():
@@ -56,7 +60,7 @@ def test_lugre_solves_its_differential_equation():
     )
     z = solved.y[0]
     force = z + term.time * np.array([slope(*x) for x in zip(t, z, strict=True)])
-    mine = term.column(series(q, qd))[:, 0]
+    mine = term.basis(series(q, qd))[:, 0]
     assert_close(mine, torch.from_numpy(force), rtol=0, atol=5e-3)
     assert z.max() > 1.2  # it sticks, more than it slides
 
@@ -64,16 +68,16 @@ def test_lugre_solves_its_differential_equation():
 def test_lugre_is_dahls_without_stribeck_and_damping():
     _, q, qd = swing()
     motion = series(q, qd)
-    assert_close(LuGre(0.03, ratio=1.0).column(motion), Dahl(0.03).column(motion))
+    assert_close(LuGre(0.03, ratio=1.0).basis(motion), Dahl(0.03).basis(motion))
 
 
 def test_friction_with_memory_tends_to_its_law_of_steady_motion():
     v = torch.tensor([-0.8, -0.05, 0.05, 0.8], dtype=torch.float64)
     way = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
-    motion = Series(way * v, v.expand(2001, 4), 0 * way * v, 0 * way * v)
-    still = Series(motion.q, motion.qd, motion.qdd, motion.load, ordered=False)
+    motion = TermInput(way * v, v.expand(2001, 4), 0 * way * v, 0 * way * v)
+    still = TermInput(motion.q, motion.qd, motion.qdd, motion.load, ordered=False)
     for term in (LuGre(0.005, speed=0.1, ratio=1.5, time=0.01), Dahl(0.005)):
-        assert_close(term.column(motion)[-1], term.column(still)[-1], rtol=1e-3, atol=0)
+        assert_close(term.basis(motion)[-1], term.basis(still)[-1], rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("free", [0.0, 0.3])
@@ -84,14 +88,14 @@ def test_a_balancers_torque_is_the_slope_of_its_energy(free):
     energy = (away - free).square().sum() / 2
     (slope,) = torch.autograd.grad(energy, q)
     q = q.detach()[:, None]
-    assert_close(term.column(Series(q, q, q, q))[:, 0], slope, rtol=1e-12, atol=1e-12)
+    assert_close(term.basis(TermInput(q, q, q, q))[:, 0], slope, rtol=1e-12, atol=1e-12)
 
 
 def test_a_balancer_of_no_free_length_is_a_turn_of_sine_and_cosine():
     q = torch.linspace(-2, 2, 40, dtype=torch.float64)[:, None]
-    motion = Series(q, q, q, q)
-    pair = torch.cat([Periodic(1.0, 0.0).column(motion), Periodic(1.0, 0.25).column(motion)], -1)
-    wanted = Balancer(0.2, 0.6, 0.4).column(motion)
+    motion = TermInput(q, q, q, q)
+    pair = torch.cat([Periodic(1.0, 0.0).basis(motion), Periodic(1.0, 0.25).basis(motion)], -1)
+    wanted = Balancer(0.2, 0.6, 0.4).basis(motion)
     numbers = torch.linalg.lstsq(pair, wanted).solution
     assert_close(pair @ numbers, wanted, rtol=1e-12, atol=1e-12)
 
@@ -104,8 +108,8 @@ def log_with(robot, law, rate):
     t = torch.arange(20 * rate, dtype=robot.dtype) / rate
     q, qd, qdd = motion(t)
     rigid = ts.inverse_dynamics(robot, q, qd, qdd)
-    state = Series(q, qd, qdd, rigid)
-    tau = rigid + sum(x * term.column(state) for term, x in law.items())
+    state = TermInput(q, qd, qdd, rigid)
+    tau = rigid + sum(x * term.basis(state) for term, x in law.items())
     return ts.identification.Log(t.numpy(), q.numpy(), tau.numpy(), qd.numpy())
 
 
@@ -134,7 +138,7 @@ def test_friction_is_found_as_large_as_it_is_whatever_a_filter_takes_of_its_edge
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sharp_friction_at_rest_is_zero_over_a_step_too(dtype):
     still = torch.zeros(3, 1, dtype=dtype)
-    column = Coulomb().column(Series(still, still, still, still, step=1e-3))
+    column = Coulomb().basis(TermInput(still, still, still, still, step=1e-3))
     assert column.dtype == dtype and torch.equal(column, still)
 
 
@@ -148,7 +152,7 @@ def test_terms_are_chosen_of_forces_without_noise():
     q, qd, qdd = ts.identification.exciting_trajectory(
         truth, generator=torch.Generator().manual_seed(3)
     )(torch.linspace(0, 10, 500, dtype=truth.dtype))
-    friction = sum(x * term.column(Series(q, qd, qdd, 0 * q)) for term, x in law.items())
+    friction = sum(x * term.basis(TermInput(q, qd, qdd, 0 * q)) for term, x in law.items())
     tau = ts.inverse_dynamics(truth, q, qd, qdd) + friction
     assert (fit.inverse_dynamics(q, qd, qdd) - tau).std() < 1e-4 * tau.std()
 
@@ -158,7 +162,7 @@ def test_friction_by_load_is_told_to_be_the_nominal_robots_and_is_right_from_the
     law = {Viscous(): 0.3, SmoothCoulomb(0.05): 0.5, Loaded(0.05): 0.1}
     log = log_with(truth, law, rate=200)
     found = ts.identification.identify(nominal, log, learn=list(law), prior=1e-5)
-    assert any("a part of the nominal robot's force" in note for note in found.found.notes)
+    assert any("load-dependent friction" in note for note in found.found.notes)
     again = ts.identification.identify(found.mechanism, log, learn=list(law), prior=1e-5)
     for terms, once, twice in zip(found.terms, found.numbers, again.numbers, strict=True):
         k = terms.index(Loaded(0.05))
@@ -197,3 +201,17 @@ def test_a_rotor_that_the_nominal_robot_has_too_large_is_found_as_it_is(method, 
     torch.testing.assert_close(told, need, rtol=0, atol=0.03)
     # What a nominal robot's error is counts its rotor as well as it may be, as its friction.
     assert fit.errors["nominal"][2] < 0.1
+
+
+def test_a_term_that_is_defined_elsewhere_is_found_by_its_name():
+    @dataclass(frozen=True)
+    class CubicSpring(Term):
+        """Spring that stiffens."""
+
+        def basis(self, motion):
+            return motion.q**3
+
+    assert term_classes()["CubicSpring"] is CubicSpring
+    mech = arm()[1]
+    wanted = {name: [CubicSpring()] for name in mech.joint_names}
+    assert learn_of(mech, ["CubicSpring"]) == wanted

@@ -11,7 +11,7 @@ import torchsko as ts
 from tests.identification.test_fit import arm, friction, log_of
 from tests.identification.test_noise import arm as few_turns
 from torchsko.identification.friction import Offset, SmoothCoulomb, Term, Viscous
-from torchsko.identification.friction.candidates import LIBRARY
+from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 
 
 @pytest.mark.parametrize("seed", [3, 6, 7])
@@ -30,7 +30,7 @@ def test_of_a_short_log_no_terms_that_cancel_each_other_are_chosen(seed):
     )
     for terms, numbers, deviations in zip(fit.terms, fit.numbers, fit.deviations, strict=True):
         for term, number, deviation in zip(terms, numbers, deviations, strict=True):
-            assert term.usual or number.abs() > deviation / 3, term
+            assert term.common or number.abs() > deviation / 3, term
     _, (q, qd, qdd, tau) = log_of(truth, friction, seed=77)
     mine = (fit.inverse_dynamics(q, qd, qdd, series=True) - tau).square().mean(0)
     theirs = (ts.inverse_dynamics(nominal, q, qd, qdd) - tau).square().mean(0)
@@ -42,10 +42,10 @@ def test_of_a_short_log_no_terms_that_cancel_each_other_are_chosen(seed):
 class Wall(Term):
     """A cable that pulls beyond a position."""
 
-    note: ClassVar[str] = "a cable pulls"
+    report_note: ClassVar[str] = "a cable pulls"
     at: float = 0.3
 
-    def column(self, motion):
+    def basis(self, motion):
         return (motion.q - self.at).clamp_min(0)
 
 
@@ -54,7 +54,7 @@ def test_a_term_of_ones_own_is_chosen_where_its_force_is():
     only = torch.tensor([0.0, 1.0, 0.0], dtype=truth.dtype)
     pull = lambda q: 2.0 * only * (q - 0.3).clamp_min(0)  # noqa: E731
     log, _ = log_of(truth, lambda q, qd: friction(q, qd) + pull(q), noise=0.02, rate=200.0)
-    fit = ts.identification.identify(nominal, log, library=[*LIBRARY, Wall()], cutoff=8.0)
+    fit = ts.identification.identify(nominal, log, library=[*CANDIDATE_TERMS, Wall()], cutoff=8.0)
     assert [Wall() in some for some in fit.terms] == [False, True, False]
     number = fit.numbers[1][fit.terms[1].index(Wall())]
     assert abs(number - 2.0) < 0.1

@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 METHODS = ("physical", "ols", "wls", "irls", "iv", "shooting")
 """Known, without the imports that they need."""
 
-TERM_NAMES = (
-    "Viscous, Turbulent, Coulomb, SmoothCoulomb, Asymmetric, Loaded, Stribeck, Dahl, LuGre, Offset, "
-    "RotorInertia, Spring, Balancer, Periodic, Gain, Delay, Ratio"
-)
-"""Likewise."""
-
 CHECKPOINT = "unfinished.pt"
 """File in the output folder that a run that was stopped goes on from."""
 
@@ -76,7 +70,7 @@ def add_identify(commands: Any) -> None:
         metavar="elbow=Viscous,RotorInertia",
         help="all forces of a joint besides the rigid robot's, in place of those the data choose; of every "
         'joint without a name, none of one "elbow=none". Shapes go in parentheses, in quotes: '
-        f'"Dahl(0.01)". Terms are {TERM_NAMES}',
+        '"Dahl(0.01)". Terms are the classes of torchsko.identification.friction; an unknown name lists them',
     )
     parser.add_argument(
         "--use", default="0:1", metavar="0:0.6", help="part of the log's time that is used"

@@ -15,7 +15,7 @@ from torchsko.identification.dof_names import dof_names
 from torchsko.identification.estimators.estimators import ESTIMATORS, Data, Estimate
 from torchsko.identification.estimators.residual_model import Shrunk, trained
 from torchsko.identification.friction import Term
-from torchsko.identification.friction.candidates import LIBRARY
+from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.identification.joint_terms import Learn, moves
 from torchsko.identification.logs.log import Log
 from torchsko.identification.options import Asked, check_robot
@@ -61,7 +61,7 @@ def identify(
     log: Log,
     *,
     learn: Learn = None,
-    library: Sequence[Term] = LIBRARY,
+    library: Sequence[Term] = CANDIDATE_TERMS,
     method: str = "physical",
     cutoff: float | None = None,
     prior: float | None = None,
@@ -282,7 +282,7 @@ def vanished(
         for k in model.choice[j]:
             if k not in solution.choice[j]:
                 term = problem.terms[k]
-                gone.setdefault(term.why, []).append(f"{term.label} of {names[j]}")
+                gone.setdefault(term.zero_reason, []).append(f"{term.label} of {names[j]}")
     return [f"zero, for {why}: {', '.join(some)}" for why, some in gone.items()]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchsko.errors import FitError, unknown_name
 from torchsko.identification.friction import Term
-from torchsko.identification.friction.candidates import LIBRARY
+from torchsko.identification.friction.candidates import CANDIDATE_TERMS
 from torchsko.identification.signals.preprocess import turning
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
@@ -34,7 +34,7 @@ def terms_of(
         for term in some:
             _refuse_no_term(name, term)
             _refuse_not_found(name, term, method)
-    every = tuple(dict.fromkeys([*LIBRARY, *library, *chain(*given.values())]))
+    every = tuple(dict.fromkeys([*CANDIDATE_TERMS, *library, *chain(*given.values())]))
     places = {
         j: tuple(sorted(every.index(term) for term in some))
         for name, some in given.items()
@@ -45,7 +45,7 @@ def terms_of(
 
 def moves(term: Term) -> bool:
     """Whether a term can act in forward dynamics."""
-    return term.continuous or term.inertia != 0 or term.shows != 0
+    return term.continuous or term.armature != 0 or term.sensor_scale != 0
 
 
 def _by_joint(mech: Mechanism, learn: Learn) -> dict[str, Sequence[Term]]:
@@ -119,7 +119,7 @@ def _refuse_no_term(name: str, term: Any) -> None:
 
 def _refuse_not_found(name: str, term: Term, method: str) -> None:
     """Refuse a term that the method has no way to find."""
-    if method != "shooting" and term.shows:
+    if method != "shooting" and term.sensor_scale:
         raise FitError(
             f"{term.label} of joint {name!r} is not told by forces that are linear in it.",
             "Positions that are shown too large bend every column of the regressor.",

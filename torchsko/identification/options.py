@@ -61,7 +61,7 @@ class Asked:
             raise FitError(
                 f"library is {self.library!r}.",
                 "It is a list of terms, with parentheses, to choose from.",
-                "Pass library=[*torchsko.identification.friction.candidates.LIBRARY, "
+                "Pass library=[*torchsko.identification.friction.candidates.CANDIDATE_TERMS, "
                 "MyTerm()], say, or leave it out.",
             )
         if self.method not in ESTIMATORS:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from torchsko.errors import FitError, unknown_name
-from torchsko.identification.friction import TERMS, Term
+from torchsko.identification.friction import Term, term_classes
 from torchsko.identification.joint_terms import Learn
 from torchsko.mechanism.coordinates import free_joints
 from torchsko.mechanism.mechanism import Mechanism
@@ -67,9 +67,10 @@ def _term(text: str, word: str) -> Term:
             'Type --learn "Viscous,SmoothCoulomb(0.05),Offset", or --learn elbow=RotorInertia of one joint.',
         )
     name, shape = parts[1], parts[2]
-    if name not in TERMS:
-        raise FitError(*unknown_name("term", name, tuple(TERMS)))
-    known = [f.name for f in fields(TERMS[name])]
+    classes = term_classes()
+    if name not in classes:
+        raise FitError(*unknown_name("term", name, tuple(classes)))
+    known = [f.name for f in fields(classes[name])]
     free, given = [*known], {}
     for value in shape.split(",") if shape and shape.strip() else ():
         left, _, right = value.rpartition("=")
@@ -84,4 +85,4 @@ def _term(text: str, word: str) -> Term:
                 f"A shape is a number, or one by name. {takes}",
                 f"Type --learn {name}, say, or see torchsko.identification.friction.{name}.",
             ) from None
-    return TERMS[name](**given)
+    return classes[name](**given)

@@ -1,4 +1,4 @@
-"""Dry friction: of one size against the motion, sharp or smooth, the same both ways or not."""
+"""Dry friction, independent of speed: sharp, smooth, asymmetric and load-dependent."""
 
 from __future__ import annotations
 
@@ -8,89 +8,89 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchsko.identification.friction.term import Series, Term
+from torchsko.identification.friction.term import Term, TermInput
 
 
 @dataclass(frozen=True)
 class Coulomb(Term):
-    """Sharp: the sign of the velocity."""
+    """Coulomb friction, proportional to the sign of the velocity."""
 
-    dissipates: ClassVar[bool] = True
-    level: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    usual: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
+    friction: ClassVar[float] = 1.0
+    common: ClassVar[bool] = True
     continuous: ClassVar[bool] = False
 
-    def column(self, motion: Series) -> Tensor:
-        """The sign of the velocity: its mean over a step, for a jump is between two samples."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Sign of the velocity, averaged over the time step where the velocity changes its sign."""
         if not motion.step:
             return motion.qd.sign()
-        # Where the velocity turns within half a step of the sample, the part of it that is ahead counts.
+        # Within half a step of a reversal, the mean of the sign is the velocity over its change.
         change = motion.qdd.abs() * (motion.step / 2)
-        least = torch.finfo(change.dtype).tiny  # at rest 0, not 0 / 0
-        return motion.qd / torch.maximum(motion.qd.abs(), change).clamp_min(least)
+        tiny = torch.finfo(change.dtype).tiny  # 0 at rest, not 0 / 0
+        return motion.qd / torch.maximum(motion.qd.abs(), change).clamp_min(tiny)
 
 
 @dataclass(frozen=True)
 class SmoothCoulomb(Term):
-    """Smooth: a hyperbolic tangent.
+    """Coulomb friction with a smooth transition at zero velocity.
 
     Args:
-        speed: at which three quarters are reached [rad/s].
+        speed: velocity at which the force reaches tanh(1), about three quarters of its maximum [rad/s].
     """
 
-    dissipates: ClassVar[bool] = True
-    level: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    usual: ClassVar[bool] = True
-    positive: ClassVar[tuple[str, ...]] = ("speed",)
+    nonnegative: ClassVar[bool] = True
+    friction: ClassVar[float] = 1.0
+    common: ClassVar[bool] = True
+    positive_shapes: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
-    def column(self, motion: Series) -> Tensor:
-        """Hyperbolic tangent of the velocity over the speed."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """tanh(qd / speed)."""
         return (motion.qd / self.speed).tanh()
 
     @property
-    def limit(self) -> Term:
-        """Sharp dry friction."""
+    def sharp_limit(self) -> Term:
+        """Coulomb friction."""
         return Coulomb()
 
 
 @dataclass(frozen=True)
 class Asymmetric(Term):
-    """What dry friction differs by between the two ways, besides an offset: it vanishes at rest.
+    """Difference of dry friction between the two directions of motion; zero at rest, unlike an `Offset`.
 
     Args:
-        speed: as of `SmoothCoulomb`.
+        speed: transition speed, as of `SmoothCoulomb` [rad/s].
     """
 
-    positive: ClassVar[tuple[str, ...]] = ("speed",)
+    positive_shapes: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
-    def column(self, motion: Series) -> Tensor:
-        """tanh^2 of the velocity over the speed."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """tanh(qd / speed)^2."""
         return (motion.qd / self.speed).tanh().square()
 
 
 @dataclass(frozen=True)
 class Loaded(Term):
-    """Dry friction in proportion to the force that the joint carries, as in gears.
+    """Dry friction proportional to the magnitude of the transmitted joint force, as in gears.
 
-    That force is the nominal robot's, which is known before the fit: where it is too large by a part, the
-    number is too small by it. A fit once more, from the robot that was found, has it right.
+    The transmitted force is that of the nominal robot. If it is too large by some percentage, the coefficient
+    is too small by the same percentage. A second fit that starts from the fitted robot corrects this.
 
     Args:
-        speed: as of `SmoothCoulomb`.
+        speed: transition speed, as of `SmoothCoulomb` [rad/s].
     """
 
-    dissipates: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     unit: ClassVar[str] = "1"
     continuous: ClassVar[bool] = False
-    note: ClassVar[str] = (
-        "friction by load is a part of the nominal robot's force, and off by as much as that is; once more "
-        "from the robot found it is right"
+    report_note: ClassVar[str] = (
+        "load-dependent friction is a fraction of the nominal robot's joint force, and has the same relative "
+        "error; repeat the fit with the fitted robot as the nominal one"
     )
-    positive: ClassVar[tuple[str, ...]] = ("speed",)
+    positive_shapes: ClassVar[tuple[str, ...]] = ("speed",)
     speed: float = 0.05
 
-    def column(self, motion: Series) -> Tensor:
-        """The nominal robot's force, without its sign, times tanh of the velocity over the speed."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """|load| tanh(qd / speed)."""
         return motion.load.abs() * (motion.qd / self.speed).tanh()

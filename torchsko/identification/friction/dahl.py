@@ -1,9 +1,9 @@
-r"""Dry friction with memory: bristles bend before they slide.
+r"""Dahl friction: dry friction with presliding hysteresis.
 
-Dahl's law :math:`dz/dx = (1 - z \, \mathrm{sign}(\dot x)) / x_s` is linear in z while the motion keeps its
-sign, and then has the solution :math:`z = s + (z_0 - s) e^{-|x - x_0| / x_s}`: no step is integrated, and
-positions alone count. `LuGre` adds damping of the bristles
-and a level that falls with speed.
+Dahl's equation :math:`dz/dx = (1 - z \, \mathrm{sign}(\dot x)) / x_s` for the bristle state z is linear in z
+while the motion keeps its direction. Its solution there is :math:`z = s + (z_0 - s) e^{-|x - x_0| / x_s}`, so
+the state follows from the positions without numerical integration. `LuGre` adds a damping of the bristles and
+a steady-state level that decreases with speed.
 
 Reference: P. Dahl, *A solid friction model*, Aerospace Corporation TOR-0158, 1968; C. Canudas de Wit et al.,
 *A new model for control of systems with friction*, IEEE Trans. Automatic Control 40(3), 1995.
@@ -17,81 +17,83 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchsko.identification.friction.term import Series, Term
+from torchsko.identification.friction.term import Term, TermInput
 
-REMEMBERS = (
-    "friction of bristles remembers the way; where samples are in order of time, "
-    "fit.inverse_dynamics(q, qd, qdd, series=True) has it, else its value in steady motion"
+HYSTERESIS_NOTE = (
+    "bristle friction depends on the past motion; fit.inverse_dynamics(q, qd, qdd, series=True) includes "
+    "this for samples in order of time, otherwise the steady-state value is used"
 )
-"""What a report says of joints with such friction."""
+"""Report note of joints whose friction has hysteresis."""
 
 
 @dataclass(frozen=True)
 class Dahl(Term):
-    """Dry friction that follows the motion over a distance.
+    """Dry friction that builds up over a presliding distance after each reversal.
 
     Args:
-        distance: over which two thirds of it turn [rad].
+        distance: presliding distance over which 63% of the change after a reversal takes place [rad].
     """
 
-    dissipates: ClassVar[bool] = True
-    level: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    nonnegative: ClassVar[bool] = True
+    friction: ClassVar[float] = 1.0
     continuous: ClassVar[bool] = False
-    positive: ClassVar[tuple[str, ...]] = ("distance",)
-    note: ClassVar[str] = REMEMBERS
+    positive_shapes: ClassVar[tuple[str, ...]] = ("distance",)
+    report_note: ClassVar[str] = HYSTERESIS_NOTE
     distance: float = 0.02
 
-    def column(self, motion: Series) -> Tensor:
-        """The bristles' state, between -1 and 1; the sign of the velocity where samples are in no order."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Bristle state, between -1 and 1; the sign of the velocity if samples are unordered."""
         if not motion.ordered:
             return motion.qd.sign()
-        return bristles(motion.q / self.distance, motion.qd.sign())
+        return bristle_state(motion.q / self.distance, motion.qd.sign())
 
 
-def bristles(x: Tensor, start: Tensor, level: Tensor | None = None) -> Tensor:
-    """The bristles' state along a path of unit distance.
+def bristle_state(x: Tensor, sign: Tensor, level: Tensor | None = None) -> Tensor:
+    """Solve for the bristle state along a path.
 
     Args:
-        x: `[*batch, samples, joints]`, the position over the distance.
-        start: signs of the velocity; the first is where the state starts.
-        level: what the state tends to in steady motion, `[*batch, samples, joints]`; 1 when left out.
+        x: position over the presliding distance, `[*batch, samples, joints]`.
+        sign: sign of the velocity; the first sample gives the initial state.
+        level: steady-state magnitude, `[*batch, samples, joints]`; 1 if None.
 
     Returns:
         `[*batch, samples, joints]`.
     """
     step = torch.diff(x, dim=-2)
-    first = start[..., :1, :]
+    first = sign[..., :1, :]
     if level is None:
-        keep, goal = (-step.abs()).exp(), step.sign()
+        decay, goal = (-step.abs()).exp(), step.sign()
     else:
-        between = (level[..., 1:, :] + level[..., :-1, :]) / 2
-        keep, goal = (-step.abs() / between).exp(), step.sign() * between
+        mean_level = (level[..., 1:, :] + level[..., :-1, :]) / 2
+        decay, goal = (-step.abs() / mean_level).exp(), step.sign() * mean_level
         first = first * level[..., :1, :]
-    still = torch.zeros_like(first)
-    return accumulated(torch.cat([still, keep], -2), torch.cat([first, goal * (1 - keep)], -2))
+    zero = torch.zeros_like(first)
+    return linear_recurrence(
+        torch.cat([zero, decay], -2), torch.cat([first, goal * (1 - decay)], -2)
+    )
 
 
 SPAN = 16
-"""Samples that are gone through one after another."""
+"""Samples that are computed one after another; spans are computed in parallel."""
 
 
-def accumulated(a: Tensor, b: Tensor) -> Tensor:
-    """z_k = a_k z_{k-1} + b_k from z = 0, along the last dimension but one; stable where |a| is at most 1.
+def linear_recurrence(a: Tensor, b: Tensor) -> Tensor:
+    """Compute z_k = a_k z_{k-1} + b_k from z = 0 along dimension -2; stable for |a| at most 1.
 
-    Spans are gone through side by side, and what they end with is accumulated likewise.
+    Spans of `SPAN` samples are computed in parallel; their final values are combined recursively.
     """
     count = a.shape[-2]
     spans = -(-count // SPAN)
-    more = (0, 0, 0, spans * SPAN - count)
-    padded = (torch.nn.functional.pad(x, more).unflatten(-2, (spans, SPAN)) for x in (a, b))
-    kept, found = (list(x.unbind(-2)) for x in padded)
+    padding = (0, 0, 0, spans * SPAN - count)
+    padded = (torch.nn.functional.pad(x, padding).unflatten(-2, (spans, SPAN)) for x in (a, b))
+    factors, values = (list(x.unbind(-2)) for x in padded)
     for k in range(1, SPAN):
-        found[k] = torch.addcmul(found[k], kept[k], found[k - 1])
-        kept[k] = kept[k] * kept[k - 1]
-    out = torch.stack(found, -2)
+        values[k] = torch.addcmul(values[k], factors[k], values[k - 1])
+        factors[k] = factors[k] * factors[k - 1]
+    z = torch.stack(values, -2)
     if spans > 1:
-        # The last span is padded: what it ends with is not read.
-        before = accumulated(kept[-1][..., :-1, :], found[-1][..., :-1, :])
-        before = torch.nn.functional.pad(before, (0, 0, 1, 0))
-        out = torch.addcmul(out, torch.stack(kept, -2), before[..., :, None, :])
-    return out.flatten(-3, -2)[..., :count, :]
+        # The final value of the last span is padding, and not used.
+        initial = linear_recurrence(factors[-1][..., :-1, :], values[-1][..., :-1, :])
+        initial = torch.nn.functional.pad(initial, (0, 0, 1, 0))
+        z = torch.addcmul(z, torch.stack(factors, -2), initial[..., :, None, :])
+    return z.flatten(-3, -2)[..., :count, :]

@@ -1,4 +1,4 @@
-"""Forces of a joint that are no friction."""
+"""Joint forces other than friction: sensor errors, rotor inertia and torque ripple."""
 
 from __future__ import annotations
 
@@ -9,87 +9,104 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchsko.identification.friction.term import Series, Term
+from torchsko.identification.friction.term import Term, TermInput
 
 
 @dataclass(frozen=True)
 class Offset(Term):
-    """A constant: a sensor's zero, a current that a controller adds."""
+    """Constant force: the zero offset of a torque sensor, or a constant current of the controller."""
 
     linear: ClassVar[bool] = True
-    kept: ClassVar[bool] = True
+    always_included: ClassVar[bool] = True
 
-    def column(self, motion: Series) -> Tensor:
+    def basis(self, motion: TermInput) -> Tensor:
         """Ones."""
         return torch.ones_like(motion.qd)
 
 
 @dataclass(frozen=True)
 class RotorInertia(Term):
-    """Inertia of a rotor behind its gear (armature), in proportion to the acceleration.
+    """Reflected rotor inertia (armature), proportional to the acceleration.
 
-    Named for a joint it is all of it, in place of the nominal robot's; chosen from a library it is what
-    comes to that.
+    If the term is named for a joint, it replaces the armature of the nominal robot. If it is selected from
+    the candidate terms, it is added to that armature.
     """
 
-    dissipates: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     unit: ClassVar[str] = "kg m^2"
-    inertia: ClassVar[float] = 1.0
-    why: ClassVar[str] = "no rotor has a negative inertia"
+    armature: ClassVar[float] = 1.0
+    zero_reason: ClassVar[str] = "no rotor has a negative inertia"
     continuous: ClassVar[bool] = False
     linear: ClassVar[bool] = True
 
-    def column(self, motion: Series) -> Tensor:
-        """The acceleration."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Acceleration."""
         return motion.qdd
 
 
 @dataclass(frozen=True)
 class Periodic(Term):
-    """A force that repeats with the position: an unbalanced magnet, a gear's teeth, an eccentric sensor.
+    """Force that is periodic in the position, as from cogging, gear teeth or an eccentric sensor.
 
     Args:
-        times: in a turn.
-        phase: 0 for the cosine, 0.25 for the sine [turns].
+        times: periods per turn.
+        phase: 0 for a cosine, 0.25 for a sine [periods].
     """
 
-    positive: ClassVar[tuple[str, ...]] = ("times",)
+    positive_shapes: ClassVar[tuple[str, ...]] = ("times",)
     times: float = 1.0
     phase: float = 0.0
 
-    def column(self, motion: Series) -> Tensor:
-        """The cosine of the position."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Cosine of the position."""
         return (self.times * motion.q - 2 * math.pi * self.phase).cos()
 
 
 @dataclass(frozen=True)
 class Delay(Term):
-    """How much later forces are measured than positions [s], to first order.
+    """Delay of measured forces relative to measured positions [s], to first order.
 
-    It belongs to the sensors: in predicted forces it does nothing.
+    This is a sensor error. It does not act on the joint, so predicted forces do not include it.
     """
 
     unit: ClassVar[str] = "s"
     continuous: ClassVar[bool] = False
     linear: ClassVar[bool] = True
 
-    def column(self, motion: Series) -> Tensor:
-        """The rate of the measured force, against its sign."""
-        return torch.zeros_like(motion.qd) if motion.rate is None else -motion.rate
+    def basis(self, motion: TermInput) -> Tensor:
+        """Negative time derivative of the measured force."""
+        return torch.zeros_like(motion.qd) if motion.force_rate is None else -motion.force_rate
 
 
 @dataclass(frozen=True)
 class Gain(Term):
-    """An error of the scale of measured forces: a torque constant, a transmission ratio.
+    """Relative error of the scale of measured forces: of a torque constant, say.
 
-    A robot all of whose masses are larger by a tenth is the same as sensors that show a tenth more: what
-    tells them apart is the nominal robot. The number is the part that measured forces are too large by.
+    The log cannot separate a common scale of all masses from a common scale of all force sensors. The nominal
+    robot determines the scale. The coefficient is the fraction by which measured forces are too large.
     """
 
     unit: ClassVar[str] = "1"
     continuous: ClassVar[bool] = False
     linear: ClassVar[bool] = True
 
-    def column(self, motion: Series) -> Tensor:
-        """The nominal robot's force."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Force of the nominal robot."""
         return motion.load
+
+
+@dataclass(frozen=True)
+class Ratio(Term):
+    """Relative error of measured positions and velocities: a wrong gear ratio of an encoder.
+
+    This is a sensor error; predicted forces do not include it. Only the method "shooting" identifies it,
+    because it simulates the motion. For an error of the force scale use `Gain`.
+    """
+
+    unit: ClassVar[str] = "1"
+    continuous: ClassVar[bool] = False
+    sensor_scale: ClassVar[float] = 1.0
+
+    def basis(self, motion: TermInput) -> Tensor:
+        """Zero."""
+        return torch.zeros_like(motion.qd)

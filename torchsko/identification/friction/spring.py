@@ -1,4 +1,4 @@
-"""Springs beside a joint: in proportion to its angle, or between two points as balancers are."""
+"""Springs that act on a joint: torsion springs and balancers."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from torchsko.identification.friction.term import Series, Term
+from torchsko.identification.friction.term import Term, TermInput
 
 
 @dataclass(frozen=True)
 class Spring(Term):
-    """A torsion spring, cable or hose; with an `Offset`, whatever its zero."""
+    """Torsion spring, cable or hose; add an `Offset` for its rest position."""
 
     unit: ClassVar[str] = "N m/rad"
     linear: ClassVar[bool] = True
 
-    def column(self, motion: Series) -> Tensor:
-        """The position."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Position."""
         return motion.q
 
 
 @dataclass(frozen=True)
 class Balancer(Term):
-    """A coil spring from a point of the link to a point of what carries it, as heavy arms are balanced by.
+    """Coil spring between a point of the link and a point of its parent, as in the balancers of heavy arms.
 
-    The number is its stiffness. Of a spring of no free length two `Periodic(1.0, ...)` are the same, with
-    nothing to be known of its points.
+    The coefficient is the stiffness. For a spring of zero free length, two `Periodic(1.0, ...)` terms are
+    equivalent and need no geometry.
 
     Args:
-        near: distance of the link's point from the joint's axis [m].
-        far: distance of the other point from it [m].
-        zero: position of the joint where the two points are in line and nearest [rad].
-        free: length of the spring without load [m].
+        near: distance of the link's attachment point from the joint axis [m].
+        far: distance of the parent's attachment point from the joint axis [m].
+        zero: joint position at which the two points are in line with the axis and nearest [rad].
+        free: length of the unloaded spring [m].
     """
 
-    dissipates: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     unit: ClassVar[str] = "N/m"
-    why: ClassVar[str] = (
-        "no spring pushes as if stiffness were negative (is zero= that of its points?)"
+    zero_reason: ClassVar[str] = (
+        "no spring has a negative stiffness (check zero=, the position at which its points are nearest)"
     )
-    positive: ClassVar[tuple[str, ...]] = ("near", "far")
-    not_negative: ClassVar[tuple[str, ...]] = ("free",)
+    positive_shapes: ClassVar[tuple[str, ...]] = ("near", "far")
+    nonnegative_shapes: ClassVar[tuple[str, ...]] = ("free",)
     near: float = 0.1
     far: float = 0.5
     zero: float = 0.0
     free: float = 0.0
 
-    def column(self, motion: Series) -> Tensor:
-        """Derivative of half of the squared extension by the position."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Derivative of half the squared extension with respect to the position."""
         angle = motion.q - self.zero
         square = self.near**2 + self.far**2 - 2 * self.near * self.far * angle.cos()
-        pull = 1 - self.free / square.clamp_min(1e-12).sqrt()
-        return self.near * self.far * angle.sin() * pull
+        extension = 1 - self.free / square.clamp_min(1e-12).sqrt()
+        return self.near * self.far * angle.sin() * extension

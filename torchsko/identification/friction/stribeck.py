@@ -1,4 +1,4 @@
-"""Friction that falls when motion starts."""
+"""Stribeck friction: additional dry friction at low speed."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from torchsko.identification.friction.term import Series, Term
+from torchsko.identification.friction.term import Term, TermInput
 
 
 @dataclass(frozen=True)
 class Stribeck(Term):
-    """What dry friction is more by at low speed; use it with a Coulomb term.
+    """Excess of friction at low speed over Coulomb friction; add a Coulomb term.
 
     Args:
-        speed: at which it has fallen to a third [rad/s].
-        smooth: as the speed of `SmoothCoulomb` [rad/s].
+        speed: Stribeck velocity, at which the excess has decreased to 37% [rad/s].
+        smooth: transition speed at rest, as of `SmoothCoulomb` [rad/s].
 
     Reference: C. Canudas de Wit, H. Olsson, K. Astrom, P. Lischinsky, *A new model for control of systems
     with friction*, IEEE Trans. Automatic Control 40(3), 1995, Eq. 4.
     """
 
-    dissipates: ClassVar[bool] = True
-    positive: ClassVar[tuple[str, ...]] = ("speed", "smooth")
+    nonnegative: ClassVar[bool] = True
+    positive_shapes: ClassVar[tuple[str, ...]] = ("speed", "smooth")
     speed: float = 0.2
     smooth: float = 0.02
 
-    def column(self, motion: Series) -> Tensor:
+    def basis(self, motion: TermInput) -> Tensor:
         """tanh(qd / smooth) exp(-(qd / speed)^2)."""
         return (motion.qd / self.smooth).tanh() * (-(motion.qd / self.speed).square()).exp()

@@ -1,4 +1,4 @@
-"""One force that a joint adds to the rigid body's, linear in one number: the base of all of them."""
+"""Base class of joint force terms, each linear in one coefficient."""
 
 from __future__ import annotations
 
@@ -13,98 +13,119 @@ from torchsko.errors import FitError
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
-    """States in order of time, and what friction may depend on besides.
+class TermInput:
+    """Joint states, and other signals, that the basis function of a term may depend on.
 
     Attributes:
-        q: `[*batch, samples, num_dof]` [rad or m].
-        qd: `[*batch, samples, num_dof]`.
-        qdd: `[*batch, samples, num_dof]`.
-        load: force of the nominal rigid robot at each joint, `[*batch, samples, num_dof]`.
-        rate: of the measured force, `[*batch, samples, num_dof]`; None where forces are to be predicted.
-        ordered: whether the last dimension but one is time; where not, what remembers is at its steady value.
-        step: between samples [s], over which what jumps is the mean, to be filtered; 0 for the moment.
+        q: positions, `[*batch, samples, num_dof]` [rad or m].
+        qd: velocities, `[*batch, samples, num_dof]` [rad/s or m/s].
+        qdd: accelerations, `[*batch, samples, num_dof]` [rad/s^2 or m/s^2].
+        load: joint forces of the nominal rigid robot, `[*batch, samples, num_dof]` [N m or N].
+        force_rate: time derivative of the measured forces, `[*batch, samples, num_dof]`; None for prediction.
+        ordered: whether `samples` is a time axis; if not, terms with hysteresis use their steady-state value.
+        step: time step [s] over which discontinuous terms are averaged; 0 for the value at the sample.
     """
 
     q: Tensor
     qd: Tensor
     qdd: Tensor
     load: Tensor
-    rate: Tensor | None = None
+    force_rate: Tensor | None = None
     ordered: bool = True
     step: float = 0.0
 
 
 @dataclass(frozen=True)
 class Term:
-    """A force of a joint: a number to be fitted times a function of the motion.
+    """A joint force: a coefficient, found by the fit, times a basis function of the motion.
 
-    Terms add up, and each joint may have others. A class of your own needs `column`, and, to be saved, a
-    line in `torchsko.identification.friction.TERMS`; `torchsko.identification.identify` chooses it where
-    its `library` has it.
+    The terms of a joint add up, and each joint may have other terms. A new term is a frozen dataclass derived
+    from `Term` that defines `basis`. Its fields, called shapes, are parameters of the basis function that the
+    fit does not change. `term_classes` finds the class by name; stepwise selection considers it if it is
+    among the candidate terms of `torchsko.identification.identify`.
 
     Attributes:
-        dissipates: whether the number is friction, and so not negative.
-        unit: of the number, at a joint that turns.
-        level: what the term adds to dry friction (2nd entry) and damping (1st) of a `Mechanism`.
-        inertia: what it adds to the armature.
-        shows: by what part positions are shown larger.
-        continuous: whether it follows without a jump from the joint's own position and velocity, which is all
-            that forward dynamics knows before it has an acceleration.
-        linear: whether it is linear in position, velocity and acceleration, or constant: of filtered states
-            it is filtered then. What bends them is not yet, and is filtered as often as measured forces were.
-        positive: names of shapes that are; all are finite numbers.
-        not_negative: of those that may be 0 besides.
-        usual: whether every joint has it, so that a fit chooses it by what it predicts alone; others the data
-            have to tell, too.
-        kept: whether each joint has it that a fit chooses terms of, however little the data tell of it:
-            weights would take its part, and be said to be as sure as if it were known to be zero.
-        why: what a report says of a number that dissipates and came out negative, so that it is zero.
-        note: what a report says of joints that have the term, where it has to be known.
+        nonnegative: whether the coefficient cannot be negative, as for friction, inertia and stiffness.
+        unit: of the coefficient, for a revolute joint.
+        damping: contribution of a unit coefficient to `Mechanism.damping`.
+        friction: contribution of a unit coefficient to `Mechanism.friction` (dry friction).
+        armature: contribution of a unit coefficient to `Mechanism.armature`.
+        sensor_scale: relative error of measured positions that a unit coefficient stands for.
+        continuous: whether the force is a continuous function of the joint's position and velocity, so that
+            forward dynamics can evaluate it.
+        linear: whether the basis is constant or linear in position, velocity and acceleration. Filtering the
+            states then filters the basis; other terms are filtered once more, as the measured forces were.
+        positive_shapes: names of the shapes that must be positive. All shapes are finite.
+        nonnegative_shapes: names of the shapes that must be positive or zero.
+        common: whether most joints have this force. Stepwise selection keeps such a term if it reduces the
+            prediction error; other terms must also be significant.
+        always_included: whether stepwise selection keeps the term at every joint even if its coefficient is
+            uncertain, because omitting it would bias the masses and understate their standard errors.
+        zero_reason: explains in the report why a nonnegative coefficient that came out negative was set to 0.
+        report_note: remark in the report for joints with this term.
     """
 
-    dissipates: ClassVar[bool] = False
+    nonnegative: ClassVar[bool] = False
     unit: ClassVar[str] = "N m"
-    level: ClassVar[tuple[float, float]] = (0.0, 0.0)
-    inertia: ClassVar[float] = 0.0
-    shows: ClassVar[float] = 0.0
+    damping: ClassVar[float] = 0.0
+    friction: ClassVar[float] = 0.0
+    armature: ClassVar[float] = 0.0
+    sensor_scale: ClassVar[float] = 0.0
     continuous: ClassVar[bool] = True
     linear: ClassVar[bool] = False
-    positive: ClassVar[tuple[str, ...]] = ()
-    not_negative: ClassVar[tuple[str, ...]] = ()
-    usual: ClassVar[bool] = False
-    kept: ClassVar[bool] = False
-    why: ClassVar[str] = "friction does not drive"
-    note: ClassVar[str] = ""
+    positive_shapes: ClassVar[tuple[str, ...]] = ()
+    nonnegative_shapes: ClassVar[tuple[str, ...]] = ()
+    common: ClassVar[bool] = False
+    always_included: ClassVar[bool] = False
+    zero_reason: ClassVar[str] = "friction cannot drive a joint"
+    report_note: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            given = getattr(self, f.name)
-            x = float(given) if isinstance(given, Real) else math.nan
-            sign = f.name in self.positive, f.name in self.not_negative
-            if math.isfinite(x) and (x > 0 or not any(sign) or (sign[1] and x == 0)):
+            value = getattr(self, f.name)
+            x = float(value) if isinstance(value, Real) else math.nan
+            positive, nonnegative = (
+                f.name in self.positive_shapes,
+                f.name in self.nonnegative_shapes,
+            )
+            if math.isfinite(x) and (
+                x > 0 or not (positive or nonnegative) or (nonnegative and x == 0)
+            ):
                 continue
-            what = "positive" if sign[0] else "positive, or 0" if sign[1] else "a finite number"
+            required = (
+                "positive" if positive else "positive or 0" if nonnegative else "a finite number"
+            )
             raise FitError(
-                f"{f.name} of {type(self).__name__} is {given!r}.",
-                f"It is {what}: the shape of a law, of which the fit finds the size.",
-                "Pass another, or leave it out: most have a usual one.",
+                f"{f.name} of {type(self).__name__} is {value!r}.",
+                f"This parameter of the basis function must be {required}.",
+                "Pass a valid number, or leave it out to use the default.",
             )
 
-    def column(self, motion: Series) -> Tensor:
-        """The function of the motion, `[*batch, samples, num_dof]`."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Evaluate the basis function, `[*batch, samples, num_dof]`."""
         raise NotImplementedError
 
     @property
-    def limit(self) -> Term | None:
-        """The law with a jump that this one tends to as the way it turns over shortens, if there is one.
+    def sharp_limit(self) -> Term | None:
+        """Discontinuous term that this one converges to as its transition region shrinks, or None.
 
-        A fit prefers it where the way does not show.
+        Stepwise selection prefers that term if the data do not resolve the transition.
         """
         return None
 
     @property
     def label(self) -> str:
-        """Name and shape, to read."""
-        shape = ", ".join(f"{f.name}={getattr(self, f.name):g}" for f in fields(self))
-        return type(self).__name__ + (f"({shape})" if shape else "")
+        """Name and shapes, for reports."""
+        shapes = ", ".join(f"{f.name}={getattr(self, f.name):g}" for f in fields(self))
+        return type(self).__name__ + (f"({shapes})" if shapes else "")
+
+
+def term_classes() -> dict[str, type[Term]]:
+    """Find all term classes by name: those of this package, and subclasses of `Term` defined elsewhere."""
+    found: dict[str, type[Term]] = {}
+    queue: list[type[Term]] = [Term]
+    while queue:
+        for kind in queue.pop(0).__subclasses__():
+            found.setdefault(kind.__name__, kind)
+            queue.append(kind)
+    return found

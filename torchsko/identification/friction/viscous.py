@@ -7,30 +7,30 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from torchsko.identification.friction.term import Series, Term
+from torchsko.identification.friction.term import Term, TermInput
 
 
 @dataclass(frozen=True)
 class Viscous(Term):
-    """In proportion to the velocity."""
+    """Viscous friction, proportional to the velocity."""
 
-    dissipates: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
     unit: ClassVar[str] = "N m s/rad"
-    level: ClassVar[tuple[float, float]] = (1.0, 0.0)
-    usual: ClassVar[bool] = True
+    damping: ClassVar[float] = 1.0
+    common: ClassVar[bool] = True
     linear: ClassVar[bool] = True
 
-    def column(self, motion: Series) -> Tensor:
-        """The velocity."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Velocity."""
         return motion.qd
 
 
 @dataclass(frozen=True)
 class Turbulent(Term):
-    """In proportion to the velocity's square, against the motion; negative where oil thins."""
+    """Quadratic friction; the coefficient is negative if the lubricant thins as the speed increases."""
 
     unit: ClassVar[str] = "N m s^2/rad^2"
 
-    def column(self, motion: Series) -> Tensor:
-        """Velocity times speed."""
+    def basis(self, motion: TermInput) -> Tensor:
+        """Qd |qd|."""
         return motion.qd * motion.qd.abs()

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchsko.identification.friction import Series, Term
+from torchsko.identification.friction import Term, TermInput
 from torchsko.identification.regression.base_columns import Leading
 from torchsko.identification.regression.rigid_model import (
     joints_own,
@@ -72,7 +72,7 @@ class Problem:
             named: places of terms that were asked for, of each dof.
         """
         rotors = tuple(
-            j for j, some in (named or {}).items() if any(terms[k].inertia for k in some)
+            j for j, some in (named or {}).items() if any(terms[k].armature for k in some)
         )
         bare = without_rotors(lossless(mech), rotors)
         base = base_parameters(bare)
@@ -93,10 +93,10 @@ class Problem:
         rigid = inertial @ self.leading.forces(inertial_parameters(self.mech).flatten())
         known = joints_own(self.mech, q, qd, qdd)
         load = rigid + known
-        series = Series(
+        series = TermInput(
             own_positions(self.mech, q), qd, qdd, load, motion.rate, step=1 / motion.settings.fine
         )
-        parts = [*(term.column(series) for term in self.terms), motion.tau - known]
+        parts = [*(term.basis(series) for term in self.terms), motion.tau - known]
         linear, bent = (
             torch.stack([parts[k] for k in some], -2)
             if some

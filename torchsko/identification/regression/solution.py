@@ -122,7 +122,7 @@ def _without_negative(
 ) -> tuple[int, ...]:
     """A dof's terms without the most negative of those that are friction."""
     low = [(x, k) for x, k in zip(numbers.tolist(), chosen, strict=True)
-           if terms[k].dissipates and x < 0]  # fmt: skip
+           if terms[k].nonnegative and x < 0]  # fmt: skip
     if not low:
         return chosen
     worst = min(low)[1]

@@ -15,7 +15,7 @@ import torch
 
 from torchsko.errors import FitError
 from torchsko.identification.dof_names import dof_names
-from torchsko.identification.friction import Offset, Series
+from torchsko.identification.friction import Offset, TermInput
 from torchsko.identification.results.result import Fit
 from torchsko.identification.results.summary import page
 from torchsko.utils.optional_dependencies import require
@@ -152,11 +152,11 @@ def draw_friction(figure: Any, fit: Fit) -> None:
         top = _top_speed(fit, j)
         v = torch.linspace(-top, top, 401, dtype=fit.phi.dtype)[:, None]
         nothing = torch.zeros_like(v)
-        motion = Series(nothing, v, nothing, nothing, ordered=False)
+        motion = TermInput(nothing, v, nothing, nothing, ordered=False)
         total = torch.zeros_like(v)
         for term, x in zip(fit.terms[j], fit.numbers[j], strict=True):
             if not isinstance(term, Offset):
-                total = total + x * term.column(motion)
+                total = total + x * term.basis(motion)
         ax.plot(v[:, 0], total[:, 0])
         ax.grid(alpha=0.3)
     _label(figure, "velocity [rad/s or m/s]", "force [N m or N]")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchsko.errors import FitError
 from torchsko.identification.checkpoint import put
 from torchsko.identification.estimators.residual_network import Shrunk
-from torchsko.identification.friction import Series, Term
+from torchsko.identification.friction import Term, TermInput
 from torchsko.identification.regression.least_squares import Information
 from torchsko.identification.regression.nearest_physical import PHYSICAL, bodies
 from torchsko.identification.regression.rigid_model import lossless, own_positions
@@ -126,12 +126,12 @@ class Fit:
     def friction(self, q: Tensor, qd: Tensor, qdd: Tensor, *, series: bool = False) -> Tensor:
         """Forces of the terms, `[*batch, num_dof]`; arguments are those of `inverse_dynamics`."""
         load = inverse_dynamics(self.nominal, q, qd, qdd)
-        motion = Series(own_positions(self.nominal, q), qd, qdd, load, ordered=series)
+        motion = TermInput(own_positions(self.nominal, q), qd, qdd, load, ordered=series)
         total = torch.zeros_like(load)
         for term in dict.fromkeys(term for some in self.terms for term in some):
             rows = zip(self.terms, self.numbers, strict=True)
             numbers = [x[some.index(term)] if term in some else x.new_zeros(()) for some, x in rows]
-            total = total + torch.stack(numbers) * term.column(motion)
+            total = total + torch.stack(numbers) * term.basis(motion)
         return total
 
     def inverse_dynamics(
@@ -242,10 +242,10 @@ def fitted_robot(
     if method in PHYSICAL:
         changes |= zip(("mass", "com", "inertia"), bodies(phi), strict=True)
     # Those of joints that follow others are felt at the joints they follow.
-    for place, field in enumerate(("damping", "friction")):
-        total = _at_dofs(numbers, [[t.level[place] for t in some] for some in terms])
+    for field in ("damping", "friction"):
+        total = _at_dofs(numbers, [[getattr(t, field) for t in some] for some in terms])
         changes[field] = among_all_dofs(nominal, total.clamp_min(0))
-    rotors = _at_dofs(numbers, [[t.inertia for t in some] for some in terms])
+    rotors = _at_dofs(numbers, [[t.armature for t in some] for some in terms])
     changes["armature"] = (nominal.armature + among_all_dofs(nominal, rotors)).clamp_min(0)
     return nominal.replace(**changes, has_losses=True, replaced=nominal.replaced)
 

@@ -16,7 +16,7 @@ from torch import nn
 from torchsko.errors import FitError, RobotFileError, RobotFileWarning
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.estimators.residual_network import Network, Shrunk
-from torchsko.identification.friction import TERMS, Term
+from torchsko.identification.friction import Term, term_classes
 from torchsko.identification.results.consistency import at_odds, warn_of_edits
 from torchsko.identification.uncertainty.residuals import Residuals
 from torchsko.io.common.source import format_of
@@ -164,23 +164,24 @@ def _residual(kept: dict[str, Any] | None, given: nn.Module | None) -> Shrunk | 
 
 def _of_term(term: Term) -> tuple[str, dict[str, float]]:
     name = type(term).__name__
-    if TERMS.get(name) is not type(term):
+    if term_classes().get(name) is not type(term):
         raise FitError(
-            f"{term!r} is a term of your own.",
-            "A saved fit names its terms, and is read without running code.",
-            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}.",
+            f"another class of terms is named {name!r}, too.",
+            "A saved fit stores the class names of its terms, so these must be unique.",
+            "Rename your class.",
         )
     return name, dataclasses.asdict(term)
 
 
 def _term(name: str, shape: dict[str, float]) -> Term:
-    if name not in TERMS:
+    classes = term_classes()
+    if name not in classes:
         raise FitError(
-            f"the fit has a term {name!r}, which is not known here.",
-            "Its class is your own: a file holds its name and numbers only.",
-            f"Put it there first: torchsko.identification.friction.TERMS[{name!r}] = {name}.",
+            f"the fit has a term {name!r}, whose class is not defined.",
+            "The file stores the name of the class and its parameters, not its code.",
+            f"Import the module that defines {name} first.",
         )
-    return TERMS[name](**shape)
+    return classes[name](**shape)
 
 
 def unpacked(

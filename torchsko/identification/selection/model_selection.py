@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Coulomb, Offset, Term, Viscous
-from torchsko.identification.friction.candidates import USUAL
+from torchsko.identification.friction.candidates import INITIAL_TERMS
 from torchsko.identification.regression.elimination import eliminated
 from torchsko.identification.regression.least_squares import base_fit
 from torchsko.identification.regression.normal_equations import Normal, Problem
@@ -78,7 +78,7 @@ class Choosing:
             )
             for j in range(self.dofs)
         ]
-        usual = [tuple(k for k in some if self.terms[k] in USUAL) for some in self.allowed]
+        usual = [tuple(k for k in some if self.terms[k] in INITIAL_TERMS) for some in self.allowed]
         choice = tuple(named.get(j, usual[j]) for j in range(self.dofs))
         plain = plain_model(problem)
         first = left_errors(folds, folds, lambda some: base_fit(some, plain, base))
@@ -184,7 +184,7 @@ def plain_model(problem: Problem) -> Model:
     """Ordinary least squares: viscous and dry friction and an offset for each joint, rotors set aside."""
     dofs = problem.mech.num_dof
     plain = [k for k, term in enumerate(problem.terms) if term in PLAIN]
-    more = [k for k, term in enumerate(problem.terms) if term.inertia]
+    more = [k for k, term in enumerate(problem.terms) if term.armature]
     choice = tuple((*plain, *more) if j in problem.rotors else (*plain,) for j in range(dofs))
     return Model(choice, torch.ones(dofs, dtype=torch.float64), 0.0)
 

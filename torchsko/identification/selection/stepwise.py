@@ -97,7 +97,7 @@ class Told:
 
     Stretches of time left out are near those that are seen, and where a log is short, or a joint does not
     turn round, an offset and a slow wave that cancel each other predict them well, and nothing else. Damping
-    and dry friction (`Term.usual`) every joint has, and neither is negative, so that they do not cancel.
+    and dry friction (`Term.common`) every joint has, and neither is negative, so that they do not cancel.
 
     Attributes:
         information: of the numbers of all terms, inertial numbers eliminated, `[terms, terms]`.
@@ -134,7 +134,7 @@ class Told:
 
     def doubtful(self, some: tuple[int, ...]) -> int | None:
         """The term of a set that the data tell least of, where that is too little."""
-        others = [k for k in some if not self.terms[k].usual]
+        others = [k for k in some if not self.terms[k].common]
         if not others:
             return None
         at = torch.tensor(some, device=self.information.device)
@@ -149,8 +149,8 @@ class Told:
         deviation = torch.where((alike > 0).any(0), torch.inf, deviation)
         sure = dict(zip(some, (self.numbers(some)[at].abs() / deviation).tolist(), strict=True))
         # What is kept goes where the log does not tell it apart at all, after what it is not told apart from.
-        others = [k for k in others if not self.terms[k].kept or not sure[k]]
-        out = min(others, key=lambda k: (sure[k], self.terms[k].kept), default=None)
+        others = [k for k in others if not self.terms[k].always_included or not sure[k]]
+        out = min(others, key=lambda k: (sure[k], self.terms[k].always_included), default=None)
         return out if out is not None and sure[out] < SURE else None
 
 
@@ -175,11 +175,11 @@ def grown(
         now = tuple(k for k in now if k != out)
     (best,) = scores([now])
     while True:
-        dry = [k for k in now if terms[k].level[1]]
+        dry = [k for k in now if terms[k].friction]
         moves = [tuple(sorted((*now, k))) for k in allowed if k not in now]
         moves += [tuple(sorted((*(x for x in now if x != d), k)))
-                  for d in dry for k in allowed if k not in now and terms[k].level[1]]  # fmt: skip
-        moves += [tuple(x for x in now if x != k) for k in now if not terms[k].kept]
+                  for d in dry for k in allowed if k not in now and terms[k].friction]  # fmt: skip
+        moves += [tuple(x for x in now if x != k) for k in now if not terms[k].always_included]
         moves = list(dict.fromkeys(moves))
         # One more has to pay, one less may cost a little.
         scored = [
@@ -205,7 +205,7 @@ def _sharp(
     A filter leaves next to nothing of a short way, and noise says which law is better by it; unfiltered
     forces at each turn are off by all of it.
     """
-    limits = {k: terms[k].limit for k in allowed if terms[k].limit is not None}
+    limits = {k: terms[k].sharp_limit for k in allowed if terms[k].sharp_limit is not None}
     # The shortest way of each, so that it may be shorter.
     shortest = {limit: k for k, limit in reversed(limits.items())}
     moves = [tuple(sorted((*(x for x in now if x != d), k)))

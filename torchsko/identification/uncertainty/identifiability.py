@@ -60,7 +60,7 @@ def standing(normal: Normal, terms: Sequence[Term]) -> tuple[int, ...]:
 
     Args:
         normal: equations of one fold: all.
-        terms: that there are, those of `LIBRARY` among them.
+        terms: that there are, those of `CANDIDATE_TERMS` among them.
     """
     spread, speed = _moved(normal, terms)
     still = (spread <= STILL) & (speed <= SLOW**2 * speed.max())
@@ -151,7 +151,7 @@ def resting(
             still = still + (good * (q.amax(-1) - q.amin(-1) <= BARELY * way)).sum(0)
             total = total + good.sum(0)
     share = still / total.clamp_min(1)
-    dry = [any(terms[k].level[1] and terms[k].dissipates for k in some) for some in choice]
+    dry = [any(terms[k].friction and terms[k].nonnegative for k in some) for some in choice]
     rests = [j for j, x in enumerate(share.tolist()) if dry[j] and x > OFTEN and way[j] > STILL]
     if not rests:
         return []
@@ -183,10 +183,10 @@ def left_out(mech: Mechanism) -> list[str]:
 
 
 def noted(mech: Mechanism, terms: Sequence[Term], choice: Choice) -> list[str]:
-    """What has to be known of terms that were fitted, a line for each `Term.note`, with their joints."""
+    """Lines of the report with each `Term.report_note` and the joints that have the term."""
     told: dict[str, list[str]] = {}
     for name, some in zip(dof_names(mech), choice, strict=True):
-        for note in dict.fromkeys(terms[k].note for k in some if terms[k].note):
+        for note in dict.fromkeys(terms[k].report_note for k in some if terms[k].report_note):
             told.setdefault(note, []).append(name)
     return [f"{note}: {', '.join(names)}" for note, names in told.items()]
 

@@ -35,7 +35,7 @@ from torch import Tensor
 from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.fuse import fuse
-from torchsko.identification.friction import Series, Term
+from torchsko.identification.friction import Term, TermInput
 from torchsko.identification.regression.base_columns import Leading
 from torchsko.identification.regression.nearest_physical import bodies
 from torchsko.identification.regression.normal_equations import Problem, Regressor
@@ -101,8 +101,8 @@ class Forward:
         shows = torch.zeros_like(self.shows)
         for (k, dof), x in zip(self.slots, numbers, strict=True):
             unit = torch.eye(len(rotors)).to(x)[dof] * x
-            rotors = rotors + self.terms[k].inertia * unit
-            shows = shows + self.terms[k].shows * unit
+            rotors = rotors + self.terms[k].armature * unit
+            shows = shows + self.terms[k].sensor_scale * unit
             row = torch.eye(len(table)).to(x)[k] * float(self.terms[k].continuous)
             table = table + row[:, None] * unit
         armature = self.armature + among_all_dofs(as_mechanism(self.mech), rotors)
@@ -112,11 +112,11 @@ class Forward:
     def friction(self, q: Tensor, qd: Tensor) -> Tensor:
         """Forces of terms that follow from position and velocity, `[*batch, num_dof]`."""
         nothing = torch.full_like(q, torch.nan)
-        motion = Series(q, qd, nothing, nothing, ordered=False)
+        motion = TermInput(q, qd, nothing, nothing, ordered=False)
         total = torch.zeros_like(qd)
         for term, numbers in zip(self.terms, self.table, strict=True):
             if term.continuous:
-                total = total + numbers * term.column(motion)
+                total = total + numbers * term.basis(motion)
         return total
 
     def slopes(self, q: Tensor, qd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -209,17 +209,17 @@ class Forward:
         own = torch.zeros(dofs, self.leading.base + len(self.slots)).to(states)
         for s, (k, dof) in enumerate(self.slots):
             place = torch.tensor(dof), torch.tensor(self.leading.base + s)
-            own = own.index_put(place, own.new_tensor(self.terms[k].shows))
+            own = own.index_put(place, own.new_tensor(self.terms[k].sensor_scale))
         return states[..., None] * own.repeat(states.shape[-1] // dofs, 1)
 
     def columns(self, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
         """Joint forces by base parameters and numbers of terms, `[*batch, num_dof, base + slots]`."""
         Y = self.leading.columns(self.regressor(q, qd, qdd), self.order)
         nothing = torch.full_like(q, torch.nan)
-        motion = Series(q, qd, qdd, nothing, ordered=False)
+        motion = TermInput(q, qd, qdd, nothing, ordered=False)
         if not self.slots:
             return Y
-        each = torch.stack([term.column(motion) for term in self.terms], -1)
+        each = torch.stack([term.basis(motion) for term in self.terms], -1)
         places = torch.tensor([k for k, _ in self.slots], device=q.device)
         dofs = torch.tensor([j for _, j in self.slots], device=q.device)
         own = torch.eye(q.shape[-1]).to(q)[:, dofs]
