@@ -59,7 +59,7 @@ def tasks(arm: ts.Mechanism, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def ours(
     problem: ts.control.OptimalControl, start: Tensor, hold: Tensor, target: Tensor, first: int
-) -> tuple[ts.control.Optimized, Tensor]:
+) -> tuple[ts.control.ILQRResult, Tensor]:
     """All problems solved, and the steps that each took: some iterations of LQR, then Newton's."""
     u = hold[:, None].expand(-1, STEPS, -1)
     still = torch.zeros_like(start)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 import torchsko as ts
 from torchsko.control import Contact, com_objective, posture_objective
-from torchsko.control.qp import Program, solve_program
+from torchsko.control.qp import QuadraticProgram, solve_qp
 from torchsko.control.task_space import whole_body
 
 FEET = [f"{side}_foot" for side in ("front_right", "front_left", "hind_right", "hind_left")]
@@ -70,13 +70,13 @@ def standing_humanoid(batch: int) -> tuple[Tensor, Tensor]:
     return mech.neutral().expand(batch, -1), qd
 
 
-def programs(batch: int) -> Program:
+def programs(batch: int) -> QuadraticProgram:
     """What whole-body control hands to its solver."""
-    caught: list[Program] = []
-    solve = whole_body.solve_program
-    whole_body.solve_program = lambda program, **kw: caught.append(program) or solve(program, **kw)
+    caught: list[QuadraticProgram] = []
+    solve = whole_body.solve_qp
+    whole_body.solve_qp = lambda program, **kw: caught.append(program) or solve(program, **kw)
     law(robot(), *states(batch), ON_FEET)
-    whole_body.solve_program = solve
+    whole_body.solve_qp = solve
     return caught[0]
 
 
@@ -107,7 +107,7 @@ def tell_of_kernel(
         print(f"    {taken['as it is'] / taken['kernel']:.0f} times as fast")
 
 
-def residual(p: Program, x: Tensor, y: Tensor, z: Tensor) -> float:
+def residual(p: QuadraticProgram, x: Tensor, y: Tensor, z: Tensor) -> float:
     """The largest violation, over all programs."""
     times = lambda M, v: (M @ v[..., None])[..., 0]  # noqa: E731
     bounded = p.h.isfinite()  # what bounds nothing has no multiplier
@@ -122,7 +122,7 @@ def residual(p: Program, x: Tensor, y: Tensor, z: Tensor) -> float:
     return max(float(part.abs().max()) for part in parts)
 
 
-def admm(p: Program, rho: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def admm(p: QuadraticProgram, rho: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """OSQP's iteration, equalities a thousand times as stiff: x and multipliers after every step."""
     m, e = p.G.shape[-2], p.A.shape[-2]
     batch = p.P.shape[:-2]
@@ -143,7 +143,7 @@ def admm(p: Program, rho: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         yield x, y[..., :e], y[..., e:]
 
 
-def steps_of_admm(p: Program, rho: float) -> list[float]:
+def steps_of_admm(p: QuadraticProgram, rho: float) -> list[float]:
     """Steps until every program is solved, to each of `BOUNDS`; inf where `STEPS` do not do."""
     needed = [math.inf] * len(BOUNDS)
     for k, found in enumerate(admm(p, rho)):
@@ -155,7 +155,7 @@ def steps_of_admm(p: Program, rho: float) -> list[float]:
     return needed
 
 
-def proxsuite_solves(p: Program) -> Any:
+def proxsuite_solves(p: QuadraticProgram) -> Any:
     """What solves all programs one by one, or None."""
     try:
         from proxsuite import proxqp
@@ -194,9 +194,9 @@ def main() -> None:
     print(f"{args.batch} programs of {n} unknowns, {e} equalities, {m} bounds")
     for steps in (5, 10, 15, 20):
         start = time.process_time()
-        found = solve_program(p, iterations=steps)
+        found = solve_qp(p, iterations=steps)
         taken = 1e6 * (time.process_time() - start) / args.batch
-        left = residual(p, found.x, found.of_equalities, found.of_bounds)
+        left = residual(p, found.x, found.equality_multipliers, found.inequality_multipliers)
         print(
             f"  interior point, {steps:2} iterations: residual {left:.0e}, {taken:.0f} us a program"
         )
@@ -219,7 +219,7 @@ def main() -> None:
     x = torch.from_numpy(run())
     taken = 1e6 * (time.process_time() - start) / args.batch
     met = ((p.A @ x[..., None])[..., 0] - p.b).abs().amax(-1) < 1e-6
-    off = float((x - solve_program(p).x)[met].abs().max())
+    off = float((x - solve_qp(p).x)[met].abs().max())
     print(
         f"  proxsuite: {taken:.0f} us a program, equalities met in {int(met.sum())} of {args.batch},"
     )

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from torchsko.algorithms.member_length import member_length_matrix as member_length_matrix
     from torchsko.algorithms.member_length import member_length_operator as member_length_operator
     from torchsko.control.ik.inverse_kinematics import inverse_kinematics as inverse_kinematics
-    from torchsko.control.ik.levenberg_marquardt import Reached as Reached
+    from torchsko.control.ik.levenberg_marquardt import IKResult as IKResult
     from torchsko.fused.fuse import fuse as fuse
     from torchsko.fused.fused_call import FusedCall as FusedCall
     from torchsko.fused.fused_mechanism import FusedMechanism as FusedMechanism
@@ -242,7 +242,7 @@ _LATER = {
     "FusedCall": "torchsko.fused.fused_call",
     "FusedMechanism": "torchsko.fused.fused_mechanism",
     "MechanismBuilder": "torchsko.io.builder",
-    "Reached": "torchsko.control.ik.levenberg_marquardt",
+    "IKResult": "torchsko.control.ik.levenberg_marquardt",
     "Slide": "torchsko.mechanism.joints.compound",
     "Tendon": "torchsko.actuation.tendons",
     "Tendons": "torchsko.actuation.tendons",

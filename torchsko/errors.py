@@ -32,7 +32,7 @@ class TorchskoError(ValueError):
     """
 
     def __init__(self, what: str, why: str = "", advice: str = "") -> None:
-        super().__init__(what, why, advice)
+        ValueError.__init__(self, what, why, advice)  # Dynamo cannot trace super() here
         self.what, self.why, self.advice = what, why, advice
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ from torchsko.control import (
     whole_body_control,
 )
 from torchsko.control import qp as quadratic
-from torchsko.control.qp import Program, solve_program
+from torchsko.control.qp import QuadraticProgram, solve_qp
 from torchsko.errors import MechanismError
 
 sizes = st.tuples(st.integers(1, 6), st.integers(0, 2), st.integers(0, 8))
@@ -39,7 +39,7 @@ def program(n, e, m, batch=(3,), seed=0):
     h = (G @ x)[..., 0] + torch.where(torch.arange(m) % 3 == 0, 0.1 * room, room)
     p = torch.randn(*batch, n, generator=g, dtype=torch.float64)
     eye = 0.1 * torch.eye(n, dtype=torch.float64)
-    return Program(B @ B.mT + eye, 3 * p, A, (A @ x)[..., 0], G, h)
+    return QuadraticProgram(B @ B.mT + eye, 3 * p, A, (A @ x)[..., 0], G, h)
 
 
 def meets_the_conditions(given, found, tolerance=1e-7):
@@ -61,7 +61,7 @@ def meets_the_conditions(given, found, tolerance=1e-7):
 @given(sizes=sizes, batch=st.sampled_from([(), (3,), (2, 2)]), seed=st.integers(0, 2**31))
 def test_a_solution_is_feasible_stationary_and_complementary(scalar, sizes, batch, seed):
     given = program(*sizes, batch, seed)
-    meets_the_conditions(given, solve_program(given, scalar=scalar))
+    meets_the_conditions(given, solve_qp(given, scalar=scalar))
 
 
 @BOTH
@@ -69,12 +69,12 @@ def test_a_solution_is_feasible_stationary_and_complementary(scalar, sizes, batc
 def test_an_objective_a_million_times_as_heavy_has_the_same_solution(heavy, scalar):
     """And multipliers as much larger."""
     given = program(6, 2, 8, (2, 3))
-    found = solve_program(given, scalar=scalar)
-    other = solve_program(given._replace(P=heavy * given.P, p=heavy * given.p), scalar=scalar)
+    found = solve_qp(given, scalar=scalar)
+    other = solve_qp(given._replace(P=heavy * given.P, p=heavy * given.p), scalar=scalar)
     assert (other.residual < 1e-8).all()
     agree(other.x, found.x, 1e-7)
-    agree(other.of_bounds / heavy, found.of_bounds, 1e-7)
-    agree(other.of_equalities / heavy, found.of_equalities, 1e-7)
+    agree(other.inequality_multipliers / heavy, found.inequality_multipliers, 1e-7)
+    agree(other.equality_multipliers / heavy, found.equality_multipliers, 1e-7)
 
 
 @BOTH
@@ -82,13 +82,11 @@ def test_equalities_may_repeat_and_bounds_may_be_none(scalar):
     given = program(5, 2, 4)
     A, b = torch.cat([given.A, given.A], -2), torch.cat([given.b, given.b], -1)
     h = torch.where(torch.arange(4) == 1, torch.inf, given.h)
-    found = solve_program(given._replace(A=A, b=b, h=h), scalar=scalar)
+    found = solve_qp(given._replace(A=A, b=b, h=h), scalar=scalar)
     without = [0, 2, 3]
-    alone = solve_program(
-        given._replace(G=given.G[:, without], h=given.h[:, without]), scalar=scalar
-    )
+    alone = solve_qp(given._replace(G=given.G[:, without], h=given.h[:, without]), scalar=scalar)
     agree(found.x, alone.x, 1e-7)
-    assert not found.of_bounds[:, 1].abs().gt(1e-7).any()
+    assert not found.inequality_multipliers[:, 1].abs().gt(1e-7).any()
 
 
 @BOTH
@@ -99,9 +97,9 @@ def test_a_point_is_projected_onto_a_pyramid_its_apex_and_the_face_where_it_lies
     nearest = [points[0], points[1], [0.0, 0.0, 0.0], [0.2, 0.0, 0.4]]
     eye, none = torch.eye(3).double(), torch.zeros(0, 3).double()
     p, G = -torch.tensor(points).double(), torch.tensor(rows).double()
-    found = solve_program(Program(eye, p, none, none[:, 0], G, 0 * G[:, 0]), scalar=scalar)
+    found = solve_qp(QuadraticProgram(eye, p, none, none[:, 0], G, 0 * G[:, 0]), scalar=scalar)
     agree(found.x, torch.tensor(nearest).double(), 1e-8)
-    off = torch.minimum(found.of_bounds, -(found.x @ G.mT))
+    off = torch.minimum(found.inequality_multipliers, -(found.x @ G.mT))
     assert off.abs().max() < 1e-8 and (found.residual < 1e-8).all()
 
 
@@ -110,9 +108,9 @@ def test_a_program_that_nothing_meets_is_told_and_spoils_no_other(scalar):
     given = program(3, 0, 2)
     G = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]).double().expand(3, 2, 3)
     h = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0]]).double()
-    found = solve_program(given._replace(G=G, h=h), scalar=scalar)
+    found = solve_qp(given._replace(G=G, h=h), scalar=scalar)
     assert found.residual[1] > 1e-2 and (found.residual[[0, 2]] < 1e-8).all()
-    alone = solve_program(Program(*(x[2] for x in given._replace(G=G, h=h))))
+    alone = solve_qp(QuadraticProgram(*(x[2] for x in given._replace(G=G, h=h))))
     agree(found.x[2], alone.x, 1e-10)
 
 
@@ -121,9 +119,9 @@ def test_a_bound_that_is_no_number_is_told_and_spoils_no_other(scalar):
     given = program(3, 0, 2)
     h = given.h.clone()
     h[0, 0], h[1, 0] = torch.nan, torch.inf
-    found = solve_program(given._replace(h=h), scalar=scalar)
+    found = solve_qp(given._replace(h=h), scalar=scalar)
     assert not found.residual[0] < 1e-2 and (found.residual[1:] < 1e-8).all()
-    agree(found.x[2], solve_program(Program(*(x[2] for x in given))).x, 1e-10)
+    agree(found.x[2], solve_qp(QuadraticProgram(*(x[2] for x in given))).x, 1e-10)
 
 
 @BOTH
@@ -131,8 +129,8 @@ def test_a_program_whose_conditions_lose_their_rank_ends_no_other(scalar):
     given = program(3, 2, 2, (2,))
     repeated = given.A.clone()
     repeated[0, 1] = repeated[0, 0]  # with other right sides
-    found = solve_program(given._replace(A=repeated), slack=0.0, scalar=scalar)
-    alone = solve_program(Program(*(x[1] for x in given)), slack=0.0)
+    found = solve_qp(given._replace(A=repeated), slack=0.0, scalar=scalar)
+    alone = solve_qp(QuadraticProgram(*(x[1] for x in given)), slack=0.0)
     assert not found.residual[0] < 1e-2
     agree(found.x[1], alone.x, 1e-10)
 
@@ -140,15 +138,15 @@ def test_a_program_whose_conditions_lose_their_rank_ends_no_other(scalar):
 @pytest.mark.nightly
 def test_derivatives_are_those_of_the_solution_in_both_modes_and_under_vmap():
     given = program(4, 1, 5, (), 1)
-    assert (solve_program(given).of_bounds > 1e-3).any()  # a bound that holds is part of it
+    assert (solve_qp(given).inequality_multipliers > 1e-3).any()  # a bound that holds is part of it
     leaves = [x.clone().requires_grad_() for x in given]
 
     def solution(P, *rest):
-        return solve_program(Program((P + P.mT) / 2, *rest)).x
+        return solve_qp(QuadraticProgram((P + P.mT) / 2, *rest)).x
 
     assert gradcheck(solution, leaves, check_forward_ad=True, eps=1e-4, atol=1e-4)
     several = program(4, 1, 5, (3,), 1)
-    agree(vmap(lambda *x: solve_program(Program(*x)).x)(*several), solve_program(several).x, 1e-9)
+    agree(vmap(lambda *x: solve_qp(QuadraticProgram(*x)).x)(*several), solve_qp(several).x, 1e-9)
     step = [torch.ones_like(x) for x in given]
     moved = jvp(solution, tuple(given), tuple(step))[1]
     near = 1e-6
@@ -164,7 +162,7 @@ def test_derivatives_of_many_samples_by_vmap_are_those_of_each_alone(derivative,
     given = program(4, 1, 5, (several,), 1)
 
     def slope(*x):
-        return derivative(lambda p: solve_program(Program(x[0], p, *x[2:])).x)(x[1])
+        return derivative(lambda p: solve_qp(QuadraticProgram(x[0], p, *x[2:])).x)(x[1])
 
     alone = [slope(*(x[k] for x in given)) for k in range(several)]
     agree(vmap(slope)(*given), torch.stack(alone), 1e-5)  # of slopes at a bound 1e-7 is rounding

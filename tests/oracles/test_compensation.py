@@ -9,7 +9,7 @@ from tests.oracles.test_mjcf import WITHOUT, against_mujoco, error, names_of_joi
 from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
-from torchsko.rollout.step import secant_losses
+from torchsko.rollout.step import implicit_losses
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -220,6 +220,6 @@ def test_steps_are_mujocos_eulers():
         mujoco.mj_step(model, data)
     assert error(qs[-1], torch.tensor(data.qpos)) < 1e-12
     assert error(qds[-1], torch.tensor(data.qvel)) < 1e-12
-    opposed = secant_losses(mech, qd, 0.01, 1e-4)
+    opposed = implicit_losses(mech, qd, 0.01, 1e-4)
     pushed = ts.passive_force(mech.replace(gravcomp=torch.zeros_like(mech.gravcomp)), q, qd)
     torch.testing.assert_close(opposed.damping * qd, pushed)

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 import torchsko as ts
 from tests.rollout.test_integrators import robot, state
-from torchsko.rollout.binomial import Binomial, repetitions, split
+from torchsko.rollout.binomial import Binomial, next_checkpoint, repetitions
 from torchsko.rollout.event_location import stop_at
 
 
@@ -177,7 +177,7 @@ def evaluations(steps, states):
     """Steps computed in all, by the schedule."""
     if steps == 1:
         return 1
-    m = split(steps, states)
+    m = next_checkpoint(steps, states)
     return m + evaluations(m, states) + evaluations(steps - m, max(states - 1, 0))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.delay import Delay
-from torchsko.actuation.implicit_forces import Answer, answer_of
+from torchsko.actuation.implicit_forces import ImplicitForce, implicit_force
 from torchsko.actuation.tendons import Tendons
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 
@@ -70,7 +70,7 @@ class ActuatedControl:
 
     def answer(
         self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Answer, Tensor]:
+    ) -> tuple[ImplicitForce, Tensor]:
         """How the forces answer the velocity after the step, and the memory at t + dt."""
         mech = as_mechanism(self.mech)
         activation, ctrl, sent = self._inputs(t, dt, q, qd, memory)
@@ -78,7 +78,7 @@ class ActuatedControl:
         if self.tendons is not None:
             tau = tau + self.tendons.force(mech, q, qd)
             slopes = slopes.beside(self.tendons.slopes(mech, q))
-        answer = answer_of(mech, tau, slopes, qd, dt, self.implicit == "position")
+        answer = implicit_force(mech, tau, slopes, qd, dt, self.implicit == "position")
         return answer, self._after(activation, rate, dt, sent)
 
     def _inputs(

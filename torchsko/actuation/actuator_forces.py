@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.actuation.actuators import Actuators, saturated
-from torchsko.actuation.implicit_forces import Slopes
+from torchsko.actuation.actuators import Actuators, saturate
+from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -65,8 +65,8 @@ def actuate(
     Reference: MuJoCo documentation, "Computation", Actuation model.
     """
     mech = as_mechanism(mech)
-    acting = _Acting.at(mech, actuators, q, qd, activation, ctrl, dt)
-    joint_force = saturated(acting.joint_force, actuators.joint_range)
+    acting = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
+    joint_force = saturate(acting.joint_force, actuators.joint_range)
     return own_forces(mech, joint_force), acting.rate
 
 
@@ -78,10 +78,10 @@ def actuate_with_slopes(
     activation: Tensor | None,
     ctrl: Tensor,
     dt: float | Tensor,
-) -> tuple[Tensor, Tensor, Slopes]:
+) -> tuple[Tensor, Tensor, ForceSlopes]:
     """`actuate`, and how the forces answer motion within the step."""
-    acting = _Acting.at(mech, actuators, q, qd, activation, ctrl, dt)
-    joint_force = saturated(acting.joint_force, actuators.joint_range)
+    acting = _ActuatorState.at(mech, actuators, q, qd, activation, ctrl, dt)
+    joint_force = saturate(acting.joint_force, actuators.joint_range)
     return own_forces(mech, joint_force), acting.rate, acting.slopes()
 
 
@@ -102,7 +102,7 @@ def _check_width(mech: Mechanism, actuators: Actuators) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Acting:
+class _ActuatorState:
     """Actuators at a state, from their inputs to what passes their gears; all `[*batch, n]`."""
 
     actuators: Actuators
@@ -122,13 +122,13 @@ class _Acting:
         activation: Tensor | None,
         ctrl: Tensor,
         dt: float | Tensor | None,
-    ) -> _Acting:
+    ) -> _ActuatorState:
         check_state(mech, q=q, qd=qd)
         _check_width(mech, actuators)
         activation = ctrl[..., :0] if activation is None else activation
         _check("ctrl", ctrl, len(actuators.names))
         _check("activation", activation, len(actuators.activation_names))
-        control = saturated(ctrl, actuators.control_range)
+        control = saturate(ctrl, actuators.control_range)
         rate = _activation_rate(actuators, activation, entries_at(control, actuators.states))
         acting = activation
         if dt is not None:
@@ -147,8 +147,8 @@ class _Acting:
         if actuators.has_curves:
             fall = actuators.droop * speed
             curved = torch.clamp(raw, -actuators.stall - fall, actuators.stall - fall)
-        force = saturated(curved, actuators.force_range)
-        return _Acting(actuators, rate, u, speed, raw, curved, force)
+        force = saturate(curved, actuators.force_range)
+        return _ActuatorState(actuators, rate, u, speed, raw, curved, force)
 
     @property
     def joint_force(self) -> Tensor:
@@ -165,8 +165,8 @@ class _Acting:
         root = _smooth(self.speed)
         return (b * self.force.abs() - a * self.speed / root * self.force) / root
 
-    def slopes(self) -> Slopes:
-        """How the forces fall with length and speed; not at all where they saturate.
+    def slopes(self) -> ForceSlopes:
+        """How the forces fall with length and speed; not at all where they saturated.
 
         Of a gear's loss the secant is taken, as of dry friction in a step, which so never reverses.
         """
@@ -189,7 +189,7 @@ class _Acting:
         joint = self.joint_force
         free = (joint > of.joint_range[..., 0]) & (joint < of.joint_range[..., 1])
         B = torch.where(free[..., None, :], of.transmission, torch.zeros_like(of.transmission))
-        return Slopes(B, stiffness, damping, of.alone, of.several)
+        return ForceSlopes(B, stiffness, damping, of.alone, of.several)
 
 
 def lengths(

@@ -118,13 +118,13 @@ class Actuators:
         joints_each = [sum(map(bool, row)) for row in rows]
         return Actuators(
             names=names,
-            transmission=tensor_of(mech, rows, mech.num_tree_dof),
-            joint_range=tensor_of(mech, ranges, 2),
-            q_of_dof=_places(mech, q_of_dof(mech)),
-            alone=_places(mech, [i for i, count in enumerate(joints_each) if count < 2]),
-            several=_places(mech, [i for i, count in enumerate(joints_each) if count > 1]),
-            **_of_forces(mech, actuators),
-            **_of_activations(mech, actuators),
+            transmission=as_tensor(mech, rows, mech.num_tree_dof),
+            joint_range=as_tensor(mech, ranges, 2),
+            q_of_dof=_indices(mech, q_of_dof(mech)),
+            alone=_indices(mech, [i for i, count in enumerate(joints_each) if count < 2]),
+            several=_indices(mech, [i for i, count in enumerate(joints_each) if count > 1]),
+            **_force_fields(mech, actuators),
+            **_activation_fields(mech, actuators),
             unused=tuple(unused),
         )
 
@@ -181,7 +181,7 @@ class Actuators:
         """
         T = self.time_constant
         span = torch.where(self.exact, -T * torch.expm1(-dt / T), dt)
-        return saturated(activation + span * activation_rate, self.activation_range)
+        return saturate(activation + span * activation_rate, self.activation_range)
 
 
 PARAMETERS = ("transmission", "gain", "bias", "time_constant", "activation_range", "control_range",
@@ -203,7 +203,7 @@ def _transmissions(mech: Mechanism, actuators: Sequence[Actuator]) -> list[list[
     rows = [[0.0] * mech.num_tree_dof for _ in actuators]
     for row, actuator in zip(rows, actuators, strict=True):
         for joint, gear in actuator.transmission.items():
-            row[dof_of(mech, joint, actuator.name)] += gear
+            row[scalar_dof(mech, joint, actuator.name)] += gear
     return rows
 
 
@@ -211,27 +211,27 @@ def _joint_ranges(mech: Mechanism, given: Mapping[str, Range]) -> list[Range]:
     """For each dof of the tree the least and the largest force of all actuators."""
     ranges: list[Range] = [ANY] * mech.num_tree_dof
     for joint, limits in given.items():
-        ranges[dof_of(mech, joint, "joint_range")] = limits
+        ranges[scalar_dof(mech, joint, "joint_range")] = limits
     return ranges
 
 
-def _of_forces(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
+def _force_fields(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
     """What each actuator makes of its input, and how far its force reaches."""
     droop = [a.stall / a.no_load_speed if a.curved else 0.0 for a in actuators]
     return {
-        "gain": tensor_of(mech, [a.gain for a in actuators], 3),
-        "bias": tensor_of(mech, [a.bias for a in actuators], 3),
-        "control_range": tensor_of(mech, [a.control_range for a in actuators], 2),
-        "force_range": tensor_of(mech, [a.force_range for a in actuators], 2),
-        "stall": tensor_of(mech, [a.stall for a in actuators]),
-        "droop": tensor_of(mech, droop),
-        "efficiency": tensor_of(mech, [a.efficiency for a in actuators]),
+        "gain": as_tensor(mech, [a.gain for a in actuators], 3),
+        "bias": as_tensor(mech, [a.bias for a in actuators], 3),
+        "control_range": as_tensor(mech, [a.control_range for a in actuators], 2),
+        "force_range": as_tensor(mech, [a.force_range for a in actuators], 2),
+        "stall": as_tensor(mech, [a.stall for a in actuators]),
+        "droop": as_tensor(mech, droop),
+        "efficiency": as_tensor(mech, [a.efficiency for a in actuators]),
         "has_curves": any(a.curved for a in actuators),
         "has_gears": any(a.efficiency < 1 for a in actuators),
     }
 
 
-def _of_activations(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
+def _activation_fields(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str, Any]:
     """Which actuators have an activation, and how it moves."""
     states = [i for i, actuator in enumerate(actuators) if actuator.activation != "none"]
     some = [actuators[i] for i in states]
@@ -241,10 +241,10 @@ def _of_activations(mech: Mechanism, actuators: Sequence[Actuator]) -> dict[str,
         inputs[i] = len(actuators) + place
     return {
         "activation_names": tuple(a.name for a in some),
-        "time_constant": tensor_of(mech, [a.time_constant for a in some]),
-        "activation_range": tensor_of(mech, [a.activation_range for a in some], 2),
-        "states": _places(mech, states),
-        "inputs": _places(mech, inputs),
+        "time_constant": as_tensor(mech, [a.time_constant for a in some]),
+        "activation_range": as_tensor(mech, [a.activation_range for a in some], 2),
+        "states": _indices(mech, states),
+        "inputs": _indices(mech, inputs),
         "filtered": _flags(mech, [a.activation != "integrator" for a in some]),
         "exact": _flags(mech, [a.activation == "filterexact" for a in some]),
         "early": _flags(mech, [a.early for a in some]),
@@ -256,7 +256,7 @@ def _flags(mech: Mechanism, values: Sequence[bool]) -> Tensor:
     return torch.tensor(values, dtype=torch.bool, device=mech.device)
 
 
-def _places(mech: Mechanism, values: Sequence[int]) -> Tensor:
+def _indices(mech: Mechanism, values: Sequence[int]) -> Tensor:
     return torch.tensor(values, dtype=torch.int64, device=mech.device)
 
 
@@ -278,18 +278,18 @@ def check_changes(
             )
 
 
-def tensor_of(mech: Mechanism, values: Sequence[Any], *shape: int) -> Tensor:
+def as_tensor(mech: Mechanism, values: Sequence[Any], *shape: int) -> Tensor:
     """Numbers of each of several actuators or tendons, `[n, *shape]`, of the mechanism's type."""
     x = torch.tensor(values, dtype=mech.dtype, device=mech.device)
     return x.reshape(len(values), *shape)
 
 
-def saturated(x: Tensor, limits: Tensor) -> Tensor:
+def saturate(x: Tensor, limits: Tensor) -> Tensor:
     """Numbers `[*, n]` held within limits `[*, n, 2]`."""
     return torch.clamp(x, limits[..., 0], limits[..., 1])
 
 
-def dof_of(mech: Mechanism, joint: str, of: str) -> int:
+def scalar_dof(mech: Mechanism, joint: str, of: str) -> int:
     """The dof of a joint, or of a motion of a compound joint, whose coordinate is a number."""
     k, part = mech.joint_place(joint)
     kind, dofs = mech.joints.kinds[k], mech.tree_dof_slice(mech.tree_joint_names[k])

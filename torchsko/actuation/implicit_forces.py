@@ -24,7 +24,7 @@ from torchsko.utils.shapes import joined, matvec
 
 
 @dataclass(frozen=True, eq=False)
-class Slopes:
+class ForceSlopes:
     """How the forces of transmissions fall with their lengths and speeds.
 
     Attributes:
@@ -42,10 +42,10 @@ class Slopes:
     alone: Tensor
     several: Tensor
 
-    def beside(self, other: Slopes) -> Slopes:
+    def beside(self, other: ForceSlopes) -> ForceSlopes:
         """Both as one."""
         n = self.stiffness.shape[-1]
-        return Slopes(
+        return ForceSlopes(
             joined((self.transmission, other.transmission), -2),
             joined((self.stiffness, other.stiffness)),
             joined((self.damping, other.damping)),
@@ -55,7 +55,7 @@ class Slopes:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class ImplicitForce:
     """Joint forces that answer the velocity v' at the end of a step: push - D v' - R* d R v'.
 
     Attributes:
@@ -71,9 +71,14 @@ class Answer:
     row_damping: Tensor | None = None
 
 
-def answer_of(
-    mech: Mechanism, tau: Tensor, slopes: Slopes, qd: Tensor, dt: float | Tensor, positions: bool
-) -> Answer:
+def implicit_force(
+    mech: Mechanism,
+    tau: Tensor,
+    slopes: ForceSlopes,
+    qd: Tensor,
+    dt: float | Tensor,
+    positions: bool,
+) -> ImplicitForce:
     """How forces tau at the start of a step answer it.
 
     Args:
@@ -91,6 +96,6 @@ def answer_of(
     one = B.index_select(-2, slopes.alone)
     damping = matvec((one * one).mT, d.index_select(-1, slopes.alone))
     if not len(slopes.several):
-        return Answer(push, damping)
+        return ImplicitForce(push, damping)
     rows = own_rows(mech, B.index_select(-2, slopes.several))
-    return Answer(push, damping, rows, d.index_select(-1, slopes.several))
+    return ImplicitForce(push, damping, rows, d.index_select(-1, slopes.several))

@@ -60,12 +60,12 @@ def law_of(model: Any, i: int) -> Law | str:
     if not hasattr(kinds, "mjtCtrlInput"):  # before there were signatures, gains had other units
         return OTHER
     if (gain, bias) == (_number(kinds.mjtGain, "mjGAIN_PID"), AFFINE):
-        what, law = "a PID loop", _loop
+        what, law = "a PID loop", _pid_law
     elif (gain, bias) == (
         _number(kinds.mjtGain, "mjGAIN_DCMOTOR"),
         _number(kinds.mjtBias, "mjBIAS_DCMOTOR"),
     ):
-        what, law = "a DC motor", _motor
+        what, law = "a DC motor", _dc_motor_law
     else:
         return OTHER
     if int(model.actuator_actnum[i]):
@@ -75,13 +75,13 @@ def law_of(model: Any, i: int) -> Law | str:
     return law(model, i)
 
 
-def _loop(model: Any, i: int) -> Law | str:
+def _pid_law(model: Any, i: int) -> Law | str:
     """A proportional and derivative loop."""
     bias = _bias(model, i)
-    return _driven(model, i, -bias[1], -bias[2], bias)
+    return _servo_law(model, i, -bias[1], -bias[2], bias)
 
 
-def _motor(model: Any, i: int) -> Law | str:
+def _dc_motor_law(model: Any, i: int) -> Law | str:
     """A DC motor without inductance."""
     gain = [float(x) for x in model.actuator_gainprm[i]]
     if model.actuator_biasprm[i][COGGING] or gain[MOST_VOLTAGE]:
@@ -89,10 +89,10 @@ def _motor(model: Any, i: int) -> Law | str:
     if "mjINPUT_VOLTAGE" == _input(model, i):
         rate = gain[CONSTANT] / gain[RESISTANCE]
         return Law((rate, 0.0, 0.0), (0.0, 0.0, -rate * gain[CONSTANT]))
-    return _driven(model, i, gain[KP], gain[KD], (0.0, -gain[KP], -gain[KD]))
+    return _servo_law(model, i, gain[KP], gain[KD], (0.0, -gain[KP], -gain[KD]))
 
 
-def _driven(model: Any, i: int, kp: float, kd: float, bias: Affine) -> Law | str:
+def _servo_law(model: Any, i: int, kp: float, kd: float, bias: Affine) -> Law | str:
     """A loop whose one control is a position, a rate or a force."""
     gains = {"mjINPUT_POS": kp, "mjINPUT_VEL": kd, "mjINPUT_FF": 1.0}
     given = _input(model, i)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from torchsko.actuation.actuator import ANY, Range
-from torchsko.actuation.actuators import check_changes, dof_of, q_of_dof, saturated, tensor_of
-from torchsko.actuation.implicit_forces import Slopes
+from torchsko.actuation.actuators import as_tensor, check_changes, q_of_dof, saturate, scalar_dof
+from torchsko.actuation.implicit_forces import ForceSlopes
 from torchsko.errors import MechanismError, name_list
 from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.description import UnsupportedElement
@@ -119,8 +119,8 @@ class Tendons:
         rows = [[0.0] * mech.num_tree_dof for _ in tendons]
         for row, tendon in zip(rows, tendons, strict=True):
             for joint, coefficient in tendon.joints.items():
-                row[dof_of(mech, joint, tendon.name)] += coefficient
-        numbers = partial(tensor_of, mech)
+                row[scalar_dof(mech, joint, tendon.name)] += coefficient
+        numbers = partial(as_tensor, mech)
 
         return Tendons(
             names=tuple(tendon.name for tendon in tendons),
@@ -170,16 +170,16 @@ class Tendons:
             ShapeError: when q or qd does not fit the mechanism.
         """
         length, speed = self.length(mech, q), self.velocity(mech, qd)
-        stretch = length - saturated(length, self.relaxed)
+        stretch = length - saturate(length, self.relaxed)
         pull = -self.stiffness * stretch - self.damping * speed
         return own_forces(as_mechanism(mech), matvec(self.transmission.mT, pull))
 
-    def slopes(self, mech: Mechanism, q: Tensor) -> Slopes:
+    def slopes(self, mech: Mechanism, q: Tensor) -> ForceSlopes:
         """How these forces fall with lengths and speeds."""
         length = self.length(mech, q)
-        taut = length != saturated(length, self.relaxed)
+        taut = length != saturate(length, self.relaxed)
         every = torch.arange(len(self.names), device=self.q_of_dof.device)
-        return Slopes(
+        return ForceSlopes(
             self.transmission,
             torch.where(taut, self.stiffness, torch.zeros_like(length)),
             self.damping.expand_as(length),

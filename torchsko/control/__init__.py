@@ -2,9 +2,9 @@
 
 from torchsko.control.ilqr.problem import OptimalControl as OptimalControl
 from torchsko.control.ilqr.problem import optimal_control as optimal_control
-from torchsko.control.ilqr.solver import Optimized as Optimized
+from torchsko.control.ilqr.solver import ILQRResult as ILQRResult
 from torchsko.control.ilqr.solver import ilqr as ilqr
-from torchsko.control.joint_space.adaptive_control import Adapted as Adapted
+from torchsko.control.joint_space.adaptive_control import AdaptiveResult as AdaptiveResult
 from torchsko.control.joint_space.adaptive_control import adaptive_control as adaptive_control
 from torchsko.control.joint_space.tracking import computed_torque as computed_torque
 from torchsko.control.joint_space.tracking import pd_with_gravity as pd_with_gravity
@@ -15,5 +15,5 @@ from torchsko.control.task_space.objectives import Objective as Objective
 from torchsko.control.task_space.objectives import com_objective as com_objective
 from torchsko.control.task_space.objectives import frame_objective as frame_objective
 from torchsko.control.task_space.objectives import posture_objective as posture_objective
-from torchsko.control.task_space.whole_body import Commanded as Commanded
+from torchsko.control.task_space.whole_body import WholeBodyResult as WholeBodyResult
 from torchsko.control.task_space.whole_body import whole_body_control as whole_body_control

@@ -38,7 +38,7 @@ LARGEST = 100.0
 """Entry of p down to which an objective is scaled: iterations begin with multipliers of 1, not far off."""
 
 
-class Program(NamedTuple):
+class QuadraticProgram(NamedTuple):
     """A quadratic program; batch dimensions broadcast.
 
     Attributes:
@@ -58,32 +58,32 @@ class Program(NamedTuple):
     h: Tensor
 
 
-class Optimum(NamedTuple):
-    """The solution of a `Program`.
+class QPSolution(NamedTuple):
+    """The solution of a `QuadraticProgram`.
 
     Attributes:
         x: `[*batch, n]`.
-        of_equalities: multipliers of A x = b, `[*batch, e]`.
-        of_bounds: multipliers of G x <= h, `[*batch, m]`, none negative.
+        equality_multipliers: multipliers of A x = b, `[*batch, e]`.
+        inequality_multipliers: multipliers of G x <= h, `[*batch, m]`, none negative.
         residual: largest violation of a condition of optimality, `[*batch]`, without derivatives; it stays
             large where no x meets the constraints. Where entries of p are above 100, it is that of the
             objective scaled down until none is.
     """
 
     x: Tensor
-    of_equalities: Tensor
-    of_bounds: Tensor
+    equality_multipliers: Tensor
+    inequality_multipliers: Tensor
     residual: Tensor
 
 
-def solve_program(
-    program: Program,
+def solve_qp(
+    program: QuadraticProgram,
     *,
     iterations: int = 30,
     tolerance: float = 1e-9,
     slack: float | None = None,
     scalar: bool = False,
-) -> Optimum:
+) -> QPSolution:
     """Solve quadratic programs.
 
     Args:
@@ -102,11 +102,11 @@ def solve_program(
     Reference: Mehrotra 1992; Amos, Kolter 2017.
     """
     loose = float(torch.finfo(computed_in(program.p)).eps ** 0.625) if slack is None else slack
-    solver = eliminated if scalar else by_pivots
+    solver = ldl_solver if scalar else lu_solver
     bounded = program.h != torch.inf  # what is no number is not free of bounds
     size = program.p.detach().abs().amax(-1, keepdim=True) / LARGEST
     size = torch.where(size > 1, size, 1.0)
-    program = _augmented(
+    program = _augment_objective(
         program._replace(  # 0 x <= 1 bounds nothing either
             P=program.P / size[..., None],
             p=program.p / size,
@@ -114,12 +114,12 @@ def solve_program(
             h=torch.where(bounded, program.h, 1.0),
         )
     )
-    held = Program(*(x.detach() for x in program))
+    held = QuadraticProgram(*(x.detach() for x in program))
 
     def improved(*tensors: Tensor) -> Point:
         here, least, point = tensors[:4], tensors[4], tensors[5:9]
         *given, size = tensors[9:]
-        given = Program(*given)
+        given = QuadraticProgram(*given)
         here = _step(given, here, loose, solver)
         left = size[..., 0] * _violation(given, here)
         # Past what rounding allows residuals grow again: the best point seen is kept.
@@ -139,7 +139,7 @@ def solve_program(
     solve = solver(_conditions(held, point, loose))
     change = _newton(solve, held, point, off, loose)
     # What the slack has left of them, which in derivatives may be a part in ten thousand.
-    rest = [x + dx for x, dx in zip(off, _moved(held, point, change), strict=True)]
+    rest = [x + dx for x, dx in zip(off, _residual_change(held, point, change), strict=True)]
     more = _newton(solve, held, point, tuple(rest), loose)
     change = tuple(x + dx for x, dx in zip(change, more, strict=True))
     there = tuple((x + dx).detach() for x, dx in zip(point, change, strict=True))
@@ -151,10 +151,10 @@ def solve_program(
         for x, dx in zip(point[:3], change[:3], strict=True)
     )
     residual = torch.where(better[..., 0], left, least) / size[..., 0]
-    return Optimum(x, size * y, size * z, residual)
+    return QPSolution(x, size * y, size * z, residual)
 
 
-def _augmented(program: Program) -> Program:
+def _augment_objective(program: QuadraticProgram) -> QuadraticProgram:
     """A program with the same solution and multipliers, whose P is definite where its equalities are not met.
 
     To the objective the square of A x - b is added, in units of A: where P is small, what is known of x by
@@ -175,7 +175,7 @@ Point = tuple[Tensor, ...]
 """x, multipliers y of the equalities, z of the bounds, and the slacks s of the bounds."""
 
 
-def _start(program: Program) -> Point:
+def _start(program: QuadraticProgram) -> Point:
     shapes = [x.shape[:-2] for x in (program.P, program.A, program.G)]
     shapes += [x.shape[:-1] for x in (program.p, program.b, program.h)]
     batch = torch.broadcast_shapes(*shapes)
@@ -184,7 +184,7 @@ def _start(program: Program) -> Point:
     return x, x.new_zeros(*batch, program.b.shape[-1]), torch.ones_like(s), s
 
 
-def _residuals(program: Program, point: Point) -> Point:
+def _residuals(program: QuadraticProgram, point: Point) -> Point:
     """Of stationarity, the equalities, complementarity and the bounds."""
     x, y, z, s = point
     P, p, A, b, G, h = program
@@ -192,7 +192,7 @@ def _residuals(program: Program, point: Point) -> Point:
     return stationary, matvec(A, x) - b, s * z, matvec(G, x) + s - h
 
 
-def _moved(program: Program, point: Point, step: Point) -> Point:
+def _residual_change(program: QuadraticProgram, point: Point, step: Point) -> Point:
     """How residuals change by a step, to first order."""
     _, _, z, s = point
     dx, dy, dz, ds = step
@@ -201,7 +201,7 @@ def _moved(program: Program, point: Point, step: Point) -> Point:
     return stationary, matvec(A, dx), s * dz + z * ds, matvec(G, dx) + ds
 
 
-def _violation(program: Program, point: Point) -> Tensor:
+def _violation(program: QuadraticProgram, point: Point) -> Tensor:
     """The largest violation of a condition of optimality, `[*batch]`.
 
     Of a bound's multiplier and slack the smaller shall vanish. Their product says little: it is as small as
@@ -212,7 +212,7 @@ def _violation(program: Program, point: Point) -> Tensor:
     return joined(parts).abs().amax(-1)
 
 
-class Conditions(NamedTuple):
+class KKTMatrix(NamedTuple):
     """What a step solves, less the bounds' multipliers and slacks: [[K, A*], [A, -slack]], K = P + G* w G.
 
     Attributes:
@@ -235,11 +235,11 @@ class Conditions(NamedTuple):
         return self.P + self.G.mT @ (self.weights[..., None] * self.G)
 
 
-Solver = Callable[[Conditions], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
+Solver = Callable[[KKTMatrix], Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]
 """Factorises conditions; what it gives solves them for right-hand sides `[*batch, n]` and `[*batch, e]`."""
 
 
-def by_pivots(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def lu_solver(conditions: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Conditions by LU, few large operations."""
     K, A, slack = conditions.K, conditions.A, conditions.slack
     n, e, batch = K.shape[-1], A.shape[-2], K.shape[:-2]
@@ -260,7 +260,7 @@ def by_pivots(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tensor
     return solve
 
 
-def eliminated(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def ldl_solver(conditions: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Conditions by elimination of x, then of y, in the order in which they stand, without square roots.
 
     In exact numbers no pivot of these vanishes. One that is lost in rounding, as where equalities depend on
@@ -272,7 +272,7 @@ def eliminated(conditions: Conditions) -> Callable[[Tensor, Tensor], tuple[Tenso
     slack, given = conditions.slack, conditions[:-1]
 
     def factors(P: Tensor, G: Tensor, weights: Tensor, A: Tensor) -> tuple[Tensor, ...]:
-        here = Conditions(P, G, weights, A, slack)
+        here = KKTMatrix(P, G, weights, A, slack)
         first = ldl(here.K, LOST[0])
         B = first.forward(here.A.mT)
         corner = slack * torch.eye(B.shape[-1], dtype=B.dtype, device=B.device)
@@ -303,15 +303,15 @@ ONCE = 100_000
 fifth of a quadruped's time; a humanoid's kernel on the corners of its feet would be too large otherwise."""
 
 
-def _conditions(program: Program, point: Point, slack: float) -> Conditions:
+def _conditions(program: QuadraticProgram, point: Point, slack: float) -> KKTMatrix:
     """What a step from a point solves."""
     _, _, z, s = point
-    return Conditions(program.P, program.G, z / (s + slack * z), program.A, slack)
+    return KKTMatrix(program.P, program.G, z / (s + slack * z), program.A, slack)
 
 
 def _newton(
     solve: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
-    program: Program,
+    program: QuadraticProgram,
     point: Point,
     off: Point,
     slack: float,
@@ -327,7 +327,7 @@ def _newton(
     return dx, dy, dz, slack * dz - bound - forward
 
 
-def _step(program: Program, point: Point, slack: float, solver: Solver) -> Point:
+def _step(program: QuadraticProgram, point: Point, slack: float, solver: Solver) -> Point:
     """Mehrotra's predictor, then his corrector."""
     solve = solver(_conditions(program, point, slack))
     stationary, equal, complementary, bound = off = _residuals(program, point)

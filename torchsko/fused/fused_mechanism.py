@@ -24,7 +24,7 @@ from torchsko.implicit.step_roles import Roles
 from torchsko.mechanism.dispatch import OnlyOfMechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import check_dt
-from torchsko.rollout.early_termination import Ends
+from torchsko.rollout.early_termination import EarlyTermination
 from torchsko.rollout.integrators import INTEGRATORS
 
 
@@ -192,7 +192,7 @@ class FusedMechanism(Verbs):
         *,
         method: str = "semi_implicit_euler",
         every: int = 1,
-        ends: Ends | None = None,
+        ends: EarlyTermination | None = None,
         f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """All steps of a rollout from one kernel; `torchsko.rollout` calls it.
@@ -253,7 +253,7 @@ class FusedMechanism(Verbs):
         memory: Tensor,
         span: tuple[int, int],
         every: int = 1,
-        ends: Ends | None = None,
+        ends: EarlyTermination | None = None,
         f_ext: Tensor | None = None,
         *,
         t0: float = 0.0,

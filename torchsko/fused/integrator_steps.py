@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchsko.fused.workshop import Eager
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.early_termination import chosen, quiet
+from torchsko.rollout.early_termination import mask_forces, select_running
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.verbs.dynamics import forward_dynamics
 
@@ -46,8 +46,8 @@ def step_over(method: str, names: Sequence[str]) -> Eager:
         if "going" not in given:
             return move(mech, q, qd, given["tau"], given["dt"], f_ext)
         goes, none = given["going"] > 0, qd[..., :0]
-        seen = chosen(goes, (q, qd, none), (given["q_rest"], given["qd_rest"], none))[:2]
-        forces = quiet(goes, given["tau"]), given["dt"], quiet(goes, f_ext, 2)
-        return chosen(goes, (*move(mech, *seen, *forces), none), (q, qd, none))[:2]
+        seen = select_running(goes, (q, qd, none), (given["q_rest"], given["qd_rest"], none))[:2]
+        forces = mask_forces(goes, given["tau"]), given["dt"], mask_forces(goes, f_ext, 2)
+        return select_running(goes, (*move(mech, *seen, *forces), none), (q, qd, none))[:2]
 
     return step

@@ -36,7 +36,7 @@ from torch import Tensor
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.joints.configuration import bracket, integrate
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import as_number, as_whole
+from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.rollout.step import Accelerate, State
 
 Row = tuple[float, ...]
@@ -83,7 +83,7 @@ class AdaptiveRungeKutta:
                 "The error of a sub-step is to stay below it, and no error is below 0.",
                 "Pass tolerance=1e-6, say.",
             )
-        if (as_whole(self.substeps) or 0) < 1:
+        if (as_integer(self.substeps) or 0) < 1:
             raise TorchskoError(
                 f"substeps is {self.substeps!r}.",
                 "A step of the rollout takes one sub-step at least.",

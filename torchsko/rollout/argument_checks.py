@@ -22,7 +22,7 @@ from torchsko.utils.concrete_values import numbers
 from torchsko.utils.shapes import expands
 
 
-def as_whole(x: Any) -> int | None:
+def as_integer(x: Any) -> int | None:
     """A whole number, also one of numpy, as an int; None of what is none."""
     if isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype == torch.bool):
         return None
@@ -40,7 +40,7 @@ def as_number(x: Any) -> float | None:
     return x if known and not isinstance(x, bool) else None  # type: ignore[return-value]
 
 
-def counted(
+def check_counts(
     steps: Any, every: Any, checkpoint: Any, truncate: Any
 ) -> tuple[int, int, int | Binomial | None, int | None]:
     """The whole numbers of a rollout, as ints.
@@ -71,7 +71,7 @@ def counted(
 
 
 def _whole(name: str, given: Any, x: Any, least: int, advice: str) -> int:
-    found = as_whole(x)
+    found = as_integer(x)
     if found is None or found < least:
         raise TorchskoError(
             f"{name} is {given!r}.",
@@ -126,7 +126,7 @@ def check_start(t0: Any) -> None:
         )
 
 
-def refuse_between_states(steps: int, every: int) -> None:
+def check_memory_steps(steps: int, every: int) -> None:
     """Refuse a memory that would be of a later time than the last state.
 
     Raises:
@@ -163,7 +163,7 @@ def _check_tensor(mech: Mechanism, dt: Tensor, batch: tuple[int, ...] | None) ->
         )
 
 
-def check_named(method: Any, function: str) -> None:
+def check_method_name(method: Any, function: str) -> None:
     """Refuse a method that is none of those with a name.
 
     Raises:
@@ -180,7 +180,7 @@ def check_named(method: Any, function: str) -> None:
         raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
 
 
-def step_named(method: Any) -> Step:
+def resolve_step(method: Any) -> Step:
     """The step of a method of `torchsko.rollout`.
 
     Raises:
@@ -190,7 +190,7 @@ def step_named(method: Any) -> Step:
         if method not in INTEGRATORS:
             raise TorchskoError(*unknown_name("method", method, tuple(INTEGRATORS)))
         return INTEGRATORS[method]
-    if not (callable(method) and takes(method, 6)):
+    if not (callable(method) and accepts_arguments(method, 6)):
         name = getattr(method, "__name__", None)
         made = f"method={name}(), where it makes a step, or " if callable(method) and name else ""
         raise TorchskoError(
@@ -201,7 +201,7 @@ def step_named(method: Any) -> Step:
     return cast(Step, method)
 
 
-def takes(fn: Callable[..., Any], count: int) -> bool:
+def accepts_arguments(fn: Callable[..., Any], count: int) -> bool:
     """Whether a function, or a module's forward, can be called with so many arguments."""
     if torch.compiler.is_compiling():  # which cannot look at signatures
         return True

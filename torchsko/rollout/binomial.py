@@ -36,7 +36,7 @@ def repetitions(steps: int, states: int) -> int:
     return r
 
 
-def split(steps: int, states: int) -> int:
+def next_checkpoint(steps: int, states: int) -> int:
     """Where to keep the next state, of `steps` steps ahead and `states` states free: an optimal place.
 
     Args:

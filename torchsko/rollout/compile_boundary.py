@@ -8,14 +8,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torchsko.rollout.fused_rollout import run_at_once
+from torchsko.rollout.fused_rollout import run_fused
 
-outside_of_graphs = cast(
+run_fused_outside_graph = cast(
     Callable[..., tuple[Tensor, Tensor, Tensor]],
     torch.compiler.disable(
-        run_at_once,
+        run_fused,
         reason="With fused=True all steps are one kernel, which torch.compile does not see into. "
         "Leave fused out, so that each step is a kernel of the graph, or fullgraph=True.",
     ),
 )
-"""`run_at_once` where torch.compile follows, which leaves its graph here, or says that it cannot."""
+"""`run_fused` where torch.compile follows, which leaves its graph here, or says that it cannot."""

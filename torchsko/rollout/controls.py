@@ -9,18 +9,18 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from torchsko.actuation.implicit_forces import Answer
+from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, check_state
-from torchsko.rollout.argument_checks import takes
+from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.rollout.series import Series
 from torchsko.utils.shapes import broadcast_shapes, broadcasts, expands
 
 Policy = Callable[[float, Tensor, Tensor], Tensor]
 
 Effort = Literal["clamp"] | None
-"""What becomes of forces beyond ``mech.effort_limit``: nothing (None), or they saturate."""
+"""What becomes of forces beyond ``mech.effort_limit``: nothing (None), or they saturated."""
 
 
 @runtime_checkable
@@ -48,7 +48,7 @@ class ImplicitController(Controller, Protocol):
 
     def answer(
         self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Answer, Tensor]:
+    ) -> tuple[ImplicitForce, Tensor]:
         """In place of `act`: how the forces from t [s] to t + dt answer, and the memory at t + dt."""
         ...
 
@@ -89,7 +89,7 @@ class Forces:
 
     def over(
         self, step: int, t: float, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor | Policy | Answer, Tensor]:
+    ) -> tuple[Tensor | Policy | ImplicitForce, Tensor]:
         """Forces over a step from t [s], q, qd: held, a function, or what answers; and the memory then."""
         if self.rows is not None:
             return self._applied(self.rows.at(step)), memory
@@ -97,7 +97,7 @@ class Forces:
 
     def asked(
         self, t: float | Tensor, q: Tensor, qd: Tensor, memory: Tensor
-    ) -> tuple[Tensor | Policy | Answer, Tensor]:
+    ) -> tuple[Tensor | Policy | ImplicitForce, Tensor]:
         """The same of forces that a function or a controller gives."""
         source = cast("Policy | Controller", self.source)
         if answers(source):
@@ -165,7 +165,7 @@ class Forces:
         return torch.clamp(tau, -limit, limit)
 
 
-def forces_of(
+def check_control(
     mech: Mechanism,
     control: Tensor | Policy | Controller | None,
     effort: Effort,
@@ -193,7 +193,7 @@ def forces_of(
     if effort not in (None, "clamp"):
         raise TorchskoError(
             f"effort={effort!r} is not a choice.",
-            "Joint forces are applied as the control gives them, or saturate at mech.effort_limit.",
+            "Joint forces are applied as the control gives them, or saturated at mech.effort_limit.",
             'Pass effort=None or effort="clamp".',
         )
     source = _source(mech, control, steps, batch)
@@ -223,7 +223,7 @@ def _source(
     if isinstance(control, Controller) and not isinstance(control, type):
         return control
     if callable(control):
-        if not takes(control, 3):
+        if not accepts_arguments(control, 3):
             raise TorchskoError(_NO_LAW.format(name=getattr(control, "__name__", control)))
         return control
     check_coordinates(mech, control=control)  # a series has time where robots have their number

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.actuation.implicit_forces import Answer
+from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.errors import ShapeError
 from torchsko.utils.concrete_values import numbers
 from torchsko.utils.shapes import broadcasts, expands
 
 
 @dataclass(frozen=True, eq=False)
-class Ends:
+class EarlyTermination:
     """After how many steps each sample of a rollout ends, and where it began.
 
     Attributes:
@@ -41,7 +41,7 @@ class Ends:
         return (self.lengths[..., None] > torch.arange(steps, device=like.device)).to(like.dtype)
 
 
-def lengths_of(lengths: Any, steps: int, every: int, batch: torch.Size) -> Tensor:
+def check_lengths(lengths: Any, steps: int, every: int, batch: torch.Size) -> Tensor:
     """Lengths as `torchsko.rollout` takes them, checked.
 
     Args:
@@ -81,7 +81,7 @@ def lengths_of(lengths: Any, steps: int, every: int, batch: torch.Size) -> Tenso
     return (torch.div(lengths, every, rounding_mode="floor") * every).expand(batch)
 
 
-def chosen(
+def select_running(
     going: Tensor, now: Sequence[Tensor], rest: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Configuration, velocity and memory: those of samples that go on, and of those that do not.
@@ -101,7 +101,7 @@ def _where(going: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.where(going[(..., *[None] * (x.ndim - going.ndim))], x, y)
 
 
-def quiet(going: Tensor, force: Any, event: int = 1) -> Any:
+def mask_forces(going: Tensor, force: Any, event: int = 1) -> Any:
     """Forces, or what gives them, that act on no sample but those that go on.
 
     Args:
@@ -111,19 +111,19 @@ def quiet(going: Tensor, force: Any, event: int = 1) -> Any:
     """
     if force is None:
         return None
-    if isinstance(force, Answer):
+    if isinstance(force, ImplicitForce):
         names = ("push", "damping", "row_damping")
-        return replace(force, **{name: quiet(going, getattr(force, name)) for name in names})
+        return replace(force, **{name: mask_forces(going, getattr(force, name)) for name in names})
     if isinstance(force, Tensor):
         return torch.where(going[(..., *[None] * event)], force, torch.zeros_like(force))
-    return _Quiet(going, force, event)
+    return _MaskedForces(going, force, event)
 
 
 @dataclass(frozen=True, eq=False)
-class _Quiet:
+class _MaskedForces:
     going: Tensor
     force: Callable[..., Tensor]
     event: int
 
     def __call__(self, *state: Any) -> Tensor:
-        return quiet(self.going, self.force(*state), self.event)
+        return mask_forces(self.going, self.force(*state), self.event)

@@ -12,14 +12,14 @@ from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.state import check_coordinates
-from torchsko.rollout.argument_checks import takes
+from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.utils.shapes import broadcast_shapes
 
 Event = Callable[[Tensor, Tensor], Tensor]
 """(q, qd), with any batch dimensions in front, to a number for each state, `[*batch]`."""
 
 
-class Stopped(NamedTuple):
+class EventResult(NamedTuple):
     """A rollout of which each sample stops at an event.
 
     Attributes:
@@ -41,7 +41,7 @@ class Stopped(NamedTuple):
         return (self.time.detach().floor() + 1).clamp(max=self.q.shape[-2] - 1).long()
 
 
-def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopped:
+def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> EventResult:
     """Stop each sample of a rollout where a function of its state first falls through zero.
 
     The place between two states follows from the function's values at both, to second order in the step; the
@@ -61,7 +61,7 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
             number for each sample, such as the height of its ground, it reads as `[*batch, 1]`.
 
     Returns:
-        See `Stopped`.
+        See `EventResult`.
 
     Raises:
         ShapeError: when the states do not fit the mechanism or each other, there is no step between
@@ -84,7 +84,7 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
     robot = as_mechanism(mech)
     batches = check_coordinates(robot, qs=qs, qds=qds).values()
     qs, qds = (x.expand(*broadcast_shapes(*batches), x.shape[-1]) for x in (qs, qds))
-    if not (callable(event) and takes(event, 2)):
+    if not (callable(event) and accepts_arguments(event, 2)):
         name = getattr(event, "__name__", type(event).__name__)
         raise TorchskoError(
             f"event is {name}, which cannot be called with q and qd.",
@@ -92,7 +92,7 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
             "Pass a function such as lambda q, qd: q[..., 0]; an object, not its class.",
         )
     # Looked for without gradients, which of states that are not finite would be nan.
-    value = _asked(event, qs.detach(), qds.detach())
+    value = _evaluate_event(event, qs.detach(), qds.detach())
     rows = value.shape[-1]
     crossed = (value[..., :-1] > 0) & (value[..., 1:] <= 0)
     place = torch.arange(rows - 1, device=value.device)
@@ -105,9 +105,9 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
         return x.gather(-2, index)[..., 0, :]
 
     (q, q_next), (qd, qd_next) = ((at(x, before), at(x, before + 1)) for x in (qs, qds))
-    g, g_next = _asked(event, torch.stack([q, q_next], -2), torch.stack([qd, qd_next], -2)).split(
-        1, -1
-    )
+    g, g_next = _evaluate_event(
+        event, torch.stack([q, q_next], -2), torch.stack([qd, qd_next], -2)
+    ).split(1, -1)
     gap = torch.where(happened[..., None], g - g_next, torch.ones_like(g))
     share = torch.where(happened[..., None], g / gap, torch.zeros_like(g))
     there = moved(robot, q, share * apart(robot, q, q_next))
@@ -116,7 +116,7 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
     time = torch.where(
         happened, before[..., 0] + share[..., 0], torch.full_like(g[..., 0], rows - 1)
     )
-    return Stopped(
+    return EventResult(
         torch.where(after, there[..., None, :], qs),
         torch.where(after, speed[..., None, :], qds),
         time,
@@ -124,7 +124,7 @@ def stop_at(mech: MechanismLike, qs: Tensor, qds: Tensor, event: Event) -> Stopp
     )
 
 
-def _asked(event: Event, qs: Tensor, qds: Tensor) -> Tensor:
+def _evaluate_event(event: Event, qs: Tensor, qds: Tensor) -> Tensor:
     """The event's numbers, one for each state, `[*batch, rows]`."""
     rows = qs.shape[-2] if qs.ndim > 1 else 1
     if rows < 2:

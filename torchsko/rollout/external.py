@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, no_tensor
-from torchsko.rollout.argument_checks import takes
+from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.utils.shapes import broadcast_shapes, broadcasts, expands
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
@@ -27,7 +27,7 @@ def wrenches_at(
     return (wrenches if isinstance(wrenches, Tensor) else wrenches(t, q, qd),)
 
 
-def wrenches_of(
+def check_wrenches(
     mech: Mechanism, f_ext: Tensor | Wrenches | None, steps: int, batch: torch.Size
 ) -> tuple[Tensor | Wrenches | None, torch.Size]:
     """External forces as `torchsko.rollout` takes them, checked; and the batch with theirs.
@@ -45,7 +45,7 @@ def wrenches_of(
         ShapeError: when a series does not fit.
         TorchskoError: on a function of other arguments.
     """
-    if callable(f_ext) and not takes(f_ext, 3):
+    if callable(f_ext) and not accepts_arguments(f_ext, 3):
         raise TorchskoError(
             f"f_ext is {getattr(f_ext, '__name__', f_ext)}, which cannot be called with t, q and qd.",
             "It gives forces on all bodies at a time [s], a configuration and a velocity.",
@@ -66,21 +66,21 @@ def wrenches_of(
     return f_ext, broadcast_shapes(own, batch)
 
 
-def answered_for(
+def with_checks(
     mech: Mechanism, f_ext: Tensor | Wrenches | None, batch: torch.Size
 ) -> Tensor | Wrenches | None:
     """The same, a function as one whose results are checked.
 
     Args:
         mech: the mechanism.
-        f_ext: of `wrenches_of`.
+        f_ext: of `check_wrenches`.
         batch: batch dimensions of the rollout.
     """
-    return Answered(mech, f_ext, batch) if callable(f_ext) else f_ext
+    return CheckedWrenches(mech, f_ext, batch) if callable(f_ext) else f_ext
 
 
 @dataclass(frozen=True, eq=False)
-class Answered:
+class CheckedWrenches:
     """External forces that a function gives, of which each state has its own."""
 
     mech: Mechanism

@@ -14,7 +14,7 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, shared_batch
 from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta
-from torchsko.rollout.limit_springs import takes_damping
+from torchsko.rollout.limit_springs import takes_damping_implicitly
 from torchsko.rollout.step import Step
 from torchsko.utils.concrete_values import numbers
 
@@ -84,7 +84,7 @@ def first_nonfinite(mech: MechanismLike, qs: Tensor, qds: Tensor) -> NonFinite |
     return NonFinite(step, sample, joint, int((~good[..., -1]).sum()))
 
 
-def tell_nonfinite(
+def report_nonfinite(
     mech: Mechanism,
     qs: Tensor,
     qds: Tensor,
@@ -148,7 +148,7 @@ def _remedy(dt: float, step: Step) -> str:
         )
     limits = (
         ", or limits=LimitSprings() of torchsko.rollout.limit_springs"
-        if takes_damping(step)
+        if takes_damping_implicitly(step)
         else ""
     )
     return (

@@ -28,8 +28,8 @@ from torchsko.rollout.step import State
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.derivatives import forward_dynamics_expanded
 
-Accelerating = Callable[[Mechanism, float, Tensor, Tensor, Tensor | None], Tensor]
-Stepping = Callable[[Accelerating], State]
+FirstOrderAcceleration = Callable[[Mechanism, float, Tensor, Tensor, Tensor | None], Tensor]
+Stepping = Callable[[FirstOrderAcceleration], State]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,9 @@ class _Expanded:
     qdd: Tensor
     derivatives: tuple[Tensor, Tensor, Tensor]
 
-    def near(self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor) -> Tensor:
+    def first_order_acceleration(
+        self, mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor
+    ) -> Tensor:
         """The acceleration to first order in how all four differ from what they are here."""
         damping, armature = mech.damping - self.mech.damping, mech.armature - self.mech.armature
         lost = all_rates(mech, self.qd) * damping + all_rates(mech, self.qdd) * armature
@@ -60,7 +62,7 @@ class _Expanded:
         return self.qdd + sum(matvec(D, x) for D, x in zip(self.derivatives, changes, strict=True))
 
 
-def expanded(step: Stepping, tau: Tensor) -> list[_Expanded]:
+def expand_step(step: Stepping, tau: Tensor) -> list[_Expanded]:
     """Forward dynamics at each state of a step in which it is evaluated.
 
     Args:
@@ -82,13 +84,15 @@ def expanded(step: Stepping, tau: Tensor) -> list[_Expanded]:
     return found
 
 
-def near(expansions: list[_Expanded], tau: Tensor) -> Accelerating:
-    """How a step accelerates near the one that was `expanded`, under other joint forces."""
+def first_order_acceleration(expansions: list[_Expanded], tau: Tensor) -> FirstOrderAcceleration:
+    """How a step accelerates near the one that was `expand_step`, under other joint forces."""
     waiting = iter(expansions)
 
     def accelerate(
         mech: Mechanism, t: float, q: Tensor, qd: Tensor, force: Tensor | None = None
     ) -> Tensor:
-        return next(waiting).near(mech, q, qd, tau if force is None else tau + force)
+        return next(waiting).first_order_acceleration(
+            mech, q, qd, tau if force is None else tau + force
+        )
 
     return accelerate

@@ -14,14 +14,14 @@ from torchsko.mechanism.dispatch import kernels_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.controls import Controller, Effort, Forces, Policy
-from torchsko.rollout.early_termination import Ends, chosen, quiet
-from torchsko.rollout.external import Answered, Wrenches, answered_for
+from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
+from torchsko.rollout.external import CheckedWrenches, Wrenches, with_checks
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
 
 
-def has_a_kernel(simulation: Simulation, steps: int) -> bool:
+def has_trajectory_kernel(simulation: Simulation, steps: int) -> bool:
     """Whether all steps are one kernel by themselves: what no function decides on."""
     own = simulation
     plain = own.limits is None and not callable(own.f_ext) and own.truncate != 1
@@ -30,7 +30,7 @@ def has_a_kernel(simulation: Simulation, steps: int) -> bool:
     return given and "trajectory" in kernels_of(own.given) and not torch.compiler.is_compiling()
 
 
-def run_at_once(
+def run_fused(
     simulation: Simulation, q: Tensor, qd: Tensor, steps: int, checkpoint: int | Binomial | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """All states, from one kernel; of those that a checkpoint keeps for it every so many are given.
@@ -76,7 +76,7 @@ def _window(
     memory: Tensor,
     span: tuple[int, int],
     every: int,
-    ends: Ends | None,
+    ends: EarlyTermination | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """States from one step to another, each so many, and the memory at the last of them."""
     forces, method, limits = simulation.forces, simulation.method, simulation.limits
@@ -86,7 +86,7 @@ def _window(
         "ends": ends and replace(ends, lengths=ends.lengths - first),
         "f_ext": _part(simulation.f_ext, span) if isinstance(simulation.f_ext, Tensor) else None,
     }
-    law = simulation.f_ext.asked if isinstance(simulation.f_ext, Answered) else None
+    law = simulation.f_ext.asked if isinstance(simulation.f_ext, CheckedWrenches) else None
     if series is None:
         step = ControlledStep(
             cast("Policy | Controller", forces.source),
@@ -112,7 +112,7 @@ def _part(f_ext: Tensor, span: tuple[int, int]) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Itself:
+class IdentityKey:
     """In the place of what cannot be a key, such as a dataclass that may change: equal to itself alone.
 
     Attributes:
@@ -122,7 +122,7 @@ class Itself:
     of: object
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Itself) and self.of is other.of
+        return isinstance(other, IdentityKey) and self.of is other.of
 
     def __hash__(self) -> int:
         return id(self.of)
@@ -163,7 +163,7 @@ class ControlledStep:
     def key(self) -> tuple[Any, ...]:
         """Equal for steps that do the same: those under one control, with the same choices."""
         own = (self.control, self.effort, self.dt, self.method, self.limits, self.f_ext)
-        return tuple(x if is_hashable(x) else Itself(x) for x in own)
+        return tuple(x if is_hashable(x) else IdentityKey(x) for x in own)
 
     def __call__(
         self,
@@ -190,10 +190,10 @@ class ControlledStep:
         memory_rest: Tensor,
         f_ext: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same of a sample that may have ended: going is 0 then, and else 1; see `Ends`."""
+        """The same of a sample that may have ended: going is 0 then, and else 1; see `EarlyTermination`."""
         goes, before = going > 0, (q, qd, memory)
-        seen = chosen(goes, before, (q_rest, qd_rest, memory_rest))
-        return chosen(goes, self._after(mech, seen, t, f_ext, goes), before)
+        seen = select_running(goes, before, (q_rest, qd_rest, memory_rest))
+        return select_running(goes, self._after(mech, seen, t, f_ext, goes), before)
 
     def _after(
         self,
@@ -204,12 +204,12 @@ class ControlledStep:
         goes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         q, qd, memory = state
-        wrenches = answered_for(mech, f_ext if f_ext is not None else self.f_ext, torch.Size())
+        wrenches = with_checks(mech, f_ext if f_ext is not None else self.f_ext, torch.Size())
         forces = Forces(mech, self.control, torch.Size(), self.dt, self.effort)
         once = Simulation(mech, mech, forces, self.dt, self.method, self.step, self.limits)
         control, memory = forces.asked(t, q, qd, memory)
         if goes is not None:
-            control, wrenches = quiet(goes, control), quiet(goes, wrenches, 2)
+            control, wrenches = mask_forces(goes, control), mask_forces(goes, wrenches, 2)
         return *once.advance(cast(float, t), q, qd, control, wrenches), memory
 
 

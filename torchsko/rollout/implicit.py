@@ -36,7 +36,7 @@ from torch import Tensor
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.joints.configuration import advance, carried, turning_accel
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.step import Accelerate, State, secant_losses
+from torchsko.rollout.step import Accelerate, State, implicit_losses
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.coriolis import mass_and_coriolis_matrix
 from torchsko.verbs.dynamics import mass_matrix
@@ -61,7 +61,7 @@ class ImplicitEuler:
         self, mech: Mechanism, accelerate: Accelerate, t: float, q: Tensor, qd: Tensor, dt: float
     ) -> State:
         """The next state."""
-        opposed = secant_losses(mech, qd, dt, self.creep) if mech.has_losses else mech
+        opposed = implicit_losses(mech, qd, dt, self.creep) if mech.has_losses else mech
         M, C = mass_and_coriolis_matrix(mech, q, qd)
         kick = accelerate(opposed, t, q, qd, matvec(C, qd))
         u, turning = qd + dt * kick, turning_accel(mech, qd, qd)

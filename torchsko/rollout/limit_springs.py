@@ -123,7 +123,7 @@ def check_limits(mech: Mechanism, limits: object) -> None:
             )
 
 
-def refuse_explicit(step: Step, given: str) -> None:
+def require_implicit_damping(step: Step, given: str) -> None:
     """Refuse what acts at the new velocity in a method that would take it explicitly.
 
     Args:
@@ -133,7 +133,7 @@ def refuse_explicit(step: Step, given: str) -> None:
     Raises:
         TorchskoError: names the method that takes them.
     """
-    if not takes_damping(step):
+    if not takes_damping_implicitly(step):
         raise TorchskoError(
             f"{given} with a method that takes damping explicitly.",
             "Forces this stiff are stable only where they act on the new velocity.",
@@ -141,6 +141,6 @@ def refuse_explicit(step: Step, given: str) -> None:
         )
 
 
-def takes_damping(step: Step) -> bool:
+def takes_damping_implicitly(step: Step) -> bool:
     """Whether a method takes damping at the velocity after the step, however stiff."""
     return isinstance(step, (SemiImplicitEuler, ImplicitEuler))

@@ -27,8 +27,12 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.joints.configuration import apart, bracket, moved
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.rollout.argument_checks import check_dt, check_named
-from torchsko.rollout.first_order import Accelerating, expanded, near
+from torchsko.rollout.argument_checks import check_dt, check_method_name
+from torchsko.rollout.first_order import (
+    FirstOrderAcceleration,
+    expand_step,
+    first_order_acceleration,
+)
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.step import State, Step
 from torchsko.utils.shapes import broadcast_shapes
@@ -91,12 +95,12 @@ def linearize(
     """
     check_state(mech, q=q, qd=qd, tau=tau)
     refuse_singular(mech)
-    check_named(method, "linearize")
+    check_method_name(method, "linearize")
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], tau.shape[:-1], mech.batch_shape)
     q, qd, tau = (x.expand(*batch, x.shape[-1]) for x in (q, qd, tau))
     if dt is not None:
         check_dt(mech, dt, batch, backward=True)
-        return model_of_step(mech, q, qd, tau, dt, INTEGRATORS[method])
+        return linearize_step(mech, q, qd, tau, dt, INTEGRATORS[method])
 
     # Where axes turn along, a deviation turns against them: the bracket with each unit vector.
     unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
@@ -107,7 +111,7 @@ def linearize(
     return torch.cat(A, -2), torch.cat([torch.zeros_like(to_tau), to_tau], -2)
 
 
-def model_of_step(
+def linearize_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> tuple[Tensor, Tensor]:
     """`linearize` in discrete time, of any step.
@@ -125,7 +129,7 @@ def model_of_step(
     return torch.cat([to_q, to_qd], -1), to_tau
 
 
-def step_of(
+def evaluate_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> tuple[Tensor, Tensor]:
     """One step of an integrator under forces that are held: the next q and qd.
@@ -147,7 +151,7 @@ def step_of(
     return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
 
 
-def nearby_step(
+def perturbed_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> Nearby:
     """The state after a step, as its difference to that which the step from (q, qd) ends in.
@@ -164,10 +168,10 @@ def nearby_step(
         Of a tangent step of q, a velocity and joint forces: that of the configuration, and the velocity,
         `[*batch, 2 num_dof]`.
     """
-    end, _ = step_of(mech, q, qd, tau, dt, step)
+    end, _ = evaluate_step(mech, q, qd, tau, dt, step)
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = step_of(mech, moved(mech, q, d), rate, force, dt, step)
+        there, speed = evaluate_step(mech, moved(mech, q, d), rate, force, dt, step)
         return torch.cat([apart(mech, end, there), speed], -1)
 
     return nearby
@@ -176,16 +180,16 @@ def nearby_step(
 def _first_order_step(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, dt: float | Tensor, step: Step
 ) -> Nearby:
-    """`nearby_step` to first order, forward dynamics by its derivatives in closed form."""
+    """`perturbed_step` to first order, forward dynamics by its derivatives in closed form."""
 
-    def after(q: Tensor, qd: Tensor, accelerate: Accelerating) -> State:
+    def after(q: Tensor, qd: Tensor, accelerate: FirstOrderAcceleration) -> State:
         return step(mech, accelerate, 0.0, q, qd, dt)  # type: ignore[arg-type]
 
-    expansions = expanded(partial(after, q, qd), tau)
-    end, _ = after(q, qd, near(expansions, tau))
+    expansions = expand_step(partial(after, q, qd), tau)
+    end, _ = after(q, qd, first_order_acceleration(expansions, tau))
 
     def nearby(d: Tensor, rate: Tensor, force: Tensor) -> Tensor:
-        there, speed = after(moved(mech, q, d), rate, near(expansions, force))
+        there, speed = after(moved(mech, q, d), rate, first_order_acceleration(expansions, force))
         return torch.cat([apart(mech, end, there), speed], -1)
 
     return nearby

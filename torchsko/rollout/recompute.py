@@ -50,7 +50,7 @@ _SAID = ("saved tensor hooks", "vmap support", "setup_context", "forward mode AD
 """What torch says then; of a vmap torch 2.11 says that its own function has no rule for it."""
 
 
-def without_tape(
+def recompute_in_backward(
     run: Run, simulation: Simulation, first: int, last: int, q: Tensor, qd: Tensor, memory: Tensor
 ) -> Tensors:
     """What `run` gives, of which the backward pass keeps the start alone.
@@ -78,7 +78,7 @@ def without_tape(
             after = _by_hooks(run, simulation, *span)
         else:
             tensors = _read(simulation, first, last)
-            after = _Again.apply(run, simulation, first, last, q, qd, *tensors)
+            after = _Recompute.apply(run, simulation, first, last, q, qd, *tensors)
             after = (*after[:2], memory, *after[2:])
     except RuntimeError as error:
         if any(words in str(error) for words in _SAID):
@@ -132,7 +132,7 @@ def _same(first: Tensor, again: Tensor) -> bool:
     return bool((near | (x == y) | (np.isnan(x) & np.isnan(y))).all())
 
 
-class _Again(torch.autograd.Function):
+class _Recompute(torch.autograd.Function):
     """Steps on which tensors alone decide, of (run, simulation, first, last, q, qd, *read)."""
 
     @staticmethod

@@ -12,19 +12,19 @@ from torchsko.errors import FusedError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.argument_checks import (
+    check_counts,
     check_dt,
+    check_memory_steps,
     check_start,
-    counted,
-    refuse_between_states,
-    step_named,
+    resolve_step,
 )
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.controls import Controller, Effort, Policy, answers, forces_of
-from torchsko.rollout.early_termination import lengths_of
-from torchsko.rollout.external import Wrenches, answered_for, wrenches_of
-from torchsko.rollout.finite_checks import tell_nonfinite
-from torchsko.rollout.fused_rollout import has_a_kernel, run_at_once
-from torchsko.rollout.limit_springs import LimitSprings, check_limits, refuse_explicit
+from torchsko.rollout.controls import Controller, Effort, Policy, answers, check_control
+from torchsko.rollout.early_termination import check_lengths
+from torchsko.rollout.external import Wrenches, check_wrenches, with_checks
+from torchsko.rollout.finite_checks import report_nonfinite
+from torchsko.rollout.fused_rollout import has_trajectory_kernel, run_fused
+from torchsko.rollout.limit_springs import LimitSprings, check_limits, require_implicit_damping
 from torchsko.rollout.simulation import Simulation
 from torchsko.rollout.step import Step
 from torchsko.utils.shapes import broadcast_shapes
@@ -204,19 +204,21 @@ def rollout(
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     refuse_singular(robot)
-    steps, every, checkpoint, truncate = counted(steps, every, checkpoint, truncate)
+    steps, every, checkpoint, truncate = check_counts(steps, every, checkpoint, truncate)
     check_dt(robot, dt, None, backward=False)
     check_start(t0)
     h = cast(float, dt)  # as which a tensor [] computes
     batch = broadcast_shapes(q.shape[:-1], qd.shape[:-1], robot.batch_shape)
-    wrenches, batch = wrenches_of(robot, f_ext, steps, batch)
-    forces = forces_of(robot, control, effort, steps, h, batch)
-    step = step_named(method)
+    wrenches, batch = check_wrenches(robot, f_ext, steps, batch)
+    forces = check_control(robot, control, effort, steps, h, batch)
+    step = resolve_step(method)
     if limits is not None:
         check_limits(robot, limits)
-        refuse_explicit(step, "limits= was given")
+        require_implicit_damping(step, "limits= was given")
     if answers(forces.source):
-        refuse_explicit(step, "a control whose forces act at the velocity after the step was given")
+        require_implicit_damping(
+            step, "a control whose forces act at the velocity after the step was given"
+        )
     given = mech if "trajectory" in kernels_of(mech) and fused is not False else robot
     if fused and "trajectory" not in kernels_of(given):
         raise FusedError(
@@ -227,19 +229,19 @@ def rollout(
     batch = forces.batch
     q, qd = q.expand(*batch, robot.num_q), qd.expand(*batch, robot.num_dof)
     if memory is not None:
-        refuse_between_states(steps, every)
+        check_memory_steps(steps, every)
         forces = forces.remembering(memory, q, qd)
-    wrenches = answered_for(robot, wrenches, batch)
-    ends = None if lengths is None else lengths_of(lengths, steps, every, batch)
+    wrenches = with_checks(robot, wrenches, batch)
+    ends = None if lengths is None else check_lengths(lengths, steps, every, batch)
     simulation = Simulation(
         given, robot, forces, h, method, step, limits, every, truncate, wrenches, ends, t0=t0
     )
-    if fused or (fused is None and has_a_kernel(simulation, steps)):
-        run: Callable[..., tuple[Tensor, Tensor, Tensor]] = run_at_once
+    if fused or (fused is None and has_trajectory_kernel(simulation, steps)):
+        run: Callable[..., tuple[Tensor, Tensor, Tensor]] = run_fused
         if torch.compiler.is_compiling():
-            from torchsko.rollout.compile_boundary import outside_of_graphs as run
+            from torchsko.rollout.compile_boundary import run_fused_outside_graph as run
         qs, qds, last = run(simulation, q, qd, steps, checkpoint)
     else:
         qs, qds, last = simulation.by_steps().run(q, qd, steps, checkpoint)
-    tell_nonfinite(robot, qs, qds, h, every, check, step)
+    report_nonfinite(robot, qs, qds, h, every, check, step)
     return (qs, qds) if memory is None else (qs, qds, last)

@@ -10,21 +10,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchsko.actuation.implicit_forces import Answer
+from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import among_all_dofs
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta
-from torchsko.rollout.binomial import Binomial, split
+from torchsko.rollout.binomial import Binomial, next_checkpoint
 from torchsko.rollout.controls import Forces, Policy
-from torchsko.rollout.early_termination import Ends, chosen, quiet
+from torchsko.rollout.early_termination import EarlyTermination, mask_forces, select_running
 from torchsko.rollout.external import Wrenches, wrenches_at
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.integrators import NewmarkBeta, RungeKutta, SemiImplicitEuler
 from torchsko.rollout.limit_springs import LimitSprings
 from torchsko.rollout.midpoint import ImplicitMidpoint, Variational
-from torchsko.rollout.recompute import without_tape
+from torchsko.rollout.recompute import recompute_in_backward
 from torchsko.rollout.series import Series
 from torchsko.rollout.step import Step
 from torchsko.utils.shapes import matvec
@@ -53,7 +53,7 @@ class Simulation:
     truncate: int | None = None
     f_ext: Tensor | Series | Wrenches | None = None
     lengths: Tensor | None = None
-    ends: Ends | None = None
+    ends: EarlyTermination | None = None
     t0: float = 0.0
 
     def by_steps(self) -> Simulation:
@@ -78,7 +78,9 @@ class Simulation:
                 q, qd, memory, *states = own.halved(checkpoint.states, *span)
             else:
                 kept = checkpoint is None
-                run = own.segment if kept else partial(without_tape, Simulation.segment, own)
+                run = (
+                    own.segment if kept else partial(recompute_in_backward, Simulation.segment, own)
+                )
                 q, qd, memory, *states = run(*span)
             qs.append(states[0])
             qds.append(states[1])
@@ -91,7 +93,7 @@ class Simulation:
         if self.lengths is None:
             return self
         rest = (q.detach(), qd.detach(), memory.detach())
-        return replace(self, ends=Ends(self.lengths, rest))
+        return replace(self, ends=EarlyTermination(self.lengths, rest))
 
     @property
     def known(self) -> bool:
@@ -125,9 +127,9 @@ class Simulation:
         """A segment of which so many states are kept, where the binomial schedule says."""
         if last - first < 2:
             return self.segment(first, last, q, qd, memory)
-        middle = first + split(last - first, states)
+        middle = first + next_checkpoint(last - first, states)
         run = partial(_halved, states)
-        *after, qs, qds = without_tape(run, self, first, middle, q, qd, memory)
+        *after, qs, qds = recompute_in_backward(run, self, first, middle, q, qd, memory)
         *end, more, further = self.halved(max(states - 1, 0), middle, last, *after)
         return *end, torch.cat([qs, more], -2), torch.cat([qds, further], -2)
 
@@ -139,23 +141,23 @@ class Simulation:
             control, memory = self.forces.over(k, t, q, qd, memory)
             return *self.advance(t, q, qd, control, wrenches), memory
         going, before = self.ends.going(k), (q, qd, memory)
-        q, qd, memory = chosen(going, before, self.ends.rest)
+        q, qd, memory = select_running(going, before, self.ends.rest)
         control, memory = self.forces.over(k, t, q, qd, memory)
-        end = self.advance(t, q, qd, quiet(going, control), quiet(going, wrenches, 2))
-        return chosen(going, (*end, memory), before)
+        end = self.advance(t, q, qd, mask_forces(going, control), mask_forces(going, wrenches, 2))
+        return select_running(going, (*end, memory), before)
 
     def advance(
         self,
         t: float,
         q: Tensor,
         qd: Tensor,
-        control: Tensor | Policy | Answer,
+        control: Tensor | Policy | ImplicitForce,
         wrenches: Tensor | Wrenches | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The state one step later."""
         given, robot, push = self._opposed(q, qd, control)
         rows = None
-        if isinstance(control, Answer):
+        if isinstance(control, ImplicitForce):
             rows = control if control.rows is not None else None
             control = control.push
         fixed = isinstance(control, Tensor) and not callable(wrenches)
@@ -177,14 +179,14 @@ class Simulation:
         return self.step(robot, accelerate, t, q, qd, self.dt)
 
     def _opposed(
-        self, q: Tensor, qd: Tensor, control: Tensor | Policy | Answer
+        self, q: Tensor, qd: Tensor, control: Tensor | Policy | ImplicitForce
     ) -> tuple[MechanismLike, Mechanism, Tensor | None]:
         """What steps from this state: as given, and its numbers; and the force of the limits.
 
         What limits and a control oppose to the velocity after the step is damping of its joints.
         """
         damping, push = self.robot.damping, None
-        if isinstance(control, Answer):
+        if isinstance(control, ImplicitForce):
             damping = damping + control.damping
         if self.limits is not None:
             more, push = self.limits.act(self.robot, q, qd, self.dt)
@@ -223,7 +225,7 @@ def _sampled(
 
 
 def _answered(
-    answer: Answer, mech: Mechanism, q: Tensor, qd: Tensor, free: Tensor, dt: float | Tensor
+    answer: ImplicitForce, mech: Mechanism, q: Tensor, qd: Tensor, free: Tensor, dt: float | Tensor
 ) -> Tensor:
     """The acceleration with rows that answer, of that without: (M + h R* d R) (qdd - free) = -R* d R v'."""
     R, d = cast(Tensor, answer.rows), cast(Tensor, answer.row_damping)

@@ -27,7 +27,7 @@ class Accelerate(Protocol):
 Step = Callable[[Mechanism, Accelerate, float, Tensor, Tensor, float], State]
 
 
-def secant_losses(mech: Mechanism, qd: Tensor, dt: float, creep: float) -> Mechanism:
+def implicit_losses(mech: Mechanism, qd: Tensor, dt: float, creep: float) -> Mechanism:
     """The mechanism whose acceleration takes damping B and dry friction on the velocity after a step.
 
     Damping that is not linear acts to first order in the change of velocity. Dry friction becomes damping

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchsko.errors import RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import as_number, as_whole
+from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.view.output_files import check_folder
 
 
@@ -47,7 +47,7 @@ def check_sight(size: Any, view: Any) -> None:
         ShapeError: says what would do.
     """
     for name, x, number, least, meaning, example in (
-        ("size", size, as_whole, 1, "Width and height in pixels, whole ones.", (640, 480)),
+        ("size", size, as_integer, 1, "Width and height in pixels, whole ones.", (640, 480)),
         ("view", view, as_number, None, "Degrees about the vertical, and above the horizon.", (40.0, 20.0)),
     ):  # fmt: skip
         pair = x if isinstance(x, (tuple, list)) else ()

@@ -25,15 +25,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.control.ik.levenberg_marquardt import Reached, Way, best_of
-from torchsko.control.ik.residual_equation import Reaching
-from torchsko.control.ik.targets import error_at, goals_of
+from torchsko.control.ik.levenberg_marquardt import IKResult, LevenbergMarquardt, best_of
+from torchsko.control.ik.residual_equation import StationaryEquation
+from torchsko.control.ik.targets import error_at, parse_targets
 from torchsko.errors import MechanismError
 from torchsko.implicit.equation import implicit
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
-from torchsko.rollout.argument_checks import as_number, as_whole
+from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.utils.dtype import in_own_type
 
 
@@ -50,7 +50,7 @@ def inverse_kinematics(
     max_iterations: int = 50,
     tolerance: float | None = None,
     stop_early: bool = False,
-) -> Reached:
+) -> IKResult:
     """Configurations in which frames are at their targets, or as near as there is a way down from q0.
 
     Every sample takes `max_iterations` steps, of which those after convergence change nothing; nothing
@@ -84,7 +84,7 @@ def inverse_kinematics(
             not under `torch.vmap`, and no more are `restarts`, whose starts are random: batch q0 there.
 
     Returns:
-        q, residual, converged, iterations; see `Reached`.
+        q, residual, converged, iterations; see `IKResult`.
 
     Raises:
         MechanismError: on an unknown frame, no targets, weights of a frame without a target or that are all
@@ -121,7 +121,7 @@ def inverse_kinematics(
             "pass what it finds to the function.",
         )
     check_state(robot, q0=q0)
-    given, (robot, goals, tensors, batches) = robot, goals_of(robot, targets, weights)
+    given, (robot, goals, tensors, batches) = robot, parse_targets(robot, targets, weights)
     restarts, max_iterations, tolerance = _check_options(
         restarts, max_iterations, tolerance, limits, stop_early, generator
     )
@@ -133,13 +133,15 @@ def inverse_kinematics(
     still = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
     # Kernels know no frames on the go.
     fast = mech if kernels_of(mech) and robot is given else None
-    way = Way(goals, limits, max_iterations, _tolerance(robot, tolerance), stop_early)
+    way = LevenbergMarquardt(
+        goals, limits, max_iterations, _tolerance(robot, tolerance), stop_early
+    )
     with torch.no_grad():
-        found = best_of(way.down(still, fast, start.detach(), *(x.detach() for x in tensors)))
-    equation = Reaching.of(robot, goals, limits)
+        found = best_of(way.solve(still, fast, start.detach(), *(x.detach() for x in tensors)))
+    equation = StationaryEquation.of(robot, goals, limits)
     q = implicit(equation, found.q, *(getattr(robot, name) for name in PARAMETERS), *tensors)
     residual = error_at(robot if fast is None else fast, goals, tensors, q)
-    return Reached(q, residual, found.converged, found.iterations)
+    return IKResult(q, residual, found.converged, found.iterations)
 
 
 def _tolerance(mech: Mechanism, given: float | None) -> float:
@@ -179,7 +181,7 @@ def _check_options(
             "Errors vanish where their norm is below a number above 0.",
             "Leave it out, or pass the norm of an error in rad and m, say 1e-6.",
         )
-    tries, steps = as_whole(restarts), as_whole(max_iterations)
+    tries, steps = as_integer(restarts), as_integer(max_iterations)
     if tries is None or steps is None or tries < 0 or steps < 1:
         raise MechanismError(
             f"inverse_kinematics was given restarts={restarts!r}, max_iterations={max_iterations!r}.",

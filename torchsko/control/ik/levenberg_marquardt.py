@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.control.ik.residual_equation import stopped_dofs
-from torchsko.control.ik.targets import Goals, error_at, jacobian_at
+from torchsko.control.ik.residual_equation import blocked_dofs
+from torchsko.control.ik.targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.loop import loop
 from torchsko.linalg.symmetric import spd_solve
 from torchsko.mechanism.dispatch import MechanismLike
@@ -35,7 +35,7 @@ LONGEST = 24
 """Equations of a step up to which all steps are one kernel: a factorisation written out grows by the cube."""
 
 
-class Reached(NamedTuple):
+class IKResult(NamedTuple):
     """What inverse kinematics found.
 
     Attributes:
@@ -58,7 +58,7 @@ tolerance is met, and whether a step no longer helps."""
 
 
 @dataclass(frozen=True)
-class Way:
+class LevenbergMarquardt:
     """Steps of Levenberg and Marquardt, every sample for itself.
 
     Attributes:
@@ -69,13 +69,13 @@ class Way:
         stop_early: look after each step whether all have.
     """
 
-    goals: Goals
+    goals: TargetSpec
     limits: bool
     steps: int
     tolerance: float
     stop_early: bool
 
-    def down(self, mech: Mechanism, fast: Any, q: Tensor, *targets: Tensor) -> Reached:
+    def solve(self, mech: Mechanism, fast: Any, q: Tensor, *targets: Tensor) -> IKResult:
         """From configurations `[*batch, num_q]` to where the error is least.
 
         Args:
@@ -84,9 +84,9 @@ class Way:
             q: where to start.
             *targets: of `goals`.
         """
-        run = self._kernel(fast, mech) or self._steps(mech, mech if fast is None else fast)
+        run = self._kernel(fast, mech) or self._eager(mech, mech if fast is None else fast)
         q, e, taken, arrived = run(q, *targets)
-        return Reached(q, e, arrived != 0, taken.to(torch.int64))
+        return IKResult(q, e, arrived != 0, taken.to(torch.int64))
 
     def _kernel(self, fast: Any, mech: Mechanism) -> Callable[..., State] | None:
         """All steps as one function of a fused mechanism, unless it would be too long."""
@@ -96,25 +96,25 @@ class Way:
         key = ("inverse_kinematics", self.goals, self.limits, self.steps, self.tolerance)
         of_targets = {f"target {k}": shape for k, shape in enumerate(self.goals.shapes)}
         shapes = {"q": (mech.num_q,)} | of_targets
-        return fast.whole(key, self.rounds, shapes, 4) if size <= LONGEST else None
+        return fast.whole(key, self.iterate, shapes, 4) if size <= LONGEST else None
 
-    def rounds(self, mech: Mechanism, q: Tensor, *targets: Tensor) -> State:
+    def iterate(self, mech: Mechanism, q: Tensor, *targets: Tensor) -> State:
         """What a kernel does: q, the errors there, the steps taken, and whether the tolerance is met."""
 
         def body(*tensors: Tensor) -> State:
-            return self._round(mech, mech, tensors[:8], tensors[8:])
+            return self._iteration(mech, mech, tensors[:8], tensors[8:])
 
         start = self._start(mech, mech, q, targets)
         found = loop(body, start, self.steps, targets, until=lambda *state: state[7])
         return found[0], found[1], found[5], found[6]
 
-    def _steps(self, mech: Mechanism, fast: MechanismLike) -> Callable[..., State]:
+    def _eager(self, mech: Mechanism, fast: MechanismLike) -> Callable[..., State]:
         """The same written out, with kernels of the kinematics alone if there are."""
 
         def run(q: Tensor, *targets: Tensor) -> State:
             state = self._start(mech, fast, q, targets)
             for _ in range(self.steps):
-                state = self._round(mech, fast, state, targets)
+                state = self._iteration(mech, fast, state, targets)
                 if self.stop_early and bool((state[7] != 0).all()):
                     break
             return state[0], state[1], state[5], state[6]
@@ -126,19 +126,19 @@ class Way:
     ) -> State:
         # A start that no step leaves has quaternions of unit length, too.
         still = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], mech.num_dof)
-        q = self._inside(mech, integrate(mech, q, still))
+        q = self._clamp(mech, integrate(mech, q, still))
         e, J = error_at(fast, self.goals, targets, q), jacobian_at(fast, self.goals, q)
         cost = (e * e).sum(-1)
         none = torch.zeros_like(cost)
         return q, e, J, cost, none + START, none, none, none
 
-    def _round(
+    def _iteration(
         self, mech: Mechanism, fast: MechanismLike, state: State, targets: Sequence[Tensor]
     ) -> State:
         """One step, kept where it helps."""
         q, e, J, cost, damping, taken, arrived, done = state
         step = self._step(mech, q, e, J, damping * cost)
-        there = self._inside(mech, integrate(mech, q, step))
+        there = self._clamp(mech, integrate(mech, q, step))
         e_there = error_at(fast, self.goals, targets, there)
         J_there = jacobian_at(fast, self.goals, there)
         cost_there = (e_there * e_there).sum(-1)
@@ -156,7 +156,7 @@ class Way:
     def _step(self, mech: Mechanism, q: Tensor, e: Tensor, J: Tensor, damping: Tensor) -> Tensor:
         """The step `[*batch, num_dof]`; the smaller of the two systems that give it is solved."""
         if self.limits:
-            stopped = stopped_dofs(mech, q, matvec(J.mT, e))
+            stopped = blocked_dofs(mech, q, matvec(J.mT, e))
             J = torch.where(stopped[..., None, :], 0.0, J)
         wide = J.shape[-2] <= J.shape[-1]
         A = J @ J.mT if wide else J.mT @ J
@@ -168,11 +168,11 @@ class Way:
             return (J.mT @ spd_solve(A, e[..., None], scalar=mech.scalar))[..., 0]
         return spd_solve(A, J.mT @ e[..., None], scalar=mech.scalar)[..., 0]
 
-    def _inside(self, mech: Mechanism, q: Tensor) -> Tensor:
+    def _clamp(self, mech: Mechanism, q: Tensor) -> Tensor:
         return within_limits(mech, q) if self.limits else q
 
 
-def best_of(tries: Reached) -> Reached:
+def best_of(tries: IKResult) -> IKResult:
     """Of each sample the first try that arrived, else the nearest one; tries along the first dimension."""
     count = tries.converged.shape[0]
     place = torch.arange(count, device=tries.q.device, dtype=tries.q.dtype)
@@ -184,4 +184,4 @@ def best_of(tries: Reached) -> Reached:
         index = chosen.reshape(*chosen.shape, *(1 for _ in x.shape[chosen.ndim :]))
         return torch.take_along_dim(x, index, 0)[0]
 
-    return Reached(*map(of, tries))
+    return IKResult(*map(of, tries))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.control.ik.targets import Goals, error_at, jacobian_at
+from torchsko.control.ik.targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.jacobian_products import tangents_along
 from torchsko.mechanism.joints.configuration import integrate
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
@@ -21,19 +21,19 @@ from torchsko.utils.shapes import matvec
 _FIXED = tuple(field.name for field in fields(Mechanism) if field.name not in PARAMETERS)
 
 
-def stopped_dofs(mech: Mechanism, q: Tensor, pull: Tensor) -> Tensor:
+def blocked_dofs(mech: Mechanism, q: Tensor, pull: Tensor) -> Tensor:
     """Which dofs a limit stops that are pulled along `pull` `[*batch, num_dof]`.
 
     Only those of joints whose coordinates are a vector: others have no limits.
     """
     low, high = (
-        dofs_of(mech, x, torch.inf * sign) for x, sign in ((mech.lower, -1), (mech.upper, 1))
+        values_per_dof(mech, x, torch.inf * sign) for x, sign in ((mech.lower, -1), (mech.upper, 1))
     )
-    at = dofs_of(mech, q, 0.0)
+    at = values_per_dof(mech, q, 0.0)
     return ((at <= low) & (pull < 0)) | ((at >= high) & (pull > 0))
 
 
-def dofs_of(mech: Mechanism, x: Tensor, other: float) -> Tensor:
+def values_per_dof(mech: Mechanism, x: Tensor, other: float) -> Tensor:
     """Of numbers per coordinate those per dof, `[*batch, num_dof]`; `other` off vectors."""
     kinds = mech.joints.kinds
     places, start = [], 0
@@ -47,7 +47,7 @@ def dofs_of(mech: Mechanism, x: Tensor, other: float) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Reaching:
+class StationaryEquation:
     """The gradient of half the squared error vanishes; an `Equation` of (found, *parameters, *targets).
 
     Its unknown is q, and its residual has num_dof components: what leads from one to the other is the
@@ -61,13 +61,13 @@ class Reaching:
     """
 
     fixed: dict[str, Any]
-    goals: Goals
+    goals: TargetSpec
     limits: bool
 
     @staticmethod
-    def of(mech: Mechanism, goals: Goals, limits: bool) -> Reaching:
+    def of(mech: Mechanism, goals: TargetSpec, limits: bool) -> StationaryEquation:
         """The equation of a mechanism."""
-        return Reaching({name: getattr(mech, name) for name in _FIXED}, goals, limits)
+        return StationaryEquation({name: getattr(mech, name) for name in _FIXED}, goals, limits)
 
     def split(self, inputs: tuple[Tensor, ...]) -> tuple[Mechanism, tuple[Tensor, ...]]:
         """The mechanism with these parameters, and the targets."""
@@ -84,7 +84,7 @@ class Reaching:
         gradient = self._gradient(mech, targets, x)
         if not self.limits:
             return gradient
-        low, high, at = (dofs_of(mech, y, 0.0) for y in (mech.lower, mech.upper, x))
+        low, high, at = (values_per_dof(mech, y, 0.0) for y in (mech.lower, mech.upper, x))
         stopped = self._stopped(mech, targets, x, gradient)
         return torch.where(stopped, at - torch.where(gradient > 0, low, high), gradient)
 
@@ -122,7 +122,7 @@ class Reaching:
         """Dofs that a limit stops; none where the targets are reached, and the pull is but rounding."""
         e = error_at(mech, self.goals, targets, q)
         pulled = (e * e).sum(-1, keepdim=True) > torch.finfo(q.dtype).eps
-        return stopped_dofs(mech, q, -gradient) & pulled
+        return blocked_dofs(mech, q, -gradient) & pulled
 
     def _inverse(
         self,

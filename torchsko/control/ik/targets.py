@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchsko.control.joint_space.gains import Batches, is_size
+from torchsko.control.joint_space.gains import Batches, is_nonnegative
 from torchsko.errors import MechanismError, ShapeError, unknown_name
 from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.mechanism.mechanism import Mechanism
@@ -25,7 +25,7 @@ from torchsko.verbs.frames import frame_jacobian, frame_pose
 
 
 @dataclass(frozen=True)
-class Goals:
+class TargetSpec:
     """Which frames shall be somewhere, and what of them counts; targets are tensors besides.
 
     Attributes:
@@ -56,9 +56,9 @@ class Goals:
         return [both[half] for part in self.parts for half in (0, 1) if part[half]]
 
 
-def goals_of(
+def parse_targets(
     mech: Mechanism, targets: Mapping[Any, Any], weights: Mapping[Any, tuple[float, float]] | None
-) -> tuple[Mechanism, Goals, list[Tensor], Batches]:
+) -> tuple[Mechanism, TargetSpec, list[Tensor], Batches]:
     """Targets as users write them, taken apart.
 
     Returns:
@@ -78,7 +78,7 @@ def goals_of(
     parts, tensors, factors = [], [], []
     batches: Batches = {}
     for k, frame in enumerate(frames):
-        pair = pair_of(frame, targets[frame])
+        pair = target_pair(frame, targets[frame])
         called = f"Frame {k} on {frame.body!r}" if isinstance(frame, Frame) else repr(frame)
         parts.append((pair[0] is not None, pair[1] is not None))
         for x, shape, what, weight in zip(
@@ -101,7 +101,7 @@ def goals_of(
             "Give one rotation or position a factor above 0.",
         )
     names = tuple(mech.frame_names[k] for k in numbers)
-    return mech, Goals(names, tuple(parts), tuple(factors)), tensors, batches
+    return mech, TargetSpec(names, tuple(parts), tuple(factors)), tensors, batches
 
 
 def _check_mappings(targets: Any, weights: Any) -> None:
@@ -126,7 +126,7 @@ def _check_mappings(targets: Any, weights: Any) -> None:
         )
     for name, pair in (weights or {}).items():
         numbers = isinstance(pair, Sequence) and len(pair) == 2
-        if not numbers or not all(isinstance(x, (int, float)) and is_size(x) for x in pair):
+        if not numbers or not all(isinstance(x, (int, float)) and is_nonnegative(x) for x in pair):
             raise MechanismError(
                 f"the weights of {name!r} are {pair!r}.",
                 "Errors in rotation and in position have a factor each, finite and not negative.",
@@ -134,7 +134,7 @@ def _check_mappings(targets: Any, weights: Any) -> None:
             )
 
 
-def pair_of(frame: Any, target: Any) -> tuple[Any, Any]:
+def target_pair(frame: Any, target: Any) -> tuple[Any, Any]:
     """Rotation and position of a frame's target; None for what does not count.
 
     Raises:
@@ -150,7 +150,9 @@ def pair_of(frame: Any, target: Any) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def error_at(mech: MechanismLike, goals: Goals, targets: Sequence[Tensor], q: Tensor) -> Tensor:
+def error_at(
+    mech: MechanismLike, goals: TargetSpec, targets: Sequence[Tensor], q: Tensor
+) -> Tensor:
     """The weighted errors of all frames in their own axes, `[*batch, m]`."""
     pose = frame_pose(mech, q, goals.frames)
     left, found = iter(targets), []
@@ -164,7 +166,7 @@ def error_at(mech: MechanismLike, goals: Goals, targets: Sequence[Tensor], q: Te
     return e * e.new_tensor(goals.weights)
 
 
-def jacobian_at(mech: MechanismLike, goals: Goals, q: Tensor) -> Tensor:
+def jacobian_at(mech: MechanismLike, goals: TargetSpec, q: Tensor) -> Tensor:
     """What takes a small step to the change of minus the errors where they vanish, `[*batch, m, n]`."""
     J = frame_jacobian(mech, q, goals.frames).flatten(-3, -2)
     if len(goals.rows) < J.shape[-2]:

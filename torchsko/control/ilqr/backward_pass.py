@@ -20,8 +20,8 @@ from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.utils.shapes import matvec
 
 
-class Model(NamedTuple):
-    """Expansions along a motion, time in front; see `torchsko.control.ilqr.expansion.Parts`.
+class QuadraticModel(NamedTuple):
+    """Expansions along a motion, time in front; see `torchsko.control.ilqr.expansion.ProblemFunctions`.
 
     Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`; the least
     and the largest change of the inputs `[steps, *batch, num_u]` where they have bounds, otherwise likewise.
@@ -39,12 +39,14 @@ class Model(NamedTuple):
     high: Tensor
     gap: Tensor
 
-    def of(self, rows: Tensor) -> Model:
+    def of(self, rows: Tensor) -> QuadraticModel:
         """That of some of the samples of a flat batch, by their numbers."""
-        return Model(*(x.index_select(k, rows) for k, x in zip(_OF_MODEL, self, strict=True)))
+        return QuadraticModel(
+            *(x.index_select(k, rows) for k, x in zip(_OF_MODEL, self, strict=True))
+        )
 
 
-class Plan(NamedTuple):
+class FeedbackPlan(NamedTuple):
     """What solves a model.
 
     Attributes:
@@ -64,7 +66,7 @@ class Plan(NamedTuple):
     good: Tensor
 
 
-def backward(problem: OptimalControl, model: Model, mu: Tensor) -> Plan:
+def backward_pass(problem: OptimalControl, model: QuadraticModel, mu: Tensor) -> FeedbackPlan:
     """The plan that a model has, under a regularisation `[*batch]`."""
     carry, found, left = [model.end_hessian, model.end_gradient], [], mu * 0
     shooting = model.gap.shape[-1] > 0
@@ -86,10 +88,10 @@ def backward(problem: OptimalControl, model: Model, mu: Tensor) -> Plan:
         whole = slope + curvature / 2 + left
         slope = _slope(model, k, K)
         curvature = 2 * (whole - slope)
-    return Plan(k, K, slope, curvature, size.amax(0), good.amin(0) > 0)
+    return FeedbackPlan(k, K, slope, curvature, size.amax(0), good.amin(0) > 0)
 
 
-def _slope(model: Model, k: Tensor, K: Tensor) -> Tensor:
+def _slope(model: QuadraticModel, k: Tensor, K: Tensor) -> Tensor:
     """What the cost changes by at first, per alpha, as gaps close."""
     A, B, gap, costates = model.A, model.B, model.gap, model.costates
     descent = model.gradient[..., A.shape[-1] :] + matvec(B.mT, costates)
@@ -101,14 +103,14 @@ def _slope(model: Model, k: Tensor, K: Tensor) -> Tensor:
     return slope
 
 
-def safely(
+def solve_convexified(
     problem: OptimalControl,
-    model: Model,
+    model: QuadraticModel,
     mu: Tensor,
-    plan: Plan,
+    plan: FeedbackPlan,
     numbers: tuple[bool, bool],
     only_these: bool,
-) -> Plan:
+) -> FeedbackPlan:
     """The plan, with that of a convex model in samples where it is no good.
 
     Args:
@@ -124,13 +126,15 @@ def safely(
         rows = (~plan.good).nonzero()[:, 0]
         model, mu = model.of(rows), mu[rows]
     along, end = numbers
-    hessian = _bent_up(model.hessian) if along else model.hessian
-    end_hessian = _bent_up(model.end_hessian) if end else model.end_hessian
-    other = backward(problem, model._replace(hessian=hessian, end_hessian=end_hessian), mu)
+    hessian = _absolute_eigenvalues(model.hessian) if along else model.hessian
+    end_hessian = _absolute_eigenvalues(model.end_hessian) if end else model.end_hessian
+    other = backward_pass(problem, model._replace(hessian=hessian, end_hessian=end_hessian), mu)
     if rows is not None:
         pairs = zip(_OF_PLAN, plan, other, strict=True)
-        return Plan(*(x.index_copy(k, rows, y) for k, x, y in pairs))
-    return Plan(*(chosen(plan.good, x, y) for x, y in zip(plan, other, strict=True)))
+        return FeedbackPlan(*(x.index_copy(k, rows, y) for k, x, y in pairs))
+    return FeedbackPlan(
+        *(select_samples(plan.good, x, y) for x, y in zip(plan, other, strict=True))
+    )
 
 
 _OF_MODEL = (1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1)
@@ -138,14 +142,14 @@ _OF_PLAN = (1, 1, 0, 0, 0, 0)
 """Where the batch dimension is of each part, when there is one."""
 
 
-def _bent_up(H: Tensor) -> Tensor:
+def _absolute_eigenvalues(H: Tensor) -> Tensor:
     """Symmetric matrices with the absolute values of their eigenvalues."""
     finite = H.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
     values, vectors = torch.linalg.eigh(torch.where(finite, H, torch.zeros_like(H)))
     return torch.where(finite, (vectors * values.abs()[..., None, :]) @ vectors.mT, H)
 
 
-def chosen(which: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def select_samples(which: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """The one in samples `[*batch]`, the other elsewhere; time in front, or one number for each."""
     rest = x.ndim - which.ndim - (x.ndim > which.ndim)
     return torch.where(which.reshape(*which.shape, *[1] * rest), x, y)

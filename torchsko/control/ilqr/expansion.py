@@ -16,7 +16,7 @@ from torch import Tensor
 from torchsko.errors import ShapeError
 from torchsko.mechanism.joints.configuration import apart, moved
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.linearize import jacobians, model_of_step, nearby_step, step_of
+from torchsko.rollout.linearize import evaluate_step, jacobians, linearize_step, perturbed_step
 from torchsko.rollout.step import Step
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import refuse_singular
@@ -26,7 +26,7 @@ Cost = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class ProblemFunctions:
     """The functions that a solver calls, of tensors of any batch dimensions."""
 
     running: Cost
@@ -41,7 +41,7 @@ class Parts:
     ) -> tuple[Tensor, ...]:
         """A, B, and the gradient and the Hessian of the running cost by z."""
         refuse_singular(mech)
-        A, B = model_of_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
+        A, B = linearize_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
         columns = [B[..., k] for k in self.dofs]
         gradient, hessian = _expansion(self._running(mech, q, goals), qd, u)
         return A, torch.stack(columns, -1), gradient, hessian
@@ -50,13 +50,13 @@ class Parts:
         self, mech: Mechanism, q: Tensor, qd: Tensor, u: Tensor, costate: Tensor, *goals: Tensor
     ) -> Tensor:
         """The Hessian by z of costate times step, and what Gauss and Newton leave out of the cost's."""
-        step = nearby_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
+        step = perturbed_step(mech, q, qd, self.forces(mech, u), self.dt, self.step)
         cost = self._running(mech, q, goals)
 
         def moving(d: Tensor, w: Tensor, u: Tensor) -> Tensor:
             return (costate * step(d, w, self.forces(mech, u))).sum(-1)
 
-        return _hessian(moving, qd, u) + _left_out(cost, qd, u)
+        return _hessian(moving, qd, u) + _second_order_residual(cost, qd, u)
 
     def expand_final(
         self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor
@@ -66,13 +66,13 @@ class Parts:
 
     def final_curvature(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
         """What Gauss and Newton leave out of the final cost's Hessian."""
-        return _left_out(self._final(mech, q, goals), qd, qd[..., :0])
+        return _second_order_residual(self._final(mech, q, goals), qd, qd[..., :0])
 
     def cost_final(self, mech: Mechanism, q: Tensor, qd: Tensor, *goals: Tensor) -> Tensor:
         """The final cost, `[*batch]`."""
-        return _scalar(checked("final", self.final(mech, q, qd, *goals), qd), qd)
+        return _scalar(check_cost_value("final", self.final(mech, q, qd, *goals), qd), qd)
 
-    def follow(
+    def feedback_step(
         self, mech: Mechanism, q: Tensor, qd: Tensor, q_bar: Tensor, qd_bar: Tensor, u: Tensor,
         k: Tensor, K: Tensor, alpha: Tensor, *goals: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
@@ -81,8 +81,8 @@ class Parts:
         u = u + alpha[..., None] * k + matvec(K, x)
         if self.bounds is not None:
             u = torch.minimum(torch.maximum(u, self.bounds[0]), self.bounds[1])
-        cost = _scalar(checked("running", self.running(mech, q, qd, u, *goals), qd), qd)
-        return *step_of(mech, q, qd, self.forces(mech, u), self.dt, self.step), u, cost
+        cost = _scalar(check_cost_value("running", self.running(mech, q, qd, u, *goals), qd), qd)
+        return *evaluate_step(mech, q, qd, self.forces(mech, u), self.dt, self.step), u, cost
 
     def forces(self, mech: Mechanism, u: Tensor) -> Tensor:
         """Joint forces of inputs, `[*batch, num_dof]`."""
@@ -101,15 +101,17 @@ class Parts:
         return running.ndim < qd.ndim, final.ndim < qd.ndim
 
     def _running(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
-        return lambda d, w, u: checked(
+        return lambda d, w, u: check_cost_value(
             "running", self.running(mech, moved(mech, q, d), w, u, *goals), w
         )
 
     def _final(self, mech: Mechanism, q: Tensor, goals: Sequence[Tensor]) -> Cost:
-        return lambda d, w, u: checked("final", self.final(mech, moved(mech, q, d), w, *goals), w)
+        return lambda d, w, u: check_cost_value(
+            "final", self.final(mech, moved(mech, q, d), w, *goals), w
+        )
 
 
-def checked(name: str, cost: Any, qd: Tensor) -> Tensor:
+def check_cost_value(name: str, cost: Any, qd: Tensor) -> Tensor:
     """What a cost function gave, where it has one cost, or one row of residuals, for each sample.
 
     Raises:
@@ -145,7 +147,7 @@ def _expansion(cost: Cost, qd: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return matvec(J.mT, value), J.mT @ J
 
 
-def _left_out(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:
+def _second_order_residual(cost: Cost, qd: Tensor, u: Tensor) -> Tensor:
     """The Hessian of r* r(z), r held; of a cost that is a number nothing is left out."""
     value = cost(torch.zeros_like(qd), qd, u)
     if value.ndim < qd.ndim:

@@ -16,9 +16,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchsko.control.ilqr.backward_pass import Model, Plan, backward, chosen, safely
+from torchsko.control.ilqr.backward_pass import (
+    FeedbackPlan,
+    QuadraticModel,
+    backward_pass,
+    select_samples,
+    solve_convexified,
+)
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.control.ilqr.trajectory import Motion, tried
+from torchsko.control.ilqr.trajectory import SolverState, rollout_step_sizes
 from torchsko.mechanism.joints.configuration import apart
 from torchsko.utils.shapes import matvec
 
@@ -38,36 +44,36 @@ ROUNDING = 50
 """Rounding units of the cost that a step may seem to lose near the end."""
 
 
-def judged(
-    problem: OptimalControl, motion: Motion, goals: list[Tensor], tolerance: float
-) -> tuple[Motion, Model]:
+def evaluate(
+    problem: OptimalControl, motion: SolverState, goals: list[Tensor], tolerance: float
+) -> tuple[SolverState, QuadraticModel]:
     """Which samples have converged, and expansions along the motion."""
     along = problem.expand(motion.q[:-1], motion.qd[:-1], motion.u, *(x[:-1] for x in goals))
     end = problem.expand_final(motion.q[-1], motion.qd[-1], *(x[-1] for x in goals))
     A, B, gradient, hessian = along
     costates, descent = _costates(A, B, gradient, end[0])
-    free = _free(problem, motion.u, descent)
+    free = _free_inputs(problem, motion.u, descent)
     norm = torch.where(
         motion.converged, motion.gradient, (free * descent).square().sum(-1).sum(0).sqrt()
     )
     closed = (motion.gap.abs() <= tolerance).all(-1).all(0)
     good = (norm <= tolerance) & closed
     motion = motion._replace(gradient=norm, converged=motion.converged | good)
-    low, high = _room(problem, motion.u)
-    ahead = Model(
+    low, high = _step_bounds(problem, motion.u)
+    ahead = QuadraticModel(
         A, B, gradient, hessian, end[0], end[1], costates, free, low, high, motion.gap
     )  # fmt: skip
     return motion, ahead
 
 
-def improved(
+def iterate(
     problem: OptimalControl,
-    motion: Motion,
+    motion: SolverState,
     goals: list[Tensor],
     tolerance: float,
     exact: bool,
     stop_early: bool,
-) -> Motion:
+) -> SolverState:
     """One iteration of the samples that have not converged.
 
     Where inputs have bounds, there are two plans. One keeps to them, as the end of the way does: it alone
@@ -75,34 +81,36 @@ def improved(
     feedback, which the first has not where it is at a bound, often leads further. The better one counts.
     Samples whose first plan comes to no bound have no other, and are left out where they may be.
     """
-    motion, model = judged(problem, motion, goals, tolerance)
-    full = _curved(problem, motion, model, goals) if exact else model
-    plan, doubtful = _planned(problem, motion, model, full, goals, stop_early)
-    after, taken = _searched(problem, motion, goals, plan, stop_early)
+    motion, model = evaluate(problem, motion, goals, tolerance)
+    full = _add_curvature(problem, motion, model, goals) if exact else model
+    plan, doubtful = _solve_model(problem, motion, model, full, goals, stop_early)
+    after, taken = _line_search(problem, motion, goals, plan, stop_early)
     if problem.bounds is not None:
-        met = (doubtful | _met(model, plan)) & ~motion.converged
-        other, led, doubted = _wide(problem, motion, model, full, goals, met, stop_early)
+        met = (doubtful | _touches_bounds(model, plan)) & ~motion.converged
+        other, led, doubted = _unbounded_step(problem, motion, model, full, goals, met, stop_early)
         better = led & ~(taken & (after.cost <= other.cost))
-        after = Motion(*(chosen(better, x, y) for x, y in zip(other, after, strict=True)))
+        after = SolverState(
+            *(select_samples(better, x, y) for x, y in zip(other, after, strict=True))
+        )
         taken, doubtful = taken | led, torch.where(better, doubted, doubtful)
-    return _counted(after, taken, doubtful, plan.size, exact)
+    return _update_regularization(after, taken, doubtful, plan.size, exact)
 
 
-def _met(model: Model, plan: Plan) -> Tensor:
+def _touches_bounds(model: QuadraticModel, plan: FeedbackPlan) -> Tensor:
     """Samples of inputs at a bound, or planned to come to one; those of others, bounds do not change."""
     at = (model.low >= 0) | (model.high <= 0)
     return (at | (plan.k <= model.low) | (plan.k >= model.high)).any(-1).any(0)
 
 
-def _wide(
+def _unbounded_step(
     problem: OptimalControl,
-    motion: Motion,
-    model: Model,
-    full: Model,
+    motion: SolverState,
+    model: QuadraticModel,
+    full: QuadraticModel,
     goals: list[Tensor],
     wanted: Tensor,
     stop_early: bool,
-) -> tuple[Motion, Tensor, Tensor]:
+) -> tuple[SolverState, Tensor, Tensor]:
     """Where the plan without bounds leads, whether anywhere, and where it was made convex.
 
     Samples that are not wanted are left out where that may be looked at, and are led nowhere.
@@ -113,10 +121,10 @@ def _wide(
     if stop_early and not problem.mech.batch_shape:  # otherwise samples stay with their robots
         rows = wanted.nonzero()[:, 0]
         motion, goals = motion.of(rows), [x.index_select(1, rows) for x in goals]
-    loose, curved = (_widened(x if rows is None else x.of(rows)) for x in (model, full))
+    loose, curved = (_without_bounds(x if rows is None else x.of(rows)) for x in (model, full))
     curved = loose if full is model else curved
-    plan, doubtful = _planned(problem, motion, loose, curved, goals, stop_early)
-    motion, led = _searched(problem, motion, goals, plan, stop_early)
+    plan, doubtful = _solve_model(problem, motion, loose, curved, goals, stop_early)
+    motion, led = _line_search(problem, motion, goals, plan, stop_early)
     if rows is None:
         return motion, led, doubtful
     none = torch.zeros_like(wanted)
@@ -124,14 +132,16 @@ def _wide(
     return whole.with_rows(rows, motion), led, doubtful
 
 
-def _widened(model: Model) -> Model:
+def _without_bounds(model: QuadraticModel) -> QuadraticModel:
     """The model of inputs that either stay at their bound, or have none."""
     none, zero = torch.full_like(model.low, torch.inf), torch.zeros_like(model.low)
     low, high = (torch.where(model.free > 0, x, zero) for x in (-none, none))
     return model._replace(low=low, high=high)
 
 
-def _curved(problem: OptimalControl, motion: Motion, model: Model, goals: list[Tensor]) -> Model:
+def _add_curvature(
+    problem: OptimalControl, motion: SolverState, model: QuadraticModel, goals: list[Tensor]
+) -> QuadraticModel:
     """The model with second derivatives of steps and residuals, as each sample weighs them."""
     q, qd, weight = motion.q, motion.qd, motion.exact[..., None, None]
     more = problem.curvature(q[:-1], qd[:-1], motion.u, model.costates, *(x[:-1] for x in goals))
@@ -141,31 +151,33 @@ def _curved(problem: OptimalControl, motion: Motion, model: Model, goals: list[T
     )
 
 
-def _planned(
+def _solve_model(
     problem: OptimalControl,
-    motion: Motion,
-    model: Model,
-    full: Model,
+    motion: SolverState,
+    model: QuadraticModel,
+    full: QuadraticModel,
     goals: list[Tensor],
     stop_early: bool,
-) -> tuple[Plan, Tensor]:
+) -> tuple[FeedbackPlan, Tensor]:
     """What solves the full model, made convex where it has to be, and where that was so."""
-    plan = backward(problem, full, motion.mu)
+    plan = backward_pass(problem, full, motion.mu)
     doubtful = ~plan.good
     if stop_early and not bool(doubtful.any()):
         return plan, doubtful
     numbers = problem.numbers(motion.q[0], motion.qd[0], motion.u[0], *(x[0] for x in goals))
     if full is model and not any(numbers):  # all Hessians of Gauss and Newton are convex
         return plan, doubtful
-    return safely(problem, model, motion.mu, plan, numbers, stop_early), doubtful
+    return solve_convexified(problem, model, motion.mu, plan, numbers, stop_early), doubtful
 
 
-def gaps(problem: OptimalControl, motion: Motion, goals: list[Tensor]) -> tuple[Tensor, ...]:
+def compute_gaps(
+    problem: OptimalControl, motion: SolverState, goals: list[Tensor]
+) -> tuple[Tensor, ...]:
     """What takes the end of each step to the state after it; the inputs within bounds; the cost of both."""
     q, qd, u = motion.q[:-1], motion.qd[:-1], motion.u
     zero = torch.zeros_like(u[..., 0])
     still = torch.zeros_like(u), motion.K, zero
-    q, qd, u, cost = problem.follow(q, qd, q, qd, u, *still, *(x[:-1] for x in goals))
+    q, qd, u, cost = problem.feedback_step(q, qd, q, qd, u, *still, *(x[:-1] for x in goals))
     gap = torch.cat([apart(problem.mech, q, motion.q[1:]), motion.qd[1:] - qd], -1)
     end = problem.cost_final(motion.q[-1], motion.qd[-1], *(x[-1] for x in goals))
     return gap, u, cost.sum(0) + end
@@ -181,7 +193,7 @@ def _costates(A: Tensor, B: Tensor, gradient: Tensor, end: Tensor) -> tuple[Tens
     return torch.stack(costates[::-1]), torch.stack(found[::-1])
 
 
-def _free(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
+def _free_inputs(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
     """1 for inputs that may change, 0 for those at a bound that the gradient pushes against."""
     if problem.bounds is None:
         return torch.ones_like(u)
@@ -190,20 +202,20 @@ def _free(problem: OptimalControl, u: Tensor, descent: Tensor) -> Tensor:
     return torch.where(held, torch.zeros_like(u), torch.ones_like(u))
 
 
-def _room(problem: OptimalControl, u: Tensor) -> tuple[Tensor, Tensor]:
+def _step_bounds(problem: OptimalControl, u: Tensor) -> tuple[Tensor, Tensor]:
     """The least and the largest change of inputs; none where there are no bounds."""
     if problem.bounds is None:
         return u[..., :0], u[..., :0]
     return problem.bounds[0] - u, problem.bounds[1] - u
 
 
-def _searched(
+def _line_search(
     problem: OptimalControl,
-    motion: Motion,
+    motion: SolverState,
     goals: list[Tensor],
-    plan: Plan,
+    plan: FeedbackPlan,
     stop_early: bool,
-) -> tuple[Motion, Tensor]:
+) -> tuple[SolverState, Tensor]:
     """Each sample under its largest alpha that keeps the promise, and whether there was one."""
     k, K, slope, curvature, _, good = plan
     wanted = good & ~motion.converged
@@ -222,7 +234,7 @@ def _searched(
             break
         looked = stop_early and not problem.mech.batch_shape  # samples stay with their robots
         rows = left.nonzero()[:, 0] if looked else None
-        *after, cost_after = tried(problem, motion, k, K, alpha, goals, rows)
+        *after, cost_after = rollout_step_sizes(problem, motion, k, K, alpha, goals, rows)
         promised = alpha * slope + alpha * alpha / 2 * curvature - alpha * gain
         # Comparisons with what is not finite are false.
         kept = cost_after - alpha * gain <= motion.cost + SHARE * promised + slack
@@ -237,7 +249,9 @@ def _searched(
     return motion._replace(q=q, qd=qd, u=u, K=K, cost=cost, gap=gap, weight=weight), taken
 
 
-def _counted(motion: Motion, taken: Tensor, doubtful: Tensor, size: Tensor, exact: bool) -> Motion:
+def _update_regularization(
+    motion: SolverState, taken: Tensor, doubtful: Tensor, size: Tensor, exact: bool
+) -> SolverState:
     """Regularisation, and whether second derivatives count, for the next iteration."""
     left = ~motion.converged
     failed, mu = left & ~taken, motion.mu

@@ -19,13 +19,18 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from torchsko.control.ilqr.expansion import Cost, Parts
-from torchsko.control.ilqr.problem_checks import check_bounds, check_cost, checked_goals, driven
+from torchsko.control.ilqr.expansion import Cost, ProblemFunctions
+from torchsko.control.ilqr.problem_checks import (
+    actuated_dofs,
+    check_bounds,
+    check_cost,
+    parse_shapes,
+)
 from torchsko.control.ilqr.riccati_step import bounded_step, riccati_step
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.rollout.argument_checks import as_number, check_dt, check_named
+from torchsko.rollout.argument_checks import as_number, check_dt, check_method_name
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.integrators import INTEGRATORS, SemiImplicitEuler
 from torchsko.rollout.step import Step
@@ -62,7 +67,7 @@ class OptimalControl:
     expand_final: Compiler
     final_curvature: Compiler
     cost_final: Compiler
-    follow: Compiler
+    feedback_step: Compiler
     numbers: Compiler
     riccati: Compiler
     bounds: tuple[Tensor, Tensor] | None
@@ -151,9 +156,9 @@ def optimal_control(
         (True, True)
     """
     robot = as_mechanism(mech)
-    check_named(method, "optimal_control")
+    check_method_name(method, "optimal_control")
     check_dt(robot, dt, None, backward=False)
-    dofs = driven(robot, actuated)
+    dofs = actuated_dofs(robot, actuated)
     check_bounds(robot, dofs, bounds)
     if fuse is not None and not callable(fuse):
         raise TorchskoError(
@@ -162,13 +167,20 @@ def optimal_control(
             "Pass fuse=torchsko.fuse, or leave it out.",
         )
     taken = {"mech", *(name for names in _ARGUMENTS.values() for name in names)}
-    held = checked_goals("goals", goals, (*taken,))
-    moving = checked_goals("series", series, (*taken, *held))
+    held = parse_shapes("goals", goals, (*taken,))
+    moving = parse_shapes("series", series, (*taken, *held))
     further = [*held, *moving]
     check_cost("running", running, ["mech", "q", "qd", "u", *further])
     check_cost("final", final, ["mech", "q", "qd", *further])
-    parts = Parts(running, final, dofs, dt, _step(method, creep), bounds)
-    named = ("expand", "curvature", "expand_final", "final_curvature", "cost_final", "follow")
+    parts = ProblemFunctions(running, final, dofs, dt, _step(method, creep), bounds)
+    named = (
+        "expand",
+        "curvature",
+        "expand_final",
+        "final_curvature",
+        "cost_final",
+        "feedback_step",
+    )
     made = {name: _bound(getattr(parts, name), robot) for name in named}
     back = riccati_step if bounds is None else bounded_step
     made["riccati"] = _bound(back, robot)
@@ -245,7 +257,7 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "expand_final": ("q", "qd"),
     "final_curvature": ("q", "qd"),
     "cost_final": ("q", "qd"),
-    "follow": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "alpha"),
+    "feedback_step": ("q", "qd", "q_bar", "qd_bar", "u", "k", "K", "alpha"),
 }
 """What the parts of a problem take, goals left out."""
 

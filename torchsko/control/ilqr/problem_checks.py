@@ -11,14 +11,14 @@ from torchsko.errors import MechanismError, ShapeError, TorchskoError, unknown_n
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
 from torchsko.mechanism.validation import check_names
-from torchsko.rollout.argument_checks import takes
+from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.utils.concrete_values import numbers
 
 Shapes = dict[str, tuple[int, ...]]
 """Names of tensors, with shapes for one sample."""
 
 
-def driven(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
+def actuated_dofs(mech: Mechanism, actuated: Sequence[str] | None) -> tuple[int, ...]:
     """Degrees of freedom on which inputs act, by names of joints; None: all.
 
     Raises:
@@ -78,7 +78,7 @@ def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
         )
 
 
-def checked_goals(what: str, given: Any, taken: Sequence[str]) -> Shapes:
+def parse_shapes(what: str, given: Any, taken: Sequence[str]) -> Shapes:
     """Names with shapes for one sample.
 
     Args:
@@ -125,7 +125,7 @@ def check_cost(name: str, cost: Any, arguments: Sequence[str]) -> None:
     Raises:
         TorchskoError: says what to type.
     """
-    if callable(cost) and takes(cost, len(arguments)):
+    if callable(cost) and accepts_arguments(cost, len(arguments)):
         return
     told = getattr(cost, "__name__", type(cost).__name__)
     raise TorchskoError(

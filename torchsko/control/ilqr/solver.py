@@ -40,13 +40,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.control.ilqr.iteration import gaps, improved, judged
+from torchsko.control.ilqr.iteration import compute_gaps, evaluate, iterate
 from torchsko.control.ilqr.problem import OptimalControl
-from torchsko.control.ilqr.start_checks import check_solver, started, tell_stuck
-from torchsko.control.ilqr.trajectory import Motion, followed
+from torchsko.control.ilqr.start_checks import check_solver, check_start, warn_nonfinite
+from torchsko.control.ilqr.trajectory import SolverState, rollout_policy
 
 
-class Optimized(NamedTuple):
+class ILQRResult(NamedTuple):
     """What iterations found.
 
     Attributes:
@@ -85,7 +85,7 @@ def ilqr(
     tolerance: float = 1e-6,
     max_iterations: int = 100,
     stop_early: bool = True,
-) -> Optimized:
+) -> ILQRResult:
     """Motions of least cost, each from its own start: the nearest way down from the inputs given.
 
     A sample whose motion, cost or gradient is not finite goes no further, and a warning names it; the
@@ -114,7 +114,7 @@ def ilqr(
             iterations, each with all halvings of alpha; those not wanted change nothing.
 
     Returns:
-        See `Optimized`.
+        See `ILQRResult`.
 
     Raises:
         ShapeError: when a tensor does not fit, or a cost gives neither `[*batch]` nor `[*batch, r]`.
@@ -122,10 +122,10 @@ def ilqr(
         TorchskoError: on numbers out of range, or something that is no problem.
     """
     check_solver(tolerance, max_iterations, exact, stop_early)
-    batch, shapes, tensors = started(problem, q, qd, u, goals, states)
+    batch, shapes, tensors = check_start(problem, q, qd, u, goals, states)
     with torch.no_grad():
         flat = not problem.mech.batch_shape  # otherwise samples stay with their robots
-        laid = [_laid(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
+        laid = [_flatten_batch(x, batch, len(shapes[k]), flat) for k, x in tensors.items()]
         count = len(tensors) - len(goals)
         found = [*laid[:2], *(x.movedim(-2, 0) for x in laid[2:count])]
         held, steps = len(problem.goals), len(found[2])
@@ -141,18 +141,18 @@ def ilqr(
         x.movedim(0, len(x.shape) - 1 - r) for x, r in zip(motion[:4], (1, 1, 1, 2), strict=True)
     )
     marks = motion.cost, motion.gradient, motion.converged, motion.iterations, gap
-    found = Optimized(*(_shaped(x, batch, flat) for x in (q, qd, u, K, *marks)))
-    tell_stuck(problem, found.q, found.qd, found.cost, found.gradient)
+    found = ILQRResult(*(_restore_batch(x, batch, flat) for x in (q, qd, u, K, *marks)))
+    warn_nonfinite(problem, found.q, found.qd, found.cost, found.gradient)
     return found
 
 
-def _laid(x: Tensor, batch: torch.Size, rank: int, flat: bool) -> Tensor:
+def _flatten_batch(x: Tensor, batch: torch.Size, rank: int, flat: bool) -> Tensor:
     shape = x.shape[x.ndim - rank :]
     x = x.expand((*batch, *shape))  # of no dimensions, too
     return x.reshape(batch.numel(), *shape) if flat else x
 
 
-def _shaped(x: Tensor, batch: torch.Size, flat: bool) -> Tensor:
+def _restore_batch(x: Tensor, batch: torch.Size, flat: bool) -> Tensor:
     return x.reshape((*batch, *x.shape[1:])) if flat else x
 
 
@@ -164,7 +164,7 @@ def _start(
     goals: list[Tensor],
     exact: bool,
     states: list[Tensor],
-) -> Motion:
+) -> SolverState:
     """The motion of the inputs given, or the states given with their gaps."""
     K = u.new_zeros(*u.shape, 2 * problem.mech.num_dof)
     zero = torch.zeros_like(q[..., 0])
@@ -174,30 +174,30 @@ def _start(
     qs, qds = (x.expand(len(u) + 1, *x.shape) for x in (q, qd))
     if states:
         qs, qds = (torch.cat([x[None], y[1:]]) for x, y in zip((q, qd), states, strict=True))
-    motion = Motion(qs, qds, u, K, zero, zero, zero, weight, none, count, u[..., :0], zero)
+    motion = SolverState(qs, qds, u, K, zero, zero, zero, weight, none, count, u[..., :0], zero)
     if states:
-        gap, u, cost = gaps(problem, motion, goals)
+        gap, u, cost = compute_gaps(problem, motion, goals)
         return motion._replace(gap=gap, u=u, cost=cost)
-    q, qd, u, cost = followed(problem, motion, torch.zeros_like(u), K, zero, goals)
+    q, qd, u, cost = rollout_policy(problem, motion, torch.zeros_like(u), K, zero, goals)
     return motion._replace(q=q, qd=qd, u=u, cost=cost)
 
 
 def _iterate(
     problem: OptimalControl,
-    motion: Motion,
+    motion: SolverState,
     goals: list[Tensor],
     tolerance: float,
     max_iterations: int,
     exact: bool,
     stop_early: bool,
-) -> Motion:
+) -> SolverState:
     """Iterations, of what has neither converged nor left the numbers where that may be looked at."""
     whole, part, rows = motion, motion, None
     for _ in range(max_iterations):
-        part = improved(problem, part, goals, tolerance, exact, stop_early)
+        part = iterate(problem, part, goals, tolerance, exact, stop_early)
         if not stop_early:
             continue
-        going = _going(part)
+        going = _active(part)
         if problem.mech.batch_shape:  # samples stay with their robots
             if not bool(going.any()):
                 return part
@@ -205,19 +205,19 @@ def _iterate(
         left = going.nonzero()[:, 0]
         if 2 * len(left) > len(part.cost):
             continue
-        whole, rows = _put_back(whole, part, rows), left if rows is None else rows[left]
+        whole, rows = _merge(whole, part, rows), left if rows is None else rows[left]
         if not len(left):
             return whole
         part = part.of(left)
         goals = [x.index_select(1, left) for x in goals]
-    part, *_ = judged(problem, part, goals, tolerance)
-    return _put_back(whole, part, rows)
+    part, *_ = evaluate(problem, part, goals, tolerance)
+    return _merge(whole, part, rows)
 
 
-def _going(motion: Motion) -> Tensor:
+def _active(motion: SolverState) -> Tensor:
     """Samples that an iteration may still change: those of no number as cost or gradient never do."""
     return ~(motion.converged | motion.cost.isnan() | ~motion.gradient.isfinite())
 
 
-def _put_back(whole: Motion, part: Motion, rows: Tensor | None) -> Motion:
+def _merge(whole: SolverState, part: SolverState, rows: Tensor | None) -> SolverState:
     return part if rows is None else whole.with_rows(rows, part)

@@ -15,7 +15,7 @@ from torchsko.control.ilqr.problem_checks import Shapes
 from torchsko.errors import NonFiniteError, ShapeError, TorchskoError, caller_stack_level
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit, shared_batch
-from torchsko.rollout.argument_checks import as_number, as_whole
+from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.rollout.finite_checks import first_nonfinite
 from torchsko.utils.concrete_values import numbers
 
@@ -26,7 +26,7 @@ def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: An
     Raises:
         TorchskoError: says what to type.
     """
-    number, whole = as_number(tolerance), as_whole(max_iterations)
+    number, whole = as_number(tolerance), as_integer(max_iterations)
     if number is None or not number > 0 or whole is None or whole < 0:
         raise TorchskoError(
             f"ilqr was given tolerance={tolerance}, max_iterations={max_iterations}.",
@@ -45,7 +45,7 @@ def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: An
             )
 
 
-def started(
+def check_start(
     problem: OptimalControl,
     q: Tensor,
     qd: Tensor,
@@ -161,7 +161,7 @@ def _check(
         )
 
 
-def tell_stuck(
+def warn_nonfinite(
     problem: OptimalControl, q: Tensor, qd: Tensor, cost: Tensor, gradient: Tensor
 ) -> None:
     """Say by a warning which samples are not finite, where that is free to read.

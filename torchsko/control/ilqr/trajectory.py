@@ -11,7 +11,7 @@ from torchsko.control.ilqr.problem import OptimalControl
 from torchsko.mechanism.joints.configuration import moved
 
 
-class Motion(NamedTuple):
+class SolverState(NamedTuple):
     """Samples under way, time in front where there is one; see `torchsko.control.Optimized`.
 
     Gaps are `[steps, *batch, 2 num_dof]` where states were given, otherwise `[steps, *batch, 0]`.
@@ -35,23 +35,23 @@ class Motion(NamedTuple):
         """Whether states were given."""
         return self.gap.shape[-1] > 0
 
-    def of(self, rows: Tensor) -> Motion:
+    def of(self, rows: Tensor) -> SolverState:
         """Some of the samples of a flat batch, by their numbers."""
-        return Motion(*(x.index_select(k, rows) for k, x in zip(_BATCH, self, strict=True)))
+        return SolverState(*(x.index_select(k, rows) for k, x in zip(_BATCH, self, strict=True)))
 
-    def with_rows(self, rows: Tensor, part: Motion) -> Motion:
+    def with_rows(self, rows: Tensor, part: SolverState) -> SolverState:
         """This one, with other motions in some samples of a flat batch."""
         pairs = zip(_BATCH, self, part, strict=True)
-        return Motion(*(x.index_copy(k, rows, y) for k, x, y in pairs))
+        return SolverState(*(x.index_copy(k, rows, y) for k, x, y in pairs))
 
 
 _BATCH = (1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0)
 """Where the batch dimension of each part of a flat motion is."""
 
 
-def followed(
+def rollout_policy(
     problem: OptimalControl,
-    motion: Motion,
+    motion: SolverState,
     k: Tensor,
     K: Tensor,
     alpha: Tensor,
@@ -63,7 +63,7 @@ def followed(
     for t in range(len(motion.u)):
         bar = motion.q[t], motion.qd[t], motion.u[t]
         here = (x[t] for x in goals)
-        q, qd, u, cost = problem.follow(q, qd, *bar, k[t], K[t], alpha, *here)
+        q, qd, u, cost = problem.feedback_step(q, qd, *bar, k[t], K[t], alpha, *here)
         if motion.shooting:
             turn, speed = (left * motion.gap[t]).tensor_split(2, -1)
             q, qd = moved(problem.mech, q, turn), qd + speed
@@ -73,20 +73,20 @@ def followed(
     return torch.stack(qs), torch.stack(qds), torch.stack(us), total
 
 
-def tried(
+def rollout_step_sizes(
     problem: OptimalControl,
-    motion: Motion,
+    motion: SolverState,
     k: Tensor,
     K: Tensor,
     alpha: Tensor,
     goals: list[Tensor],
     rows: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """What is `followed` in some samples of a flat batch, and the motion in the others; None: in all."""
+    """`rollout_policy` of the samples `rows` of a flat batch, others unchanged; None: all."""
     if rows is None or len(rows) == len(alpha):
-        return followed(problem, motion, k, K, alpha, goals)
+        return rollout_policy(problem, motion, k, K, alpha, goals)
     k, K, *goals = (x.index_select(1, rows) for x in (k, K, *goals))
-    part = followed(problem, motion.of(rows), k, K, alpha[rows], goals)
+    part = rollout_policy(problem, motion.of(rows), k, K, alpha[rows], goals)
     whole = motion.q, motion.qd, motion.u, motion.cost
     return tuple(
         x.index_copy(d, rows, y) for d, x, y in zip((1, 1, 1, 0), whole, part, strict=True)

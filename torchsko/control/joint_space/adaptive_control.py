@@ -42,8 +42,8 @@ from torch import Tensor
 
 from torchsko.bridge.body_momenta import joint_forces_of
 from torchsko.bridge.body_motion import body_accels, body_jacobian_rates, body_jacobians, body_rates
-from torchsko.control.joint_space.gains import is_size
-from torchsko.control.joint_space.tracking import checked_batch
+from torchsko.control.joint_space.gains import is_nonnegative
+from torchsko.control.joint_space.tracking import check_tracking_state
 from torchsko.errors import MechanismError
 from torchsko.mechanism.coordinates import all_rates, own_forces
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -56,7 +56,7 @@ from torchsko.spatial.motion import cross_force, cross_motion
 from torchsko.verbs.dynamics import passive_force
 
 
-class Adapted(NamedTuple):
+class AdaptiveResult(NamedTuple):
     """What an adaptive controller does.
 
     Attributes:
@@ -81,7 +81,7 @@ def adaptive_control(
     gain: float | Tensor,
     adaptation: float | Tensor,
     dt: float | Tensor | None = None,
-) -> Adapted:
+) -> AdaptiveResult:
     """The law of Slotine and Li: joint forces, and how the parameters they come from change.
 
     Armature and passive forces are the mechanism's own, taken as known; its inertial parameters are not read.
@@ -121,7 +121,7 @@ def adaptive_control(
     """
     robot = as_mechanism(mech)
     targets = {"q_target": q_target, "qd_target": qd_target, "qdd_target": qdd_target}
-    batch = checked_batch(robot, q, qd, **targets)
+    batch = check_tracking_state(robot, q, qd, **targets)
     whole = _check(robot, batch, parameters, adaptation)
     check_gains(robot, whole, slope=slope, gain=gain)
     if dt is not None:
@@ -143,7 +143,7 @@ def adaptive_control(
     f = I @ A + cross_force(W, I @ V)
     own = own_forces(robot, robot.armature * all_rates(robot, a)) + passive_force(mech, q, qd)
     tau = joint_forces_of(robot, q, f) + own - gain * s
-    return Adapted(tau, change)
+    return AdaptiveResult(tau, change)
 
 
 def _motions(
@@ -172,7 +172,7 @@ def _check(
     given = {"parameters": parameters}
     if isinstance(adaptation, Tensor) and adaptation.ndim:
         given |= {"adaptation": adaptation}
-    elif not is_size(adaptation):
+    elif not is_nonnegative(adaptation):
         raise MechanismError(
             f"adaptation is {adaptation!r}.",
             advice=f"{_ADAPTATION}",
@@ -183,7 +183,7 @@ def _check(
         )
         for name, x in given.items()
     }
-    if not is_size(adaptation):
+    if not is_nonnegative(adaptation):
         raise MechanismError(
             "adaptation is less than 0, or not finite, in a place.",
             advice=f"{_ADAPTATION}",

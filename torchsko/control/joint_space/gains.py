@@ -19,7 +19,7 @@ Batches = dict[str, tuple[int, ...]]
 """Batch dimensions by the names of the tensors that have them."""
 
 
-def check_pair(what: str, gains: Any, meaning: str, advice: str) -> None:
+def check_gain_pair(what: str, gains: Any, meaning: str, advice: str) -> None:
     """Refuse what is no pair of finite numbers or tensors.
 
     Args:
@@ -54,7 +54,7 @@ def axis_gains(mech: Mechanism, what: str, gains: Any) -> Batches:
     return {name: check_placement(mech, name, x, (3,), meaning) for name, x in tensors.items()}
 
 
-def beside(batches: Batches, others: Batches) -> Batches:
+def merge_batches(batches: Batches, others: Batches) -> Batches:
     """Batch dimensions of all tensors; of some that have one name, as those of two tasks of a frame, too."""
     found = dict(batches)
     for name, batch in others.items():
@@ -64,7 +64,9 @@ def beside(batches: Batches, others: Batches) -> Batches:
     return found
 
 
-def check_size(mech: Mechanism, what: str, x: Any, meaning: str, advice: str) -> tuple[int, ...]:
+def check_nonnegative(
+    mech: Mechanism, what: str, x: Any, meaning: str, advice: str
+) -> tuple[int, ...]:
     """Batch dimensions of a size, a number or `[*batch]`.
 
     Args:
@@ -80,7 +82,7 @@ def check_size(mech: Mechanism, what: str, x: Any, meaning: str, advice: str) ->
     """
     tensor = isinstance(x, Tensor)
     why = misfit(mech, what, x, ()) if tensor and x.ndim else None
-    if why is not None or not is_size(x):
+    if why is not None or not is_nonnegative(x):
         raise MechanismError(
             why
             or f"the {what} is {x!r}.\n{meaning}\n"
@@ -89,7 +91,7 @@ def check_size(mech: Mechanism, what: str, x: Any, meaning: str, advice: str) ->
     return tuple(x.shape) if tensor else ()
 
 
-def is_size(x: Any) -> bool:
+def is_nonnegative(x: Any) -> bool:
     """Whether a number, or all of a tensor's that are free to read, are 0 or more, and finite."""
     if isinstance(x, Tensor):
         read = numbers(x)

@@ -72,7 +72,7 @@ def computed_torque(
     robot = as_mechanism(mech)
     moving = {"qd_target": qd_target, "qdd_target": qdd_target}
     asked_for = {name: x for name, x in moving.items() if x is not None}
-    batch = checked_batch(robot, q, qd, q_target=q_target, **asked_for)
+    batch = check_tracking_state(robot, q, qd, q_target=q_target, **asked_for)
     check_gains(robot, batch, stiffness=stiffness, damping=damping)
     e = difference(robot, q, q_target)
     rate = -qd if qd_target is None else qd_target - qd
@@ -114,13 +114,15 @@ def pd_with_gravity(
         MechanismError: on a gain that is not finite.
     """
     robot = as_mechanism(mech)
-    batch = checked_batch(robot, q, qd, q_target=q_target)
+    batch = check_tracking_state(robot, q, qd, q_target=q_target)
     check_gains(robot, batch, stiffness=stiffness, damping=damping)
     pull = stiffness * difference(robot, q, q_target) - damping * qd
     return pull + bias_force(mech, q, torch.zeros_like(qd))
 
 
-def checked_batch(mech: Mechanism, q: Tensor, qd: Tensor, **targets: Tensor) -> tuple[int, ...]:
+def check_tracking_state(
+    mech: Mechanism, q: Tensor, qd: Tensor, **targets: Tensor
+) -> tuple[int, ...]:
     """Batch dimensions of a state and its targets, none of which may be left out.
 
     Raises:

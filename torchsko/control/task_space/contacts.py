@@ -19,7 +19,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchsko.control.joint_space.gains import Batches, beside, check_size, is_size
+from torchsko.control.joint_space.gains import (
+    Batches,
+    check_nonnegative,
+    is_nonnegative,
+    merge_batches,
+)
 from torchsko.errors import MechanismError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_rotation
@@ -59,7 +64,7 @@ class Contact:
         """Refuse numbers that are none of a contact."""
         for name, example in (("friction", 0.7), ("damping", 20.0)):
             value = getattr(self, name)
-            if not is_size(value):
+            if not is_nonnegative(value):
                 raise MechanismError(
                     f"the {name} of the contact at {self.frame!r} is {value!r}.",
                     f"{MEANING}",
@@ -68,7 +73,7 @@ class Contact:
         check_rotation(f"axes of the contact at {self.frame!r}", self.axes)
 
 
-def batches_of(mech: Mechanism, contacts: Sequence[Contact]) -> Batches:
+def contact_batches(mech: Mechanism, contacts: Sequence[Contact]) -> Batches:
     """Batch dimensions of what contacts hold.
 
     Raises:
@@ -79,11 +84,11 @@ def batches_of(mech: Mechanism, contacts: Sequence[Contact]) -> Batches:
     for contact in contacts:
         at = f"of the contact at {contact.frame!r}"
         axes = check_placement(mech, f"axes {at}", contact.axes, (3, 3))
-        found = beside(found, {f"the axes {at}": axes})
+        found = merge_batches(found, {f"the axes {at}": axes})
         for name in ("friction", "damping"):
             x, what = getattr(contact, name), f"{name} {at}"
-            size = check_size(mech, what, x, MEANING, "a number")
-            found = beside(found, {f"the {what}": size})
+            size = check_nonnegative(mech, what, x, MEANING, "a number")
+            found = merge_batches(found, {f"the {what}": size})
     return found
 
 
@@ -103,13 +108,13 @@ def contact_rows(
     for i, contact in enumerate(contacts):
         k = contact.damping[..., None] if isinstance(contact.damping, Tensor) else contact.damping
         J, asked = jacobians[..., i, 3:, :], -bias[..., i, :] - k * velocity[..., i, :]
-        rows.append(_turned(contact, J))
-        wanted.append(_turned(contact, asked[..., None])[..., 0])
+        rows.append(_in_contact_axes(contact, J))
+        wanted.append(_in_contact_axes(contact, asked[..., None])[..., 0])
     J = torch.cat(torch.broadcast_tensors(*rows), -2)
     return J, torch.cat(torch.broadcast_tensors(*wanted), -1)
 
 
-def _turned(contact: Contact, x: Tensor) -> Tensor:
+def _in_contact_axes(contact: Contact, x: Tensor) -> Tensor:
     """Columns of a contact in its axes."""
     return x if contact.axes is None else contact.axes.mT @ x
 
@@ -124,7 +129,7 @@ def _arms(mech: Mechanism, q: Tensor, frames: Sequence[str | Frame]) -> Tensor:
     return r - mean @ r
 
 
-def cones(contacts: Sequence[Contact], like: Tensor) -> Tensor:
+def friction_cones(contacts: Sequence[Contact], like: Tensor) -> Tensor:
     """Rows of the pyramid inside the cone of every contact: rows times forces <= 0.
 
     Args:

@@ -28,13 +28,13 @@ from torchsko.linalg.symmetric import spd_solve
 from torchsko.utils.dtype import computed_in
 
 
-def roots_of(stiffness: Tensor) -> Tensor:
+def stiffness_roots(stiffness: Tensor) -> Tensor:
     """Square roots of stiffnesses, 0 for those that pull nowhere or away; no derivative is nan."""
     pulls = stiffness > 0
     return torch.where(pulls, torch.where(pulls, stiffness, 1.0).sqrt(), 0.0)
 
 
-def critical_braking(
+def critical_damping_acceleration(
     stiffness: Tensor, Y: Tensor, X: Tensor, off: Tensor, *, scalar: bool
 ) -> Tensor:
     """What critical damping asks of accelerations, 2 Y P* S off, `[*batch, r, 1]`.
@@ -49,7 +49,7 @@ def critical_braking(
         off: the velocity that is to vanish, `[*batch, r, 1]`.
         scalar: see `torchsko.linalg.symmetric`.
     """
-    S = roots_of(stiffness)
+    S = stiffness_roots(stiffness)
     return 2 * Y @ (polar_factor(S * X, scalar=scalar).mT @ (S * off))
 
 

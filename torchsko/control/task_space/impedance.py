@@ -40,9 +40,9 @@ from torchsko.algorithms.operational_space import (
     invert_compliance,
     rounding_of_rank,
 )
-from torchsko.control.ik.targets import pair_of
-from torchsko.control.joint_space.gains import Batches, axis_gains, beside, check_pair
-from torchsko.control.task_space.critical_damping import critical_braking
+from torchsko.control.ik.targets import target_pair
+from torchsko.control.joint_space.gains import Batches, axis_gains, check_gain_pair, merge_batches
+from torchsko.control.task_space.critical_damping import critical_damping_acceleration
 from torchsko.errors import MechanismError
 from torchsko.linalg.symmetric import spd_factor, triangular_solve
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -92,12 +92,12 @@ class Task:
     def __post_init__(self) -> None:
         """Refuse gains that are no pair, and targets that are no pose."""
         for name in self.gains:
-            check_pair(
+            check_gain_pair(
                 f"the {name} of the task for {self.frame!r}", getattr(self, name),
                 "Rotation and position have units of their own.",
                 f"{name}=(of rotation, of position), as numbers, or tensors of one for each axis",
             )  # fmt: skip
-        R, r = pair_of(self.frame, self.target)
+        R, r = target_pair(self.frame, self.target)
         check_rotation(f"rotation of the target of {self.frame!r}", R)
         check_position(f"position of the target of {self.frame!r}", r)
 
@@ -164,7 +164,9 @@ def impedance(
         # Where nothing moves the task any more, its compliance vanishes, and its pull with it.
         wanted = rows.asked + compliance @ rows.pull - rows.bias - rows.J @ qdd[..., None]
         if task.damping is None:
-            wanted = wanted + _braking(rows, half, compliance, singular, scalar=robot.scalar)
+            wanted = wanted + _damping_acceleration(
+                rows, half, compliance, singular, scalar=robot.scalar
+            )
         qdd = qdd + (inverse @ wanted)[..., 0]
         free = free - inverse @ J_free
     if posture is not None:
@@ -175,7 +177,7 @@ def impedance(
 def _sizes(mech: Mechanism, task: Task) -> Tensor:
     """What makes a task's rows of one unit, `[*batch, r]`: no unit of length decides on their rank then."""
     both = sizes_by(lever_length(mech, [task.frame]), 1)
-    return both[..., _part(pair_of(task.frame, task.target))]
+    return both[..., _part(target_pair(task.frame, task.target))]
 
 
 def _part(target: tuple[Tensor | None, Tensor | None]) -> slice:
@@ -197,8 +199,8 @@ def _rank_tolerance(M: Tensor, sizes: Tensor, J: Tensor, J_free: Tensor) -> Tens
     return rounding_of_rank(J.shape[-2], computed_in(J)) * share
 
 
-def _braking(
-    rows: Rows, half: Tensor, compliance: Tensor, singular: Singular, *, scalar: bool
+def _damping_acceleration(
+    rows: TaskRows, half: Tensor, compliance: Tensor, singular: Singular, *, scalar: bool
 ) -> Tensor:
     """What critical damping asks of accelerations.
 
@@ -208,10 +210,10 @@ def _braking(
     if isinstance(singular, tuple):
         Y = spd_factor(damped(compliance, singular[1]), scalar=scalar)
         X = triangular_solve(Y, compliance, adjoint=False, scalar=scalar).mT
-    return critical_braking(rows.stiffness, Y, X, rows.off, scalar=scalar)
+    return critical_damping_acceleration(rows.stiffness, Y, X, rows.off, scalar=scalar)
 
 
-class Rows(NamedTuple):
+class TaskRows(NamedTuple):
     """Of a task those rows that count, as columns `[*batch, r, 1]`.
 
     Attributes:
@@ -231,7 +233,7 @@ class Rows(NamedTuple):
     asked: Tensor
 
 
-def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> Rows:
+def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> TaskRows:
     """What a task asks for at a state.
 
     Args:
@@ -240,7 +242,7 @@ def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> Rows:
         q: configuration, `[*batch, num_q]`.
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
     """
-    R_target, r_target = pair_of(task.frame, task.target)
+    R_target, r_target = target_pair(task.frame, task.target)
     pose = frame_pose(mech, q, task.frame)
     V = frame_velocity(mech, q, qd, task.frame, "mixed")
     off = -V if task.velocity is None else task.velocity - V
@@ -266,7 +268,7 @@ def task_rows(mech: Mechanism, task: Task, q: Tensor, qd: Tensor) -> Rows:
     stiffness, pull = (
         torch.cat(torch.broadcast_tensors(*x), -1)[..., None] for x in (springs, pulls)
     )
-    return Rows(
+    return TaskRows(
         J[..., part, :],
         bias[..., part, None],
         stiffness,
@@ -285,13 +287,13 @@ def check_tasks(mech: Mechanism, tasks: Sequence[Task], **states: Tensor) -> Non
     batches = {"the mechanism": tuple(mech.batch_shape)}
     batches |= {name: tuple(x.shape[:-1]) for name, x in states.items()}
     for task in tasks:
-        batches = beside(batches, _batches_of(mech, task))
+        batches = merge_batches(batches, _batches_of(mech, task))
     shared_batch(batches)
 
 
 def _batches_of(mech: Mechanism, task: Task) -> Batches:
     """Batch dimensions of what a task holds."""
-    R, r = pair_of(task.frame, task.target)
+    R, r = target_pair(task.frame, task.target)
     moving = "It is that of rotation, and then of position, in inertial axes."
     parts = {"rotation": (R, (3, 3)), "position": (r, (3,))}
     parts |= {name: (getattr(task, name), (6,)) for name in ("velocity", "acceleration")}

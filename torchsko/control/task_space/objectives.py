@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.control.joint_space.gains import axis_gains, check_pair
-from torchsko.control.joint_space.tracking import checked_batch
-from torchsko.control.task_space.critical_damping import roots_of
+from torchsko.control.joint_space.gains import axis_gains, check_gain_pair
+from torchsko.control.joint_space.tracking import check_tracking_state
+from torchsko.control.task_space.critical_damping import stiffness_roots
 from torchsko.control.task_space.impedance import Task, check_tasks, task_rows
 from torchsko.errors import MechanismError
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -58,7 +58,7 @@ def frame_objective(
     rows = task_rows(robot, task, q, qd)
     wanted = rows.asked + rows.pull - rows.bias
     if task.damping is None:
-        wanted = wanted + 2 * roots_of(rows.stiffness) * rows.off
+        wanted = wanted + 2 * stiffness_roots(rows.stiffness) * rows.off
     return Objective(rows.J, wanted[..., 0], weight)
 
 
@@ -84,7 +84,7 @@ def com_objective(
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
     given = {"target": target, "velocity": velocity, "acceleration": acceleration}
-    check_pair("gains of the centre of mass", gains, *_GAINS)
+    check_gain_pair("gains of the centre of mass", gains, *_GAINS)
     meaning, batches = "It is a vector in space.", {"q": q.shape[:-1], "qd": qd.shape[:-1]}
     for name, x in given.items():
         what = f"{name} of the centre of mass"
@@ -117,8 +117,8 @@ def posture_objective(
         ShapeError: when a shape or dtype does not fit the mechanism.
     """
     robot = as_mechanism(mech)
-    batch = checked_batch(robot, q, qd, q_target=target)
-    check_pair("gains of the posture", gains, *_GAINS)
+    batch = check_tracking_state(robot, q, qd, q_target=target)
+    check_gain_pair("gains of the posture", gains, *_GAINS)
     check_gains(robot, batch, **{f"gains[{i}]": x for i, x in enumerate(gains)})
     wanted = gains[0] * difference(mech, q, target) - gains[1] * qd
     rows = torch.eye(wanted.shape[-1], dtype=q.dtype, device=q.device)

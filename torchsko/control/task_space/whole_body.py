@@ -26,13 +26,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.control.joint_space.gains import Batches, check_size
-from torchsko.control.qp import Optimum, Program, solve_program
+from torchsko.control.joint_space.gains import Batches, check_nonnegative
+from torchsko.control.qp import QPSolution, QuadraticProgram, solve_qp
 from torchsko.control.task_space.contacts import (
     Contact,
-    batches_of,
-    cones,
+    contact_batches,
     contact_rows,
+    friction_cones,
     in_inertial_axes,
 )
 from torchsko.control.task_space.objectives import Objective
@@ -42,7 +42,7 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_names, check_placement
-from torchsko.rollout.argument_checks import as_whole
+from torchsko.rollout.argument_checks import as_integer
 from torchsko.utils.shapes import joined, matvec
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 
@@ -50,7 +50,7 @@ SMALL = (1e-6, 1e-3)
 """Weights of accelerations, and of forces in units of the robot's weight, that no objective asks for."""
 
 
-class Commanded(NamedTuple):
+class WholeBodyResult(NamedTuple):
     """What `whole_body_control` finds.
 
     Attributes:
@@ -76,7 +76,7 @@ def whole_body_control(
     *,
     undriven: Sequence[str] | None = None,
     iterations: int = 30,
-) -> Commanded:
+) -> WholeBodyResult:
     """Joint forces that come closest to the accelerations asked for, within limits and friction.
 
     `torchsko.fuse` makes one kernel of a law that calls this, all iterations included; it leaves them when
@@ -94,7 +94,7 @@ def whole_body_control(
         iterations: of the solver, one at least.
 
     Returns:
-        `Commanded`, differentiable once in states and parameters.
+        `WholeBodyResult`, differentiable once in states and parameters.
 
     Raises:
         MechanismError: on an unknown frame or joint, no objectives, what is no sequence of them, a weight
@@ -103,7 +103,7 @@ def whole_body_control(
     """
     robot = as_mechanism(mech)
     check_state(robot, q=q, qd=qd)
-    if (as_whole(iterations) or 0) < 1:
+    if (as_integer(iterations) or 0) < 1:
         raise MechanismError(
             f"iterations is {iterations!r}.",
             "The solver takes whole ones, one at least.",
@@ -127,10 +127,10 @@ def whole_body_control(
     batch = torch.broadcast_shapes(M.shape[:-2], bias.shape[:-1], pushed.shape[:-2])
     dynamics = torch.cat([M.expand(*batch, n, n), -pushed.expand(*batch, *pushed.shape[-2:])], -1)
     program = _program(robot, objectives, contacts, (dynamics, bias, J, still), undriven)
-    found: Optimum = solve_program(program, iterations=iterations, scalar=robot.scalar)
+    found: QPSolution = solve_qp(program, iterations=iterations, scalar=robot.scalar)
     tau = matvec(dynamics, found.x) + bias
     qdd, forces = found.x[..., :n], scale * found.x[..., n:]
-    return Commanded(tau, qdd, in_inertial_axes(contacts, forces), found.residual)
+    return WholeBodyResult(tau, qdd, in_inertial_axes(contacts, forces), found.residual)
 
 
 def _check_sizes(
@@ -145,8 +145,8 @@ def _check_sizes(
             found = check_placement(mech, what, x, shape, meaning, required=True)
             batches |= {f"the {what}": found}
         what, why = f"weight of objective {k}", "What counts less than nothing has no best answer."
-        batches |= {f"the {what}": check_size(mech, what, weight, why, "a number, say 1.0")}
-    batches |= batches_of(mech, contacts)
+        batches |= {f"the {what}": check_nonnegative(mech, what, weight, why, "a number, say 1.0")}
+    batches |= contact_batches(mech, contacts)
     shared_batch({"the mechanism": mech.batch_shape} | batches)
 
 
@@ -156,7 +156,7 @@ def _program(
     contacts: Sequence[Contact],
     equations: tuple[Tensor, Tensor, Tensor, Tensor],
     undriven: Sequence[str] | None,
-) -> Program:
+) -> QuadraticProgram:
     """The quadratic program over [qdd; forces in units of the weight]."""
     dynamics, bias, J, still = equations
     n, batch = mech.num_dof, dynamics.shape[:-2]
@@ -169,7 +169,7 @@ def _program(
         heavy = weight[..., None] if isinstance(weight, Tensor) else weight
         P = P + (heavy[..., None] if isinstance(heavy, Tensor) else heavy) * wide.mT @ wide
         p = p - heavy * matvec(wide.mT, wanted)
-    free, driven = _drives(mech, undriven)
+    free, driven = _split_dofs(mech, undriven)
     J = torch.nn.functional.pad(J.expand(*batch, *J.shape[-2:]), (0, count))
     unmoved = dynamics.index_select(-2, free)
     # Rows of one size: those of a robot of milligrams would be met to rounding whatever their forces.
@@ -180,15 +180,15 @@ def _program(
     limit = mech.effort_limit.index_select(-1, driven)
     size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # rows of one size
     rows, moved = dynamics.index_select(-2, driven) / size[..., None], bias.index_select(-1, driven)
-    cone = torch.nn.functional.pad(cones(contacts, dynamics), (n, 0))
+    cone = torch.nn.functional.pad(friction_cones(contacts, dynamics), (n, 0))
     every = torch.broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
     G = joined((rows, -rows, cone), -2, every)
     h = [(limit - moved) / size, (limit + moved) / size, torch.zeros(cone.shape[-2], **like)]
     h = joined(h, batch=every)
-    return Program(P, p, A, b, G, h)
+    return QuadraticProgram(P, p, A, b, G, h)
 
 
-def _drives(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:
+def _split_dofs(mech: Mechanism, undriven: Sequence[str] | None) -> tuple[Tensor, Tensor]:
     """Places of the dofs without drives, and with."""
     if undriven is None:
         undriven = free_joints(mech)
