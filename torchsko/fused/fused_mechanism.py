@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
@@ -407,7 +408,11 @@ class FusedMechanism(Verbs):
             return found
         shapes = {name: cast(tuple, self._workshop.shape(name)) for name in names}
         fn = row.bound(names, options, self._mech)
-        pullback = implicit_pullback(self._workshop) if row is _FORWARD else None
+        pullback = (
+            implicit_pullback(partial(self._workshop.split, scalar=True))
+            if row is _FORWARD
+            else None
+        )
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
 
 

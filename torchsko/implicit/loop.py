@@ -128,7 +128,7 @@ def _traced(
 ) -> list[Tensor]:
     """All rounds of a step as one instruction of the program: see `Rounds.run`."""
     symbolic: Any = torch.func.debug_unwrap(next(filter(_is_traced, given)), recurse=True)
-    step, more = symbolic.closed(step)
+    step, more = symbolic.convert_closure(step)
     given = (*given, *more)
     truths = [x.dtype == torch.bool for x in given]
     step = _of_numbers(step, truths) if any(truths) else step

@@ -7,10 +7,9 @@ import hashlib
 import os
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.resources import files
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +18,6 @@ from torch.utils.dlpack import from_dlpack
 from torchsko.errors import FusedError
 from torchsko.fused.build.libraries import built_library, cached_library, name_again
 from torchsko.fused.build.toolchain import Toolchain, digest_of
-from torchsko.fused.calls.quick import SOURCE, Quick, quick_call, quick_library
 from torchsko.fused.emit.cpp import ENTRY, emit_cpp, native, plan
 from torchsko.fused.program.program import Program
 from torchsko.implicit.step_roles import Roles
@@ -84,7 +82,7 @@ def build_library(
             advice="Convert the inputs, or use the eager functions.",
         )
     width = vector_bytes or toolchain.vector_bytes
-    key = _key_of(toolchain, dtype, program_digest(program), roles, width)
+    key = library_key(toolchain, dtype, program_digest(program), roles, width)
 
     def units() -> list[str]:
         return emit_cpp(
@@ -97,7 +95,7 @@ def build_library(
 
     library = built_library(key, units, toolchain)
     if identity is not None:
-        name_again(key, _key_of(toolchain, dtype, identity, roles, width))
+        name_again(key, library_key(toolchain, dtype, identity, roles, width))
     return Compiled(library, toolchain)
 
 
@@ -110,7 +108,7 @@ def load_library(
 ) -> Compiled | None:
     """The library that `build_library` stored under an identity, or None."""
     width = vector_bytes or toolchain.vector_bytes
-    library = cached_library(_key_of(toolchain, dtype, identity, roles, width))
+    library = cached_library(library_key(toolchain, dtype, identity, roles, width))
     return library and Compiled(library, toolchain)
 
 
@@ -120,7 +118,8 @@ def is_built(
     """Whether the disk cache has the library of a program that `build_library` would compile."""
     width = vector_bytes or toolchain.vector_bytes
     return (
-        cached_library(_key_of(toolchain, dtype, program_digest(program), None, width)) is not None
+        cached_library(library_key(toolchain, dtype, program_digest(program), None, width))
+        is not None
     )
 
 
@@ -138,7 +137,7 @@ def program_digest(program: Program) -> str:
     return total.hexdigest()
 
 
-def _key_of(toolchain: Toolchain, *parts: object) -> str:
+def library_key(toolchain: Toolchain, *parts: object) -> str:
     """The name in the cache of what these parts say, as this compiler and this package make it."""
     steps = (_OF_STEPS,) if any(isinstance(part, Roles) for part in parts) else ()
     return cache_key((*_GENERATOR, *steps), toolchain.identity, toolchain.flags, *parts)
@@ -152,7 +151,7 @@ def cache_key(generator: Iterable[str], *parts: object) -> str:
 
 def _runtime(toolchain: Toolchain) -> ctypes.CDLL:
     """Threads and memory, one library for all kernels."""
-    key = _key_of(toolchain, "runtime")
+    key = library_key(toolchain, "runtime")
     return built_library(key, lambda: [native(name) for name in _RUNTIME], toolchain)
 
 
@@ -180,8 +179,9 @@ class Compiled:
 
     def __init__(self, library: ctypes.CDLL, toolchain: Toolchain) -> None:
         self._library = library  # keeps the code loaded
-        self._toolchain = toolchain
-        self._runtime = runtime = _runtime(toolchain)
+        self.toolchain = toolchain
+        runtime = _runtime(toolchain)
+        self.launch_address = _address(runtime, "torchsko_launch")
         self.kernel = _address(library, ENTRY)
         self.width, self.tiles, self.cost, self.scratch_bytes = (
             ctypes.c_longlong.in_dll(library, f"torchsko_{name}").value
@@ -224,11 +224,3 @@ class Compiled:
         if made is None:
             raise MemoryError(f"no memory for a result of shape {list(shape)}")
         return from_dlpack(self._capsule(made, _CAPSULE, None))
-
-    def quick(self, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
-        """See `torchsko.fused.calls.quick.quick_call`; the words are those behind the kernel's own."""
-        library = quick_library(_key_of(self._toolchain, native(SOURCE)), self._toolchain)
-        if library is None:
-            return None
-        launch = _address(self._runtime, "torchsko_launch")
-        return quick_call(library, [launch, self.kernel, self.scratch_bytes, *words], ports)

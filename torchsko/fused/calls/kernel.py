@@ -21,7 +21,7 @@ from torchsko.fused.build.kernel_library import (
     load_library,
 )
 from torchsko.fused.build.toolchain import Toolchain, find_toolchain
-from torchsko.fused.calls.quick import Quick
+from torchsko.fused.calls.quick import Quick, quick_call
 from torchsko.fused.program.program import Port, Program
 from torchsko.mechanism.state import apart
 from torchsko.utils.shapes import broadcast_shapes, broadcasts
@@ -122,7 +122,7 @@ class Kernel:
         ]
         ports = [(port.shape, port.size, -1) for port in self.inputs]
         ports += [(shape, size, -1 if k is None else k) for shape, size, k in self._sizes]
-        return self._compiled.quick(words, ports)
+        return quick_call(self._compiled, words, ports)
 
     def __call__(
         self, inputs: Sequence[Tensor], summed: Sequence[bool] | None = None

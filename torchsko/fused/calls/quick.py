@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError
+from torchsko.fused.build.kernel_library import Compiled, library_key
 from torchsko.fused.build.libraries import built_library
 from torchsko.fused.build.toolchain import Toolchain
 from torchsko.fused.emit.cpp import native
@@ -27,27 +28,21 @@ _CAPSULE = b"dlpack_exchange_api"
 Quick = Callable[..., "tuple[Tensor, ...] | None"]
 
 
-def quick_library(key: str, toolchain: Toolchain) -> ctypes.CDLL | None:
-    """The library of such calls, None where there can be none.
-
-    Args:
-        key: name in the cache.
-        toolchain: the compiler.
-    """
-    if _exchange() is None:
-        return None
+def _library(toolchain: Toolchain) -> ctypes.CDLL | None:
+    """The compiled `native/quick.cpp`; None if it cannot be linked against the running Python."""
     try:
-        return built_library(key, lambda: [native(SOURCE)], toolchain)
-    except (CompilerError, OSError):  # no linking against a running Python
+        text = native(SOURCE)
+        return built_library(library_key(toolchain, text), lambda: [text], toolchain)
+    except (CompilerError, OSError):
         return None
 
 
-def quick_call(library: ctypes.CDLL, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
+def quick_call(compiled: Compiled, words: Sequence[int], ports: Sequence[Any]) -> Quick | None:
     """The call of one kernel.
 
     Args:
-        library: as `quick_library` gives it.
-        words: what `native/quick.cpp` reads of a kernel behind the interface's address, up to its ports.
+        compiled: the kernel.
+        words: the fields of ``Plan`` in `native/quick.cpp` from ``bits`` to ``one_lead``.
         ports: for each input and output (shape for one sample, number of scalars, the input that has
             its shape or -1).
 
@@ -58,7 +53,10 @@ def quick_call(library: ctypes.CDLL, words: Sequence[int], ports: Sequence[Any])
     exchange = _exchange()
     if exchange is None or len(ports) > _MOST_PORTS or any(len(s) > _MOST_RANK for s, *_ in ports):
         return None
-    plan = [exchange, *words]
+    library = _library(compiled.toolchain)
+    if library is None:
+        return None
+    plan = [exchange, compiled.launch_address, compiled.kernel, compiled.scratch_bytes, *words]
     for shape, size, like in ports:
         plan += (like, size, len(shape), *shape, *(0,) * (_MOST_RANK - len(shape)))
     make = ctypes.pythonapi["PyCFunction_NewEx"]

@@ -25,7 +25,7 @@ import inspect
 import uuid
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -41,18 +41,62 @@ from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
 
 from torchsko.fused.calls.kernel import broadcast_batch
+from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.clean import in_clean_thread
-
-if TYPE_CHECKING:
-    from torchsko.fused.functions.fused_function import FusedFunction
-    from torchsko.fused.functions.lazy_kernel import Traced
+from torchsko.implicit.jacobians import Flags, Tensors
 
 _NAMESPACE = "torchsko"
 # The vmap of autograd.grad(is_grads_batched=True).
 _LEGACY_VMAP: Any = torch._C._parse_dispatch_key("VmapMode")
 
 
-def define_operator(function: FusedFunction) -> Any:
+class BatchedFunction(Protocol):
+    """A function on batches; `torchsko.fused.functions.lazy_kernel` implements it."""
+
+    inputs: tuple[Port, ...]
+    like: tuple[int | None, ...] | None
+    num_outputs: int
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The output ports."""
+        ...
+
+    def batch_of(self, k: int, x: Tensor) -> torch.Size:
+        """Batch shape of input k."""
+        ...
+
+
+class DifferentiableFunction(BatchedFunction, Protocol):
+    """A function with a kernel and derivatives; `torchsko.fused.functions.fused_function` implements it."""
+
+    saves_outputs: bool
+    operator: Any
+
+    def __call__(self, *inputs: Tensor) -> Tensors:
+        """Apply the function under the transforms that are active."""
+        ...
+
+    def run(self, inputs: Sequence[Tensor]) -> Tensors:
+        """Apply the kernel to plain tensors."""
+        ...
+
+    def pull(
+        self,
+        needed: Flags,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        by: Sequence[Tensor],
+    ) -> Tensors:
+        """Gradients of the needed inputs."""
+        ...
+
+    def push(self, given: Flags, inputs: Sequence[Tensor], by: Sequence[Tensor]) -> Tensors:
+        """Tangents of the outputs."""
+        ...
+
+
+def define_operator(function: DifferentiableFunction) -> Any:
     """Register a function as an operator, which is unregistered when the function is collected.
 
     Args:
@@ -63,7 +107,7 @@ def define_operator(function: FusedFunction) -> Any:
     return _defined(function)
 
 
-def _defined(function: FusedFunction) -> Any:
+def _defined(function: DifferentiableFunction) -> Any:
     """The operator of a function, registered."""
     library = torch.library.Library(_NAMESPACE, "FRAGMENT")
     # What a library's own finalizer forgets (PyTorch 2.11) is the name in torch.ops, a trap to those
@@ -76,7 +120,7 @@ def _defined(function: FusedFunction) -> Any:
     library.define(name + schema, tags=torch.Tag.pt2_compliant_tag)
     reference = weakref.ref(function)
 
-    def alive() -> FusedFunction:
+    def alive() -> DifferentiableFunction:
         found = reference()
         if found is None:
             raise RuntimeError("a fused function was deleted while a graph still calls it")
@@ -115,7 +159,7 @@ class Node(torch.autograd.Function):
     """Autograd and torch.func's view of a function: saves the inputs, and what `pull` wants."""
 
     @staticmethod
-    def forward(function: FusedFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def forward(function: DifferentiableFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The operator without derivatives."""
         if not is_transformed(inputs):  # the dispatcher would change nothing
             return function.run(inputs)
@@ -164,7 +208,7 @@ class PlainNode(torch.autograd.Function):
     """`Node` where there is reverse mode and nothing else: torch.func's way in takes twice as long."""
 
     @staticmethod
-    def forward(ctx: Any, function: FusedFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, function: DifferentiableFunction, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The kernel; saves what `Node` does."""
         outputs = function.run(inputs)
         _keep(ctx, function, inputs, outputs)
@@ -177,7 +221,10 @@ class PlainNode(torch.autograd.Function):
 
 
 def _keep(
-    ctx: Any, function: FusedFunction, inputs: Sequence[Tensor], outputs: tuple[Tensor, ...]
+    ctx: Any,
+    function: DifferentiableFunction,
+    inputs: Sequence[Tensor],
+    outputs: tuple[Tensor, ...],
 ) -> None:
     ctx.function = function
     ctx.save_for_backward(*inputs, *(outputs if function.saves_outputs else ()))
@@ -187,7 +234,7 @@ def _keep(
 def _pulled(
     ctx: Any, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    function: FusedFunction = ctx.function
+    function: DifferentiableFunction = ctx.function
     inputs, outputs = saved[: len(function.inputs)], saved[len(function.inputs) :]
     # A zero without batch dimensions broadcasts to any.
     by = [
@@ -224,7 +271,7 @@ def node_of(inputs: Iterable[Tensor]) -> type[Node] | type[PlainNode] | None:
     return node
 
 
-def empty_outputs(function: Traced, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def empty_outputs(function: BatchedFunction, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Uninitialised tensors of the outputs' shapes, like the inputs in dtype and device."""
     leads = [function.batch_of(k, x) for k, x in enumerate(inputs)]
     batch = broadcast_batch(function.inputs, leads)
@@ -236,7 +283,7 @@ def empty_outputs(function: Traced, inputs: Sequence[Tensor]) -> tuple[Tensor, .
 
 
 def _vmap(
-    function: FusedFunction,
+    function: DifferentiableFunction,
     size: int,
     in_dims: Sequence[int | None],
     inputs: Sequence[Tensor],

@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from torchsko.fused.program.program import Loop, operands_of
-
-if TYPE_CHECKING:
-    from torchsko.fused.program.matrix_products import Products
 
 SNAP = 1e-15
 
@@ -75,6 +73,21 @@ def _snapped(value: float, scale: float) -> float:
     return value
 
 
+@dataclass(frozen=True)
+class MatrixProduct:
+    """A product of matrices of expressions that a loop computes.
+
+    Attributes:
+        factors: the left factors, from the left.
+        columns: the last factor, whose columns the loop reads one group per iteration.
+        result: the product of all factors.
+    """
+
+    factors: list[Tensor]
+    columns: Tensor
+    result: Tensor
+
+
 class Graph:
     """Expressions built so far; see the module's text for the meaning of their numbers.
 
@@ -82,8 +95,7 @@ class Graph:
         nodes: for each number, the operation and its arguments, e.g. ``("add", 4, 7)``; arguments
             are expressions (signed). ``add``, ``sub`` and ``mul`` have positive arguments only.
         loops: the table of loops.
-        products: for nodes of loops that are products of matrices, these; see
-            `torchsko.fused.program.matrix_products`.
+        products: for nodes of loops that compute a product of matrices, that product.
         constant: for each number, its value if it is a constant, else None.
         dtype: in which the kernel will compute.
     """
@@ -96,7 +108,7 @@ class Graph:
         self._inverse: dict[int, int] = {}
         self._has_nonfinite = False
         self.loops: list[Loop] = []
-        self.products: dict[int, Products] = {}
+        self.products: dict[int, MatrixProduct] = {}
         self.const(0.0)
         self.const(1.0)
 

@@ -11,14 +11,13 @@ decides by counting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torchsko.fused.program.column_groups import Group, grouped
 from torchsko.fused.program.entries import listed, staying, tensor_of, within
-from torchsko.fused.program.graph import Graph
+from torchsko.fused.program.graph import Graph, MatrixProduct
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import MOST_OPERATIONS, Loop, Port, refuse_size
 from torchsko.implicit.step_roles import Roles
@@ -28,21 +27,6 @@ _WASTE = 1.9  # products in loops to one spelt out; of symmetric ones a loop com
 _USES = 4  # products an operand: each is copied to where the loop reads it
 # Rows that a round multiplies with its columns, so that an entry is read once for several.
 _ROWS_AT_ONCE = 4
-
-
-@dataclass(frozen=True)
-class Products:
-    """What a loop of products computes.
-
-    Attributes:
-        factors: the matrices in front, from the left.
-        columns: the one whose columns come round by round.
-        result: the product of all.
-    """
-
-    factors: list[Tensor]
-    columns: Tensor
-    result: Tensor
 
 
 def bmm(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
@@ -137,7 +121,7 @@ def _looped(graph: Graph, x: Tensor, y: Tensor) -> Tensor:
         rows, found, node = _rounds(graph, factors, columns, group)
         result[rows[:, None], torch.tensor(group.columns)] = found
         loops.append(node)
-    graph.products.update((node, Products(factors, columns, result)) for node in loops)
+    graph.products.update((node, MatrixProduct(factors, columns, result)) for node in loops)
     return result
 
 

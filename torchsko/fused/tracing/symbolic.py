@@ -41,7 +41,7 @@ from torchsko.fused.program.kinds import (
 )
 from torchsko.fused.program.rules import ELEMENTWISE, RULES
 from torchsko.fused.tracing.refusals import refusal
-from torchsko.fused.tracing.traced_loops import traced_loop
+from torchsko.fused.tracing.traced_loops import TracedGraph
 from torchsko.implicit.jacobians import Tensors
 from torchsko.implicit.repetition import Rounds
 
@@ -71,12 +71,12 @@ class Symbolic(Tensor):
         ids: int64 tensor of the same shape, the expressions.
     """
 
-    graph: Graph
+    graph: TracedGraph
     ids: Tensor
 
     @staticmethod
     def __new__(  # noqa: D102
-        cls, graph: Graph, ids: Tensor, dtype: torch.dtype = torch.float64
+        cls, graph: TracedGraph, ids: Tensor, dtype: torch.dtype = torch.float64
     ) -> Symbolic:
         return Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
@@ -87,7 +87,7 @@ class Symbolic(Tensor):
             device=ids.device,
         )
 
-    def __init__(self, graph: Graph, ids: Tensor, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, graph: TracedGraph, ids: Tensor, dtype: torch.dtype = torch.float64) -> None:
         self.graph = graph
         self.ids = ids
 
@@ -99,30 +99,18 @@ class Symbolic(Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Symbolic(shape={tuple(self.shape)}, dtype={self.dtype})"
 
-    @staticmethod
-    def closed(step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
-        """A loop's step with what is mapped among its closures as further arguments, and these.
+    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+        """A loop body with its captured batched tensors as additional arguments, and these tensors.
 
         Raises:
-            FusedError: it closes over what is being differentiated by.
+            FusedError: the body captures a tensor that is being differentiated.
         """
-        from torchsko.fused.tracing.closures import (
-            mapped_as_arguments,
-            refuse_differentiated,
-        )  # both need this class
-
-        refuse_differentiated(step)
-        return mapped_as_arguments(step)
+        return self.graph.convert_closure(step)
 
     def rounds(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
-        """A loop of these tensors, of which some are symbolic, as one instruction."""
-        from torchsko.fused.tracing.closures import alive  # and this as well
-        from torchsko.fused.tracing.tracer import trace  # which needs this class
-
-        given = [lift(self.graph, x) for x in tensors]
-        with alive(rounds.step):
-            found = traced_loop(trace, self.graph, rounds, given)
-        return tuple(Symbolic(self.graph, ids) for ids in found)
+        """The outputs of a loop, which becomes one instruction; some of the inputs are symbolic."""
+        ids = self.graph.trace_loop(rounds, [lift(self.graph, x) for x in tensors])
+        return tuple(Symbolic(self.graph, x) for x in ids)
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
@@ -186,7 +174,7 @@ def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _run_on_ids(
-    graph: Graph, base: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    graph: TracedGraph, base: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     schema = [a.name for a in func._schema.arguments]
     id_args = [_ids(graph, name, x) for name, x in zip(schema, args, strict=False)]
@@ -249,7 +237,7 @@ def _write(name: str, target: Any, ids: Tensor, kind: torch.dtype) -> Symbolic:
     return target
 
 
-def _wrapped(graph: Graph, result: Any, dtype: torch.dtype) -> Any:
+def _wrapped(graph: TracedGraph, result: Any, dtype: torch.dtype) -> Any:
     if isinstance(result, (list, tuple)):
         return type(result)(_wrapped(graph, x, dtype) for x in result)
     return Symbolic(graph, result, dtype)

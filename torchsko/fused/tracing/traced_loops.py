@@ -7,8 +7,10 @@ round, and what is summed. Inside is a program of its own, traced once.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +20,18 @@ from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.program import Loop, Port, Program
 from torchsko.implicit.repetition import Rounds
 from torchsko.implicit.step_roles import parted
+
+
+class TracedGraph(Graph, ABC):
+    """The graph of a function that is being traced; `torchsko.fused.tracing.tracer` implements it."""
+
+    @abstractmethod
+    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+        """See `torchsko.fused.tracing.symbolic.Symbolic.convert_closure`."""
+
+    @abstractmethod
+    def trace_loop(self, rounds: Rounds, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Expressions of the outputs of a loop, from those of its inputs."""
 
 
 def traced_loop(

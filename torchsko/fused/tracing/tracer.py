@@ -22,7 +22,10 @@ from torchsko.fused.program.entries import inputs_of, listed
 from torchsko.fused.program.graph import Graph
 from torchsko.fused.program.lower import lower
 from torchsko.fused.program.program import Port, Program
+from torchsko.fused.tracing.closures import alive, mapped_as_arguments, refuse_differentiated
 from torchsko.fused.tracing.symbolic import Symbolic, lift
+from torchsko.fused.tracing.traced_loops import TracedGraph, traced_loop
+from torchsko.implicit.repetition import Rounds
 
 Arguments = Callable[[Graph], Sequence[Tensor]]
 """Expressions of a function's arguments, numbered by the graph of its program."""
@@ -59,7 +62,7 @@ def trace(
         >>> [instr.op for instr in program.code]
         ['const', 'input', 'mul', 'input', 'mul']
     """
-    graph = Graph(dtype)
+    graph = _TracedGraph(dtype)
     given = inputs_of(graph, inputs) if arguments is None else arguments(graph)
     outputs: list[int] = []
     ports: list[Port] = []
@@ -67,6 +70,18 @@ def trace(
         ports.append(Port(name, tuple(result.shape)))
         outputs.extend(listed(lift(graph, result)))
     return lower(graph, outputs, inputs, ports)
+
+
+class _TracedGraph(TracedGraph):
+    """A graph whose loop bodies are traced by `trace`."""
+
+    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+        refuse_differentiated(step)
+        return mapped_as_arguments(step)
+
+    def trace_loop(self, rounds: Rounds, tensors: Sequence[Tensor]) -> list[Tensor]:
+        with alive(rounds.step):
+            return traced_loop(trace, self, rounds, tensors)
 
 
 def _named_tensors(name: str, result: Any) -> Iterator[tuple[str, Tensor]]:
