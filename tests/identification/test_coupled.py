@@ -7,12 +7,12 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from torchsko.identification.diagnostics.coupled_joints import followers_told
+from torchsko.identification.diagnostics.fit_notes import left_out
 from torchsko.identification.friction import RotorInertia, SmoothCoulomb, Viscous
 from torchsko.identification.regression.normal_equations import Problem
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import settings_of
 from torchsko.identification.signals.preprocess import motions
-from torchsko.identification.uncertainty.identifiability import left_out
 
 LINK = """<link name="{}"><inertial><origin xyz="0.1 {} 0"/><mass value="{}"/>
 <inertia ixx=".01" iyy=".02" izz=".02" ixy="0" ixz="0" iyz="0"/></inertial></link>"""

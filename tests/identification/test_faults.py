@@ -20,11 +20,8 @@ from torchsko.identification.friction import (
     Viscous,
 )
 from torchsko.identification.results.html_report import write_report
-from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import settings_of
-from torchsko.identification.signals.saturation import piled
 from torchsko.identification.signals.unwrap import counted_on
-from torchsko.identification.uncertainty.residuals import Residuals, correlated
 
 
 def two(limit=float("inf")):
@@ -191,33 +188,6 @@ def test_a_robot_whose_file_says_0_of_its_limits_is_fitted_as_one_without():
     one, other = (ts.identification.identify(x, log, learn=some, prior=1e-6) for x in (mech, held))
     assert other.base.names == one.base.names
     assert_close(other.value, one.value, rtol=1e-6, atol=1e-8)
-
-
-def test_a_drive_at_its_limit_is_told_where_its_forces_are_measured_with_noise():
-    """Without a word its joint was fitted a twelfth of its force off."""
-    mech = two()
-    t, q, tau, qd = swinging(mech, noise=0.0)
-    noise = 0.02 * np.random.default_rng(0).normal(size=tau.shape)
-    cut = np.clip(tau, -np.inf, [8.0, np.inf]) + noise
-    nominal, some = mech.replace(mass=1.2 * mech.mass), [Viscous()]
-
-    def fitted(robot, tau):
-        fit = ts.identification.identify(
-            robot, ts.identification.Log(t, q, tau, qd), learn=some, prior=1e-6
-        )
-        return fit, [note for note in fit.found.notes if "a drive at its limit" in note]
-
-    fit, (told,) = fitted(nominal, cut)
-    assert told.startswith("12 percent of the forces of j1 are 7.99")
-    limit = float(told.split("effort limit of ")[1].split(",")[0])
-    limits = torch.tensor([limit, torch.inf], dtype=mech.dtype)
-    better, again = fitted(nominal.replace(effort_limit=limits), cut)
-    at = [torch.from_numpy(x) for x in (q, qd, np.gradient(qd, t, axis=0))]
-    off, less = (np.std((x.inverse_dynamics(*at).numpy() - tau)[5:-5, 0]) for x in (fit, better))
-    assert off > 0.05 * tau[:, 0].std() > 10 * less and not again
-    # Friction without much else piles up at both ends, too, and is no limit.
-    assert not fitted(nominal, tau + 20 * np.tanh(qd / 0.01) + noise)[1]
-    assert not fitted(nominal, tau + noise)[1]
 
 
 def test_terms_asked_for_that_come_out_zero_are_told():
@@ -560,31 +530,6 @@ def test_positions_that_are_no_numbers_twice_in_a_row_warn_of_nothing(value):
     q[40:42, 0], q[42, 0] = value, -value
     log, told = counted_on(ts.identification.Log(t, q, q))
     assert not told and np.array_equal(log.q, q)
-
-
-def test_what_a_right_fit_leaves_over_by_chance_is_no_drive_at_its_limit():
-    """A joint of a right log was: a sixth of the usual error in the mean of five visits is chance."""
-    mech, rng = two(), np.random.default_rng(0)
-    t = np.arange(6000) / 100
-    force = np.tanh(20 * np.sin(0.5 * t))[:, None] + 1e-3 * rng.normal(size=(6000, 2))
-    log = ts.identification.Log(t, np.zeros((6000, 2)), force)
-
-    def told(error):
-        ones = torch.ones(2, dtype=torch.float64)
-        at, tau, error = (torch.from_numpy(x) for x in (t, force, error))
-        inflation = correlated(error)
-        left = Residuals(at, tau, error, error.square().mean(0), ones, inflation, inflation / 100)
-        return piled(mech, log, left, Faults())
-
-    def chance():
-        smooth = np.convolve(rng.normal(size=6100), np.ones(101) / 10, "valid")
-        return np.stack([smooth, smooth], 1)
-
-    for _ in range(30):
-        assert not told(chance())
-    # Of a drive the robot asks for more each time.
-    lines = told(0.2 * chance() + np.sign(force) * (np.abs(force) > 0.99))
-    assert len(lines) == 4 and all("a drive at its limit" in line for line in lines)
 
 
 def test_a_joint_without_a_force_all_along_is_told_with_what_the_nominal_robot_needs():

@@ -10,6 +10,18 @@ from torch import Tensor, nn
 
 from torchsko.errors import FitError
 from torchsko.identification.checkpoint import Checkpoint
+from torchsko.identification.diagnostics.fit_notes import (
+    beyond,
+    biased,
+    fault_lines,
+    noted,
+    resting,
+    sample_lines,
+    unchanging,
+    unexplained,
+    untold_lines,
+    waves_told,
+)
 from torchsko.identification.diagnostics.undriven_joints import undriven
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.estimators.estimators import ESTIMATORS, Data, Estimate
@@ -34,20 +46,9 @@ from torchsko.identification.selection.model_selection import (
     nominal_errors,
     plain_model,
 )
-from torchsko.identification.selection.torque_ripple import waves_missed, waves_told
-from torchsko.identification.signals.saturation import piled
-from torchsko.identification.uncertainty.identifiability import (
-    beyond,
-    labels_of,
-    not_sure,
-    noted,
-    resting,
-    unchanging,
-    unexplained,
-    untold,
-    untold_lines,
-)
-from torchsko.identification.uncertainty.measurement_bias import Noise, biased
+from torchsko.identification.selection.torque_ripple import waves_missed
+from torchsko.identification.uncertainty.identifiability import labels_of, not_sure, untold
+from torchsko.identification.uncertainty.measurement_bias import Noise
 from torchsko.identification.uncertainty.residuals import Residuals, residuals
 from torchsko.identification.workers import cores, for_unknowns, threads
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
@@ -158,7 +159,7 @@ def _fitted(
     whole = chosen_wholly(chosen, state, known, kept)
     if not whole:
         notes.append("interrupted: friction and prior are the best so far")
-    notes += known.seen.lines() + beyond(task.nominal, known.seen.motions)
+    notes += sample_lines(known.seen) + beyond(task.nominal, known.seen.motions)
     say("fitting", 0.8)
     data = data_of(task, known, asked, say)
     estimate = ESTIMATORS[asked.method](data, chosen.model, base, divergence)
@@ -182,7 +183,7 @@ def _fitted(
     found = Found(
         asked.method, settings.cutoff, settings.rate, settings.chosen, weight, chosen.model.scale,
         int(known.normal.count.sum()),
-        (*notes, *unsure, *task.faults(known).lines(), *estimate.notes),
+        (*notes, *unsure, *fault_lines(task.faults(known)), *estimate.notes),
         *((None, None) if constants is None else (constants.value, constants.deviation)),
     )  # fmt: skip
     fitted = Fit.of(
@@ -264,7 +265,6 @@ def told_of_terms(task: Task, known: Known, model: Model, solution: Solution) ->
 def told_of_forces(task: Task, known: Known, solution: Solution, left: Residuals) -> list[str]:
     """Lines about forces: those at an end, those that do not change, those that nothing explains."""
     return [
-        *piled(task.nominal, task.log, left, task.faults(known)),
         *unchanging(task.nominal, left),
         *undriven(lossless(task.nominal), known.seen.motions),
         *resting(task.nominal, known.seen.motions, task.problem.terms, solution.choice),

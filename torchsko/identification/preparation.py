@@ -8,6 +8,14 @@ from typing import Any, NamedTuple
 
 from torchsko.identification.checkpoint import Checkpoint
 from torchsko.identification.diagnostics.coupled_joints import followers_told
+from torchsko.identification.diagnostics.fit_notes import (
+    changes_told,
+    enough,
+    left_out,
+    rate_lines,
+    refuse_standing,
+    standing,
+)
 from torchsko.identification.diagnostics.force_checks import (
     in_other_units,
     refuse_driving,
@@ -35,12 +43,11 @@ from torchsko.identification.logs.log import Log
 from torchsko.identification.options import Asked
 from torchsko.identification.regression.accumulate import (
     Seen,
-    enough,
     read,
     seen_again,
     with_kernel,
 )
-from torchsko.identification.regression.nearest_physical import changes_told, nearest_physical
+from torchsko.identification.regression.nearest_physical import nearest_physical
 from torchsko.identification.regression.normal_equations import Normal, Problem
 from torchsko.identification.regression.rigid_model import lossless
 from torchsko.identification.selection.torque_ripple import waves_in
@@ -48,7 +55,6 @@ from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import Settings, rate_of, settings_of
 from torchsko.identification.signals.preprocess import check_columns
 from torchsko.identification.signals.unwrap import counted_on
-from torchsko.identification.uncertainty.identifiability import left_out, refuse_standing, standing
 from torchsko.mechanism.mechanism import Mechanism
 
 Say = Callable[[str, float], None]
@@ -148,7 +154,7 @@ class Task:
         notes += unmeasured_lines(self.nominal, self.blank)
         return [
             *notes,
-            *self.settings.lines(),
+            *rate_lines(self.settings),
             *in_other_units(self.problem, self.log, known.normal),
         ]
 

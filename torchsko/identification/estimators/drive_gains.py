@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FitError
+from torchsko.identification.diagnostics.fit_notes import enough
 from torchsko.identification.dof_names import dof_names
 from torchsko.identification.friction import Gain, Offset, SmoothCoulomb, Viscous
 from torchsko.identification.logs.log import Log
-from torchsko.identification.regression.accumulate import Seen, enough, read
+from torchsko.identification.regression.accumulate import Seen, read
 from torchsko.identification.regression.elimination import Reduced, eliminated, means
 from torchsko.identification.regression.normal_equations import Normal, Problem
 from torchsko.identification.signals.filter_settings import Settings

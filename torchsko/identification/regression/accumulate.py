@@ -6,15 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.errors import CompilerError, FitError, FusedError
+from torchsko.errors import CompilerError, FusedError
 from torchsko.fused.build.toolchain import find_toolchain
 from torchsko.fused.fuse import fuse
-from torchsko.identification.diagnostics.missing_forces import unmeasured
-from torchsko.identification.dof_names import dof_names
 from torchsko.identification.logs.log import Log
 from torchsko.identification.regression.normal_equations import (
     Normal,
@@ -23,11 +20,9 @@ from torchsko.identification.regression.normal_equations import (
     Weigh,
     normal_equations,
 )
-from torchsko.identification.selection.cross_validation import full_folds
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import Settings
 from torchsko.identification.signals.preprocess import (
-    AT_LIMIT,
     Motion,
     Piece,
     check_columns,
@@ -64,10 +59,6 @@ def with_kernel(problem: Problem, log: Log, settings: Settings) -> Problem:
     return replace(problem, regressor=call)
 
 
-MISSING = 0.1
-"""Share of a joint's forces from which on they are the reason that none is left."""
-
-
 @dataclass(frozen=True, eq=False)
 class Seen:
     """Motions to look at residuals in.
@@ -79,15 +70,6 @@ class Seen:
 
     motions: list[Motion]
     pieces: int
-
-    def lines(self) -> list[str]:
-        """Says of which part of the log they are, where it is not the whole."""
-        if len(self.motions) == self.pieces:
-            return []
-        return [
-            f"residuals, their correlation in time and figures: of {len(self.motions)} stretches, evenly "
-            f"spread, of {self.pieces}; all else is of the whole log"
-        ]
 
 
 def read(
@@ -156,50 +138,3 @@ def sample(parts: Sequence[Piece], settings: Settings) -> Sequence[Piece]:
     """Every so many pieces, no more states than `KEPT`."""
     states = sum(b - a for a, b in (piece.rows for piece in parts)) / settings.states.every
     return parts[:: max(1, math.ceil(states / KEPT))]
-
-
-def enough(log: Log, mech: Mechanism, normal: Normal, settings: Settings) -> None:
-    """Refuse a log that says too little.
-
-    Raises:
-        FitError: fewer independent forces than parameters, a joint without any, or too few folds. Forces
-            where a robot floats may be missing.
-    """
-    total, blank = normal.count.sum(0).tolist(), unmeasured(mech, log)
-    names = dof_names(mech)
-    quiet = [names[k] for k, n in enumerate(total) if n == 0 and k not in blank]
-    if quiet:
-        dof = dof_names(mech).index(quiet[0])
-        tau = np.asarray(log.tau[:, dof])
-        none = float((~np.isfinite(tau)).mean())
-        if none > MISSING:
-            raise FitError(
-                f"{log.name}: {100 * none:.3g} percent of the forces of joint {quiet[0]!r} are missing.",
-                "What a filter makes of forces that nobody measured tells nothing.",
-                "Keep the samples that have a force: states between them may be missing.",
-            )
-        limit = mech.effort_limit[dof].item()
-        held = float((np.abs(tau) >= AT_LIMIT * limit).mean())
-        if held > 0:
-            raise FitError(
-                f"{log.name}: no sample of joint {quiet[0]!r} is left.",
-                f"{100 * held:.3g} percent of its forces, up to {np.nanmax(np.abs(tau)):.3g}, are at the "
-                f"robot's effort limit of {limit:.3g} or beyond it, where a drive gives what it can, and the "
-                f"filter needs {settings.reach:.3g} s without one on each side.",
-                "Pass the robot with the drives' true limits, mech.replace(effort_limit=...), or log motions "
-                "that need less.",
-            )
-        raise FitError(
-            f"{log.name}: no sample of joint {quiet[0]!r} is left.",
-            f"The filter of {settings.cutoff:.3g} Hz needs {settings.reach:.3g} s "
-            "without a gap on each side, and forces below their limit.",
-            "Log more, or pass a higher cutoff.",
-        )
-    if len(full_folds(normal.count)) < 2:
-        raise FitError(
-            f"{log.name}: all samples of a joint lie in one stretch of {len(normal.count)}.",
-            "Cross-validation leaves out one stretch and needs another, and the filter of "
-            f"{settings.cutoff:.3g} Hz needs {settings.reach:.3g} s without a gap on each side.",
-            "Log more, or pass a higher cutoff: below half of the rate, "
-            f"{settings.rate:.4g} Hz, is possible.",
-        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -19,8 +17,6 @@ SIZE = 0.1
 LEAST = 1e-4
 """Least share of a body's mass that lies off a plane, in units of `SIZE` squared: a millimetre across."""
 
-AXIS = 1e-9
-"""Inertias over the largest, up to which a body has one about one axis alone."""
 
 MASS = 1e-3
 """Mass of a body that has none, against the mean of all."""
@@ -56,22 +52,6 @@ def nearest_physical(mech: Mechanism) -> tuple[Mechanism, tuple[str, ...]]:
         name for name, is_bad in zip(mech.body_names, bad.tolist(), strict=True) if is_bad
     )
     return mech.replace(mass=new[0], com=new[1], inertia=new[2]), names
-
-
-def changes_told(mech: Mechanism, names: Sequence[str]) -> list[str]:
-    """Lines that name the bodies which `nearest_physical` changed, of the mechanism as given.
-
-    A rotor (`MechanismBuilder.rotor`) is right as it is: its mass is counted with the body that carries it.
-    """
-    size = torch.linalg.eigvalsh(mech.inertia)
-    alone = (mech.mass == 0) & (size[:, 2] > 0) & (size[:, :2].abs() <= AXIS * size[:, 2:]).all(-1)
-    rotors = [name for name, x in zip(mech.body_names, alone.tolist(), strict=True) if x]
-    return [
-        f"{name} is an inertia about one axis, as of a rotor: a body of little mass stands for it"
-        if name in rotors
-        else f"unphysical nominal inertia of {name}: the nearest physical one is used"
-        for name in names
-    ]
 
 
 def bodies(phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -147,16 +147,6 @@ def waves_missed(
     return waves_left(wider, motions, both, dofs)
 
 
-def waves_told(name: str, waves: Sequence[Wave]) -> str:
-    """A line that says which waves a joint's errors have, and what to name for them."""
-    each = " and ".join(f"{x.times:.4g} times a turn, by {x.size:.2g}" for x in waves)
-    terms = ", ".join(f"{term!r}" for x in waves for term in x.terms)
-    return (
-        f"errors of {name} come back with its position, {each}, and spoil other numbers: "
-        f"name {terms} besides"
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class _Sheet:
     """What is known of one dof.

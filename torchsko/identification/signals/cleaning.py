@@ -75,34 +75,6 @@ class Faults:
             for joint, n in theirs.items():
                 mine[joint] = mine.get(joint, 0) + n
 
-    def lines(self) -> list[str]:
-        """Each fault and what was done about it."""
-        out = [f"{self.gaps} gaps: filtered apart"] if self.gaps else []
-        if self.short:
-            out.append(f"{self.short} pieces between gaps too short for the filter: left out")
-        out += [
-            f"{n} outliers at {joint}: interpolated, and of no weight"
-            for joint, n in self.outliers.items()
-        ]
-        out += [
-            f"{n} positions and velocities of {joint} missing or far off: interpolated"
-            + (
-                f"; {self.missing[joint]} in long runs, where no force counts"
-                if joint in self.missing
-                else ""
-            )
-            for joint, n in self.positions.items()
-        ]
-        out += [
-            f"{n} positions and velocities of {joint} repeat the one before, of a slower sensor: interpolated"
-            for joint, n in self.repeated.items()
-        ]
-        out += [
-            f"{n} forces of {joint} at their limit: of no weight"
-            for joint, n in self.saturated.items()
-        ]
-        return out
-
 
 def count(into: dict[str, int], mech: Mechanism, bad: NDArray[np.bool_]) -> None:
     """Add how many samples of each joint are bad, `[num_dof, samples]`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,17 +97,6 @@ class Settings:
     def chosen(self) -> bool:
         """Whether the data chose the cut-off."""
         return self.motion is not None
-
-    def lines(self) -> list[str]:
-        """What is to be said of a log that was sampled too seldom for its motion; nothing of others."""
-        if self.motion is None or self.cutoff >= ENOUGH * self.motion:
-            return []
-        enough = math.ceil(0.5 * ROOM * SELDOM * self.motion)
-        return [
-            f"{self.rate:.3g} samples a second are few for a motion of up to {self.motion:.2g} Hz: the "
-            f"filter ends at {self.cutoff:.3g} Hz, where forces have more, and numbers may lie further off "
-            f"than their deviations say. Log at {enough} Hz or more, or move more slowly"
-        ]
 
     @property
     def fine(self) -> float:

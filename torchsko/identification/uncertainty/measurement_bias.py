@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchsko.identification.dof_names import q_names
 from torchsko.identification.estimators.instrumental import (
     STRONG,
     both,
@@ -29,7 +28,7 @@ from torchsko.identification.estimators.instrumental import (
     strengths,
 )
 from torchsko.identification.logs.log import Array, Log
-from torchsko.identification.regression.least_squares import Information, scaled_pseudo_inverse
+from torchsko.identification.regression.least_squares import scaled_pseudo_inverse
 from torchsko.identification.regression.normal_equations import (
     Normal,
     Problem,
@@ -59,9 +58,6 @@ MORE = 4
 
 BLOCK = 8
 """Length of blocks of them over the filter's, whose reach at both ends is lost."""
-
-WEIGHT = 1.5
-"""Deviations that the bias of a number amounts to, from which on it is said: truth may be beyond three."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,35 +183,3 @@ def _spread(motions: Sequence[Motion], most: int) -> Sequence[Motion]:
         starts = range(0, max(len(motion) - size, 0) + 1, size)
         blocks += [picked(motion, slice(a, a + size)) for a in starts]
     return blocks[:: math.ceil(total / most)]
-
-
-def biased(
-    mech: Mechanism, noise: Noise, motions: Sequence[Motion], bias: Tensor, told: Information,
-    labels: Sequence[str], advice: str,
-) -> list[str]:  # fmt: skip
-    """A line where noise of positions moves numbers by as much as their deviations, or none.
-
-    Args:
-        mech: whose joints they are.
-        noise: of the log.
-        motions: of it.
-        bias: from `noise_bias`.
-        told: deviations.
-        labels: of base parameters and of the terms, in this order.
-        advice: what to do about it.
-    """
-    deviation = torch.cat([told.covariance.diagonal().clamp_min(0).sqrt(), *told.terms])
-    # What no noise spreads has no deviation to be biased by.
-    away = (bias.abs() / deviation).nan_to_num(0.0, posinf=0.0)
-    worst = int(away.argmax())
-    if not away[worst] > WEIGHT:
-        return []
-    least, most = (
-        torch.stack([getattr(x.q, name)(0) for x in motions if len(x)]) for name in ("amin", "amax")
-    )
-    size = int((noise.q / (most.amax(0) - least.amin(0)).clamp_min(1e-300)).argmax())
-    what = f"{float(noise.q[size]):.2g} at {q_names(mech)[size]}"
-    return [
-        f"noise of positions ({what}) biases numbers by up to about {float(away[worst]):.2g} of their "
-        f"deviations ({labels[worst]}): {advice}"
-    ]
