@@ -50,6 +50,7 @@ from torchsko.verbs.dynamics import passive_force as passive_force
 
 if TYPE_CHECKING:
     from torchsko import control as control
+    from torchsko import identification as identification
     from torchsko import learn as learn
     from torchsko import view as view
     from torchsko.actuation.actuated_control import ActuatedControl as ActuatedControl
@@ -273,6 +274,7 @@ _LATER = {
 
 _ROOMS = {
     "control": "torchsko.control",
+    "identification": "torchsko.identification",
     "learn": "torchsko.learn",
     "plot": "torchsko.view.plot",
     "view": "torchsko.view",

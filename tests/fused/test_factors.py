@@ -14,7 +14,7 @@ from torchsko.fused.program.evaluate import evaluate
 from torchsko.fused.program.factors import MOST
 from torchsko.fused.program.program import Port
 from torchsko.fused.tracing.tracer import trace
-from torchsko.utils.dtype import computed_in
+from torchsko.utils.dtype import compute_dtype
 
 N = 4
 
@@ -230,7 +230,7 @@ def test_a_function_learns_what_its_kernel_rounds_to():
 
 def test_the_type_of_a_kernel_is_told_within_transforms_and_loops():
     def rounding(x: Tensor) -> Tensor:
-        return x * torch.finfo(computed_in(x)).eps
+        return x * torch.finfo(compute_dtype(x)).eps
 
     def function(x: Tensor) -> tuple[Tensor, ...]:
         return ts.loop(rounding, x, 2), torch.func.vmap(jacrev(rounding))(x), jacfwd(rounding)(x)

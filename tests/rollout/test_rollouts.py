@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import torchsko as ts
 from tests.strategies import KINDS, random_mechanism
-from torchsko.rollout.controls import answers
+from torchsko.rollout.controls import is_implicit
 from torchsko.rollout.integrators import INTEGRATORS, SEMI_IMPLICIT_EULER
 
 METHODS = tuple(INTEGRATORS)
@@ -262,7 +262,9 @@ def test_a_control_that_is_no_tensor_and_cannot_be_called_is_refused(control):
 
 
 def test_torch_compile_sees_that_a_tensor_does_not_answer():
-    compiled = torch.compile(lambda x: x + answers(x.new_zeros(1)), fullgraph=True, backend="eager")
+    compiled = torch.compile(
+        lambda x: x + is_implicit(x.new_zeros(1)), fullgraph=True, backend="eager"
+    )
     assert torch.equal(compiled(torch.ones(2)), torch.ones(2))
 
 

@@ -11,7 +11,7 @@ from torchsko.rollout.motor import Motor
 
 
 class Handle:
-    """An object of one's own that gives a mechanism."""
+    """A user's object with nothing but a ``mechanism()`` method."""
 
     def __init__(self, mech):
         self._mech = mech
@@ -184,21 +184,21 @@ def test_wrappers_of_a_layer_are_told_apart(wrap, advice):
         lambda m: ts.frame_jacobian(m, q, ["lower"]),
         lambda m: ts.rollout(m, q, qd),
     ):
-        with pytest.raises(ts.MechanismError, match="Pass the layer itself") as caught:
+        with pytest.raises(ts.MechanismError, match="Pass the layer") as caught:
             call(wrap(layer))
         assert advice in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", ["panda.urdf", None, torch.nn.Linear(2, 2)])
 def test_what_gives_no_mechanism_is_refused(wrong):
-    with pytest.raises(ts.MechanismError, match=f"not a {type(wrong).__name__}"):
+    with pytest.raises(ts.MechanismError, match=f"got a {type(wrong).__name__}"):
         ts.mass_matrix(wrong, torch.zeros(2))
 
 
 @pytest.mark.parametrize("name", ["random_state", "joint_names", "lower", "initial"])
 def test_what_only_a_mechanism_has_is_told_where_it_is(fast, name):
     for given in (fast, ts.Dynamics(mixed_tree())):
-        with pytest.raises(AttributeError, match=rf"(?s)mechanism's.*mechanism\(\)\.{name}"):
+        with pytest.raises(AttributeError, match=rf"mechanism\(\)\.{name}"):
             getattr(given, name)
         assert hasattr(given.mechanism(), name) and not hasattr(given, name)
         with pytest.raises(AttributeError, match="has no attribute 'fly'"):

@@ -101,7 +101,7 @@ def test_every_public_function_of_mechanisms_is_on_all_three():
 
 
 def test_every_row_is_traced_or_refused_or_runs_as_it_is():
-    kernels = ts.FusedMechanism.kernels - {"step", "trajectory"}
+    kernels = ts.FusedMechanism.fused_methods - {"step", "trajectory"}
     refused = {name for name, row in ROWS.items() if "" in row.refuses}
     assert kernels == set(PARAMETERS) and not kernels & refused
     public = {name for name, _ in public_functions_of_mechanisms()}
@@ -220,7 +220,7 @@ def test_fusing_traces_and_compiles_nothing(monkeypatch):
 
     for work in ("trace", "build_kernel", "load_kernel"):
         monkeypatch.setattr(traced, work, never)
-    assert ts.fuse(floating_tree()).kernels == ts.FusedMechanism.kernels
+    assert ts.fuse(floating_tree()).fused_methods == ts.FusedMechanism.fused_methods
 
 
 def test_inertial_parameters_of_kernels_are_those_of_the_inputs():

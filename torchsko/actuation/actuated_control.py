@@ -12,13 +12,13 @@ from torch import Tensor
 from torchsko.actuation.actuator_forces import actuate, actuate_with_slopes
 from torchsko.actuation.actuators import Actuators
 from torchsko.actuation.delay import Delay
-from torchsko.actuation.implicit_forces import ImplicitForce, implicit_force
+from torchsko.actuation.implicit_forces import ImplicitController, ImplicitForce, implicit_force
 from torchsko.actuation.tendons import Tendons
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 
 
 @dataclass(frozen=True, eq=False)
-class ActuatedControl:
+class ActuatedControl(ImplicitController):
     """Controls through actuators: a `Controller` for `torchsko.rollout`.
 
     Activations go on by the step, as in MuJoCo. What is implicit acts at the state after the step, to first
@@ -64,7 +64,7 @@ class ActuatedControl:
         return tau, self._after(activation, rate, dt, sent)
 
     @property
-    def answers(self) -> bool:
+    def is_implicit(self) -> bool:
         """Whether forces act at the state after a step."""
         return self.implicit is not None
 

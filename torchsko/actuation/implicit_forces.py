@@ -99,3 +99,22 @@ def implicit_force(
         return ImplicitForce(push, damping)
     rows = own_rows(mech, B.index_select(-2, slopes.several))
     return ImplicitForce(push, damping, rows, d.index_select(-1, slopes.several))
+
+
+class ImplicitController:
+    """Base class of controllers whose forces may act at the velocity after the step, as damping does.
+
+    A `torchsko.rollout.controls.Controller` besides. It is an ordinary class: `torch.compile` cannot test
+    with ``isinstance`` for a Protocol that has a property.
+    """
+
+    @property
+    def is_implicit(self) -> bool:
+        """Whether the forces act at the velocity after the step."""
+        return False
+
+    def answer(
+        self, t: float, dt: float, q: Tensor, qd: Tensor, memory: Tensor
+    ) -> tuple[ImplicitForce, Tensor]:
+        """In place of `act`: the response of the forces from t [s] to t + dt, and the memory at t + dt."""
+        raise NotImplementedError

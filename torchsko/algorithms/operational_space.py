@@ -40,7 +40,7 @@ from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
 from torchsko.linalg.symmetric import spd_condition, spd_solve
 from torchsko.utils.concrete_values import numbers
-from torchsko.utils.dtype import computed_in, stands_for
+from torchsko.utils.dtype import compute_dtype, stands_for
 from torchsko.utils.shapes import broadcasts
 
 Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float | Tensor]
@@ -212,7 +212,7 @@ def invert_compliance(
         _check_samples("rank_tolerance", rank_tolerance, compliance)
     r = compliance.shape[-1]
     tolerance = (
-        rounding_of_rank(r, computed_in(compliance)) if rank_tolerance is None else rank_tolerance
+        rounding_of_rank(r, compute_dtype(compliance)) if rank_tolerance is None else rank_tolerance
     )
     identity = torch.eye(r, dtype=compliance.dtype, device=compliance.device)
     usable = compliance.sum((-2, -1)).isfinite()
@@ -298,7 +298,7 @@ def sizes_of_kinds(compliance: Tensor, length: Tensor) -> Tensor:
     root = torch.where(square > 0, torch.where(square > 0, square, 1.0).sqrt(), 0.0)
     angular, linear = root.unbind(-1)
     turned = length * angular
-    rounding = rounding_of_rank(compliance.shape[-1], computed_in(compliance))
+    rounding = rounding_of_rank(compliance.shape[-1], compute_dtype(compliance))
     linear = torch.where(linear > rounding * turned, linear, turned)
     size = torch.stack(torch.broadcast_tensors(angular, linear), -1)
     size = torch.where(size > 0, size, 1.0)[..., None, :, None]

@@ -22,7 +22,7 @@ from torchsko.bridge.singular_hinges import checked
 from torchsko.control.ik import inverse_kinematics as control
 from torchsko.io import saving
 from torchsko.mechanism import coordinates
-from torchsko.mechanism.dispatch import MechanismLike
+from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
 from torchsko.mechanism.joints import configuration
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout import finite_checks as finite
@@ -213,7 +213,7 @@ def _rank_tolerance(mech: Mechanism, options: Mapping[str, Any]) -> float:
 _INVERTS = {"refuses": {"singular": _SINGULAR}, "unless_given": {"rank_tolerance": _rank_tolerance}}
 
 
-class Verbs:
+class Verbs(MechanismSource):
     """Every public function of a mechanism, as a method of what gives one: the table, a row a line."""
 
     inverse_dynamics = method(dynamics.inverse_dynamics, refuses={"parents": _PARENTS})
@@ -295,10 +295,6 @@ class Verbs:
     inverse_kinematics = control.inverse_kinematics
     actuate = acting.actuate
     save = saving.save
-
-    def mechanism(self) -> Mechanism:
-        """The mechanism with the current values."""
-        raise NotImplementedError
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What a row's verb gives for these arguments."""

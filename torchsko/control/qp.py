@@ -28,7 +28,7 @@ from torch import Tensor
 
 from torchsko.implicit.loop import loop, subprogram
 from torchsko.linalg.symmetric import Eliminated, ldl
-from torchsko.utils.dtype import computed_in
+from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import joined, matvec
 
 BACK_OFF = 0.99
@@ -101,7 +101,7 @@ def solve_qp(
 
     Reference: Mehrotra 1992; Amos, Kolter 2017.
     """
-    loose = float(torch.finfo(computed_in(program.p)).eps ** 0.625) if slack is None else slack
+    loose = float(torch.finfo(compute_dtype(program.p)).eps ** 0.625) if slack is None else slack
     solver = ldl_solver if scalar else lu_solver
     bounded = program.h != torch.inf  # what is no number is not free of bounds
     size = program.p.detach().abs().amax(-1, keepdim=True) / LARGEST

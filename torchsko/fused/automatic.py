@@ -21,7 +21,13 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import CompilerError, FusedError
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
+from torchsko.mechanism.dispatch import (
+    MechanismLayer,
+    MechanismLike,
+    MechanismSource,
+    as_mechanism,
+    fused_methods_of,
+)
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
@@ -108,14 +114,14 @@ def _with_kernels(
 
     @wraps(fn)
     def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
-        if "trajectory" not in kernels_of(mech) and not torch.compiler.is_compiling():
+        if "trajectory" not in fused_methods_of(mech) and not torch.compiler.is_compiling():
             bound = signature.bind(mech, *args, **kwargs)
             bound.apply_defaults()
             # A layer keeps its own.
-            taken = getattr(mech, "taken", None)
-            asked = bound.arguments["fused"] and taken and getattr(mech, "fused", None) is not False
+            layer = mech if isinstance(mech, MechanismLayer) else None
+            asked = bound.arguments["fused"] and layer is not None and layer.fused is not False
             if asked or _pays(mech, bound.arguments):
-                fast = taken() if taken else kernels_for(mech)
+                fast = kernels_for(mech) if layer is None else layer.fused_mechanism()
                 if asked and isinstance(fast, str):
                     raise FusedError(fast)
                 mech = mech if isinstance(fast, str) else fast
@@ -131,22 +137,26 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
     """
     q, control, steps, method = (given[name] for name in ("q", "control", "steps", "method"))
     plain = given["limits"] is None and isinstance(method, str) and method in INTEGRATORS
-    if given["fused"] is not None or getattr(mech, "fused", None) is False or not plain:
+    if (
+        given["fused"] is not None
+        or (isinstance(mech, MechanismSource) and mech.fused is False)
+        or not plain
+    ):
         return False
     if not isinstance(q, Tensor) or type(steps) is not int:
         return False
     batch = q.numel() // max(1, q.shape[-1]) if q.ndim else 0
     if isinstance(control, Tensor) and control.ndim:  # of a number the rollout says what is wrong
         batch = max(batch, control.numel() // max(1, steps * control.shape[-1]))
-    samples, takes = cost(steps, batch), getattr(mech, "takes", None)
-    if batch == 0 or (samples < PAYS and takes is None):
+    samples, layer = cost(steps, batch), mech if isinstance(mech, MechanismLayer) else None
+    if batch == 0 or (samples < PAYS and layer is None):
         return False
     robot = as_mechanism(mech)
     read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
     if any(is_mapped(x) for x in read if isinstance(x, Tensor)):
         return False
     # What a layer did eagerly adds up.
-    return samples >= PAYS or (takes is not None and takes(samples))
+    return samples >= PAYS or (layer is not None and layer.should_fuse(samples))
 
 
 rollout = _with_kernels(rollouts.rollout)

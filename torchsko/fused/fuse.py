@@ -14,10 +14,15 @@ from typing import TypeVar, cast, overload
 from torchsko.errors import FusedError
 from torchsko.fused.functions.traits import Around
 from torchsko.fused.fused_call import FusedCall
-from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall, Layer, workshop_of
+from torchsko.fused.fused_layer import FusedLayer, FusedLayerCall, workshop_of
 from torchsko.fused.fused_mechanism import FusedMechanism
 from torchsko.fused.workshop import Eager, Workshop
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
+from torchsko.mechanism.dispatch import (
+    MechanismLayer,
+    MechanismLike,
+    as_mechanism,
+    provides_mechanism,
+)
 
 T = TypeVar("T")
 
@@ -107,14 +112,14 @@ def fuse(
         True
     """
     _check_choices(inputs, order)
-    if hasattr(target, "mechanism") and mech is not None:
+    if provides_mechanism(target) and mech is not None:
         raise FusedError(
             f"fuse() got a {type(target).__name__} first, and {type(mech).__name__} as its mechanism.",
             "The function to fuse comes first; a mechanism alone has its verbs fused.",
             "Call ts.fuse(fn, mech), or ts.fuse(mech).",
         )
     target, mech = _layer_itself(target), _layer_itself(mech)
-    if hasattr(target, "learns") or hasattr(target, "mechanism"):
+    if provides_mechanism(target):
         return kernels_of_robot(cast(MechanismLike, target), inputs, order)
     if mech is None:
         raise FusedError(
@@ -122,11 +127,9 @@ def fuse(
             "Kernels are compiled for one mechanism.",
             "Call ts.fuse(fn, mech).",
         )
-    if hasattr(mech, "learns"):
-        layer = cast(Layer, mech)
-        return FusedLayerCall(
-            cast(Eager, target), workshop_of(layer, inputs, order), layer, shapes or {}
-        )
+    if isinstance(mech, MechanismLayer):
+        workshop = workshop_of(mech, inputs, order)
+        return FusedLayerCall(cast(Eager, target), workshop, mech, shapes or {})
     robot = as_mechanism(mech)
     return FusedCall(cast(Eager, target), Workshop(robot, inputs, order), robot, shapes or {})
 
@@ -142,14 +145,13 @@ def kernels_of_robot(
         order: likewise.
         around: makes a context to trace in.
     """
-    if hasattr(given, "learns"):
-        layer = cast(Layer, given)
-        return FusedLayer(workshop_of(layer, inputs, order, around), layer)
+    if isinstance(given, MechanismLayer):
+        return FusedLayer(workshop_of(given, inputs, order, around), given)
     robot = as_mechanism(given)
     return FusedMechanism(Workshop(robot, inputs, order, around), robot)
 
 
-def _layer_itself(given: T) -> T | Layer:
+def _layer_itself(given: T) -> T | MechanismLayer:
     """The layer whose kernels were given: what it learns is read from it; all else as it is."""
     return given.layer if isinstance(given, FusedLayer) else given
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,22 +26,8 @@ from torchsko.fused.tracing.clean import (
     unfollowed,
 )
 from torchsko.fused.workshop import Eager, Workshop, unwrapped
-from torchsko.mechanism.dispatch import MechanismLike
+from torchsko.mechanism.dispatch import MechanismLayer
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-
-
-class Layer(MechanismLike, Protocol):
-    """A layer, such as `torchsko.Dynamics`: its mechanism's values change from call to call."""
-
-    @property
-    def learns(self) -> tuple[str, ...]:
-        """Names of the mechanism's tensors that change."""
-        ...
-
-    @property
-    def held(self) -> Mapping[str, Tensor]:
-        """The mechanism's tensors by name, as they are now; of those that change the start."""
-        ...
 
 
 class Values:
@@ -54,7 +40,7 @@ class Values:
 
     leads_to = ("layer",)  # see `Reachable`
 
-    def __init__(self, layer: Layer, workshop: Workshop) -> None:
+    def __init__(self, layer: MechanismLayer, workshop: Workshop) -> None:
         self.layer = layer
         self._take(workshop)
 
@@ -78,7 +64,7 @@ class Values:
         if torch.compiler.is_compiling():
             self._refuse_change()
             return False
-        held = self.layer.held
+        held = self.layer.stored_fields
         now = [held[name] for name in self._constants]
         if self._seen is not None and self._seen.is_of(now):
             return False
@@ -88,7 +74,7 @@ class Values:
                 n for n, x in zip(self._constants, now, strict=True) if _differs(x, getattr(old, n))
             ]
         )
-        like = self.layer.held["mass"]
+        like = self.layer.stored_fields["mass"]
         moved = like.dtype != old.dtype or like.device != old.device
         if changed or moved:
             inputs, order = self.workshop.choices
@@ -100,7 +86,7 @@ class Values:
 
     def _refuse_change(self) -> None:
         """Have a compiled program, in which no kernels can be made, refuse values other than the kernels'."""
-        held, old = self.layer.held, self.workshop.mechanism
+        held, old = self.layer.stored_fields, self.workshop.mechanism
         now = torch.cat([held[name].flatten() for name in self._constants])
         then = torch.cat([getattr(old, name).flatten() for name in self._constants])
         refuse_when_run(
@@ -122,7 +108,7 @@ class FusedLayer(FusedMechanism):
         layer: the layer.
     """
 
-    def __init__(self, workshop: Workshop, layer: Layer) -> None:
+    def __init__(self, workshop: Workshop, layer: MechanismLayer) -> None:
         self.layer = layer
         self._now = Values(layer, workshop)
         super().__init__(workshop, workshop.mechanism)
@@ -181,7 +167,7 @@ class FusedLayerCall(FusedCall):
         self,
         fn: Eager,
         workshop: Workshop,
-        layer: Layer,
+        layer: MechanismLayer,
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         self._now = Values(layer, workshop)
@@ -229,7 +215,7 @@ class FusedLayerCall(FusedCall):
 
 
 def workshop_of(
-    layer: Layer, inputs: Sequence[str], order: int, around: Around = nullcontext
+    layer: MechanismLayer, inputs: Sequence[str], order: int, around: Around = nullcontext
 ) -> Workshop:
     """The workshop of a layer, at copies of its values; what it learns is an input.
 
@@ -243,7 +229,9 @@ def workshop_of(
         robot = layer.mechanism()
     derived = [name for name in PARAMETERS if is_differentiated(getattr(robot, name))]
     return in_clean_thread(
-        lambda: Workshop(unwrapped(robot), (*layer.learns, *inputs, *derived), order, around)
+        lambda: Workshop(
+            unwrapped(robot), (*layer.learned_fields, *inputs, *derived), order, around
+        )
     )
 
 

@@ -22,7 +22,7 @@ from torchsko.fused.fused_call import FusedCall, say_again
 from torchsko.fused.integrator_steps import step_of, step_over
 from torchsko.fused.workshop import Eager, Workshop, check_dtype, refuse_constants
 from torchsko.implicit.step_roles import Roles
-from torchsko.mechanism.dispatch import OnlyOfMechanism
+from torchsko.mechanism.dispatch import MechanismAttribute
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.argument_checks import check_dt
 from torchsko.rollout.early_termination import EarlyTermination
@@ -77,10 +77,10 @@ class FusedMechanism(Verbs):
     and run these kernels where there is one.
 
     Attributes:
-        kernels: names of the methods that are kernels.
+        fused_methods: names of the methods that run compiled kernels.
     """
 
-    kernels = FUSIBLE | {"step", "trajectory"}
+    fused_methods = FUSIBLE | {"step", "trajectory"}
 
     def __init__(self, workshop: Workshop, mech: Mechanism) -> None:
         self._mech = mech
@@ -89,7 +89,7 @@ class FusedMechanism(Verbs):
         # Made now, since torch.compile could not make them while it traces a caller.
         self._positional = {
             (row.name, len(names)): self._function(row, names, tuple(row.options.items()))
-            for row in (*(ROWS[name] for name in self.kernels & ROWS.keys()), *_OWN.values())
+            for row in (*(ROWS[name] for name in self.fused_methods & ROWS.keys()), *_OWN.values())
             for names in _choices(row)
         }
 
@@ -326,19 +326,19 @@ class FusedMechanism(Verbs):
                 raise FusedError(_OF_ONE_SAMPLE.format(error=what))
         return call, Scan(function, Roles(3, num_series, 0, 0))
 
-    def whole(
+    def fuse_function(
         self, key: Hashable, fn: Eager, shapes: Mapping[str, tuple[int, ...]], num_outputs: int
     ) -> FusedFunction | None:
-        """A function of the mechanism and of tensors as a kernel of its own; `torchsko.control` calls it.
+        """Compile a function of the mechanism and of tensors into one kernel; `torchsko.control` calls it.
 
         Args:
-            key: tells it from others; equal for functions that do the same.
-            fn: of the mechanism and of the tensors.
-            shapes: of these for one sample, by name.
-            num_outputs: how many tensors it gives.
+            key: identifies the kernel; equal keys stand for equal functions.
+            fn: function of the mechanism and of the tensors.
+            shapes: shape of each tensor for one sample, by name.
+            num_outputs: number of tensors that the function returns.
 
         Returns:
-            The kernel, of the tensors; None where parameters are inputs, which no loop inside could read.
+            The kernel, a function of the tensors; None if parameters are inputs, which loops cannot read.
         """
         self._follow()
         if self._workshop.parameters:
@@ -416,8 +416,7 @@ class FusedMechanism(Verbs):
         return self._workshop.make(key, fn, shapes, row.num_outputs, pullback, name=repr(key))
 
 
-for _name in OnlyOfMechanism.names(FusedMechanism):
-    setattr(FusedMechanism, _name, OnlyOfMechanism(_name))
+MechanismAttribute.add_to(FusedMechanism)
 
 
 def _values(workshop: Workshop, mech: Mechanism) -> tuple[Tensor, ...]:

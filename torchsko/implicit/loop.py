@@ -17,6 +17,7 @@ from torchsko.errors import ShapeError
 from torchsko.implicit.jacobians import Tensors
 from torchsko.implicit.repetition import Repeated, Rounds
 from torchsko.implicit.step_roles import Roles
+from torchsko.utils.traced_tensor import TracedTensor
 
 
 @overload
@@ -224,4 +225,4 @@ def _halting(
 
 def _is_traced(x: Tensor) -> bool:
     """Whether a tensor belongs to a program that is being traced."""
-    return hasattr(type(torch.func.debug_unwrap(x, recurse=True)), "rounds")
+    return isinstance(torch.func.debug_unwrap(x, recurse=True), TracedTensor)

@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from torchsko.implicit.jacobians import Flags, Tensors
 from torchsko.implicit.step_roles import Roles, parted, pulled, pushed
+from torchsko.utils.traced_tensor import TracedTensor
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,10 @@ class Repeated(torch.autograd.Function):
     @staticmethod
     def forward(rounds: Rounds, *tensors: Tensor) -> Tensors:
         """An instruction of the program, or the loop written out."""
-        traced = next((x for x in tensors if hasattr(type(x), "rounds")), None)
+        traced = next((x for x in tensors if isinstance(x, TracedTensor)), None)
         if traced is None:
             return rounds.run(*tensors)
-        return traced.rounds(rounds, tensors)  # type: ignore[attr-defined]
+        return traced.record_loop(rounds, tensors)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:

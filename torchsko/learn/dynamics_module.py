@@ -16,7 +16,7 @@ from torchsko.fused.automatic import PAYS, cost, kernels_for, rollout
 from torchsko.fused.tracing.clean import is_differentiated, is_followed
 from torchsko.learn.parametrized import Learned, learned, merged, plan_of
 from torchsko.learn.targets import find_target, fitting, refuse_overlap
-from torchsko.mechanism.dispatch import not_here
+from torchsko.mechanism.dispatch import MechanismLayer, missing_attribute, provides_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.utils.concrete_values import numbers
 from torchsko.utils.dtype import in_own_type
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torchsko.fused.fused_mechanism import FusedMechanism
 
 
-class Dynamics(nn.Module, Verbs):
+class Dynamics(nn.Module, Verbs, MechanismLayer):
     """Dynamics of a mechanism, some of whose physical parameters are `nn.Parameter`s.
 
     The layer holds no dynamics of its own: `mechanism()` gives a `Mechanism` with the current
@@ -112,7 +112,7 @@ class Dynamics(nn.Module, Verbs):
             for flag, names in _FLAGS.items()
         }
         # Notes as they are: nobody is to read limits at every call.
-        return start.replace(**fields, **flags, replaced=self.learns, unused=start.unused)
+        return start.replace(**fields, **flags, replaced=self.learned_fields, unused=start.unused)
 
     rollout = rollout
 
@@ -123,10 +123,10 @@ class Dynamics(nn.Module, Verbs):
             try:
                 return super().__getattr__(name)
             except AttributeError:
-                raise AttributeError(not_here(self, name), name=name, obj=self) from None
+                raise AttributeError(missing_attribute(self, name), name=name, obj=self) from None
 
     @property
-    def held(self) -> Mapping[str, Tensor]:
+    def stored_fields(self) -> Mapping[str, Tensor]:
         """The mechanism's tensors by name, as they are now; of those that learn the start."""
         own = cast(dict[str, Tensor], self.start._buffers)
         if own.keys() >= PARAMETERS.keys():
@@ -140,7 +140,7 @@ class Dynamics(nn.Module, Verbs):
         Looked at in each call: what collectives, and ``.data``, write is not counted as a change. A compiled
         program cannot look.
         """
-        x = self.held[name]
+        x = self.stored_fields[name]
         if torch.compiler.is_compiling() or is_differentiated(x):
             return True
         read = numbers(x)
@@ -154,12 +154,12 @@ class Dynamics(nn.Module, Verbs):
         )
 
     @property
-    def learns(self) -> tuple[str, ...]:
+    def learned_fields(self) -> tuple[str, ...]:
         """Names of the mechanism's tensors that are learned, in whole or in part."""
         return tuple(self._plan)
 
     @property
-    def kernels(self) -> frozenset[str]:
+    def fused_methods(self) -> frozenset[str]:  # type: ignore[override]
         """Names of the methods that may be kernels."""
         return frozenset() if self.fused is False else FUSIBLE
 
@@ -168,7 +168,7 @@ class Dynamics(nn.Module, Verbs):
         return forward_dynamics(self, q, qd, tau, f_ext)
 
     def _verb(self, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        fast = self._kernels((*args, *kwargs.values())) if row.name in self.kernels else None
+        fast = self._kernels((*args, *kwargs.values())) if row.name in self.fused_methods else None
         if fast is None or row.refusal(row.split(args, kwargs)[1]):
             return row.function(self.mechanism(), *args, **kwargs)
         return getattr(fast, row.name)(*args, **kwargs)
@@ -178,10 +178,10 @@ class Dynamics(nn.Module, Verbs):
         if torch.compiler.is_compiling():
             return None
         batch = max([0, *(x.shape[:-1].numel() for x in given if isinstance(x, Tensor))])
-        fast = self.taken() if self.takes(cost(1, batch)) else ""
+        fast = self.fused_mechanism() if self.should_fuse(cost(1, batch)) else ""
         return None if isinstance(fast, str) else fast
 
-    def takes(self, samples: int) -> bool:
+    def should_fuse(self, samples: int) -> bool:
         """Whether kernels take a call over; if not, it is eager work that counts from then on.
 
         Args:
@@ -196,7 +196,7 @@ class Dynamics(nn.Module, Verbs):
             return self._eager_cost >= PAYS
         return not isinstance(self._fast, str)
 
-    def taken(self) -> FusedMechanism | str:
+    def fused_mechanism(self) -> FusedMechanism | str:
         """The kernels, made once; or why there are none."""
         fast = self._fast
         if fast is None or fast is _FOLLOWED:
@@ -219,10 +219,10 @@ class Dynamics(nn.Module, Verbs):
         # .to(), .cuda(), .float() and their kin all end here. Index tensors are no buffers (they
         # are the mechanism's structure), so they follow here, once, and no call has to look.
         # A type that no mechanism has is refused before anything is converted.
-        structure = self._structure.to(fn(self.held["mass"].detach()[..., :0]).dtype)
+        structure = self._structure.to(fn(self.stored_fields["mass"].detach()[..., :0]).dtype)
         super()._apply(fn, recurse)
         self._fast = None  # made for one type and device
-        like = self.held["mass"]
+        like = self.stored_fields["mass"]
         # A skeleton on "meta" serves torch.func.functional_call with tensors that lie elsewhere.
         self._structure = structure if like.is_meta else structure.to(like.device)
         return self
@@ -247,7 +247,7 @@ _FLAGS = {
 def _loaded(layer: nn.Module, _: Any) -> None:
     """Make the verdict on the hinges anew, of the values loaded; those assigned have types of their own."""
     own = cast(Dynamics, layer)
-    like = own.held["mass"]
+    like = own.stored_fields["mass"]
     if not like.is_meta:
         own._structure = own._structure.to(like.dtype).to(like.device)
         own._check_hinges()
@@ -256,7 +256,7 @@ def _loaded(layer: nn.Module, _: Any) -> None:
 def _no_start(given: Any) -> str:
     """Message that a layer starts from a mechanism itself."""
     advice = "ts.Dynamics(ts.load(path))"
-    if callable(getattr(given, "mechanism", None)):
+    if provides_mechanism(given):
         advice = "ts.Dynamics(given.mechanism()), whose values are copied; say learn= anew"
     return (
         f"a layer was to start from a {type(given).__name__}.\n"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchsko.utils.dtype import computed_in
+from torchsko.utils.dtype import compute_dtype
 
 
 def mirror(x: Tensor, *, scalar: bool) -> Tensor:
@@ -95,7 +95,7 @@ def ldl(D: Tensor, lost: float | None = None) -> Eliminated:
         pivot, row = rest[..., 0, 0], rest[..., 0, 1:]
         if lost is not None:
             size = D[..., i, i]
-            least = lost * torch.finfo(computed_in(D)).eps * size
+            least = lost * torch.finfo(compute_dtype(D)).eps * size
             pivot = torch.where(pivot > least, pivot, size)
         pivots.append(pivot)
         if i < D.shape[-1] - 1:

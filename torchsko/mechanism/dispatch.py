@@ -1,15 +1,17 @@
-"""What takes a mechanism takes whatever gives one: layers, and mechanisms whose verbs are kernels.
+"""Objects that provide a mechanism, and the decorator with which every verb accepts them.
 
-`as_mechanism` is the one place that decides. Objects with kernels name in ``kernels`` those of their methods
-that replace the function of the same name; lower rooms never import them.
+Verbs accept a `Mechanism` or any object with a ``mechanism()`` method. Classes of this package that provide
+one derive from `MechanismSource`, which declares every attribute that other code reads from them, with a
+default. It is an ordinary class: ``isinstance`` of an abc or of a Protocol takes longer than the fused kernel
+of one time step.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -24,33 +26,101 @@ R = TypeVar("R")
 
 
 class MechanismLike(Protocol):
-    """A `Mechanism`, or what gives one: `torchsko.Dynamics`, `torchsko.FusedMechanism`."""
+    """Type of the first argument of every verb, for type checkers only; see `as_mechanism`."""
 
     def mechanism(self) -> Mechanism:
-        """The mechanism with the current values."""
+        """The mechanism with the current parameter values."""
         ...
 
 
-def as_mechanism(given: MechanismLike) -> Mechanism:
-    """The mechanism that an object gives; a mechanism itself as it is.
+class MechanismSource:
+    """Base class of objects that provide a mechanism.
+
+    Attributes:
+        fused_methods: names of the methods that run compiled kernels in place of the verb of that name.
+        fused: True runs kernels from the first call, False never does, None once they pay for their build.
+    """
+
+    fused_methods: frozenset[str] = frozenset()
+    fused: bool | None = None
+
+    def mechanism(self) -> Mechanism:
+        """The mechanism with the current parameter values."""
+        raise NotImplementedError
+
+    def fuse_function(
+        self,
+        key: Hashable,
+        fn: Callable[..., Any],
+        shapes: Mapping[str, tuple[int, ...]],
+        num_outputs: int,
+    ) -> Callable[..., Any] | None:
+        """Compile a function of the mechanism and of tensors into one kernel; None if that is impossible.
+
+        Args:
+            key: identifies the kernel; equal keys stand for equal functions.
+            fn: function of the mechanism and of the tensors.
+            shapes: shape of each tensor for one sample, by name.
+            num_outputs: number of tensors that the function returns.
+        """
+        return None
+
+
+class MechanismLayer(MechanismSource):
+    """Base class of layers, whose parameter values change between calls; see `torchsko.Dynamics`."""
+
+    @property
+    def learned_fields(self) -> tuple[str, ...]:
+        """Names of the mechanism's tensors that are learned, in whole or in part."""
+        raise NotImplementedError
+
+    @property
+    def stored_fields(self) -> Mapping[str, Tensor]:
+        """The mechanism's tensors by name, as stored now; learned ones have their initial values."""
+        raise NotImplementedError
+
+    def should_fuse(self, samples: int) -> bool:
+        """Count eager work, and return whether kernels run from now on.
+
+        Args:
+            samples: cost of the call in samples; see `torchsko.fused.automatic`.
+        """
+        return False
+
+    def fused_mechanism(self) -> MechanismSource | str:
+        """The kernels of the layer, built once; or the reason why there are none."""
+        raise NotImplementedError
+
+
+def provides_mechanism(x: object) -> bool:
+    """Whether an object has a ``mechanism()`` method."""
+    return isinstance(x, MechanismSource) or callable(getattr(x, "mechanism", None))
+
+
+def as_mechanism(source: MechanismLike) -> Mechanism:
+    """The mechanism that an object provides; a mechanism provides itself.
 
     Args:
-        given: a mechanism, a layer, a fused mechanism, or any object with their method ``mechanism``.
+        source: a mechanism, a layer, a fused mechanism, or any object with a ``mechanism()`` method.
 
     Raises:
-        MechanismError: when it gives none; says so where one is wrapped inside.
+        MechanismError: when the object has no such method; the message names a layer found inside it.
     """
-    give = cast("Callable[[], Mechanism] | None", getattr(given, "mechanism", None))
-    if not callable(give):
-        raise MechanismError(_refusal(given))
-    return give()
+    if not provides_mechanism(source):
+        raise _refusal(source)
+    return source.mechanism()
+
+
+def fused_methods_of(source: object) -> frozenset[str]:
+    """Names of the methods of an object that run compiled kernels."""
+    return source.fused_methods if isinstance(source, MechanismSource) else frozenset()
 
 
 def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[MechanismLike, P], R]:
-    """Let a function of a mechanism take whatever gives one; it keeps the mechanism's type under autocast.
+    """Let a function of a mechanism accept any object that provides one.
 
-    An object that has a kernel for the function runs it, unless an option (a keyword-only argument) asks
-    for something else than the kernel does.
+    An object with a kernel for the function runs the kernel, unless the call passes a keyword-only argument:
+    these choose an algorithm. Autocast is disabled inside.
     """
     name = fn.__name__
     parameters = inspect.signature(fn).parameters.values()
@@ -59,7 +129,7 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
 
     @wraps(fn)
     def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
-        if name in kernels_of(mech) and not options & kwargs.keys():
+        if name in fused_methods_of(mech) and not options & kwargs.keys():
             return getattr(mech, name)(*args, **kwargs)
         robot = as_mechanism(mech)
         for x in (*args, *kwargs.values()):
@@ -72,25 +142,25 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
     return call
 
 
-def not_here(given: Any, name: str) -> str:
-    """Message for an attribute that an object has not; of one that its mechanism has, what to type."""
-    from torchsko.mechanism.mechanism import Mechanism  # which is written with what is here
+def missing_attribute(source: Any, name: str) -> str:
+    """Message for a missing attribute; for an attribute of Mechanism it says how to read it."""
+    from torchsko.mechanism.mechanism import Mechanism  # imports this module
 
-    kind = type(given).__name__
+    kind = type(source).__name__
     known = hasattr(Mechanism, name) or name in Mechanism.__dataclass_fields__
     if name.startswith("_") or not known:
         return f"{kind!r} object has no attribute {name!r}"
     return (
-        f"a {kind} has no {name!r}: that is its mechanism's.\n"
-        "Its methods are the functions of a mechanism; names, limits and states are the mechanism's own.\n"
-        f"Type mech.{name}, or x.mechanism().{name} of this one, x."
+        f"a {kind} has no attribute {name!r}; a Mechanism has.\n"
+        f"The methods of a {kind} are verbs; names, limits and states belong to its mechanism.\n"
+        f"Type mech.{name}, or x.mechanism().{name} for this object x."
     )
 
 
-class OnlyOfMechanism:
-    """An attribute that a mechanism has and an object like it has not: reading it says where it is.
+class MechanismAttribute:
+    """Descriptor that refuses an attribute which only a mechanism has, and says how to read it.
 
-    A ``__getattr__`` would say so too, but every other attribute of its class is read more slowly then.
+    A ``__getattr__`` would slow down every other attribute of the class.
     """
 
     def __init__(self, name: str) -> None:
@@ -99,44 +169,41 @@ class OnlyOfMechanism:
     def __get__(self, obj: Any, owner: type) -> Any:
         if obj is None:
             return self
-        raise AttributeError(not_here(obj, self.name), name=self.name, obj=obj)
+        raise AttributeError(missing_attribute(obj, self.name), name=self.name, obj=obj)
 
     @staticmethod
-    def names(like: type) -> list[str]:
-        """Names of what a mechanism has and a class of objects like it has not."""
-        from torchsko.mechanism.mechanism import Mechanism  # as above
+    def add_to(owner: type) -> None:
+        """Add a descriptor to a class for each public attribute of Mechanism that the class lacks."""
+        from torchsko.mechanism.mechanism import Mechanism  # imports this module
 
-        every = {*dir(Mechanism), *Mechanism.__dataclass_fields__}
-        return sorted(name for name in every if name[0] != "_" and not hasattr(like, name))
-
-
-def kernels_of(given: Any) -> frozenset[str]:
-    """Names of the methods of an object that are kernels, or may be; none of a mechanism."""
-    return getattr(given, "kernels", frozenset())
+        for name in {*dir(Mechanism), *Mechanism.__dataclass_fields__}:
+            if name[0] != "_" and not hasattr(owner, name):
+                setattr(owner, name, MechanismAttribute(name))
 
 
-def _refusal(given: Any) -> str:
-    kind = type(given).__name__
-    inside = _inside(given)
-    if inside is None:
-        return (
-            f"a mechanism was wanted, not a {kind}.\n"
-            "Dynamics are those of a Mechanism, a Dynamics layer or a fused mechanism.\n"
-            "Pass ts.load(path), ts.Dynamics(mech) or ts.fuse(mech)."
+def _refusal(source: Any) -> MechanismError:
+    kind = type(source).__name__
+    inner = _inner_layer(source)
+    if inner is None:
+        return MechanismError(
+            f"expected a mechanism, got a {kind}.",
+            "Verbs accept a Mechanism or any object with a mechanism() method.",
+            "Pass ts.load(path), ts.Dynamics(mech) or ts.fuse(mech).",
         )
-    return (
-        f"a {kind} is no mechanism, though it wraps a layer that gives one.\n"
-        "A wrapper computes what the layer's forward does, and nothing else of it.\n"
-        f"Pass the layer itself: wrapper{inside}."
+    return MechanismError(
+        f"expected a mechanism, got a {kind}, which wraps a layer that provides one.",
+        "A wrapper has only the layer's forward, not its verbs.",
+        f"Pass the layer: wrapper{inner}.",
     )
 
 
-def _inside(given: Any) -> str | None:
-    """How to type the first layer inside of a module that wraps it."""
-    named = cast("Callable[[], Any] | None", getattr(given, "named_modules", None))
-    if not callable(named):
+def _inner_layer(module: Any) -> str | None:
+    """Python expression that reads the first layer inside a module, such as ``.module`` or ``[0]``."""
+    from torch import nn  # only on the way to an error
+
+    if not isinstance(module, nn.Module):
         return None
-    path = next((name for name, part in named() if hasattr(part, "mechanism")), None)
+    path = next((name for name, part in module.named_modules() if provides_mechanism(part)), None)
     if path is None:
         return None
     return "".join(f"[{step}]" if step.isdigit() else f".{step}" for step in path.split("."))

@@ -19,6 +19,7 @@ from torchsko.errors import MechanismError, unknown_name
 from torchsko.mechanism.coordinates import all_q, all_rates, uncoupled
 from torchsko.mechanism.coupling import Coupling
 from torchsko.mechanism.description import Fault, UnsupportedElement
+from torchsko.mechanism.dispatch import MechanismSource
 from torchsko.mechanism.file_metadata import FileMetadata, Keyframe
 from torchsko.mechanism.geometry import Geometry
 from torchsko.mechanism.joints.configuration import (
@@ -60,7 +61,7 @@ PARAMETERS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Mechanism(Numbering):
+class Mechanism(Numbering, MechanismSource):
     """A robot as frozen tensors and names; see `torchsko.load` and `MechanismBuilder`.
 
     Every parameter may carry leading batch dimensions, which broadcast with those of the state: a
@@ -229,7 +230,7 @@ class Mechanism(Numbering):
         )
 
     def mechanism(self) -> Mechanism:
-        """This one. Layers and fused mechanisms give theirs; whatever takes one of the three asks so."""
+        """This mechanism itself; layers and fused mechanisms provide theirs by the same method."""
         return self
 
     def replace(self, **changes: Any) -> Mechanism:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.mechanism.dispatch import kernels_of
+from torchsko.mechanism.dispatch import fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.controls import Controller, Effort, Forces, Policy
@@ -27,7 +27,9 @@ def has_trajectory_kernel(simulation: Simulation, steps: int) -> bool:
     plain = own.limits is None and not callable(own.f_ext) and own.truncate != 1
     known = isinstance(own.method, str) and plain and steps > 1
     given = known and isinstance(own.forces.source, Tensor)
-    return given and "trajectory" in kernels_of(own.given) and not torch.compiler.is_compiling()
+    return (
+        given and "trajectory" in fused_methods_of(own.given) and not torch.compiler.is_compiling()
+    )
 
 
 def run_fused(

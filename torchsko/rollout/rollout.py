@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import FusedError
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.state import check_state
 from torchsko.rollout.argument_checks import (
     check_counts,
@@ -19,7 +19,7 @@ from torchsko.rollout.argument_checks import (
     resolve_step,
 )
 from torchsko.rollout.binomial import Binomial
-from torchsko.rollout.controls import Controller, Effort, Policy, answers, check_control
+from torchsko.rollout.controls import Controller, Effort, Policy, check_control, is_implicit
 from torchsko.rollout.early_termination import check_lengths
 from torchsko.rollout.external import Wrenches, check_wrenches, with_checks
 from torchsko.rollout.finite_checks import report_nonfinite
@@ -215,12 +215,12 @@ def rollout(
     if limits is not None:
         check_limits(robot, limits)
         require_implicit_damping(step, "limits= was given")
-    if answers(forces.source):
+    if is_implicit(forces.source):
         require_implicit_damping(
             step, "a control whose forces act at the velocity after the step was given"
         )
-    given = mech if "trajectory" in kernels_of(mech) and fused is not False else robot
-    if fused and "trajectory" not in kernels_of(given):
+    given = mech if "trajectory" in fused_methods_of(mech) and fused is not False else robot
+    if fused and "trajectory" not in fused_methods_of(given):
         raise FusedError(
             "fused=True was given with a mechanism that has no kernels.",
             "Kernels are compiled for a mechanism first.",

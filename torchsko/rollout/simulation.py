@@ -13,7 +13,7 @@ from torch import Tensor
 from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.linalg.unpivoted import solve_without_pivots
 from torchsko.mechanism.coordinates import among_all_dofs
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta
 from torchsko.rollout.binomial import Binomial, next_checkpoint
@@ -162,7 +162,12 @@ class Simulation:
             control = control.push
         fixed = isinstance(control, Tensor) and not callable(wrenches)
         held = fixed or self.method in SAMPLED_ONCE
-        if held and rows is None and isinstance(self.method, str) and "step" in kernels_of(given):
+        if (
+            held
+            and rows is None
+            and isinstance(self.method, str)
+            and "step" in fused_methods_of(given)
+        ):
             tau = _sampled(control, t, q, qd, push)
             others = wrenches_at(wrenches, t, q, qd)
             return cast(Any, given).step(q, qd, tau, self.dt, *others, method=self.method)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
+from torchsko.utils.traced_tensor import TracedTensor
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -34,7 +36,7 @@ def in_own_type(function: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
-def computed_in(x: Tensor) -> torch.dtype:
+def compute_dtype(x: Tensor) -> torch.dtype:
     """The type in which numbers are computed: that of the tensor, or, where it is traced, of the kernel.
 
     Expressions of a traced function are float64, whatever its kernel computes in: who asks what rounding
@@ -44,9 +46,8 @@ def computed_in(x: Tensor) -> torch.dtype:
         return x.dtype
     while is_functorch_wrapped_tensor(x):
         x = get_unwrapped(x)
-    known = getattr(x, "computed_in", None)
-    if known is not None:
-        return known
+    if isinstance(x, TracedTensor):
+        return x.compute_dtype
     with torch._C.DisableTorchFunction():  # where an expression is put in its place, its own type
         return x.dtype
 
@@ -56,4 +57,4 @@ def stands_for(x: Tensor, dtype: torch.dtype) -> bool:
 
     Expressions are, and what they are put in the place of.
     """
-    return x.dtype != dtype and computed_in(x) == dtype
+    return x.dtype != dtype and compute_dtype(x) == dtype

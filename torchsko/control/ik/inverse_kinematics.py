@@ -30,7 +30,7 @@ from torchsko.control.ik.residual_equation import StationaryEquation
 from torchsko.control.ik.targets import error_at, parse_targets
 from torchsko.errors import MechanismError
 from torchsko.implicit.equation import implicit
-from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, kernels_of
+from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_methods_of
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.rollout.argument_checks import as_integer, as_number
@@ -132,7 +132,7 @@ def inverse_kinematics(
         start = torch.cat([start, others])
     still = robot.replace(**{name: getattr(robot, name).detach() for name in PARAMETERS})
     # Kernels know no frames on the go.
-    fast = mech if kernels_of(mech) and robot is given else None
+    fast = mech if fused_methods_of(mech) and robot is given else None
     way = LevenbergMarquardt(
         goals, limits, max_iterations, _tolerance(robot, tolerance), stop_early
     )

@@ -22,10 +22,10 @@ from torchsko.control.ik.residual_equation import blocked_dofs
 from torchsko.control.ik.targets import TargetSpec, error_at, jacobian_at
 from torchsko.implicit.loop import loop
 from torchsko.linalg.symmetric import spd_solve
-from torchsko.mechanism.dispatch import MechanismLike
+from torchsko.mechanism.dispatch import MechanismLike, MechanismSource
 from torchsko.mechanism.joints.configuration import integrate, within_limits
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.utils.dtype import computed_in
+from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec
 
 START, LOWER, HIGHER = 0.1, 0.3, 4.0
@@ -90,13 +90,13 @@ class LevenbergMarquardt:
 
     def _kernel(self, fast: Any, mech: Mechanism) -> Callable[..., State] | None:
         """All steps as one function of a fused mechanism, unless it would be too long."""
-        if not hasattr(fast, "whole"):
+        if not isinstance(fast, MechanismSource):
             return None
         size = min(len(self.goals.rows), mech.num_dof)
         key = ("inverse_kinematics", self.goals, self.limits, self.steps, self.tolerance)
         of_targets = {f"target {k}": shape for k, shape in enumerate(self.goals.shapes)}
         shapes = {"q": (mech.num_q,)} | of_targets
-        return fast.whole(key, self.iterate, shapes, 4) if size <= LONGEST else None
+        return fast.fuse_function(key, self.iterate, shapes, 4) if size <= LONGEST else None
 
     def iterate(self, mech: Mechanism, q: Tensor, *targets: Tensor) -> State:
         """What a kernel does: q, the errors there, the steps taken, and whether the tolerance is met."""
@@ -161,7 +161,7 @@ class LevenbergMarquardt:
         wide = J.shape[-2] <= J.shape[-1]
         A = J @ J.mT if wide else J.mT @ J
         size = A.diagonal(dim1=-2, dim2=-1).sum(-1)
-        rounding = torch.finfo(computed_in(q))
+        rounding = torch.finfo(compute_dtype(q))
         damping = damping + 8 * rounding.eps * size + rounding.tiny
         A = A + torch.diag_embed(damping[..., None].expand(A.shape[:-1]))
         if wide:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from torchsko.algorithms.operational_space import rounding_of_rank
 from torchsko.linalg.symmetric import spd_solve
-from torchsko.utils.dtype import computed_in
+from torchsko.utils.dtype import compute_dtype
 
 
 def stiffness_roots(stiffness: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def polar_factor(X: Tensor, *, scalar: bool) -> Tensor:
     square = (X * X).sum((-2, -1), keepdim=True).detach()
     P = X / torch.where(square > 0, square, 1.0).sqrt()
     one = torch.eye(X.shape[-2], dtype=X.dtype, device=X.device)
-    weights = _weights(rounding_of_rank(X.shape[-2], computed_in(X)) ** 0.5)
+    weights = _weights(rounding_of_rank(X.shape[-2], compute_dtype(X)) ** 0.5)
     for a, b, c in weights:
         P = b / c * P + (a - b / c) * spd_solve(one + c * P @ P.mT, P, scalar=scalar)
     return P

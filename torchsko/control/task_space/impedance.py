@@ -51,7 +51,7 @@ from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_placement
 from torchsko.spatial.rotation import matrix_log
-from torchsko.utils.dtype import computed_in
+from torchsko.utils.dtype import compute_dtype
 from torchsko.utils.shapes import matvec
 from torchsko.verbs.dynamics import inverse_dynamics, mass_matrix
 from torchsko.verbs.frame import Frame
@@ -196,7 +196,7 @@ def _rank_tolerance(M: Tensor, sizes: Tensor, J: Tensor, J_free: Tensor) -> Tens
     units = sizes[..., :, None] * dofs
     whole, left = ((x / units).square().sum((-2, -1)).detach() for x in (J, J_free))
     share = torch.where(left > 0, whole / torch.where(left > 0, left, 1.0), torch.inf)
-    return rounding_of_rank(J.shape[-2], computed_in(J)) * share
+    return rounding_of_rank(J.shape[-2], compute_dtype(J)) * share
 
 
 def _damping_acceleration(

@@ -44,6 +44,7 @@ from torchsko.fused.tracing.refusals import refusal
 from torchsko.fused.tracing.traced_loops import TracedGraph
 from torchsko.implicit.jacobians import Tensors
 from torchsko.implicit.repetition import Rounds
+from torchsko.utils.traced_tensor import TracedTensor
 
 _MOVES = frozenset(
     """
@@ -63,7 +64,7 @@ _RECORDER = torch._C._TorchDispatchModeKey.PROXY
 _FACTORY_OPTIONS = frozenset("dtype layout device pin_memory memory_format".split())
 
 
-class Symbolic(Tensor):
+class Symbolic(TracedTensor):
     """A tensor of expressions.
 
     Attributes:
@@ -92,8 +93,8 @@ class Symbolic(Tensor):
         self.ids = ids
 
     @property
-    def computed_in(self) -> torch.dtype:
-        """The type in which the kernel will compute; see `torchsko.utils.dtype.computed_in`."""
+    def compute_dtype(self) -> torch.dtype:
+        """The type in which the kernel will compute; see `torchsko.utils.dtype.compute_dtype`."""
         return self.graph.dtype
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -107,7 +108,7 @@ class Symbolic(Tensor):
         """
         return self.graph.convert_closure(step)
 
-    def rounds(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
+    def record_loop(self, rounds: Rounds, tensors: Sequence[Tensor]) -> Tensors:
         """The outputs of a loop, which becomes one instruction; some of the inputs are symbolic."""
         ids = self.graph.trace_loop(rounds, [lift(self.graph, x) for x in tensors])
         return tuple(Symbolic(self.graph, x) for x in ids)

@@ -44,7 +44,7 @@ def trace(
             returns a tensor or a nested tuple or list of tensors.
         inputs: the input ports, in the order of the arguments.
         dtype: in which the kernel will compute, for functions that ask what it rounds
-            (`torchsko.utils.dtype.computed_in`).
+            (`torchsko.utils.dtype.compute_dtype`).
         arguments: of inputs of the graph and constants, where an argument for each port is not all.
 
     Returns:

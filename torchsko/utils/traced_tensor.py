@@ -1,0 +1,26 @@
+"""Interface of tensors that record operations in a program instead of computing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class TracedTensor(Tensor):
+    """Base class of traced tensors; see `torchsko.fused.tracing.symbolic.Symbolic`."""
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype in which the compiled program computes, which may differ from the tensor's dtype."""
+        raise NotImplementedError
+
+    def convert_closure(self, step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Tensor]]:
+        """A loop body with its captured batched tensors as additional arguments, and these tensors."""
+        raise NotImplementedError
+
+    def record_loop(self, rounds: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Record a loop (`torchsko.implicit.repetition.Rounds`) over tensors as one instruction."""
+        raise NotImplementedError
