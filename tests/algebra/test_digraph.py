@@ -97,5 +97,5 @@ def test_on_a_tree_it_is_the_tree_s(tree, data):
 
 
 def test_a_name_that_is_no_node_is_refused():
-    with pytest.raises(ts.TreeError, match=r"'d' is no node(?s:.*)'a', 'b'"):
+    with pytest.raises(ts.TreeError, match=r"no node 'd'(?s:.*)'a', 'b'"):
         path_induced_subgraph([("a", "b")], ["d"])

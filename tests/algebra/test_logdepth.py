@@ -77,7 +77,7 @@ def test_the_weights_of_jumps_are_the_powers_of_the_sko_operator(model):
     weights = logdepth.powers(layout.jumps, model.edge_weight.dense())
     flat, x = columns(model)
     for jump, weight in zip(layout.jumps, weights, strict=True):
-        y = jump.at_reached(weight @ jump.jumping(x))
+        y = jump.sum_at_targets(weight @ jump.jumping(x))
         agree(layout.nodes.unpack(y), power @ flat)
         power = power @ power
     assert not power.any()

@@ -273,7 +273,7 @@ def test_corollary_4_1_outer_block_of_the_mass_matrix_is_that_of_the_outer_syste
     for found, whole in (
         (blocks.outer, MM[..., i, :][..., i]),
         (blocks.coupling, MM[..., i, :][..., j]),
-        (blocks.inner + blocks.felt, MM[..., j, :][..., j]),
+        (blocks.inner + blocks.reflected, MM[..., j, :][..., j]),
     ):
         close(found, whole)
     if parts.parent is not None:

@@ -91,21 +91,21 @@ def _locked_model(model: SKOModel, locked: Tensor, a: Tensor) -> SKOModel:
 
 
 def _dof_mask(layout: Layout, dofs: Tensor) -> Tensor:
-    """Which dofs are among these, bools `[*batch, num_dof]`, packed: `[*batch, n, d, 1]`."""
+    """A mask of dofs, bool `[*batch, num_dof]`, packed to `[*batch, n, d, 1]`."""
     layout.dofs.refuse(dofs.shape[-1])
     if dofs.dtype != torch.bool:
         raise ShapeError(
             f"prescribed is a tensor of {dofs.dtype}.",
-            "It says of every dof whether its acceleration is given.",
-            "Pass bools, or the names of nodes.",
+            "It is a mask of the dofs whose acceleration is prescribed.",
+            "Pass a bool tensor, or the names of nodes.",
         )
     return layout.dofs.pack(dofs[..., None])
 
 
 def _node_mask(layout: Layout, nodes: tuple[int | str, ...]) -> Tensor:
-    """Whether a node is among these, breadth first, `[n, 1, 1]` of bools."""
+    """Mask of these nodes, breadth first, bool `[n, 1, 1]`."""
     chosen = set(node_numbers(layout.tree, nodes)) if nodes else set()
-    # Filled on the device, run by run: a list made here would have to be copied there in every call.
+    # Filled on the device, run by run: a list made on the host would be copied to the device in every call.
     runs = groupby([k in chosen for k in range(layout.tree.num_nodes)])
     parts = [torch.full_like(layout.order[: len(list(run))], value) for value, run in runs]
     return layout.breadth_first(torch.cat(parts).bool(), 0)[:, None, None]

@@ -1,19 +1,19 @@
-r"""Products of joint motions with the inertias that they move, all with the mass matrix in one sweep.
+r"""Products of joint motions with inertias, computed with the mass matrix in one sweep.
 
 .. math:: C = H A\,(M A^* X^* + B A^* Z^*) + H \tilde A F + E
 
-With X and Z motions of every node per unit of its dofs, such matrices are the Coriolis matrix and the
-derivatives of inverse dynamics. Both products decompose as in Lemma 3: with R and Y the diagonal blocks of
-A M A* and A B A*, the columns R X* + Y Z*, R H* and Y* H* travel up from every node, and meet H, X and Z of
-each ancestor.
+X and Z are motions of every node per unit of its dofs. The Coriolis matrix and the
+derivatives of inverse dynamics have this form. Both products decompose as in Lemma 3. Let R and Y be the
+diagonal blocks of A M A* and A B A*. The columns R X* + Y Z*, R H* and Y* H* of every node are propagated to
+its ancestors and multiplied there with H, X and Z.
 
 ========== ============================================================ ============
 symbol     meaning                                                      code
 ========== ============================================================ ============
-X, Z       motions that meet M, and B                                   ``X``, ``Z``
-F          forces that only ancestors feel                              ``above``
-E          what a node's own dofs do to one another                     ``own``
-R, Y       composite-body inertia, and what gathers of B                ``R``, ``Y``
+X, Z       motions multiplied with M, and with B                        ``X``, ``Z``
+F          forces that act on ancestors only                            ``above``
+E          contribution of a node's dofs to its own block               ``own``
+R, Y       composite-body inertia, and the composite of B               ``R``, ``Y``
 ========== ============================================================ ============
 
 References: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
@@ -84,16 +84,15 @@ def mass_and_motion_matrices(
     for depth in reversed(range(len(R))):
         here = [motion[depth] for motion in levels]
         columns = _columns(H[depth], R[depth], Y[depth], here)
-        met = _own(H[depth], columns, here, scalar=model.scalar)
+        level_blocks = _diagonal_blocks(H[depth], columns, here, scalar=model.scalar)
         if carried is not None:
             carried = ancestors(layout, pairs, depth + 1, edges[depth + 1]).up(carried.flatten(-2))
             carried = carried.unflatten(-1, (2 + len(motions), -1))
-            met = [
-                [a, b] for a, b in zip(met, _met(layout, H, levels, depth, carried), strict=True)
-            ]
+            above = _ancestor_blocks(layout, H, levels, depth, carried)
+            new_blocks = [[a, b] for a, b in zip(level_blocks, above, strict=True)]
         else:
-            met = [[a] for a in met]
-        blocks = [new + old for new, old in zip(met, blocks, strict=True)]
+            new_blocks = [[a] for a in level_blocks]
+        blocks = [new + old for new, old in zip(new_blocks, blocks, strict=True)]
         raised = [
             column if motion.above is None else column + motion.above
             for column, motion in zip(columns[2:], here, strict=True)
@@ -131,36 +130,36 @@ def _columns(H: Tensor, R: Tensor, Y: Tensor, motions: Sequence[Motion]) -> list
     return [R @ H.mT, Y.mT @ H.mT, *moved]
 
 
-def _own(
+def _diagonal_blocks(
     H: Tensor, columns: Sequence[Tensor], motions: Sequence[Motion], *, scalar: bool
 ) -> list[Tensor]:
-    """What a node's columns do to its own dofs: that of MM, then both halves of each matrix."""
-    met = [mirror(H @ columns[0], scalar=scalar)]
+    """Diagonal blocks of every node: that of MM, then both halves of each matrix."""
+    blocks = [mirror(H @ columns[0], scalar=scalar)]
     for column, motion in zip(columns[2:], motions, strict=True):
         block = H @ column if motion.own is None else H @ column + motion.own
-        met += [block, block.mT]
-    return met
+        blocks += [block, block.mT]
+    return blocks
 
 
-def _met(
+def _ancestor_blocks(
     layout: Layout,
     H: Sequence[Tensor],
     levels: Sequence[Sequence[Motion]],
     depth: int,
     carried: Tensor,
 ) -> list[Tensor]:
-    """What columns from below do to the dofs of their ancestors in a level; as `_own`."""
+    """Blocks of descendants' columns with the dofs of their ancestors in a level, as `_diagonal_blocks`."""
     pairs, count = layout.pairs, carried.shape[-4]
     above = [ancestors_map(layout, pairs, depth, H[depth], count)]
     momentum, turned, *moved = carried.unbind(-2)
-    met = [above[0] @ momentum]
+    blocks = [above[0] @ momentum]
     for column, motion in zip(moved, levels, strict=True):
         X, Z = (
             ancestors_map(layout, pairs, depth, x, count)
             for x in (motion[depth].X, _or(motion[depth].Z, H[depth]))
         )
-        met += [above[0] @ column, X @ momentum + Z @ turned]
-    return met
+        blocks += [above[0] @ column, X @ momentum + Z @ turned]
+    return blocks
 
 
 def _or(x: Tensor | None, other: Tensor) -> Tensor:
@@ -168,7 +167,7 @@ def _or(x: Tensor | None, other: Tensor) -> Tensor:
 
 
 def _appended(columns: Sequence[Tensor], carried: Tensor | None) -> Tensor:
-    """A level's own columns, side by side, then those from below; narrower ones padded with zeros."""
+    """The columns of a level, stacked, then those from deeper levels; narrower ones padded with zeros."""
     here = torch.stack(torch.broadcast_tensors(*columns), -2)
     if carried is None:
         return here
@@ -178,10 +177,10 @@ def _appended(columns: Sequence[Tensor], carried: Tensor | None) -> Tensor:
 
 
 def _reads_upper(layout: Layout, pairs: Pairs) -> Tensor:
-    """Which entries have the ancestor's dof as their row, or lie on or below a node's own diagonal.
+    """Mask of the entries that `assembled` reads before it mirrors them.
 
-    `assembled` reads every block of two nodes with the ancestor's dofs as rows, and one of a single node
-    on and below its diagonal, and mirrors them.
+    It reads every block of two nodes with the ancestor's dofs as rows, and a diagonal block of a node
+    on and below its diagonal.
     """
     dofs = layout.dofs if layout.apart is None else layout.apart
     node = torch.div(dofs.place, dofs.width, rounding_mode="floor")

@@ -1,10 +1,10 @@
-r"""The mass of a system as felt at its nodes: the extended operational space compliance Omega.
+r"""The extended operational space compliance Omega: the inverse inertia of a system at its nodes.
 
 .. math::
     J \mathcal{M}^{-1} J^* = B^* \Omega B, \qquad \Omega = \psi^* H^* D^{-1} H \psi
 
 for a Jacobian J = B* A* H* with pick-off B. Omega is a backward Lyapunov product of the SPO psi, whose
-weights are A (I - G H), *not* A: its diagonal blocks follow from one sweep, any other from two paths.
+weights are A (I - G H), *not* A. One sweep gives its diagonal blocks, two paths any other block.
 
 ======== ======================================== =======================
 paper    meaning                                  code
@@ -173,11 +173,11 @@ def invert_compliance(
     sizes: Tensor | None = None,
     scalar: bool = False,
 ) -> Tensor:
-    """Operational space inertia Lambda = (J M^-1 J*)^-1, with a say in what singular samples give.
+    """Operational space inertia Lambda = (J M^-1 J*)^-1, with a rule for singular samples.
 
     Args:
         compliance: J M^-1 J*, `[*batch, r, r]`, symmetric and positive semi-definite.
-        singular: what becomes of a sample whose rank is less than r; the others never notice.
+        singular: the result for a sample whose rank is less than r; other samples are unaffected.
 
             - ``"nan"``: it is nan, and passes no gradient back.
             - ``"raise"``: an error names the samples. Reads values: not for `torch.compile` or `vmap`.
@@ -220,9 +220,9 @@ def invert_compliance(
     if isinstance(singular, tuple):
         compliance = damped(compliance, singular[1])
     elif singular != "pinv":
-        # A verdict has no derivative; where it is none (nan) the sample is singular.
-        judged = compliance if unit is None else compliance / unit
-        condition = spd_condition(judged.detach(), scalar=scalar)
+        # The test has no derivative. A condition number of nan counts as singular.
+        scaled = compliance if unit is None else compliance / unit
+        condition = spd_condition(scaled.detach(), scalar=scalar)
         usable = usable & (condition * tolerance < 1)
     if singular == "raise" and not bool(usable.all()):
         raise SingularError(
@@ -280,15 +280,15 @@ def _check_samples(what: str, x: Tensor, compliance: Tensor) -> None:
 
 
 def sizes_of_kinds(compliance: Tensor, length: Tensor) -> Tensor:
-    """How large the angular rows of frames are, and the linear ones: by these no unit of length is left.
+    """Scales of the angular and of the linear rows of frames, which make the rank independent of units.
 
-    Not each row by itself: one that vanishes but for rounding would become as large as the others, and
-    count as a direction in which the frame moves. Where all linear rows vanish but for the rounding of
-    levers, as at a point in which all axes meet, their size is what the length makes of the angular one.
+    Rows are not scaled one by one: a row that is zero up to rounding would become as large as the others and
+    count as a direction of motion. Where all linear rows vanish up to rounding, as at a
+    point in which all axes intersect, their scale is the angular one times the length.
 
     Args:
         compliance: J M^-1 J* of frames, [angular; linear] one after another, `[*batch, 6 F, 6 F]`.
-        length: how long the levers are of which J is made, `[*batch]` [m].
+        length: characteristic length of the robot, `[*batch]` [m].
 
     Returns:
         Roots of the sums of the diagonal over either kind, `[*batch, 6 F]`; 1 where that is zero.
@@ -306,15 +306,15 @@ def sizes_of_kinds(compliance: Tensor, length: Tensor) -> Tensor:
 
 
 def check_singular(singular: Any, rank_tolerance: Any = None) -> None:
-    """Refuse what is no rule for singular samples, or no fraction below which eigenvalues are zero.
+    """Refuse an unknown rule for singular samples, or an invalid rank tolerance.
 
     Args:
-        singular: see `invert_compliance`. Damping may be a tensor, whose values are looked at where they are
-            free to read.
-        rank_tolerance: likewise.
+        singular: see `invert_compliance`. Damping may be a tensor; its values are checked unless it is
+            traced.
+        rank_tolerance: see `invert_compliance`; a number or a tensor.
 
     Raises:
-        ShapeError: says what to type.
+        ShapeError: names the valid values.
     """
     if isinstance(singular, tuple):
         known = len(singular) == 2 and singular[0] == "damped" and _is_size(singular[1])
@@ -323,7 +323,7 @@ def check_singular(singular: Any, rank_tolerance: Any = None) -> None:
     if not known:
         raise ShapeError(
             f"singular={singular!r} is no rule for singular samples.",
-            "What their inertia shall be is for the caller to say; damping is above 0.",
+            "The inertia of a singular sample is a choice of the caller; damping is positive.",
             'Pass "nan", "raise", "pinv" or ("damped", 1e-4), say.',
         )
     if rank_tolerance is not None and not _is_size(rank_tolerance, zero=True):
@@ -335,7 +335,7 @@ def check_singular(singular: Any, rank_tolerance: Any = None) -> None:
 
 
 def _is_size(x: Any, *, zero: bool = False) -> bool:
-    """Whether a number, or all of a tensor's that are free to read, are above 0, or 0 where that counts."""
+    """True if a number, or every readable value of a tensor, is positive, or zero where that is allowed."""
     if isinstance(x, Tensor):
         x = numbers(x)
         return x is None or bool((x >= 0 if zero else x > 0).all())
@@ -344,5 +344,5 @@ def _is_size(x: Any, *, zero: bool = False) -> bool:
 
 
 def rounding_of_rank(rows: int, dtype: torch.dtype) -> float:
-    """What rounding makes of an eigenvalue that is zero, as a fraction of the largest: 4 r eps."""
+    """Rounding error of a zero eigenvalue as a fraction of the largest one: 4 r eps."""
     return 4 * rows * torch.finfo(dtype).eps

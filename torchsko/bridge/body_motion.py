@@ -185,10 +185,10 @@ def body_jacobian_rates(
 
 
 def joint_map_rates(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor | None:
-    r"""dH/dt of every body, `[*batch, n, d, 6]`, breadth first; None where every H is constant.
+    r"""The rate dH/dt of every body, `[*batch, n, d, 6]`, breadth first; None where every H is constant.
 
-    A kind of joint says :math:`b(u) = \dot H^* u` along u. What it is along u on another rate v follows
-    from the symmetric part of b, and from the structure of rigid motions (Maurer and Cartan):
+    A joint type provides :math:`b(u) = \dot H^* u` along u. Its value along u on another rate v follows
+    from the symmetric part of b and from the Maurer-Cartan structure equation of rigid motions:
 
     .. math::
         \dot H^*_u v = \tfrac14 (b(u + v) - b(u - v))

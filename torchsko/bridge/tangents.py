@@ -1,17 +1,17 @@
-r"""How the motion of a tree answers to tangent steps of its joints, and to their rates.
+r"""Derivatives of the motion of a tree with respect to tangent steps of its joints and to their rates.
 
-Let joint k step along eta = H* e. With V' and alpha' the motion of its parent, carried over, the body and all
-outboard of it, seen from themselves, change by
+Let joint k step along eta = H* e, and let V' and alpha' be the motion of its parent, shifted to the body. In
+body coordinates the motion of the body, and of all bodies outboard of it, changes by
 
 .. math::
     \Psi e = V' \times_m \eta + (\partial_e H^*) \dot q, \qquad
     \beta e = \alpha' \times_m \eta + V' \times_m \Psi e
         + (\partial_e H^*) \ddot q + \partial_e (\dot H^* \dot q) + V \times_m (\partial_e H^*) \dot q,
 
-where beta is the change of the acceleration less that change of V crossed with V. So it travels outboard
-unchanged, and the force on a body changes by M beta + 2 B Psi with B of `coriolis_inertia`. Ancestors also
-feel that the force through the joint turns along, by eta x_f f. Per rate of the joint the velocity
-changes by eta, the acceleration (less the same product) by
+where beta is the change of the acceleration less that change of V crossed with V. So it propagates outboard
+unchanged, and the force on a body changes by M beta + 2 B Psi with B of `coriolis_inertia`. For ancestors the
+force f through the joint also rotates with the step, by eta x_f f. Per rate of the joint the velocity
+changes by eta, and the acceleration (less the same product) by
 
 .. math:: \beta' e = (V + V') \times_m \eta + \partial_{\dot q} (\dot H^* \dot q)\, e.
 
@@ -53,12 +53,12 @@ from torchsko.spatial.motion import (
 
 
 class Bend(NamedTuple):
-    """What joints do whose H depends on q; per tangent step e and per node, breadth first, zero-padded.
+    """Derivatives of joint maps that depend on q, per tangent step e and node, breadth first, zero-padded.
 
     Attributes:
-        map_change: the rows of H change by these, `[*batch, n, e, d, 6]`.
-        bias_change: Hdot* qd changes by these, `[*batch, n, e, 6]`.
-        bias_per_rate: the same per rate, `[*batch, n, e, 6]`.
+        map_change: change of the rows of H, `[*batch, n, e, d, 6]`.
+        bias_change: change of Hdot* qd, `[*batch, n, e, 6]`.
+        bias_per_rate: change of Hdot* qd per rate, `[*batch, n, e, 6]`.
     """
 
     map_change: Tensor
@@ -67,14 +67,14 @@ class Bend(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The motion of a tree, and how each joint changes that of what it carries; breadth first.
+    """The motion of a tree and its derivatives per joint, breadth first; see the head of this module.
 
     Attributes:
-        V: `[*batch, n, 6, 1]`.
-        alpha: `[*batch, n, 6, 1]`.
-        Psi: per tangent step, `[*batch, n, 6, d]`.
-        beta: per tangent step, `[*batch, n, 6, d]`.
-        faster: beta', per rate, `[*batch, n, 6, d]`.
+        V: velocity, `[*batch, n, 6, 1]`.
+        alpha: acceleration, `[*batch, n, 6, 1]`.
+        Psi: change of velocity per tangent step, `[*batch, n, 6, d]`.
+        beta: change of acceleration per tangent step, `[*batch, n, 6, d]`.
+        faster: beta', change of acceleration per rate, `[*batch, n, 6, d]`.
     """
 
     V: Tensor
@@ -85,21 +85,21 @@ class Moved(NamedTuple):
 
 
 class Tangents(NamedTuple):
-    """What `mass_and_motion_matrices` needs for the derivatives of inverse dynamics.
+    """Arguments of `mass_and_motion_matrices` for the derivatives of inverse dynamics.
 
     Attributes:
         inertia_rate: 2 B.
         to_q: motions per tangent step.
         to_qd: motions per rate.
-        answers: accelerations of floating bases per tangent step and per rate of their own, which leave all
-            forces as they are, each `[*batch, num_dof, num_dof]`; their columns of the motions are zero
-            then. None where none were asked for.
+        base_accels: accelerations of floating bases, per tangent step and per rate of the base, that leave
+            all forces unchanged, each `[*batch, num_dof, num_dof]`; the corresponding columns of the
+            motions are then zero. None if not requested.
     """
 
     inertia_rate: Tensor
     to_q: Motion
     to_qd: Motion
-    answers: tuple[Tensor, Tensor] | None = None
+    base_accels: tuple[Tensor, Tensor] | None = None
 
 
 def tangents(
@@ -111,7 +111,7 @@ def tangents(
     f_ext: Tensor | None,
     bend: Bend | None,
     *,
-    answered: bool = False,
+    base_accels_apart: bool = False,
 ) -> Tangents:
     """Those of a tree at a state.
 
@@ -123,7 +123,7 @@ def tangents(
         qdd: `[*batch, num_dof]`.
         f_ext: as in `torchsko.inverse_dynamics`.
         bend: of the joints, None where every H is constant.
-        answered: whether floating bases answer their own steps by accelerations: see `Tangents`.
+        base_accels_apart: whether floating bases answer their own steps by accelerations: see `Tangents`.
 
     Reference: Singh, Russell, Wensing 2022.
     """
@@ -136,15 +136,15 @@ def tangents(
     own = None if bend is None else (bend.map_change @ f[..., None, :, :])[..., 0].mT
     to_q = Motion(moved.beta.mT, moved.Psi.mT, swapped_force_matrix(f) @ H.mT, own)
     found = Tangents(2 * coriolis_inertia(M, moved.V), to_q, Motion(moved.faster.mT))
-    return _answered(mech, H, moved, found) if answered else found
+    return _with_base_accels(mech, H, moved, found) if base_accels_apart else found
 
 
-def _answered(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangents) -> Tangents:
-    r"""The same, but what floating bases do to themselves as accelerations, and not as motions.
+def _with_base_accels(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangents) -> Tangents:
+    r"""Replace the motions of floating bases with respect to their own dofs by equivalent accelerations.
 
-    A free body that carries a tree turns it as a whole: nothing but gravity's direction changes for all
-    outboard, and an acceleration :math:`-\beta` of that body undoes it. A steady velocity changes nothing
-    at all (Galilei), and what is steady for the world turns in the frame of the body.
+    A step of a free base rotates the tree as a whole: for all outboard bodies only the direction of gravity
+    changes, and an acceleration :math:`-\beta` of the base compensates it. A constant velocity changes
+    no force (Galilean invariance); it rotates in the frame of the body.
     """
     width, bases = H.shape[-2], mech.layout.level_sizes[0]
     free = [isinstance(mech.joints.kinds[k], Free) for k in mech.layout.tree.levels[0]]
@@ -154,9 +154,9 @@ def _answered(mech: Mechanism, H: Tensor, moved: Moved, motions: Tangents) -> Ta
     own_q, own_qd = (torch.nn.functional.pad(H.new_tensor(x), rest) for x in (steps, rates))
     keep_q, keep_qd = ((1 - own)[..., None] for own in (own_q, own_qd))
     to_q, to_qd, dofs = motions.to_q, motions.to_qd, mech.layout.dofs
-    answers = (-H @ moved.beta * own_q[..., None, :], -H @ moved.faster * own_qd[..., None, :])
+    base_accels = (-H @ moved.beta * own_q[..., None, :], -H @ moved.faster * own_qd[..., None, :])
     identity = dofs.pack(torch.eye(dofs.total, dtype=H.dtype, device=H.device))
-    of_q, of_qd = (dofs.collect(own @ identity) for own in answers)
+    of_q, of_qd = (dofs.collect(own @ identity) for own in base_accels)
     return Tangents(
         motions.inertia_rate,
         to_q._replace(X=to_q.X * keep_q, Z=moved.Psi.mT * keep_q),
@@ -244,10 +244,10 @@ class MomentumTangents(NamedTuple):
     """Columns of every body's own dofs, in its frame at its origin, `[*batch, n, 6, d]`, breadth first.
 
     Attributes:
-        momentum_q: of the momentum of all outboard to steps of the joint, told on the way inboard.
-        rate_q: likewise of the rate of that momentum.
-        rate_qd: of the rate of momentum to rates of the joint.
-        momentum_qd: of the momentum to rates of the joint.
+        momentum_q: of the momentum of all outboard bodies to steps of the joint.
+        rate_q: of the rate of that momentum to steps of the joint.
+        rate_qd: of the rate of that momentum to rates of the joint.
+        momentum_qd: of that momentum to rates of the joint.
     """
 
     momentum_q: Tensor

@@ -32,16 +32,16 @@ def rotate_vector(rotation: Tensor, x: Tensor) -> Tensor:
 
 
 def rotate_inertia(rotation: Tensor, P: Tensor) -> Tensor:
-    """diag(R, R) P diag(R, R)* of a symmetric `[*, 6, 6]`; scalar form, each entry once."""
+    """The product diag(R, R) P diag(R, R)* of a symmetric `[*, 6, 6]`; scalar form, each entry once."""
     I, C, M = (P[..., :3, :3], P[..., :3, 3:], P[..., 3:, 3:])
     I, C, M = (rotation @ block @ rotation.mT for block in (I, C, M))
     return _symmetric_blocks(mirror(I, scalar=True), C, mirror(M, scalar=True))
 
 
 def turn_inertia(axis: Tensor, rotation: Tensor, P: Tensor) -> Tensor:
-    """diag(R, R) P diag(R, R)* for turns R about unit axes e; scalar form, each entry once.
+    """The product diag(R, R) P diag(R, R)* for rotations R about unit axes e; scalar form, each entry once.
 
-    With E = e e*, N = 1 - E, K = skew(e) the turn is R = E + c N + s K, and of each block
+    With E = e e*, N = 1 - E, K = skew(e) the rotation is R = E + c N + s K. Each block X becomes
 
         R X R* = E X E + N X N + c (E X N + N X E) + s (K X E - E X K)
                  + c s (K X N - N X K) - s^2 (N X N + K X K).

@@ -183,7 +183,7 @@ def translation_jacobian_inverse(rotvec: Tensor) -> Tensor:
 
 
 def _split(x2: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the series is used, and x^2 kept away from zero elsewhere."""
+    """Mask of small x, where the series is used, and x^2 with those entries replaced by 1."""
     small = x2 < (1e-2 if x2.dtype == torch.float32 else 1e-3)
     return small, torch.where(small, torch.ones_like(x2), x2)
 
@@ -195,7 +195,7 @@ def _cos(x2: Tensor) -> Tensor:
 
 
 def _sinc(x2: Tensor) -> Tensor:
-    """sin(x) / x."""
+    """The function sin(x) / x of x^2."""
     small, safe = _split(x2)
     x = safe.sqrt()
     series = 1 - x2 / 6 * (1 - x2 / 20 * (1 - x2 / 42 * (1 - x2 / 72 * (1 - x2 / 110))))

@@ -1,1 +1,1 @@
-"""What users call on a mechanism."""
+"""Verbs: the functions that users call on a mechanism."""

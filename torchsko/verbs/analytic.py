@@ -36,7 +36,7 @@ from torchsko.verbs.frames import frame_jacobian, frame_pose
 
 
 def _upright(R: Tensor) -> Tensor:
-    """The quaternion of the two whose w is not negative."""
+    """The quaternion of a rotation matrix with w >= 0."""
     quat = matrix_to_quaternion(R)
     return torch.where(quat[..., :1] < 0, -quat, quat)
 
@@ -59,7 +59,7 @@ def frame_coordinates(
             half a turn [rad]; or "rpy", roll, pitch and yaw about fixed axes [rad].
 
     Returns:
-        `[*batch, len(frames), 7]`, or 6 [m]; of one frame without the dimension of frames. Smooth but for
+        `[*batch, len(frames), 7]`, or 6 [m]; of one frame without the dimension of frames. Smooth except for
         jumps of the first two at half turns, and of "rpy" where pitch is a quarter turn.
 
     Raises:
@@ -78,9 +78,9 @@ def analytic_jacobian(
 ) -> Tensor:
     """Jacobian of frames in coordinates: the matrix that takes qd to the rate of `frame_coordinates`.
 
-    Singular, with entries that grow without bound, for "rpy" where pitch is a quarter turn (gimbal lock; at
-    rounding's distance from it they are large, or not finite):
-    there is no rate of roll and yaw for most turns. Quaternions and rotation vectors have none.
+    For "rpy" it is singular where pitch is a quarter turn (gimbal lock): its entries grow without bound
+    nearby, since most angular velocities have no rate of roll and yaw there. Quaternions and rotation
+    vectors have no gimbal lock.
 
     Args:
         mech: the mechanism.
@@ -111,14 +111,14 @@ def _of(rotation: str) -> Callable[[Tensor], Tensor]:
 
 
 def _quaternion_rate(quat: Tensor) -> Tensor:
-    """What takes an angular velocity to the rate of a quaternion, `[*, 4, 3]`."""
+    """The matrix that maps an angular velocity to the rate of a quaternion, `[*, 4, 3]`."""
     units = torch.eye(4, dtype=quat.dtype, device=quat.device)[1:] / 2
     columns = [quaternion_multiply(unit.expand_as(quat), quat) for unit in units.unbind(0)]
     return torch.stack(columns, -1)
 
 
 def _rpy_rate(rpy: Tensor) -> Tensor:
-    """What takes an angular velocity to the rate of roll, pitch and yaw, `[*, 3, 3]`."""
+    """The matrix that maps an angular velocity to the rates of roll, pitch and yaw, `[*, 3, 3]`."""
     _, pitch, yaw = rpy.unbind(-1)
     cp, sp, cy, sy = pitch.cos(), pitch.sin(), yaw.cos(), yaw.sin()
     o, i = torch.zeros_like(cp), torch.ones_like(cp)
@@ -131,4 +131,4 @@ RATES = {
     "rotvec": translation_jacobian_inverse,
     "rpy": _rpy_rate,
 }
-"""What takes an angular velocity in inertial axes to the rates of coordinates, by name."""
+"""Matrices that map an angular velocity in inertial axes to the rates of coordinates, by name."""

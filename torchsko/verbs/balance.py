@@ -51,7 +51,7 @@ def subtree_centers(mech: Mechanism, q: Tensor) -> Tensor:
     """Centre of mass of every body with all outboard of it.
 
     Args:
-        mech: the mechanism; what has no mass, as a rotor, has no centre: nan, which passes no gradient back.
+        mech: the mechanism. A massless subtree has no centre: the result is nan, without gradient.
         q: configuration, `[*batch, num_q]`.
 
     Returns:
@@ -133,8 +133,8 @@ def zero_moment_point(
 ) -> Tensor:
     """The point of the ground about which the forces of the ground have no tipping moment.
 
-    The ground is level, at a right angle to gravity. Of a robot at rest it is the point below the centre of
-    mass. What carries the robot are forces of the ground alone, wherever they act.
+    The ground is level, perpendicular to gravity, and the only external forces are those of the ground.
+    For a robot at rest it is the point below the centre of mass.
 
     Args:
         mech: the mechanism, under gravity.
@@ -144,11 +144,11 @@ def zero_moment_point(
         height: of the ground above the inertial frame's origin, against gravity [m].
 
     Returns:
-        In the inertial frame, `[*batch, 3]` [m]. Where the robot falls freely there is none: the ground's
-        force is rounding's, and so is the point, finite or not.
+        In the inertial frame, `[*batch, 3]` [m]. In free fall it is undefined: the ground force is zero up to
+        rounding, and the result is arbitrary or not finite.
 
     Raises:
-        ShapeError: when a shape or dtype does not fit the mechanism, or the height is no number.
+        ShapeError: when a shape or dtype does not fit the mechanism, or the height is not a number.
 
     Reference: Vukobratovic, Borovac 2004.
     """

@@ -1,4 +1,4 @@
-"""Base parameters: what torques can tell of inertial numbers, as named combinations."""
+"""Base parameters: the identifiable combinations of inertial parameters, by name."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.verbs.regressors import drive_regressor, torque_regressor
 
 NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
-"""The ten numbers of `inertial_parameters`, as the names of combinations call them."""
+"""Labels of the ten numbers of `inertial_parameters` in the names of combinations."""
 
 FIRST = (9, 4, 5, 7, 8, 1, 2, 6, 3, 0)
-"""In which order numbers of a body lead."""
+"""Priority of the parameters of a body as leading parameters."""
 
 STATES = 64
-"""Random states, times dofs, whose torques say what is independent."""
+"""Number of random states per dof from which the rank is determined."""
 
 
 @dataclass(frozen=True, eq=False)
 class BaseParameters:
-    """Combinations of inertial numbers that torques depend on, each led by a number of its own.
+    """Combinations of inertial parameters that torques depend on, each with a leading parameter.
 
     Attributes:
-        names: of each, "joint3: Izz of link3 + 0.08 my of link4 ..." in words.
-        matrix: takes all inertial numbers to the combinations, `[base, 10 bodies]`; with armatures all these
+        names: text of each combination, "Izz of link3 + 0.08 my of link4 ...".
+        matrix: maps all inertial parameters to the combinations, `[base, 10 bodies]`; with armatures, these
             and then the armature of each dof of the tree, `[base, 10 bodies + num_tree_dof]`.
-        independent: columns that lead, `[base]`.
-        unseen: names of numbers that no torque depends on, by themselves or in a combination.
+        independent: columns of the leading parameters, `[base]`.
+        unseen: names of parameters that no torque depends on, alone or in a combination.
     """
 
     names: tuple[str, ...]
@@ -42,11 +42,14 @@ class BaseParameters:
     unseen: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Their number."""
+        """The number of combinations."""
         return len(self.names)
 
     def of(self, phi: Tensor) -> Tensor:
-        """Their values: `[*batch, 10 bodies]`, with armatures as in ``matrix``, to `[*batch, base]`.
+        """Values of the combinations, `[*batch, base]`.
+
+        Args:
+            phi: inertial parameters `[*batch, 10 bodies]`, followed by armatures if ``matrix`` has them.
 
         Raises:
             ShapeError: when phi has another number of entries.
@@ -54,17 +57,18 @@ class BaseParameters:
         if phi.shape[-1:] != self.matrix.shape[-1:]:
             raise ShapeError(
                 f"phi has shape {list(phi.shape)}.",
-                f"Combinations are of {self.matrix.shape[-1]} numbers: inertial ones, body after body, then "
-                "armatures where asked for.",
-                "Pass torchsko.inertial_parameters(mech).flatten(-2), say, and mech.armature behind it.",
+                f"The combinations have {self.matrix.shape[-1]} parameters: inertial ones body by "
+                f"body, then armatures "
+                "if armature=True.",
+                "Pass torchsko.inertial_parameters(mech).flatten(-2), followed by mech.armature if needed.",
             )
         return phi @ self.matrix.mT
 
     @property
     def representative(self) -> Tensor:
-        """Takes values of the combinations to numbers of equal torques, of the shape of ``matrix.T``.
+        """Matrix that maps values of the combinations to parameters with equal torques, as ``matrix.T``.
 
-        The numbers that lead are the values, the others zero; no body need have these.
+        The leading parameters take the values, the others are zero; the result need not be physical.
         """
         n, p = self.matrix.shape
         S = self.matrix.new_zeros(p, n)
@@ -77,26 +81,25 @@ def base_parameters(
 ) -> BaseParameters:
     """The combinations of `inertial_parameters` that joint forces depend on.
 
-    Columns of the torque regressor at random states, whatever the limits, are gone through from base to tip,
-    of a body moments of inertia first and the mass last: one that depends on those before is taken into
-    these. So what a body shares with the one that carries it is counted there, as in the books. Ranks are
-    told in float64, whatever the mechanism's type.
+    Columns of the torque regressor at random states, which ignore joint limits, are taken from base to tip;
+    of each body the moments of inertia come first and the mass last. A column that depends on earlier ones
+    is merged into them. Parameters that a body shares with its parent are therefore assigned to the parent,
+    as in textbooks. Ranks are determined in float64.
 
-    With armatures, which stand behind all inertial numbers, those that forces cannot tell from moments of
-    inertia are counted there: that of a first joint about an upright z axis adds to Izz of its link.
+    Armatures follow all inertial parameters. An armature that is not separable from a moment of inertia is
+    merged into it: that of a first joint about a vertical z axis is added to Izz of its link.
 
     Args:
-        mech: one robot; its inertial numbers do not matter.
-        tolerance: length of what is left of a column, in units of the longest one, below which it depends on
-            the others.
-        armature: whether combinations are of ``mech.armature`` as well, what `drive_regressor` takes to
-            forces.
+        mech: one robot; the values of its inertial parameters do not matter.
+        tolerance: a column depends on the others if its residual is shorter than this fraction of the longest
+            column.
+        armature: include ``mech.armature`` in the combinations, with its columns of `drive_regressor`.
 
     Returns:
         `BaseParameters`: their names, and the matrices to and from them.
 
     Raises:
-        MechanismError: when parameters have batch dimensions, or the tolerance is no number between 0 and 1.
+        MechanismError: when parameters have batch dimensions, or the tolerance is not between 0 and 1.
 
     Reference: M. Gautier, *Numerical calculation of the base inertial parameters of robots*, Journal of
     Robotic Systems 8(4), 1991; H. Mayeda, K. Yoshida, K. Osuka, *Base parameters of manipulator dynamic
@@ -126,7 +129,7 @@ def base_parameters(
         order += range(len(order), len(label))
     W = W.flatten(0, 1)
     chosen = _independent(W, order, tolerance)
-    # Not by `lstsq`, whose last digits depend on where arrays lie in memory: two fits of a log would differ.
+    # Not `lstsq`: its last digits depend on memory alignment, and two fits of one log would differ.
     Q, R = torch.linalg.qr(W[:, chosen])
     K = torch.linalg.solve_triangular(R, Q.mT @ W, upper=True)
     K = torch.where(K.abs() > 1e-8, K, 0.0)
@@ -138,14 +141,14 @@ def base_parameters(
 
 
 def anywhere(mech: Mechanism, count: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Random states and accelerations, whatever the limits.
+    """Random states and accelerations that ignore joint limits.
 
-    Files say 0 of limits that nobody knew: at rest in one place a joint hides what its forces depend on.
+    Robot files often have limits of 0 for unknown limits, and a joint at one position excites too little.
 
     Args:
         mech: one robot.
-        count: of states.
-        seed: of these.
+        count: number of states.
+        seed: seed of the random generator.
 
     Returns:
         q `[count, num_q]`, qd and qdd `[count, num_dof]`.
@@ -160,7 +163,7 @@ def anywhere(mech: Mechanism, count: int, *, seed: int) -> tuple[Tensor, Tensor,
 
 
 def _armatures(mech: Mechanism) -> list[str]:
-    """A name for the armature of each dof of the tree, numbered where its joint has several."""
+    """Names of the armatures of the dofs of the tree, numbered where a joint has several."""
     names = []
     for joint in mech.tree_joint_names:
         dofs = mech.tree_dof_slice(joint)
@@ -173,20 +176,20 @@ def _check(mech: Mechanism, tolerance: Any) -> None:
     if mech.batch_shape:
         raise MechanismError(
             f"the parameters of {mech.name!r} have the batch dimensions {list(mech.batch_shape)}.",
-            "Which numbers forces depend on is told of one robot, in words.",
+            "Base parameters have names and are determined for one robot at a time.",
             "Pass the robot that was loaded, or mech.replace(...) with numbers of one sample.",
         )
     known = isinstance(tolerance, Real) and not isinstance(tolerance, bool)
     if not 0 < (float(tolerance) if known else 0.0) < 1:
         raise MechanismError(
             f"tolerance is {tolerance!r}.",
-            "A column depends on others where less than this share of the longest one is left of it.",
+            "A column depends on others if its residual is below this fraction of the longest column.",
             "Pass tolerance=1e-9, say.",
         )
 
 
 def _independent(W: Tensor, order: list[int], tolerance: float) -> list[int]:
-    """Columns that no earlier ones of an order give."""
+    """Columns that are linearly independent of the earlier ones in an order."""
     chosen: list[int] = []
     Q = W.new_zeros(len(W), 0)
     scale = W.norm(dim=0).max()

@@ -1,9 +1,9 @@
 r"""Derivatives of momentum about the centre of mass, and of its rate, in closed form.
 
-A step of joint k changes the momentum of all outboard of it, as told on the way inboard, by
-R Psi + eta x_f p, its rate by R beta + 2 Y Psi + eta x_f f, with composite inertias R and Y and the composite
-momentum p and force f (see `torchsko.bridge.tangents`). Told in inertial axes at the centre of mass c, which
-moves along, :math:`\partial c \times p_{linear}` is taken off the angular part.
+A step of joint k changes the momentum of all outboard bodies by R Psi + eta x_f p and its rate by
+R beta + 2 Y Psi + eta x_f f. R and Y are composite inertias, p and f the composite momentum and force
+(see `torchsko.bridge.tangents`). In inertial axes at the centre of mass c, which moves with the step,
+:math:`\partial c \times p_{linear}` is subtracted from the angular part.
 
 References: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:
 Science and Systems 2018; D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid robot*,
@@ -86,6 +86,6 @@ def centroidal_derivatives(
 
 
 def _about_moving(columns: Tensor, force: Tensor, shift: Tensor) -> Tensor:
-    """Changes of a force about a point that shifts, from those about the point where it was."""
+    """Changes of a force about a moving point, from the changes about its initial position."""
     turned = skew(force[..., 3:]) @ shift  # - shift x force
     return torch.cat([columns[..., :3, :] + turned, columns[..., 3:, :]], -2)

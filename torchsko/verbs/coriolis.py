@@ -1,6 +1,6 @@
 """The Coriolis matrix of a mechanism, in the factorisation that makes dM/dt - 2 C skew-symmetric.
 
-Its nodes split the rate of their inertia, seen from the inertial frame, by `coriolis_inertia`.
+`coriolis_inertia` splits the rate of each body's inertia in the inertial frame.
 
 Reference: S. Echeandia, P. Wensing, *Numerical methods to compute the Coriolis matrix and Christoffel
 symbols for rigid-body systems*, Journal of Computational and Nonlinear Dynamics 16(9), 2021.
@@ -27,9 +27,9 @@ from torchsko.utils.shapes import broadcast_shapes
 def coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
     """The matrix C(q, qd) of Coriolis and centrifugal forces, linear in qd.
 
-    ``C @ qd`` are these forces: the `bias_force` without gravity and passive forces. The rate of the mass
-    matrix along the motion is C + C*, so dM/dt - 2 C is skew-symmetric. Many matrices do both; where qd is
-    the rate of q, this is the one made of Christoffel symbols.
+    ``C @ qd`` is the `bias_force` without gravity and passive forces. The rate of the mass
+    matrix along the motion is C + C*, so dM/dt - 2 C is skew-symmetric. Several matrices have both
+    properties; where qd is the rate of q, this one consists of Christoffel symbols.
 
     Args:
         mech: the mechanism.
@@ -57,7 +57,7 @@ def coriolis_matrix(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 @verb
 def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
-    r"""Christoffel symbols of the first kind of the mass matrix: what `coriolis_matrix` is linear in.
+    r"""Christoffel symbols of the first kind of the mass matrix: coefficients of `coriolis_matrix`.
 
     .. math:: C_{ij} = \sum_k \Gamma_{ijk} \dot q_k
 
@@ -79,7 +79,7 @@ def christoffel_symbols(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     unit = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
-    # Parameters of a mechanism with a batch need a place for the new dimension, too: rates come first.
+    # Batched parameters of the mechanism need the new dimension as well, so it comes first.
     unit = unit.reshape(mech.num_dof, *[1] * max(q.ndim - 1, len(mech.batch_shape)), mech.num_dof)
     found = mass_and_coriolis_matrix(mech, q, unit)[1].movedim(0, -1)
     return found.expand(*broadcast_shapes(q.shape[:-1], mech.batch_shape), *found.shape[-3:])

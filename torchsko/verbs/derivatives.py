@@ -101,23 +101,25 @@ def forward_dynamics_derivatives(
 def forward_dynamics_expanded(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The acceleration, and `forward_dynamics_derivatives`, at a state that is known to fit."""
+    """The acceleration and `forward_dynamics_derivatives`, without checks of the state."""
     factors = algorithms.innovations(model_at(mech, q, qd, f_ext))
     qdd = factors.forward_dynamics(tau - passive_forces(mech, q, qd))
-    # Spelt out, columns that are known beforehand cost nothing; eagerly they would cost operations.
-    answered = mech.scalar and mech.coupling is None
-    to_q, to_qd, _, answers = _inverse(mech, q, qd, qdd, f_ext, answered=answered)
+    # In a traced program constant columns cost nothing; in eager mode they would cost operations.
+    base_accels_apart = mech.scalar and mech.coupling is None
+    to_q, to_qd, _, base_accels = _inverse(
+        mech, q, qd, qdd, f_ext, base_accels_apart=base_accels_apart
+    )
     identity = torch.eye(mech.num_dof, dtype=q.dtype, device=q.device)
     W = factors.whiten(identity, columns=True)
     to_q, to_qd = (-W.mT @ (W @ torch.cat([to_q, to_qd], -1))).split(mech.num_dof, -1)
-    if answers is not None:
-        to_q, to_qd = to_q + answers[0], to_qd + answers[1]
+    if base_accels is not None:
+        to_q, to_qd = to_q + base_accels[0], to_qd + base_accels[1]
     # The mass matrix of a single free body is the same everywhere.
     return qdd, to_q, to_qd, (W.mT @ W).expand_as(to_q)
 
 
 def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
-    """How damping grows with the rates of joints, `[*batch, num_tree_dof]`."""
+    """Derivative of the damping force to the rates of joints, `[*batch, num_tree_dof]`."""
     if not tree.has_higher_damping:
         return tree.damping
     squared, cubed = tree.higher_damping.unbind(-1)
@@ -125,7 +127,7 @@ def _damping_slope(tree: Mechanism, qd: Tensor) -> Tensor:
 
 
 def _compensation_tangent(tree: Mechanism, q: Tensor) -> Tensor:
-    """Derivative of the joint forces that compensate weights: those that hold as much mass at rest."""
+    """Derivative of the joint forces of gravity compensation."""
     lifted = lifted_model(tree, q)
     rest = torch.zeros_like(q[..., :1]).expand(*q.shape[:-1], tree.num_dof)
     motion = tangents(tree, lifted, q, rest, rest, None, joint_bends(tree, q, rest))
@@ -142,13 +144,13 @@ def _inverse(
     qdd: Tensor,
     f_ext: Tensor | None,
     *,
-    answered: bool = False,
+    base_accels_apart: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None]:
     tree, q = uncoupled(mech), all_q(mech, q)
     qd, qdd = (all_rates(mech, x) for x in (qd, qdd))
     model = model_at(tree, q)
     bends = joint_bends(tree, q, qd)
-    motion = tangents(tree, model, q, qd, qdd, f_ext, bends, answered=answered)
+    motion = tangents(tree, model, q, qd, qdd, f_ext, bends, base_accels_apart=base_accels_apart)
     M, to_q, to_qd = algorithms.mass_and_motion_matrices(
         model, motion.inertia_rate, [motion.to_q, motion.to_qd]
     )
@@ -157,9 +159,9 @@ def _inverse(
         to_qd = to_qd + torch.diag_embed(_damping_slope(tree, qd))
     if tree.has_gravcomp:
         to_q = to_q - _compensation_tangent(tree, q)
-    answers = motion.answers
-    if answers is not None and (S := model.armature_matrix()) is not None:
+    base_accels = motion.base_accels
+    if base_accels is not None and (S := model.armature_matrix()) is not None:
         # An armature takes part in the acceleration, though not in the motion of the tree.
-        to_q, to_qd = to_q + S @ answers[0], to_qd + S @ answers[1]
+        to_q, to_qd = to_q + S @ base_accels[0], to_qd + S @ base_accels[1]
     to_q, to_qd, M = (own_rows(mech, own_rows(mech, x).mT).mT for x in (to_q, to_qd, M))
-    return to_q, to_qd, M, answers
+    return to_q, to_qd, M, base_accels

@@ -1,4 +1,4 @@
-"""What users call: dynamics of a mechanism, each a short composition of `assemble` and an algorithm.
+"""Dynamics of a mechanism: each verb is a short composition of `assemble` and an algorithm.
 
 Conventions: SI units and radians; any leading batch dimensions, broadcast together, on states and on
 mechanism parameters; ``tau = M qdd + bias(q, qd) - sum J* f_ext``, where the bias holds Coriolis,
@@ -59,9 +59,9 @@ def inverse_dynamics(
         qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2].
         f_ext: external force on each body, `[*batch, num_bodies, 6]`, in the body frame at its origin,
             [moment; force] [N m, N].
-        method: "newton_euler", two sweeps, "composite", through composite-body inertias, or "parallel",
-            in one frame, where every sweep is one product with the ancestor mask; equal.
-        parents: for "parallel" only: the body that each body hangs on instead of its own parent, -1 for
+        method: "newton_euler" (two sweeps), "composite" (composite-body inertias) or "parallel"
+            (one frame, in which every sweep is one product with the ancestor mask); equal to rounding.
+        parents: for "parallel" only: parent of each body in place of that of the mechanism, -1 for
             the inertial frame, int64 `[*batch, num_bodies]`; may differ between samples. Joint
             placements (``mech.replace(joint_position=...)``) are relative to that body. No value is
             read: a cycle gives nan for its sample.
@@ -93,7 +93,7 @@ def inverse_dynamics(
     if parents is not None:
         raise ShapeError(
             f"parents were given, but method={method!r} sweeps over the mechanism's own tree.",
-            "Only a mask of ancestors can follow from a tensor.",
+            "Only the ancestor mask of the parallel method can be computed from a tensor.",
             'Pass method="parallel" as well.',
         )
     tau = _method(INVERSE, method, "parallel")(model_at(mech, q, qd, f_ext), qdd)
@@ -172,8 +172,8 @@ def _scan(
         names = ", ".join(map(repr, mech.bare_joints))
         raise MechanismError(
             f'method="scan" cannot cross joint {names} of {mech.name!r}: the body it moves has no inertia '
-            "of its own about it.",
-            "The scan crosses every joint once with nothing outboard; the sweeps never do.",
+            "about it.",
+            "The scan crosses every joint without its outboard bodies; the sweeps do not.",
             'Pass method="articulated", or give the body inertia or the joint armature '
             "(mech.replace(...)), then call torchsko.checked(mech).",
         )
@@ -192,7 +192,7 @@ def hybrid_dynamics(
     prescribed: Iterable[str],
     f_ext: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Some joints move as prescribed, forces drive the others: what is not given, from what is, O(N).
+    """Hybrid dynamics: the missing accelerations and forces where some joints have prescribed motion, O(N).
 
     Args:
         mech: the mechanism.
@@ -200,12 +200,12 @@ def hybrid_dynamics(
         qd: velocity, `[*batch, num_dof]` [rad/s or m/s].
         tau: joint forces, `[*batch, num_dof]` [N m or N]; read at force-driven joints only.
         qdd: acceleration, `[*batch, num_dof]` [rad/s^2 or m/s^2]; read at prescribed joints only.
-        prescribed: names of the joints whose acceleration is given; any subset, another one in every
-            call. Prescribed motion is the case in which they follow a function of time.
+        prescribed: names of the joints with prescribed acceleration; any subset, which may change between
+            calls.
         f_ext: as in `inverse_dynamics`.
 
     Returns:
-        qdd and tau, complete, `[*batch, num_dof]` each: what was given comes back as it was (tau to
+        qdd and tau of all dofs, `[*batch, num_dof]` each. Given values are returned unchanged (tau to
         rounding, where a joint has passive forces).
 
     Raises:
@@ -227,7 +227,7 @@ def hybrid_dynamics(
 
 
 def _marked(mech: Mechanism, joints: Iterable[str]) -> Tensor:
-    """Which dofs these joints have, `[num_dof]`: a hinge that moves several bodies is several joints."""
+    """Mask of the dofs of these joints, `[num_dof]`; a hinge that moves several bodies has several joints."""
     chosen = {i for name in joints for i in range(mech.num_dof)[mech.dof_slice(name)]}
     return torch.tensor([i in chosen for i in range(mech.num_dof)], device=mech.device)
 
@@ -276,7 +276,7 @@ def bias_force(mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = No
 
 @verb
 def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """Forces the joints themselves oppose to motion: damping, dry friction, springs; less compensation.
+    """Passive joint forces: damping, dry friction and springs, less gravity compensation.
 
     damping * qd + friction * sign(qd) + stiffness * difference(spring_reference, q), and where a robot
     has them the terms of `higher_damping`, and the joint forces of compensated weights
@@ -301,7 +301,7 @@ def passive_force(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 
 def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """`passive_force` at a state that is known to fit."""
+    """`passive_force` without checks of the state."""
     q, qd, tree = all_q(mech, q), all_rates(mech, qd), uncoupled(mech)
     stretch = apart(tree, mech.spring_reference, q)
     losses = damping_force(mech, qd) + mech.friction * torch.sign(qd)
@@ -312,7 +312,7 @@ def passive_forces(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 
 def damping_force(mech: Mechanism, qd: Tensor) -> Tensor:
-    """What damping opposes to rates of all joints of the tree, `[*batch, num_tree_dof]`."""
+    """Damping forces of all joints of the tree, `[*batch, num_tree_dof]`."""
     linear = mech.damping * qd
     if not mech.has_higher_damping:
         return linear
@@ -321,12 +321,12 @@ def damping_force(mech: Mechanism, qd: Tensor) -> Tensor:
 
 
 def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
-    """Refuse forward dynamics where a hinge inertia vanishes; decided at load, no value is read here.
+    """Refuse forward dynamics where a hinge inertia vanishes; determined at load, no value is read here.
 
     Args:
         mech: the mechanism.
-        prescribed: joints whose acceleration is given. They need no inertia, and lend theirs, uncut,
-            to the joints inboard.
+        prescribed: joints with prescribed acceleration. They need no inertia, and their full inertia acts on
+            the joints inboard.
 
     Raises:
         MechanismError: names the joints.
@@ -342,7 +342,7 @@ def _method(methods: dict[str, Callable], name: str, *others: str) -> Callable:
     if name not in methods:
         raise ShapeError(
             f"there is no method {name!r}.",
-            "Methods give the same result in different ways.",
+            "All methods give the same result.",
             f"Pass one of: {', '.join(map(repr, (*methods, *others)))}.",
         )
     return methods[name]

@@ -1,4 +1,4 @@
-r"""Where energy is and where it goes, the balance of power; and inertias with joints frozen.
+r"""Energy, the balance of power, and inertias with joints locked.
 
 .. math:: \dot T + \dot U = \tau^* \dot q + \sum_k V^*(k) f_{ext}(k) - \text{losses}
 
@@ -33,7 +33,7 @@ class PassiveForces(NamedTuple):
         damping: damping * qd, and the terms of `higher_damping`.
         friction: friction * sign(qd).
         springs: stiffness * difference(spring_reference, q).
-        compensation: of weights (`Mechanism.gravcomp`), negative where it lifts.
+        compensation: gravity compensation (`Mechanism.gravcomp`), negative where it lifts.
     """
 
     damping: Tensor
@@ -43,14 +43,14 @@ class PassiveForces(NamedTuple):
 
 
 class PowerBalance(NamedTuple):
-    """What power does at a state, each `[*batch]` [W]; kinetic + potential = drives + external - losses.
+    """Balance of power at a state, each `[*batch]` [W]; kinetic + potential = drives + external - losses.
 
     Attributes:
         kinetic: rate of `kinetic_energy`.
-        potential: rate of the potential of gravity, less what is compensated, and what joint springs take up.
-        drives: what the joint forces tau give.
-        external: what forces on bodies give.
-        losses: what damping and dry friction take.
+        potential: rate of the potential of gravity, less compensation, and of the energy of joint springs.
+        drives: power of the joint forces tau.
+        external: power of the external forces on bodies.
+        losses: power dissipated by damping and dry friction.
     """
 
     kinetic: Tensor
@@ -109,7 +109,7 @@ def total_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 def power_balance(
     mech: Mechanism, q: Tensor, qd: Tensor, tau: Tensor, f_ext: Tensor | None = None
 ) -> PowerBalance:
-    """Where power comes from and goes to, as forces drive the mechanism.
+    """Balance of power under given joint and external forces.
 
     Args:
         mech: the mechanism.
@@ -173,7 +173,7 @@ def composite_inertias(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     found = mech.layout.tree_order(composite_inertias_of(mech, q), -3)
-    # Those of robots whose bodies carry nothing do not depend on q.
+    # The inertias of single bodies do not depend on q and lack its batch dimensions.
     batch = broadcast_shapes(q.shape[:-1], found.shape[:-3])
     return found.expand(*batch, *found.shape[-3:])
 
@@ -197,5 +197,5 @@ def centroidal_inertia(mech: Mechanism, q: Tensor) -> Tensor:
     """
     check_state(mech, q=q)
     M = mech.layout.tree_order(body_inertias(mech), -3)
-    rows = about_centre(mech, q, M)  # rows told at the centre of mass, then columns likewise
+    rows = about_centre(mech, q, M)  # rows, then columns, about the centre of mass
     return about_centre(mech, q, rows.mT).sum(-3)

@@ -1,4 +1,4 @@
-"""Which frames are meant: by name, or placed on a named one on the go."""
+"""Frames: by name, or with a placement relative to a named frame."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from torchsko.utils.shapes import joined, matvec
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A frame on the go, placed on a named one: a tool, a sensor. Derivatives reach the placement.
+    """A frame with a placement relative to a named one: a tool, a sensor. The placement has gradients.
 
     Attributes:
         body: name from ``mech.frame_names``.
-        rotation: this frame's to that one's coordinates, `[*batch, 3, 3]`; None for the identity.
-        position: its origin in that one, `[*batch, 3]` [m]; None for zero.
+        rotation: from coordinates of this frame to those of ``body``, `[*batch, 3, 3]`; None for the
+            identity.
+        position: origin of this frame in ``body``, `[*batch, 3]` [m]; None for zero.
 
     Raises:
-        MechanismError: on a rotation that is none, or a position that is not finite.
+        MechanismError: when the rotation is not orthonormal, or the position not finite.
     """
 
     body: str
@@ -39,14 +40,14 @@ class Frame:
         check_position(f"position of a frame on {self.body!r}", self.position)
 
     def __repr__(self) -> str:
-        # Errors are worded ahead, where a tracer may follow: what prints a tensor is no step of a kernel.
+        # Error texts may be built while tracing; printing a tensor must not become part of a kernel.
         given = {"rotation": self.rotation, "position": self.position}
-        placed = [f"{name}={_told(x)}" for name, x in given.items() if x is not None]
+        placed = [f"{name}={_placement_text(x)}" for name, x in given.items() if x is not None]
         return f"Frame({', '.join([repr(self.body), *placed])})"
 
 
-def _told(x: Any) -> str:
-    """The numbers of one placement, where they may be looked at; else the shape."""
+def _placement_text(x: Any) -> str:
+    """The values of a single placement if they can be read, else its shape."""
     values = numbers(x, 9)
     if values is None:
         return f"{list(x.shape)}" if isinstance(x, Tensor) else f"{x!r}"
@@ -54,18 +55,18 @@ def _told(x: Any) -> str:
 
 
 Frames = str | Frame | Sequence[str | Frame]
-"""Names from ``mech.frame_names``, or `Frame` of one's own; one of them, or several."""
+"""Names from ``mech.frame_names`` or `Frame` objects, one or several."""
 
 
 def with_frames(
     mech: Mechanism, frames: Frames, **states: Tensor
 ) -> tuple[Mechanism, tuple[int, ...]]:
-    """The mechanism with frames on the go among its own, and the numbers of those asked for.
+    """The mechanism with the placed frames added, and the indices of the requested frames.
 
     Args:
         mech: the mechanism.
         frames: names from ``mech.frame_names``, `Frame` of your own, or one of these; one at least.
-        **states: by name, as in `torchsko.mechanism.state.check_state`, which looks at them.
+        **states: by name, as in `torchsko.mechanism.state.check_state`, which checks them.
 
     Raises:
         MechanismError: on an unknown frame, or none.
@@ -99,14 +100,14 @@ def with_frames(
 
 
 def listed(frames: Any) -> tuple[Any, ...]:
-    """Frames as a tuple, whatever was given."""
+    """Frames as a tuple."""
     if isinstance(frames, str | Frame) or not isinstance(frames, Iterable):
         return (frames,)
     return tuple(frames)
 
 
 def _joined(mech: Mechanism, own: Sequence[Frame], states: Mapping[str, Tensor]) -> Mechanism:
-    """The mechanism with more frames, which fit to states."""
+    """The mechanism with added frames, batch dimensions checked against the states."""
     batches: dict[str, Sequence[int]] = {name: x.shape[:-1] for name, x in states.items()}
     batches = {"the mechanism": mech.batch_shape} | batches
     for i, frame in enumerate(own):

@@ -1,4 +1,4 @@
-r"""Dynamics as felt at named frames: operational space compliance and inertia of a mechanism.
+r"""Operational space compliance and inertia of a mechanism at named frames.
 
 .. math::
     \Lambda = (J \mathcal{M}^{-1} J^*)^{-1}, \qquad \bar J = \mathcal{M}^{-1} J^* \Lambda
@@ -65,18 +65,18 @@ def operational_space_inertia(
     singular: Singular = "nan",
     rank_tolerance: float | None = None,
 ) -> Tensor:
-    """Inertia felt at frames, Lambda = (J M^-1 J*)^-1: forces on them per unit accelerations.
+    """Operational space inertia Lambda = (J M^-1 J*)^-1 of frames: forces per unit accelerations.
 
     Args:
         mech: the mechanism.
         q: configuration, `[*batch, num_q]`.
         frames: names from ``mech.frame_names``, `Frame` of your own, or one of these.
-        singular: what a configuration gives in which the rows of J depend on one another: "nan" (the
-            default), "raise", "pinv" or ("damped", d). Other samples of the batch never notice. See
+        singular: rule for configurations in which the rows of J are linearly dependent: "nan" (the
+            default), "raise", "pinv" or ("damped", d). Other samples of the batch are unaffected. See
             `torchsko.algorithms.invert_compliance`.
-        rank_tolerance: see there. Angular and linear rows are divided by their sizes first, so that the rank
-            is the same in metres and in millimetres; those of "pinv" by 1 and by the length of the robot's
-            levers.
+        rank_tolerance: see `torchsko.algorithms.invert_compliance`. Angular and linear rows are scaled first,
+            so that the rank is the same in metres and in millimetres; for "pinv" by 1 and by the
+            characteristic length of the robot.
 
     Returns:
         `[*batch, 6 F, 6 F]`, frame by frame, [angular; linear] [kg m^2, kg m, kg].
@@ -84,7 +84,7 @@ def operational_space_inertia(
     Raises:
         MechanismError: on an unknown frame, or none, or when a joint's hinge inertia vanishes.
         ShapeError: when q does not fit the mechanism, the frames have more rows than the mechanism has
-            dofs and `singular` is "nan" or "raise", or `singular` or `rank_tolerance` is none.
+            dofs and `singular` is "nan" or "raise", or `singular` or `rank_tolerance` is invalid.
         SingularError: with ``singular="raise"``; names the samples.
 
     Reference: Jain 2011, Part II, section 6.2.
@@ -112,7 +112,7 @@ def consistent_jacobian_inverse(
 ) -> Tensor:
     """The dynamically consistent inverse of the Jacobian of frames, M^-1 J* Lambda.
 
-    Of all right inverses of J it is the one whose joint forces (I - J* Jbar*) tau move no frame.
+    Among the right inverses of J it is the one for which joint forces (I - J* Jbar*) tau accelerate no frame.
 
     Args:
         mech: the mechanism.
@@ -144,11 +144,11 @@ def consistent_jacobian_inverse(
 def manipulability(
     mech: Mechanism, q: Tensor, frames: Frames, reference: str = "mixed", part: str = "whole"
 ) -> Tensor:
-    """Yoshikawa's measure of how freely frames move: the product of the singular values of J.
+    """Yoshikawa's manipulability of frames: the product of the singular values of J.
 
     Where J has no more rows than columns it is the root of det(J J*), and vanishes where the frames cannot
-    move in some direction. It has a kink there, as |x| has: the gradient is one that leads away from it, or
-    zero, and there is no second derivative. It mixes metres and radians, unless a part is chosen.
+    move in some direction. It has a kink there, like |x|: the gradient is a subgradient, and there is no
+    second derivative. The whole measure mixes metres and radians; a part does not.
 
     Args:
         mech: the mechanism.
@@ -177,9 +177,9 @@ def manipulability(
 def _volume(J: Tensor) -> Tensor:
     """The product of the singular values of matrices `[*batch, m, n]`, `[*batch]`.
 
-    It is that of the lengths that columns have beside those before them, by the modified method of Gram and
-    Schmidt, whose operations are the same for every matrix. At full rank it has all derivatives; those of
-    singular values have none where two are equal (torch gives nan there, or any number).
+    It is the product of the column lengths of the modified Gram-Schmidt orthogonalisation, whose operations
+    are the same for every matrix. At full rank all its derivatives exist; those of singular values do not
+    exist where two are equal (torch returns nan or an arbitrary number).
     """
     rest = J if J.shape[-2] >= J.shape[-1] else J.mT
     volume = rest.new_ones(rest.shape[:-2])
@@ -208,9 +208,9 @@ def _inverted(
     singular: Singular,
     rank_tolerance: float | None,
 ) -> Tensor:
-    """The inertia of frames, whose rank no unit of length decides."""
+    """The inertia of frames, with a rank that is independent of the unit of length."""
     length = lever_length(mech, frames)
-    if singular == "pinv":  # its value depends on sizes, so these have derivatives
+    if singular == "pinv":  # its value depends on the scales, so they have derivatives
         sizes = sizes_by(length, len(listed(frames)))
     else:
         sizes = sizes_of_kinds(compliance.detach(), length.detach())
@@ -218,10 +218,10 @@ def _inverted(
 
 
 def lever_length(mech: Mechanism, frames: Frames) -> Tensor:
-    """How long a robot's levers are, `[*batch]` [m]; where it stands, and how far it has gone, is none.
+    """Characteristic length of a robot, `[*batch]` [m], independent of its position.
 
-    The offsets of links alone are too short where rigid ones were merged: a way out and back is none.
-    The radius of gyration about the links' origins is left then.
+    It is the sum of link offsets, or the radius of gyration about the links' origins where merged rigid links
+    leave no offsets.
 
     Args:
         mech: the mechanism.
@@ -242,11 +242,11 @@ def lever_length(mech: Mechanism, frames: Frames) -> Tensor:
 
 
 def sizes_by(length: Tensor, count: int) -> Tensor:
-    """What makes rows of frames, [angular; linear] one after another, of one unit, `[*batch, 6 count]`.
+    """Scales that give all rows of frames, [angular; linear] each, one unit, `[*batch, 6 count]`.
 
     Args:
-        length: `[*batch]` [m]; 0 is taken for 1.
-        count: of frames.
+        length: `[*batch]` [m]; 0 is replaced by 1.
+        count: number of frames.
     """
     linear = torch.where(length > 0, length, 1.0)
     each = torch.stack([torch.ones_like(linear), linear], -1)[..., None, :, None]

@@ -1,8 +1,8 @@
 r"""Derivatives of the motion of named frames, in closed form, in tangent coordinates.
 
-They are those of the components that `frame_velocity` and `frame_acceleration` give. In "mixed" and "world"
-the axes, and in "world" the point, move along with the frame as the joints step, so a vector x of the frame
-changes by X (dx + U x_m x), with X and U of `torchsko.verbs.frames` for the motion that the step makes.
+They are derivatives of the components of `frame_velocity` and `frame_acceleration`. In "mixed" and "world"
+the axes, and in "world" the point, move with the frame as the joints step. A vector x of the frame therefore
+changes by X (dx + U x_m x), with X and U of `torchsko.verbs.frames` for the motion of the step.
 
 References: J. Carpentier, N. Mansard, *Analytical derivatives of rigid body dynamics algorithms*, Robotics:
 Science and Systems 2018; S. Singh, R. Russell, P. Wensing, *Efficient analytical derivatives of rigid-body
@@ -24,7 +24,7 @@ from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import skew
 from torchsko.utils.shapes import joined
 from torchsko.verbs.frame import Frame, Frames, with_frames
-from torchsko.verbs.frames import at_frames, told
+from torchsko.verbs.frames import at_frames, express
 from torchsko.verbs.joint_tangents import joint_bends
 
 
@@ -55,7 +55,7 @@ def frame_velocity_derivatives(
     given, numbers = with_frames(mech, frames, q=q, qd=qd)
     at = _of_frames(given, numbers, (q, qd, torch.zeros_like(qd)))
     V_q = at.V_q - motion_matrix(at.V) @ _turning(at.J, reference)
-    V_q, J = _told(given, q, numbers, (V_q, at.J), reference)
+    V_q, J = _in_reference(given, q, numbers, (V_q, at.J), reference)
     return (V_q[..., 0, :, :], J[..., 0, :, :]) if isinstance(frames, str | Frame) else (V_q, J)
 
 
@@ -96,7 +96,7 @@ def frame_acceleration_derivatives(
     a_q = at.alpha_q - motion_matrix(at.alpha) @ turning
     V_q = at.V_q - motion_matrix(at.V) @ turning
     columns = (at.V, V_q, a_q, at.alpha_qd, at.J)
-    V, V_q, a_q, a_qd, J = _told(given, q, numbers, columns, reference)
+    V, V_q, a_q, a_qd, J = _in_reference(given, q, numbers, columns, reference)
     if classical:
         a_q, a_qd = a_q + _swing(V, V_q), a_qd + _swing(V, J)
     found = (a_q, a_qd, J)
@@ -119,7 +119,7 @@ def _of_frames(
 
 
 def _turning(J: Tensor, reference: str) -> Tensor:
-    """U of the motions that steps make: how axes and point of a reference move along, a column each."""
+    """U of the motions of tangent steps, a column each: motion of the axes and point of a reference."""
     if reference == "body":
         return torch.zeros_like(J)
     if reference == "mixed":
@@ -127,17 +127,17 @@ def _turning(J: Tensor, reference: str) -> Tensor:
     return J
 
 
-def _told(
+def _in_reference(
     mech: Mechanism, q: Tensor, numbers: Sequence[int], parts: Sequence[Tensor], reference: str
 ) -> Sequence[Tensor]:
-    """Columns of frames in their own axes, in a reference, all of them in one go."""
+    """Express columns of frames, given in their own axes, in a reference."""
     sizes = [x.shape[-1] for x in parts]
     # Where a body's motion does not depend on q, parts lack its batch dimensions.
     side_by_side = joined(parts, batch=(*q.shape[:-1], 1, 1))
-    return told(mech, q, numbers, side_by_side, reference).split(sizes, -1)
+    return express(mech, q, numbers, side_by_side, reference).split(sizes, -1)
 
 
 def _swing(V: Tensor, change: Tensor) -> Tensor:
-    """Change of [0; omega x v] by changes of the velocity, a column each."""
+    """Derivative of [0; omega x v] to changes of the velocity, a column each."""
     linear = skew(V[..., :3, 0]) @ change[..., 3:, :] - skew(V[..., 3:, 0]) @ change[..., :3, :]
     return torch.cat([torch.zeros_like(linear), linear], -2)

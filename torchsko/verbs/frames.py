@@ -1,6 +1,7 @@
-r"""Named frames: where they are, how they move, and the Jacobians of their motion.
+r"""Named frames: poses, velocities, accelerations and Jacobians.
 
-Spatial vectors are angular first, [omega; v] or rates of it. A motion is told in one of three references:
+Spatial vectors are angular first, [omega; v] or rates of it. A motion is expressed in one of three
+references:
 
 ======== ========================= ============================= =======================================
 name     axes                      point                         in Pinocchio (which is linear first)
@@ -47,7 +48,7 @@ from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.kinematics import Pose, forward_kinematics
 
 REFERENCES = ("body", "world", "mixed")
-"""In which axes, and at which point, the motion of a frame is told."""
+"""Axes and point in which the motion of a frame is expressed."""
 
 
 @verb
@@ -124,7 +125,7 @@ def frame_velocity(
     """
     mech, numbers = with_frames(mech, frames, q=q, qd=qd)
     V = at_frames(mech, body_rates(mech, q, qd), numbers)
-    found = told(mech, q, numbers, V, reference)[..., 0]
+    found = express(mech, q, numbers, V, reference)[..., 0]
     return found[..., 0, :] if isinstance(frames, str | Frame) else found
 
 
@@ -168,7 +169,7 @@ def frame_acceleration(
     """
     mech, numbers = with_frames(mech, frames, q=q, qd=qd, qdd=qdd)
     motion = torch.cat(torch.broadcast_tensors(*body_accels(mech, q, qd, qdd, gravity=False)), -1)
-    found = told(mech, q, numbers, at_frames(mech, motion, numbers), reference)
+    found = express(mech, q, numbers, at_frames(mech, motion, numbers), reference)
     V, a = found.unbind(-1)
     if classical:
         swing = cross(V[..., :3], V[..., 3:])
@@ -199,7 +200,7 @@ def frame_jacobian(mech: Mechanism, q: Tensor, frames: Frames, reference: str = 
     """
     mech, numbers = with_frames(mech, frames, q=q)
     J = at_frames(mech, body_jacobians(mech, q, _identity(mech)), numbers)
-    found = told(mech, q, numbers, J, reference)
+    found = express(mech, q, numbers, J, reference)
     return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
 
 
@@ -240,7 +241,7 @@ def frame_jacobian_rate(
         if reference == "mixed":
             V = torch.cat([V[..., :3, :], torch.zeros_like(V[..., 3:, :])], -2)
         rate = rate + motion_matrix(V) @ J
-    found = told(mech, q, numbers, rate, reference)
+    found = express(mech, q, numbers, rate, reference)
     return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
 
 
@@ -262,17 +263,19 @@ def at_frames(mech: Mechanism, x: Tensor, numbers: Sequence[int]) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*found), -3)
 
 
-def told(mech: Mechanism, q: Tensor, numbers: Sequence[int], x: Tensor, reference: str) -> Tensor:
-    """Motion columns of frames in their own axes, in a reference."""
+def express(
+    mech: Mechanism, q: Tensor, numbers: Sequence[int], x: Tensor, reference: str
+) -> Tensor:
+    """Express motion columns of frames, given in their own axes, in a reference."""
     if reference == "body":
         return x
     check_reference(reference)
     pose = frame_pose(mech, q, tuple(mech.frame_names[k] for k in numbers))
-    return told_in(pose, x, reference)
+    return express_at(pose, x, reference)
 
 
-def told_in(pose: Pose, x: Tensor, reference: str) -> Tensor:
-    """Motion columns `[*, F, 6, r]` of frames in their own axes, in a reference, from their poses."""
+def express_at(pose: Pose, x: Tensor, reference: str) -> Tensor:
+    """Express motion columns `[*, F, 6, r]`, given in the axes of frames with these poses, in a reference."""
     if reference == "body":
         return x
     x = rotate_vector(pose.rotation, x)
@@ -280,10 +283,10 @@ def told_in(pose: Pose, x: Tensor, reference: str) -> Tensor:
 
 
 def check_reference(reference: str) -> None:
-    """Refuse what is none of `REFERENCES`.
+    """Refuse a reference that is not in `REFERENCES`.
 
     Raises:
-        MechanismError: names them.
+        MechanismError: lists the valid references.
     """
     if reference not in REFERENCES:
         raise MechanismError(*unknown_name("reference", reference, REFERENCES))

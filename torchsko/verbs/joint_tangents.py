@@ -1,7 +1,7 @@
-"""How what one joint does alone depends on its coordinates: derivatives along tangent steps.
+"""Derivatives of joint maps and spring deflections along tangent steps of the joint's coordinates.
 
-Of joints with a constant H and a configuration that is a vector nothing is to be computed; of others the
-derivatives of their own few numbers are taken by reverse mode, all joints of a kind together.
+Joints with a constant H and a vector configuration need no computation. For the others, reverse mode
+differentiates the few numbers of each joint, all joints of a kind together.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def stretch_tangent(mech: Mechanism, q: Tensor) -> Tensor:
     for i in range(width):
         parts = [J[..., i] if i < J.shape[-1] else torch.zeros_like(J[..., 0]) for J in bends]
         columns.append(mech.joints.vector(parts, mech.joints.dof_place))
-    # Entry (j, k) of the matrix is what the step of k's own number within its joint does to j.
+    # Entry (j, k) is the derivative of j to the step of dof k within its joint.
     place, joint = _numbers(mech, q.device)
     chosen = torch.stack(columns, -1).index_select(-1, place)
     return chosen * (joint[:, None] == joint).to(q.dtype)

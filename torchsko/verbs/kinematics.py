@@ -1,4 +1,4 @@
-"""Where the bodies are: forward kinematics. Named frames: see `frames`."""
+"""Forward kinematics of bodies; `frames` has named frames."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ that takes qd to the centroidal momentum has the columns
 
 .. math:: A_G = \sum_k X(k) M(k) J(k) = \big[ X(k)\, R(k)\, H^*(k) \big]_k.
 
-Armature is no moving mass here: rotors that count in momentum are bodies (`MechanismBuilder.rotor`).
+Armature does not contribute to momentum; rotors that do are bodies (`MechanismBuilder.rotor`).
 
 Reference: D. Orin, A. Goswami, S.-H. Lee, *Centroidal dynamics of a humanoid robot*, Autonomous Robots
 35(2-3), 2013.
@@ -150,13 +150,13 @@ def kinetic_energy(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 @verb
 def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
-    """Potential energy of gravity, of what is compensated of it, and of joint springs.
+    """Potential energy of gravity, less gravity compensation, and of joint springs.
 
     It is zero where the centre of mass is level with the inertial frame's origin (at a right angle to
     gravity) and all springs are relaxed (`spring_reference`). Springs count 1/2 stiffness *
     difference(spring_reference, q)^2: their potential where the coordinates of each joint with springs are
     a vector, and of spherical joints where they are equally stiff about every axis. Of free joints, and of
-    other spherical ones, `passive_force` has no potential: round a closed way it gives or takes energy.
+    other spherical ones, `passive_force` has no potential: along a closed path it adds or removes energy.
 
     Args:
         mech: the mechanism.
@@ -181,7 +181,7 @@ def potential_energy(mech: Mechanism, q: Tensor) -> Tensor:
 
 
 def spring_energy(mech: Mechanism, q: Tensor) -> Tensor:
-    """What `potential_energy` counts of joint springs, `[*batch]` [J]."""
+    """Energy of joint springs as part of `potential_energy`, `[*batch]` [J]."""
     stretch = apart(uncoupled(mech), mech.spring_reference, all_q(mech, q))
     return (mech.stiffness * stretch.square()).sum(-1) / 2
 
@@ -257,9 +257,9 @@ def joint_wrenches(
 ) -> Tensor:
     """Force and moment that each joint transmits to the body it moves.
 
-    It moves the body and all outboard of it, against gravity and external forces; along the joint's own
-    freedoms it is what `inverse_dynamics` gives, less passive forces and armature. Of a base body it is
-    what the ground exerts.
+    It moves the body and all outboard bodies against gravity and external forces. Its projection on the
+    joint's dofs is `inverse_dynamics` less passive forces and armature. For a base body it is the force of
+    the ground.
 
     Args:
         mech: the mechanism.

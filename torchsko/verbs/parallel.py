@@ -1,7 +1,7 @@
 r"""The parallel solution scheme: inverse dynamics without sweeps.
 
 In one frame (inertial axes) and about one reference point all weights of a rigid tree are the identity,
-and its SPO is the mask B of who is at or below whom. With S = H* carried to that frame, x the centres of
+and its SPO is the mask B of ancestors and descendants. With S = H* carried to that frame, x the centres of
 mass, and all products over all bodies at once,
 
 .. math::
@@ -12,13 +12,13 @@ The number of operations does not depend on the depth, save for rotations: they 
 multiplied by pointer doubling, O(log depth). Connectivity is data: the mask follows from the tree, or from
 a tensor of parents that may differ between calls and between samples.
 
-Every tree refers to the origin of its own base body, and no position is ever measured from anywhere else:
-how far the robot is from the origin leaves no trace, and a float32 result at 1 km is that at 0 m. What is
-lost in float32 is lost in proportion to the extent of the robot itself over the size of its links.
+All positions of a tree are relative to the origin of its base body. The result is therefore independent of
+the robot's distance from the world origin, also in float32. The float32 error is proportional to the extent
+of the robot over the size of its links.
 
-DEPARTS: the paper adds up forces and then moments over the lengths of the links, L being the mask times
-these; about one reference point both become one product. It also differentiates positions by Newmark's
-method where velocities and accelerations are given here.
+DEPARTS: the paper sums forces and then moments over the lengths of the links, with L the mask times
+the lengths; about one reference point both become one product. The paper also differentiates positions by
+Newmark's method; here velocities and accelerations are given.
 
 Reference: D. Isobe, A. Yagi, *General-purpose expression of structural connectivity in the parallel
 solution scheme of inverse dynamics*, Eq. 2; A. Jain, *Graph Theoretic Foundations of Multibody Dynamics,
@@ -41,12 +41,12 @@ from torchsko.utils.shapes import matvec
 
 @dataclass(frozen=True, eq=False)
 class Connectivity:
-    """Who hangs on whom, bodies breadth first.
+    """Ancestor relations of bodies, breadth first.
 
     Attributes:
-        below: 1 where body j is i or hangs on it, at any remove, else 0; `[*batch, n, n]`.
-        above: place of the 1st, 2nd, 4th, ... body above each, n where there is none; int64 `[*batch, n]`.
-        lost: whether no base is reached from a body, `[*batch, n]`; None where all reach one.
+        below: 1 where body j is i or a descendant of it, else 0; `[*batch, n, n]`.
+        above: index of the 1st, 2nd, 4th, ... ancestor of each body, n if there is none; int64 `[*batch, n]`.
+        lost: true for bodies on a cycle, from which no base is reached, `[*batch, n]`; None without cycles.
     """
 
     below: Tensor
@@ -55,30 +55,30 @@ class Connectivity:
 
     @staticmethod
     def of(mech: Mechanism) -> Connectivity:
-        """That of a mechanism's own tree."""
+        """Connectivity of the tree of a mechanism."""
         layout = mech.layout
         tables = tuple(jump.table() for jump in layout.jumps)
         return Connectivity(layout.pairs.below.to(mech.dtype), tables)
 
     @staticmethod
     def from_parents(mech: Mechanism, parents: Tensor) -> Connectivity:
-        """That of a tensor of parents, int64 `[*batch, num_bodies]`, bodies in file order, -1 for none."""
+        """Connectivity of parents, int64 `[*batch, num_bodies]`, bodies in file order, -1 for bases."""
         layout, n = mech.layout, mech.num_bodies
         rank = torch.nn.functional.pad(layout.rank, (0, 1), value=n)
         parents = parents.index_select(-1, layout.order)
         table = rank[torch.where(parents < 0, n, parents)]
         up, tables = torch.eye(n, dtype=torch.bool, device=parents.device), []
-        nobody, none = up.new_zeros(n), table.new_full((1,), n)
+        no_bodies, no_body = up.new_zeros(n), table.new_full((1,), n)
         for _ in range((n - 1).bit_length()):
             tables.append(table)
-            up = up | _fetch(up, table, nobody)
-            table = _fetch(table[..., None], table, none)[..., 0]
+            up = up | _fetch(up, table, no_bodies)
+            table = _fetch(table[..., None], table, no_body)[..., 0]
         return Connectivity(up.mT.to(mech.dtype), tuple(tables), table < n)
 
     def multiply(self, R: Tensor) -> Tensor:
         """Products of rotations from the base to every body, `[*batch, n, 3, 3]`."""
         for table in self.above:
-            R = self._reached(R, table) @ R
+            R = self._ancestor_rows(R, table) @ R
         return R
 
     def on_parents(self, R: Tensor, r: Tensor) -> Tensor:
@@ -86,17 +86,17 @@ class Connectivity:
         if not self.above:
             return torch.zeros_like(r)
         table = self.above[0]
-        turned = matvec(self._reached(R, table), r)
+        turned = matvec(self._ancestor_rows(R, table), r)
         return torch.where(table[..., None] < r.shape[-2], turned, 0.0)
 
     def refuse(self, tau: Tensor) -> Tensor:
-        """Tau `[*batch, num_dof]`, nan for samples with a body from which no base is reached."""
+        """Return tau `[*batch, num_dof]`, nan for samples whose parents have a cycle."""
         if self.lost is None:
             return tau
         return torch.where(self.lost.any(-1, keepdim=True), torch.nan, tau)
 
     @staticmethod
-    def _reached(R: Tensor, table: Tensor) -> Tensor:
+    def _ancestor_rows(R: Tensor, table: Tensor) -> Tensor:
         one = torch.eye(3, dtype=R.dtype, device=R.device)
         return _fetch(R.flatten(-2), table, one.flatten()).unflatten(-1, (3, 3))
 
@@ -109,16 +109,16 @@ def parallel_inverse_dynamics(
     f_ext: Tensor | None = None,
     connectivity: Connectivity | None = None,
 ) -> Tensor:
-    """Joint forces of given accelerations without passive ones; see `torchsko.inverse_dynamics`.
+    """Joint forces of given accelerations, without passive forces; see `torchsko.inverse_dynamics`.
 
     Args:
         mech: the mechanism.
         q: `[*batch, num_q]`.
         qd: `[*batch, num_dof]`.
         qdd: `[*batch, num_dof]`.
-        f_ext: `[*batch, num_bodies, 6]`, or None. What a joint without a motor exchanges between two chains
-            of a loop enters here, as a force on one body and its opposite on the other.
-        connectivity: who hangs on whom; the mechanism's tree when left out.
+        f_ext: `[*batch, num_bodies, 6]`, or None. The force of an unactuated joint that closes a loop is
+            passed here, as a force on one body and its opposite on the other.
+        connectivity: ancestor relations; those of the mechanism's tree by default.
 
     Returns:
         `[*batch, num_dof]` [N m or N].

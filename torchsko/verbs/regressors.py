@@ -1,12 +1,12 @@
-r"""Joint forces are linear in inertial parameters: the parameters, and the matrix that takes them.
+r"""Inertial parameters and the regressor matrices of joint forces, momenta and energies.
 
 .. math::
     \tau_i = \sum_k J^*(k, i)\, Y_k(V, \alpha)\, \phi_k + \text{passive}_i + S_i \ddot q_i
 
-with the ten numbers phi of every body, Y from `torchsko.spatial.inertia.force_regressor` and the
-Jacobian J of all bodies, zero where joint i does not carry body k. The columns are dependent: only
-some combinations of phi, the *base parameters*, move any torque, and only those can be identified
-from torques.
+Joint forces are linear in the ten inertial parameters phi of every body, Y from
+`torchsko.spatial.inertia.force_regressor` and the Jacobian J of all bodies, zero where joint i does not
+carry body k. The columns are dependent: only some combinations of phi, the *base parameters*, affect any
+torque, and only those are identifiable from torques.
 
 References: C. Atkeson, C. An, J. Hollerbach, *Estimation of inertial parameters of manipulator
 loads and links*, International Journal of Robotics Research 5(3), 1986; M. Gautier, W. Khalil,
@@ -54,8 +54,8 @@ def inertial_parameters(mech: Mechanism) -> Tensor:
 def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
     """The matrix Y that takes `inertial_parameters` to joint forces.
 
-    Inverse dynamics is Y phi, plus `passive_force` and ``mech.armature * qdd``: what joints do
-    themselves (damping, friction, springs, armature) is in neither Y nor phi. Gravity is in Y.
+    Inverse dynamics is Y phi, plus `passive_force` and ``mech.armature * qdd``: damping, friction, springs
+    and armature of joints are in neither Y nor phi. Gravity is in Y.
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
@@ -84,7 +84,7 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
     check_state(mech, q=q, qd=qd, qdd=qdd)
     layout = mech.layout
     Y = layout.tree_order(force_regressor(*body_accels(mech, q, qd, qdd)), -3)
-    # Columns to spare: torch hands 6 x 6 times 6 x 12 to a library, and is slower itself at less.
+    # Two spare columns: torch calls BLAS for 6 x 6 times 6 x 12, and is slower with fewer columns.
     identity = torch.eye(mech.num_dof, max(mech.num_dof, 12), dtype=q.dtype, device=q.device)
     J = layout.tree_order(body_jacobians(mech, q, identity)[..., : mech.num_dof], -3)
     return (J.mT @ Y).movedim(-3, -2)
@@ -94,11 +94,11 @@ def torque_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Ten
 def wrench_regressor(
     mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor, frames: Frames, reference: str = "body"
 ) -> Tensor:
-    """What takes `inertial_parameters` to the wrench that moves a frame's body and all outboard of it.
+    """Regressor of the wrench that moves a frame's body and all bodies outboard of it.
 
-    A force-torque sensor at the frame feels it, where all that is outboard is fixed to the frame's body or
-    hangs on it. At the frame of a body it is the wrench of `joint_wrenches`; at a frame of the ground, what
-    the ground exerts. Gravity is in it.
+    A force-torque sensor at the frame measures this wrench if it carries all outboard bodies. At the frame
+    of a body it is the wrench of `joint_wrenches`; at a frame of the ground, the force of the ground.
+    Gravity is included.
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
@@ -139,7 +139,7 @@ def wrench_regressor(
 
 @verb
 def drive_parameters(mech: Mechanism) -> Tensor:
-    """The numbers of joints in which joint forces are linear as well, one row a dof of the tree.
+    """The joint parameters in which joint forces are linear, one row per dof of the tree.
 
     Args:
         mech: the mechanism.
@@ -156,7 +156,7 @@ def drive_parameters(mech: Mechanism) -> Tensor:
 
 @verb
 def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tensor:
-    """What takes `drive_parameters` to joint forces: armature, damping, friction and spring columns.
+    """The matrix that maps `drive_parameters` to joint forces: armature, damping, friction, spring columns.
 
     Inverse dynamics is `torque_regressor` times `inertial_parameters` plus this times `drive_parameters`.
     A rotor of inertia J behind a gear of ratio n is an armature of n^2 J: its column is that of the
@@ -185,9 +185,9 @@ def drive_regressor(mech: Mechanism, q: Tensor, qd: Tensor, qdd: Tensor) -> Tens
 
 @verb
 def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """The matrix that takes `inertial_parameters` to the generalised momentum M qd, less armature's.
+    """The matrix that maps `inertial_parameters` to the generalised momentum M qd, without armature.
 
-    What its rate says of torques needs no acceleration: for identification and for observers.
+    The rate of the momentum equals torques without measured accelerations: for identification and observers.
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
@@ -211,7 +211,7 @@ def momentum_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 @verb
 def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
-    """What takes `inertial_parameters` to the kinetic energy, less armature's.
+    """The coefficients that map `inertial_parameters` to the kinetic energy, without armature.
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.
@@ -233,7 +233,7 @@ def kinetic_energy_regressor(mech: Mechanism, q: Tensor, qd: Tensor) -> Tensor:
 
 @verb
 def potential_energy_regressor(mech: Mechanism, q: Tensor) -> Tensor:
-    """What takes `inertial_parameters` to the potential energy of gravity, without springs.
+    """The coefficients that map `inertial_parameters` to the potential energy of gravity, without springs.
 
     Args:
         mech: the mechanism; its inertial parameters do not matter.

@@ -1,13 +1,13 @@
-r"""One frame as another sees it: poses, velocities and Jacobians relative to a frame that moves itself.
+r"""Poses, velocities and Jacobians of frames relative to another moving frame.
 
-What `torchsko.verbs.frames` says of the inertial frame holds here of the frame b, `relative_to`: "world" is
+The frame b, `relative_to`, has the role of the inertial frame in `torchsko.verbs.frames`: "world" is
 in its axes at its origin, "mixed" in its axes at the origin of the frame a. With the pose of a in b,
 
 .. math::
     R = R_b^* R_a, \quad r = R_b^* (r_a - r_b), \qquad
     J_{ab} = J_a - X^*(R, r) J_b
 
-in a's own axes; X carries forces from a to b. As a moves in b with V, it moves at the rate - V x_m X*.
+in the axes of a; X maps forces from a to b. If a moves in b with V, the rate of X* is - V x_m X*.
 
 Reference: R. Featherstone, *Rigid Body Dynamics Algorithms*, Springer 2008, section 2.8.
 """
@@ -26,12 +26,12 @@ from torchsko.utils.shapes import matvec
 from torchsko.verbs.frame import Frame, Frames, listed, with_frames
 from torchsko.verbs.frames import (
     check_reference,
+    express_at,
     frame_acceleration,
     frame_jacobian,
     frame_jacobian_rate,
     frame_pose,
     frame_velocity,
-    told_in,
 )
 from torchsko.verbs.kinematics import Pose
 
@@ -68,7 +68,7 @@ def relative_velocity(
     relative_to: str | Frame,
     reference: str = "body",
 ) -> Tensor:
-    """Spatial velocity of frames relative to another frame, as that one sees it.
+    """Spatial velocity of frames relative to another frame.
 
     Args:
         mech: the mechanism.
@@ -90,8 +90,8 @@ def relative_velocity(
     """
     mech, names, base = _named(mech, frames, relative_to, q=q, qd=qd)
     V = frame_velocity(mech, q, qd, (*names, base))[..., None]
-    told = _told(mech, q, names, base, V, reference)[..., 0]
-    return told[..., 0, :] if isinstance(frames, str | Frame) else told
+    motion = _in_reference(mech, q, names, base, V, reference)[..., 0]
+    return motion[..., 0, :] if isinstance(frames, str | Frame) else motion
 
 
 @verb
@@ -104,7 +104,7 @@ def relative_jacobian(
 ) -> Tensor:
     """Jacobian of frames relative to another: the matrix that takes qd to `relative_velocity`.
 
-    Columns of joints that move both frames alike are zero.
+    Columns of joints that carry both frames are zero.
 
     Args:
         mech: the mechanism.
@@ -131,8 +131,8 @@ def relative_jacobian(
     """
     mech, names, base = _named(mech, frames, relative_to, q=q)
     J = frame_jacobian(mech, q, (*names, base))
-    told = _told(mech, q, names, base, J, reference)
-    return told[..., 0, :, :] if isinstance(frames, str | Frame) else told
+    motion = _in_reference(mech, q, names, base, J, reference)
+    return motion[..., 0, :, :] if isinstance(frames, str | Frame) else motion
 
 
 @verb
@@ -146,7 +146,7 @@ def relative_acceleration(
     reference: str = "body",
     classical: bool = False,
 ) -> Tensor:
-    """Acceleration of frames relative to another frame, as that one sees it.
+    """Acceleration of frames relative to another frame.
 
     Args:
         mech: the mechanism.
@@ -173,10 +173,10 @@ def relative_acceleration(
     V = frame_velocity(mech, q, qd, (*names, base))[..., None]
     alpha = frame_acceleration(mech, q, qd, qdd, (*names, base))[..., None]
     pose = _pose(mech, q, names, base)
-    own, carried = _apart(pose, V)
-    rate = _apart(pose, alpha)[0] + cross_motion(*torch.broadcast_tensors(own, carried))
+    own, carried = _relative_columns(pose, V)
+    rate = _relative_columns(pose, alpha)[0] + cross_motion(*torch.broadcast_tensors(own, carried))
     both = torch.cat(torch.broadcast_tensors(own, rate), -1)
-    v, a = told_in(pose, both, reference).unbind(-1)
+    v, a = express_at(pose, both, reference).unbind(-1)
     if classical:
         a = torch.cat([a[..., :3], a[..., 3:] + cross(v[..., :3], v[..., 3:])], -1)
     return a[..., 0, :] if isinstance(frames, str | Frame) else a
@@ -215,19 +215,19 @@ def relative_jacobian_rate(
     J = frame_jacobian(mech, q, (*names, base))
     rate = frame_jacobian_rate(mech, q, qd, (*names, base))
     pose = _pose(mech, q, names, base)
-    own, carried = _apart(pose, J)
+    own, carried = _relative_columns(pose, J)
     V = own @ qd[..., None, :, None]
-    rate = _apart(pose, rate)[0] + motion_matrix(V) @ carried
+    rate = _relative_columns(pose, rate)[0] + motion_matrix(V) @ carried
     if reference != "body":
         still = torch.zeros_like(V[..., 3:, :])
         turning = torch.cat([V[..., :3, :], still], -2) if reference == "mixed" else V
         rate = rate + motion_matrix(turning) @ own
-    found = told_in(pose, rate, reference)
+    found = express_at(pose, rate, reference)
     return found[..., 0, :, :] if isinstance(frames, str | Frame) else found
 
 
-def _apart(pose: Pose, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Motion columns of frames less those of the last, carried over, and the latter; in own axes."""
+def _relative_columns(pose: Pose, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Motion columns of frames relative to the last one, and those of the last; in the axes of each frame."""
     carried = force_matrix(*pose).mT @ x[..., -1:, :, :]
     return x[..., :-1, :, :] - carried, carried
 
@@ -235,9 +235,9 @@ def _apart(pose: Pose, x: Tensor) -> tuple[Tensor, Tensor]:
 def _named(
     mech: Mechanism, frames: Frames, relative_to: str | Frame, **states: Tensor
 ) -> tuple[Mechanism, tuple[str, ...], str]:
-    """The mechanism with frames on the go among its own, and the names of all."""
+    """The mechanism with the placed frames added, and the names of all frames."""
     several = listed(frames)
-    with_frames(mech, several)  # refuses none
+    with_frames(mech, several)  # refuses an empty list
     mech, numbers = with_frames(mech, (*several, relative_to), **states)
     *names, base = (mech.frame_names[k] for k in numbers)
     return mech, tuple(names), base
@@ -251,10 +251,10 @@ def _pose(mech: Mechanism, q: Tensor, names: tuple[str, ...], base: str) -> Pose
     return Pose(turn @ pose.rotation[..., :-1, :, :], matvec(turn, shift))
 
 
-def _told(
+def _in_reference(
     mech: Mechanism, q: Tensor, names: tuple[str, ...], base: str, x: Tensor, reference: str
 ) -> Tensor:
-    """Motion columns of frames, less those of the last, all in their own axes, in a reference."""
+    """Express motion columns of frames relative to the last one in a reference."""
     check_reference(reference)
     pose = _pose(mech, q, names, base)
-    return told_in(pose, _apart(pose, x)[0], reference)
+    return express_at(pose, _relative_columns(pose, x)[0], reference)

@@ -1,11 +1,11 @@
-r"""What every operator on a tree can do: act, transpose, add up and compose.
+r"""Operators on a tree: base class, action, transposition, sums and products.
 
 ``X @ Y``, ``X + Y``, ``X - Y``, ``-X`` and ``X.T`` are operators; ``X @ x`` with a tensor is
 ``X.to_dense() @ x`` at the cost of a few sweeps: no operator forms a matrix larger than a node's
 block unless `to_dense` asks for it. Inside ``torch.compile`` write ``compose(X, Y).act(x)`` for
-``X @ Y @ x``: Dynamo (torch 2.13) does not trace ``@`` between objects that are no tensors.
+``X @ Y @ x``: Dynamo (torch 2.13) does not trace ``@`` between objects other than tensors.
 
-The operators themselves are in `operators`; here are the base class, products and sums.
+The concrete operators are in `operators`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Space = Literal["nodes", "dofs"]
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """What an operator maps, and in which numbers.
+    """Domain, codomain, batch shape and dtype of an operator.
 
     Attributes:
         layout: the tree and its block sizes.
-        rows: space of the vectors it gives.
-        cols: space of the vectors it takes.
+        rows: space of its results.
+        cols: space of its arguments.
         batch_shape: its leading batch dimensions.
         dtype: of its entries.
     """
@@ -244,7 +244,7 @@ def _describe(x: TreeOperator) -> str:
 
 
 def _same_layout(x: Signature, y: Signature) -> bool:
-    """Whether node k is the same, and equally large, to both."""
+    """True if both signatures have the same tree and block sizes."""
     mine, its = x.layout, y.layout
     return mine is its or (
         mine.tree.parent == its.tree.parent

@@ -29,7 +29,7 @@ class EdgeWeight(ABC):
     @property
     @abstractmethod
     def scalar(self) -> bool:
-        """Whether symmetric results are mirrored and solves unrolled (see `torchsko.linalg.symmetric`)."""
+        """True if symmetric results are mirrored and solves unrolled (see `torchsko.linalg.symmetric`)."""
 
     @property
     @abstractmethod

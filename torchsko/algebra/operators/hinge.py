@@ -52,7 +52,7 @@ def armature_diagonal(S: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LevelMaps:
-    """The joint maps of each level, each with batch dimensions and a width of its own.
+    """The joint maps of each level; batch dimensions and width may differ between levels.
 
     Attributes:
         levels: H, `[*batch, n_l, d_l, m]`, d_l the largest number of dofs in the level, 1 at least.
@@ -62,7 +62,7 @@ class LevelMaps:
 
 
 def level_maps(layout: Layout, H: Tensor | LevelMaps) -> tuple[Tensor, ...]:
-    """Joint maps level by level, without the dofs that only pad."""
+    """Joint maps level by level, without padding dofs."""
     return H.levels if isinstance(H, LevelMaps) else layout.split_dofs(H, -2)
 
 

@@ -5,9 +5,9 @@ r"""Sweeps without levels: their number of operations grows with the logarithm o
     Y_{i+1} = Y_i + \mathrm{diag}(E_A^{2^i} Y_i E_A^{2^i *})
 
 Row k of the power 2^i holds one block, the weight from node k to its ancestor 2^i places up the path
-(pointer doubling), so a power is again one weight per node, and squaring is one product per node. Any
-tree will do. The work is O(N log depth) instead of O(N); what is won is the number of operations that
-wait for one another, and, in float32, sums that pair up instead of running along the tree.
+(pointer doubling). A power is therefore one weight per node, and squaring takes one product per node, on any
+tree. The work is O(N log depth) instead of O(N). In return, fewer operations depend on one another, and in
+float32 sums are pairwise instead of sequential along the tree.
 
 Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
 Dynamics 26(3), 2011, section 2 (the resolvent; its series ends because E_A is nilpotent), Lemmas 1-5.
@@ -31,7 +31,7 @@ Powers = tuple[Tensor, ...]
 
 
 def doubles(method: Method) -> bool:
-    """Whether a method is "doubling" and not "sweep".
+    """True for the method "doubling", False for "sweep".
 
     Raises:
         TorchskoError: when it is neither.
@@ -71,7 +71,7 @@ def gather(jumps: tuple[Jump, ...], weights: Powers, x: Tensor) -> Tensor:
     Reference: Jain 2011, Part II, section 2 and Lemma 1.
     """
     for jump, weight in zip(jumps, weights, strict=True):
-        x = x + jump.at_reached(weight @ jump.jumping(x))
+        x = x + jump.sum_at_targets(weight @ jump.jumping(x))
     return x
 
 
@@ -81,7 +81,7 @@ def scatter(jumps: tuple[Jump, ...], weights: Powers, x: Tensor) -> Tensor:
     Reference: Jain 2011, Part II, section 2 and Lemma 2.
     """
     for jump, weight in zip(jumps, weights, strict=True):
-        x = jump.exchange(x, weight.mT @ jump.reached(x) + jump.jumping(x))
+        x = jump.exchange(x, weight.mT @ jump.targets(x) + jump.jumping(x))
     return x
 
 
@@ -89,14 +89,14 @@ def step_up(jumps: tuple[Jump, ...], weights: Powers, x: Tensor) -> Tensor:
     """E_A x, `[*batch, n, m, r]`. Reference: Jain 2011, Part II, section 2."""
     if not jumps:
         return torch.zeros_like(x)
-    return jumps[0].at_reached(weights[0] @ jumps[0].jumping(x))
+    return jumps[0].sum_at_targets(weights[0] @ jumps[0].jumping(x))
 
 
 def step_down(jumps: tuple[Jump, ...], weights: Powers, x: Tensor) -> Tensor:
     """E_A* x, `[*batch, n, m, r]`; zero at a base. Reference: Jain 2011, Part II, section 2."""
     if not jumps:
         return torch.zeros_like(x)
-    return jumps[0].at_jumping(weights[0].mT @ jumps[0].reached(x))
+    return jumps[0].at_jumping(weights[0].mT @ jumps[0].targets(x))
 
 
 def forward_diag(jumps: tuple[Jump, ...], A: Powers, X: Tensor, B: Powers | None = None) -> Tensor:
@@ -111,7 +111,7 @@ def forward_diag(jumps: tuple[Jump, ...], A: Powers, X: Tensor, B: Powers | None
     Reference: Jain 2011, Part II, Lemma 3.
     """
     for jump, a, b in zip(jumps, A, B or A, strict=True):
-        X = X + jump.at_reached(a @ jump.jumping(X) @ b.mT)
+        X = X + jump.sum_at_targets(a @ jump.jumping(X) @ b.mT)
     return X
 
 
@@ -125,7 +125,7 @@ def backward_diag_of(
     Reference: Jain 2011, Part II, Lemma 5.
     """
     for jump, a, b in zip(jumps, A, B or A, strict=True):
-        X = jump.exchange(X, a.mT @ jump.reached(X) @ b + jump.jumping(X))
+        X = jump.exchange(X, a.mT @ jump.targets(X) @ b + jump.jumping(X))
     return X
 
 

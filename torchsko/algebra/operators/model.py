@@ -99,7 +99,7 @@ class SKOModel:
 
     @property
     def scalar(self) -> bool:
-        """Whether the model is written to be traced to scalars (see `torchsko.linalg.symmetric`)."""
+        """True if the model is in the form that is traced to scalars (see `torchsko.linalg.symmetric`)."""
         return self.edge_weight.scalar
 
     @property

@@ -1,4 +1,4 @@
-"""The innovations factorisation of a model, by the method asked for."""
+"""The innovations factorisation of a model, by either method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchsko.errors import TorchskoError, unknown_name
 from torchsko.utils.dtype import in_own_type
 
 METHODS = ("sweep", "scan")
-"""What `innovations` knows by name."""
+"""Methods of `innovations`."""
 
 
 @in_own_type
@@ -29,14 +29,14 @@ def innovations(
         model: an SKO model.
         method: "sweep", level by level: O(N) work, a number of operations that grows with the depth of the
             tree. "scan": O(N log depth) work, a number of operations that grows with the logarithm of
-            the depth (times 1 + log2 of the number of tips on branched trees); for long chains. It
-            asks more of the model: H M H* + S of every node positive definite, not just D.
+            the depth (times 1 + log2 of the number of tips on branched trees); for long chains. It has a
+            stronger requirement: H M H* + S of every node is positive definite, not just D.
         accumulate: for "scan" only: floating-point type in which articulated inertias are composed, float64
-            when left out, whatever the model's (`riccati_scan` says what float32 loses). The factors
-            themselves are of the model's type.
+            by default, independent of the model's dtype (`riccati_scan` has the error of float32). The
+            factors have the model's dtype.
 
     Returns:
-        The factors; equal to rounding, and used alike.
+        The factors; both methods agree to rounding.
 
     Raises:
         TorchskoError: on another method, or `accumulate` without "scan". A hinge inertia that is

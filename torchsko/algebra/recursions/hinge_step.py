@@ -1,19 +1,19 @@
-r"""What a hinge does in the articulated-body recursions: P, z and the gain across it, a level at a time.
+r"""The step of the articulated-body recursions across the hinges of one level: P, z and the gain.
 
 .. math::
     D = H P H^* + S, \quad G = P H^* D^{-1}, \quad P^+ = P - G H P, \qquad
     z^+ = z + G \epsilon, \quad \nu = D^{-1} \epsilon
 
-Along the hinge both results are known beforehand, :math:`P^+ H^* = G S` and :math:`H z^+ = T - S \nu`,
-but rounding loses them: on a chain of 64 links in float32 two digits of the accelerations. With rows E
-such that E H* = I (H itself where its rows are orthonormal), N = I - H* E and Y = (X + X*) / 2 the
-symmetric part of X = P - G H P, they are written as they are:
+Along the hinge both results are known exactly, :math:`P^+ H^* = G S` and :math:`H z^+ = T - S \nu`. Rounding
+loses them: on a chain of 64 links in float32 it costs two digits of the accelerations. Let rows E satisfy
+E H* = I (H itself where its rows are orthonormal), N = I - H* E, and let Y = (X + X*) / 2 be the
+symmetric part of X = P - G H P. The known parts are then imposed:
 
 .. math::
     P^+ = Y + C E + (C E)^*, \quad C = (I - \tfrac12 E^* H)(G S - Y H^*), \qquad
     z^+ = N^*(z + G \epsilon) + E^*(T - S \nu)
 
-Taking the symmetric part is as needed as the rest: what is antisymmetric in P grows from hinge to hinge.
+The symmetric part is needed as well, since an antisymmetric part of P grows from hinge to hinge.
 Where rows of E are unit vectors of the coordinates, N is a mask and C = (I - E* H / 2) G S.
 
 Where several nodes share a hinge (see `sharing`), D = sum H P H* + S and the innovation are sums over them,
@@ -120,19 +120,19 @@ class HingeStep:
         return total(self.share, G.mT @ alpha_plus)
 
     def carry(self, z: Tensor | None, T: Tensor, eps: Tensor, D: Tensor, G: Tensor) -> Tensor:
-        """z+ from z (None for zero), the hinge force T and the innovation eps; columns `[*, n, *, r]`."""
-        felt = times(G, eps)
-        felt = felt if z is None else z + felt
+        """Return z+ from z (None: zero), hinge force T and innovation eps; columns `[*, n, *, r]`."""
+        z_plus = times(G, eps)
+        z_plus = z_plus if z is None else z + z_plus
         E = self.straight
         # In a traced program this makes the force along the hinge a plain input; in eager it is two more
         # passes, and no float32 error that was measured changed by it.
         if E is None or not self.scalar:
-            return felt
+            return z_plus
         if self.armature is not None:
             T = T - self.armature * spd_solve(D, eps, scalar=self.scalar)
         if self.mask is None:
-            return felt + spread(E, T - project(self.joint_map, felt))
-        return self.mask.vector * felt + spread(E, T)
+            return z_plus + spread(E, T - project(self.joint_map, z_plus))
+        return self.mask.vector * z_plus + spread(E, T)
 
     def passing(self, D: Tensor, G: Tensor) -> Tensor:
         """I - G H, what passes the hinge, with H (I - G H) = S D^-1 H written in; `[*, n, m, m]`."""

@@ -170,9 +170,9 @@ class Innovations:
     def hinge_certificate(self) -> Tensor:
         """Smallest eigenvalue of the hinge inertia D(k) of every node, `[*batch, num_nodes]`.
 
-        The mass matrix is positive definite if and only if all are positive. The node of the smallest
-        one says which joint next to no inertia resists. Nodes in the tree's order, inf for one without
-        freedom; units are those of D(k), mixed where a joint both turns and slides.
+        The mass matrix is positive definite if and only if all are positive. The node with the smallest value
+        is the joint that the least inertia resists. Nodes are in the tree's order; a node without dofs has
+        inf. Units are those of D(k), mixed where a joint both rotates and translates.
 
         Reference: Jain 2011, Part II, Lemma 11 (the mass matrix is congruent to D).
         """

@@ -24,9 +24,9 @@ Forward, two nodes get a block when they are related. Backward, they do when the
 E_A* Y E_B couples siblings: it is *not* block diagonal, which is why `diag_of` stands in the equation
 and in the names below.
 
-DEPARTS: the paper says that Z is symmetric when A = B, so that half of it need not be computed. X must
-be symmetric, too. It calls A* X B fully populated: on a forest, nodes on different bases have zero
-blocks. And Lemma 6 calls Y symmetric and positive semi-definite, which needs A = B and such an X.
+DEPARTS: in the paper Z is symmetric when A = B, so that half of it need not be computed; X must
+be symmetric, too. The paper calls A* X B fully populated: on a forest, nodes on different bases have zero
+blocks. Lemma 6 calls Y symmetric and positive semi-definite, which needs A = B and such an X.
 
 Reference: A. Jain, *Graph Theoretic Foundations of Multibody Dynamics, Part II*, Multibody System
 Dynamics 26(3), 2011, Lemmas 3, 5, 6 and Algorithm 4.3.
@@ -234,7 +234,7 @@ def _unrelated_term(layout: Layout, A: EdgeWeight, below: Tensor) -> Tensor:
 
 
 def _related(layout: Layout) -> Tensor:
-    """Whether two nodes are equal or one is above the other, breadth first, `[n, n]` of bools."""
+    """Mask of related nodes (equal, or one an ancestor of the other), breadth first, bool `[n, n]`."""
     below = layout.pairs.below
     return below | below.mT
 

@@ -83,7 +83,7 @@ def backward_block(
 def backward_cross_block(
     layout: Layout, A: EdgeWeight, X: Tensor, pair: tuple[int, int], i: int | str, j: int | str
 ) -> Tensor:
-    """What a block X(a, b) off the diagonal of X adds to block (i, j) of A* X A, i below a, j below b.
+    """Contribution of an off-diagonal block X(a, b) to block (i, j) of A* X A, i below a, j below b.
 
     Args:
         layout: the tree and its block sizes.

@@ -9,7 +9,7 @@ paper  meaning                                 field                 block
 P      articulated-body inertia                ``art_inertia``       (m, m)
 D      hinge inertia                           ``hinge_inertia``     (d, d)
 G      gain, P H* D^-1                         ``gain``              (m, d)
-P+     inertia felt across the hinge           ``art_inertia_plus``  (m, m)
+P+     articulated inertia across the hinge    ``art_inertia_plus``  (m, m)
 U      P H*                                    (inside)              (m, d)
 S      armature                                (of the model)        (d,)
 ====== ======================================= ===================== ==========

@@ -1,6 +1,6 @@
 r"""The articulated Riccati equation without levels: a parallel scan along unbranched runs.
 
-Crossing one node of a run takes the inertia X = P+ felt from outboard to the P+ felt further inboard.
+Crossing one node of a run maps the articulated inertia X = P+ outboard of it to the P+ inboard of it.
 Every such map, and every composition of them, has the form
 
 .. math:: X \mapsto C + E\,(I + X J)^{-1} X\, E^*,
@@ -14,26 +14,27 @@ measurement noise is the armature. Compositions stay in the form,
     J = J_i + E_i^* J_j (I + C_i J_j)^{-1} E_i
 
 for i crossed before j, and are associative: runs of 2^i nodes come from two of half the length. The P+ of
-a node is the C of everything outboard of it. Branches add up, which no such composition can do: runs
-that end in tips go first, all at once, then those that end where they hung, and so on (`jumps.peel`); a
-tree with t tips takes 1 + log2 t such rounds at most.
+a node is the C of everything outboard of it. Branches add up, which no such composition can express. Runs
+that end in tips are therefore scanned first, all at once, then the runs that they hang on, and so on
+(`jumps.peel`); a tree with t tips takes at most 1 + log2 t such rounds.
 
 ======= =================================================== ==========
 letter  meaning                                             block
 ======= =================================================== ==========
-X, P+   inertia felt across the hinge                       (m, m)
-E       what is left of a force after the nodes crossed     (m, m)
-C       inertia felt with nothing outboard                  (m, m)
+X, P+   articulated inertia across the hinge                (m, m)
+E       transmission of a force through the nodes crossed   (m, m)
+C       articulated inertia with nothing outboard           (m, m)
 J       compliance of the hinges crossed                    (m, m)
 ======= =================================================== ==========
 
-What E and C of a single node are along its hinge is known beforehand and written as it is, as in
-`hinge_step`. I + C J is the only matrix solved with.
+E and C of a single node are known exactly along its hinge and imposed, as in `hinge_step`. I + C J is the
+only matrix of a linear solve.
 
-Compositions are accumulated in float64, also for float32 models. In float32 they serve a long chain at
-random angles as well as the sweep does, but not every chain: C J is the inertia of one run times the
-compliance of the next (its norm is 1e3 on chains of equal links, 5e5 where masses alternate), and I + C J
-loses up to that many digits. Errors of float32 forward dynamics, 256 links, by ``benchmarks/log_depth.py``:
+Compositions are accumulated in float64, also for float32 models. In float32 they are as
+accurate as the sweep on a long chain at random angles, but not on every chain. C J is the inertia of one run
+times the compliance of the next: its norm is 1e3 on chains of equal links and 5e5 where masses alternate.
+I + C J loses that much precision. Errors of float32 forward dynamics, 256 links, by
+``benchmarks/log_depth.py``:
 
 ======================================== ======== ============= =============
 chain                                    sweep    float32 scan  float64 scan
@@ -46,7 +47,7 @@ random angles, 1000 x at the tip         4e-4     4e-3          4e-5
 
 The scan starts every node from nothing outboard, so each M(k) alone must resist its hinge: H M H* + S
 positive definite, not just D. A massless body with a massive one outboard is refused by name for
-mechanisms (`torchsko.forward_dynamics`); in a model of one's own it gives inf or nan for its sample.
+mechanisms (`torchsko.forward_dynamics`); in a user-defined model it gives inf or nan for its sample.
 
 Reference: S. Sarkka, A. Garcia-Fernandez, *Temporal parallelization of Bayesian smoothers*, IEEE
 Transactions on Automatic Control 66(1), 2021 (the operator of linear Gaussian filtering). A. Jain,
@@ -103,7 +104,7 @@ def solve_riccati_scan(
     if layout.jumps:
         jump = layout.jumps[0]
         weight = jump.jumping(A)
-        P = M + jump.at_reached(weight @ jump.jumping(P_plus) @ weight.mT)
+        P = M + jump.sum_at_targets(weight @ jump.jumping(P_plus) @ weight.mT)
         P = P if coupled is None else P - coupled
     D, G, _ = hinges.cross(P)
     run = ((x.to(model.inertia.dtype),) for x in (P, D, G, P_plus))
@@ -122,7 +123,7 @@ def _converted(model: SKOModel, dtype: torch.dtype) -> SKOModel:
 
 
 def _peel(layout: Layout, A: Tensor, M: Tensor, hinges: HingeStep) -> tuple[Tensor, Tensor | None]:
-    """P+ of every node round by round, and what nodes that share a hinge take from the one below them.
+    """Articulated inertias P+ of every node, round by round, and the coupling of nodes that share a hinge.
 
     Both are `[*batch, n, m, m]`; the second is None where no hinge is shared.
     """
@@ -159,7 +160,7 @@ def _single(one: Round, A: Tensor, hinges: HingeStep, D: Tensor, G: Tensor, C: T
     if not one.jumps:
         return Crossing(torch.zeros_like(C), C, torch.zeros_like(C))
     jump = one.jumps[0]
-    weight = jump.reached(A)
+    weight = jump.targets(A)
     HA = jump.jumping(hinges.joint_map) @ weight
     E = jump.jumping(hinges.passing(D, G)) @ weight
     J = HA.mT @ spd_solve(jump.jumping(D), HA, scalar=False)
@@ -169,7 +170,7 @@ def _single(one: Round, A: Tensor, hinges: HingeStep, D: Tensor, G: Tensor, C: T
 def _scan(jumps: tuple[Jump, ...], crossing: Crossing) -> Tensor:
     """C of everything outboard of each node, itself included."""
     for jump in jumps:
-        outer = Crossing(*map(jump.reached, crossing))
+        outer = Crossing(*map(jump.targets, crossing))
         inner = Crossing(*map(jump.jumping, crossing))
         joined = compose(outer, inner)
         crossing = Crossing(*map(jump.exchange, crossing, joined))

@@ -1,7 +1,8 @@
-"""Path-induced subgraphs of any digraph: what a part of a mechanism with loops takes along.
+"""Path-induced subgraphs of any digraph, for mechanisms with loops.
 
-A tree has one path at most between two nodes. Where a digraph has cycles, or nodes with several parents, a
-path-induced subgraph contains them whole or not at all, so that contracting it leaves no piece of a loop.
+A tree has at most one path between two nodes. In a digraph with cycles, or with nodes that have several
+parents, a path-induced subgraph contains each loop entirely or not at all, so contracting it leaves no part
+of a loop.
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
 Nonlinear Dynamics, 2011, section 3.
@@ -31,7 +32,7 @@ def path_induced_subgraph(
         two different nodes of it. A path may pass a node more than once, as paths around a cycle do.
 
     Raises:
-        TreeError: when a node is no end of any edge.
+        TreeError: when a node belongs to no edge.
 
     Example:
         Two bodies of a four-bar linkage and what lies between them:
@@ -46,7 +47,7 @@ def path_induced_subgraph(
     names = list(dict.fromkeys(end for edge in edges for end in edge))
     if strange := sorted(given - set(names)):
         raise TreeError(
-            f"{strange[0]!r} is no node of this digraph.",
+            f"the digraph has no node {strange[0]!r}.",
             "Its nodes are the ends of its edges.",
             f"Use one of {', '.join(map(repr, names[:8]))}.",
         )
@@ -55,8 +56,8 @@ def path_induced_subgraph(
     for parent, child in edges:
         children[parent].add(child)
         parents[child].add(parent)
-    below = {name: _reached(name, children) for name in given}
-    above = {name: _reached(name, parents) for name in given}
+    below = {name: _reachable(name, children) for name in given}
+    above = {name: _reachable(name, parents) for name in given}
     between = (below[i] & above[k] for i in given for k in given if i != k and k in below[i])
     kept = given.union(*between)
     return (
@@ -65,8 +66,8 @@ def path_induced_subgraph(
     )
 
 
-def _reached(start: str, neighbours: dict[str, set[str]]) -> set[str]:
-    """The node itself and all that can be reached from it."""
+def _reachable(start: str, neighbours: dict[str, set[str]]) -> set[str]:
+    """The set of nodes reachable from a node, itself included."""
     found, front = {start}, [start]
     while front:
         new = neighbours[front.pop()] - found

@@ -1,4 +1,4 @@
-"""What an embedding needs to know of the topology, made once; see `embedding` for the mathematics."""
+"""The topological part of an embedding, computed once; see `embedding` for the mathematics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchsko.algebra.topology.tree import Tree
 from torchsko.errors import ShapeError, TreeError
 
 LARGEST = 2**22
-"""Most pairs of a member and a dof of one node: its joint maps are dense in them."""
+"""Largest number of (member, dof) pairs of one node: its joint maps are dense in them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingPlan:
-    """What an embedding needs to know of the topology; made once by `embedding_plan`.
+    """Index tensors of an embedding; made once by `embedding_plan`.
 
     Attributes:
         layout: of the model that results. Its nodes are those of the old one, by the same numbers and
@@ -93,15 +93,14 @@ def embedding_plan(
         layout: of the models that are to be embedded.
         groups: members of each new node, by number or name: disjoint sets, each of which meets the
             aggregation condition (`aggregation_subgraph` gives the smallest that does).
-        num_dofs: how many dofs each new node has, the columns of its X; as many as its members have
-            together when left out.
-        dofs: for each new node, the dofs of the old model whose places its own take, one for each column
-            of its X: dof vectors keep the order of those that stay, and close up. The first ones of the
-            members when left out.
+        num_dofs: number of dofs of each new node, the columns of its X; by default the sum over its
+            members.
+        dofs: for each new node, the dofs of the old model whose places its dofs take, one for each column
+            of its X. The other dofs keep their order. By default the first dofs of the members.
 
     Raises:
         TreeError: when groups overlap, cut a node made before, or one does not meet the aggregation
-            condition; the message says why and gives the set that does.
+            condition; the message gives the reason and the smallest valid set.
         ShapeError: when a node is given more dofs than its members have, or dofs of other nodes, or
             has more pairs of a member and a dof than `LARGEST`.
     """
@@ -251,12 +250,12 @@ def _index(x: Sequence[int]) -> Tensor:
 
 
 def _depths(tree: Tree, sets: Sequence[tuple[int, ...]]) -> dict[int, int]:
-    """For each member its number of fellow members above it."""
+    """For each member the number of its ancestors in the same group."""
     return {k: sum(i in S for i in tree.ancestors(k)) for S in sets for k in S}
 
 
 def _parent_outside(tree: Tree, group_of: dict[int, int], k: int) -> int:
-    """The closest node above k that is no fellow member of it, -1 without one."""
+    """The closest ancestor of k outside its group, -1 if there is none."""
     p = tree.parent[k]
     while k in group_of and p >= 0 and group_of.get(p) == group_of[k]:
         p = tree.parent[p]
@@ -277,7 +276,7 @@ def _refuse_groups(
                     "Pass all of them, or none.",
                 )
         if aggregation_obstacle(tree, S):
-            contract(tree, S)  # says why, and what to do
+            contract(tree, S)  # raises with the reason and the advice
         if twice := seen.intersection(S):
             names = ", ".join(repr(tree.names[k]) for k in sorted(twice))
             raise TreeError(

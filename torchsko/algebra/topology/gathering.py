@@ -1,4 +1,4 @@
-"""Blocks collected from several packed tensors, as few of them copied as can be."""
+"""Gathering of blocks from several packed tensors with few copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT = 16
 
 @dataclass(frozen=True)
 class Gather:
-    """Where the blocks of a run stand in several packed tensors.
+    """Positions of the blocks of a run in several packed tensors.
 
     Attributes:
         pieces: what to join: source, first place, number of blocks, and whether that is all of the source.
@@ -48,7 +48,7 @@ class Gather:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Which blocks of a run add up, to one block each.
+    """Groups of blocks of a run that are summed to one block each.
 
     Attributes:
         rows: for each sum the places of its blocks in the run.

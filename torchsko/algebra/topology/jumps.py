@@ -2,9 +2,9 @@
 
 A jump leads from every node of a list to one 2^i places along its path. The nodes that have such a
 target stand last in the list, so that they are a slice of it. `ancestor_jumps` makes those of pointer
-doubling, from each node towards its base. `peel` takes a tree apart for recursions that do not
-distribute over branches: every round removes all unbranched runs that end in a tip of what is left,
-which halves the number of tips at least, and has jumps of its own along those runs, towards the tips.
+doubling, from each node towards its base. `peel` orders a tree for recursions that do not
+distribute over branches. Every round removes all unbranched runs that end in a tip of the remaining tree,
+which at least halves the number of tips. Each round has its jumps along those runs, towards the tips.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Jump:
         """Blocks of the nodes that have a target, `[*, n, r, c]` to `[*, count, r, c]`."""
         return x.narrow(-3, self.first, self.count)
 
-    def reached(self, x: Tensor) -> Tensor:
+    def targets(self, x: Tensor) -> Tensor:
         """Blocks of their targets, `[*, n, r, c]` to `[*, count, r, c]`."""
         return x.narrow(-3, 0, self.count) if self.slides else x.index_select(-3, self.target)
 
@@ -52,7 +52,7 @@ class Jump:
         """One block y per node that has a target, zero for the others: `[*, n, r, c]`."""
         return torch.nn.functional.pad(y, (0, 0, 0, 0, self.first, 0))
 
-    def at_reached(self, y: Tensor) -> Tensor:
+    def sum_at_targets(self, y: Tensor) -> Tensor:
         """The sum over the nodes that share a target, at the target: `[*, n, r, c]`."""
         if self.slides:
             return torch.nn.functional.pad(y, (0, 0, 0, 0, 0, self.first))
@@ -108,7 +108,7 @@ def ancestor_jumps(tree: Tree) -> tuple[Jump, ...]:
 
 
 def at_or_below(jumps: tuple[Jump, ...], count: int) -> Tensor:
-    """Whether node j is i or a descendant of it, for all pairs (i, j) breadth first; bool `[n, n]`."""
+    """Mask of pairs (i, j) in which node j is i or a descendant of it, breadth first; bool `[n, n]`."""
     above = torch.eye(count, dtype=torch.bool)
     for jump in jumps:
         table = jump.table()

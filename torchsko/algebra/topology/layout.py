@@ -1,4 +1,4 @@
-"""Where every number of a model lives: packings of its vectors, links between its levels.
+"""Layout of a model in memory: packings of its vectors, links between its levels.
 
 Node k of a tree has ``m_k`` velocity components and ``d_k`` degrees of freedom. Users see flat
 vectors, node by node in the tree's order; recursions see *packed* tensors
@@ -26,7 +26,7 @@ from torchsko.errors import TreeError
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """How the nodes of one level hang on the nodes of the level above.
+    """Parents of the nodes of one level in the level above.
 
     Attributes:
         num_parents: number of nodes in the level above.

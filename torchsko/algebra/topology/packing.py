@@ -79,7 +79,7 @@ class Packing:
 
     @property
     def padded(self) -> bool:
-        """Whether any block is smaller than the width."""
+        """True if any block is smaller than the width."""
         return sum(self.sizes) < len(self.sizes) * self.width
 
     def pack(self, x: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class Packing:
         """Refuse flat vectors of any other length than `total`.
 
         Raises:
-            ShapeError: says both lengths.
+            ShapeError: names both lengths.
         """
         if length != self.total:
             raise ShapeError(

@@ -20,7 +20,7 @@ from torchsko.algebra.topology.gathering import Sums
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """Which nodes of a run share a hinge.
+    """Groups of nodes of a run that share a hinge.
 
     Attributes:
         sums: for each node the nodes of its hinge.
@@ -32,7 +32,7 @@ class Share:
 
     @staticmethod
     def of(hinges: Sequence[Hashable]) -> Share | None:
-        """The sharing of nodes with these hinges; None where each has its own."""
+        """The sharing of nodes with these hinges; None if no hinge is shared."""
         nodes: dict[Hashable, list[int]] = {}
         for k, hinge in enumerate(hinges):
             nodes.setdefault(hinge, []).append(k)
@@ -52,10 +52,10 @@ class Share:
         return self.sums.take(x)
 
     def once(self, x: Tensor) -> Tensor:
-        """What belongs to hinges, `[*, n, r, c]` in copies, once for each: `[*, hinges, r, c]`."""
+        """One copy per hinge, `[*, hinges, r, c]`, of values repeated for each node, `[*, n, r, c]`."""
         return x.index_select(-3, self.first)
 
 
 def total(share: Share | None, x: Tensor) -> Tensor:
-    """`Share.total`; x itself where every node has a hinge of its own."""
+    """`Share.total`; x itself if no hinge is shared."""
     return x if share is None else share.total(x)

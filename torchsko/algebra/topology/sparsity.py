@@ -1,4 +1,4 @@
-r"""Which blocks of E_A, A and the mass matrix can be nonzero: read off the tree, not off numbers.
+r"""Sparsity patterns of E_A, A and the mass matrix, derived from the tree alone.
 
 =============== ================================== ============================
 operator        block (i, j) may be nonzero when   function
@@ -30,7 +30,7 @@ from torchsko.algebra.topology.tree import Tree
 
 
 def sko_pattern(tree: Tree) -> Tensor:
-    """Which blocks of E_A may be nonzero: (parent, child), bool `[n, n]`.
+    """Nonzero blocks of E_A: (parent, child), bool `[n, n]`.
 
     Reference: Jain 2011, Transformations Part I, Eq. 43.
     """
@@ -38,7 +38,7 @@ def sko_pattern(tree: Tree) -> Tensor:
 
 
 def spo_pattern(tree: Tree) -> Tensor:
-    """Which blocks of A may be nonzero: (ancestor, node) and the diagonal, bool `[n, n]`.
+    """Nonzero blocks of A: (ancestor, node) and the diagonal, bool `[n, n]`.
 
     Reference: Jain 2011, Transformations Part I, Eq. 45.
     """
@@ -46,7 +46,7 @@ def spo_pattern(tree: Tree) -> Tensor:
 
 
 def mass_matrix_pattern(tree: Tree) -> Tensor:
-    """Which blocks of the mass matrix may be nonzero: those of related nodes, bool `[n, n]`.
+    """Nonzero blocks of the mass matrix: those of related nodes, bool `[n, n]`.
 
     Reference: Jain 2011, Transformations Part I, section 7.
     """

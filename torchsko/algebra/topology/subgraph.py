@@ -115,7 +115,7 @@ def path_induced_nodes(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, ...
 
 
 def is_path_induced(tree: Tree, nodes: Iterable[int | str]) -> bool:
-    """Whether the set contains every path between its nodes.
+    """True if the set contains every path between its nodes.
 
     Raises:
         TreeError: when the set is empty or has an unknown node.
@@ -160,7 +160,7 @@ def split_nodes(
 
 
 def aggregation_obstacle(tree: Tree, nodes: Iterable[int | str]) -> str | None:
-    """Why a set does not meet the aggregation condition; None when it does.
+    """The reason why a set violates the aggregation condition; None if it satisfies it.
 
     Returns:
         A clause that names the path which leaves the set and returns, or the different parents its
@@ -208,7 +208,7 @@ def aggregation_subgraph(tree: Tree, nodes: Iterable[int | str]) -> tuple[int, .
         ((1, 2, 3, 4), (3,))
 
     Reference: Jain 2011, Transformations Part I, Lemma 6.
-    DEPARTS: the lemma says "the smallest subtree containing S, less its root". Its root must be a
+    DEPARTS: the lemma has "the smallest subtree containing S, less its root". Its root must be a
     proper ancestor of all of S: a single node is its own smallest subtree, and would leave nothing.
     """
     given = set(node_numbers(tree, nodes))
@@ -232,7 +232,7 @@ def contract(tree: Tree, nodes: Iterable[int | str], name: str | None = None) ->
         nodes in their old order.
 
     Raises:
-        TreeError: when the condition is not met; the message says why, names the nodes, and gives
+        TreeError: when the condition is not met; the message gives the reason, the nodes and
             the `aggregation_subgraph` to use instead.
 
     Example:
@@ -291,7 +291,7 @@ def coarse_tree(
 
 
 def _given_below(tree: Tree, given: Collection[int]) -> list[int]:
-    """How many of the given nodes are at or below each node."""
+    """For each node the number of the given nodes at or below it."""
     count = [int(k in given) for k in range(tree.num_nodes)]
     for k in reversed(tree.order):
         if tree.parent[k] >= 0:

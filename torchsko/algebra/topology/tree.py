@@ -71,7 +71,7 @@ class Tree:
             TreeError: on a cycle, a self-loop, an unknown parent, duplicate names or an empty tree.
         """
         names = [str(k) for k in range(len(parents))] if names is None else names
-        return Tree(tuple(_whole(k, p) for k, p in enumerate(parents)), tuple(names))
+        return Tree(tuple(_as_integer(k, p) for k, p in enumerate(parents)), tuple(names))
 
     @staticmethod
     def from_names(parents: Mapping[str, str | None]) -> Tree:
@@ -99,8 +99,7 @@ class Tree:
             nodes: all node names in the numbering wanted; by default in order of appearance.
 
         Raises:
-            TreeError: when a node has two parents (its velocity must follow from both, so the rates
-                of its two hinges are not independent), on a cycle or a self-loop (the SKO operator
+            TreeError: when a node has two parents, on a cycle or a self-loop (the SKO operator
                 is not nilpotent and has no SPO), or an edge to an unlisted node.
 
         Reference: Jain 2011, Part II, section 8.2.
@@ -194,11 +193,11 @@ class Tree:
         return tuple(found)
 
     def is_ancestor(self, i: int, j: int) -> bool:
-        """Whether i is a proper ancestor of j (i > j in Jain's notation)."""
+        """True if i is a proper ancestor of j (i > j in Jain's notation)."""
         return i in self.ancestors(j)
 
     def related(self, i: int, j: int) -> bool:
-        """Whether i and j are equal or one is an ancestor of the other."""
+        """True if i and j are equal or one is an ancestor of the other."""
         return i == j or self.is_ancestor(i, j) or self.is_ancestor(j, i)
 
     def closest_common_ancestor(self, i: int, j: int) -> int | None:
@@ -230,7 +229,7 @@ class Tree:
         return tuple(found)
 
 
-def _whole(k: int, parent: SupportsIndex) -> int:
+def _as_integer(k: int, parent: SupportsIndex) -> int:
     try:
         return index(parent)
     except TypeError:

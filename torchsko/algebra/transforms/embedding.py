@@ -1,7 +1,7 @@
-r"""Nodes of several members: what a tree becomes, and what its models become, in O(members).
+r"""Models after several nodes are joined to one (aggregation, embedding), in O(members).
 
-A set S of nodes that meets the aggregation condition hangs on one parent c. As one node, with dofs of its own
-from which those of its members follow, qd_S = X qd and qdd_S = X qdd + xi, it has
+A set S of nodes that meets the aggregation condition hangs on one parent c. As one node, with new dofs qd
+that determine those of its members, qd_S = X qd and qdd_S = X qdd + xi, it has
 
 .. math::
     H_S \to X^* H_S A_S, \quad a_S \to A_S^* (a_S + H_S^* \xi), \quad E_{SP} \to E_{SP} A_S,
@@ -13,15 +13,16 @@ which hangs on c itself, by a weight W* and a joint map Y* from the dofs that al
     W(k) = A^*(p, k)\, W(p), \quad Y(k) = A^*(p, k)\, Y(p) + H^*(k) X_k, \quad
     y_a(k) = A^*(p, k)\, y_a(p) + a(k) + H^*(k) \xi_k,
 
-started at c by W = I, Y = 0, y_a = 0. So a member is a node like any other, next to its fellow members, and
-what they share is D, the force and the acceleration of their hinge (see `sharing`): D = sum Y* P Y + X* S X.
+started at c by W = I, Y = 0, y_a = 0. So a member remains an ordinary node. The members of a node share D,
+the force and the acceleration of their
+hinge (see `sharing`): D = sum Y* P Y + X* S X.
 
 ======== ================================================== ==================
 symbol   meaning                                            code
 ======== ================================================== ==================
 c        parent of the node of several members              ``tops`` hang on it
 X_k      dofs of member k per dof of the node               ``ratios``
-xi_k     what is left of their acceleration at qdd = 0      ``xi``
+xi_k     their acceleration at qdd = 0                      ``xi``
 ======== ================================================== ==================
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*, Nonlinear
@@ -61,14 +62,14 @@ def embedded(
     X: Sequence[Tensor] | None = None,
     xi: Sequence[Tensor] | None = None,
 ) -> SKOModel:
-    """The model in which the members of each node move as its own dofs say: the numeric part.
+    """The model in which the dofs of each node determine the motion of its members: the numeric part.
 
     Args:
         model: a model on the layout that the plan was made for.
         plan: `embedding_plan(model.layout, ...)`.
-        X: for each node, rates of its members per rate of its own, `[*batch, d_S, d]`: rows in the order
-            of the members' numbers, each one's dofs in their order. The identity when left out.
-        xi: for each node, the acceleration of its members where its own vanish, `[*batch, d_S]`
+        X: for each node, rates of its members per rate of the node, `[*batch, d_S, d]`: rows in the order
+            of the members' numbers, each one's dofs in their order. The identity by default.
+        xi: for each node, the acceleration of its members where that of the node vanishes, `[*batch, d_S]`
             [rad/s^2 or m/s^2]: Xdot qd. Zero when left out.
 
     Returns:
@@ -252,6 +253,7 @@ def _refuse_ratios(
             names = ["+".join(model.tree.names[k] for k in S) for S in plan.groups]
             raise ShapeError(
                 f"{label} has the shapes {found} for the nodes {names}.",
-                "Each node has one, a row for each dof of its members, a column of X for each of its own.",
+                "Each node has one: a row for each dof of its members; X has a column for each "
+                "dof of the node.",
                 f"Pass tensors of shapes [*batch, ...] with {shapes} at the end.",
             )

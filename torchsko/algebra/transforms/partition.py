@@ -50,12 +50,12 @@ class Partition:
         child: the model of C, the nodes below S; None when there is none.
         selected: the model of S.
         parent: the model of P, all other nodes; None when there is none.
-        child_nodes: the nodes of C, by their numbers in the whole; likewise the next two.
-        selected_nodes: of S.
-        parent_nodes: of P.
-        child_dofs: where the dofs of C stand in dof vectors of the whole; likewise the next two.
-        selected_dofs: of S.
-        parent_dofs: of P.
+        child_nodes: the nodes of C, by their numbers in the whole model.
+        selected_nodes: the nodes of S, by their numbers in the whole model.
+        parent_nodes: the nodes of P, by their numbers in the whole model.
+        child_dofs: positions of the dofs of C in dof vectors of the whole model.
+        selected_dofs: positions of the dofs of S in dof vectors of the whole model.
+        parent_dofs: positions of the dofs of P in dof vectors of the whole model.
         child_connector: B_S, `[*batch, m_S, m_C]`, m the sums of the node sizes.
         parent_connector: E_SP, `[*batch, m_P, m_S]`.
     """
@@ -116,7 +116,7 @@ class Partition:
             outer=J_S.mT @ M_S @ J_S + self._armature(self.selected),
             coupling=J_S.mT @ M_S @ J_SP,
             inner=J_P.mT @ M_P @ J_P + self._armature(self.parent),
-            felt=J_SP.mT @ M_S @ J_SP,
+            reflected=J_SP.mT @ M_S @ J_SP,
         )
 
     def _nothing(self) -> Tensor:
@@ -144,19 +144,19 @@ class Partition:
 
 
 class OuterInner(NamedTuple):
-    """The blocks [[outer, coupling], [coupling*, inner + felt]] of a mass matrix.
+    """The blocks [[outer, coupling], [coupling*, inner + reflected]] of a mass matrix.
 
     Attributes:
         outer: M_S, the mass matrix of the outer system by itself, `[*batch, d_S, d_S]`.
         coupling: X, `[*batch, d_S, d_P]`.
         inner: M_P, the mass matrix of the inner system by itself, `[*batch, d_P, d_P]`.
-        felt: Y, what the inner system feels of the outer one, `[*batch, d_P, d_P]`.
+        reflected: Y, the inertia of the outer system reflected to the inner dofs, `[*batch, d_P, d_P]`.
     """
 
     outer: Tensor
     coupling: Tensor
     inner: Tensor
-    felt: Tensor
+    reflected: Tensor
 
 
 def partition(model: SKOModel, nodes: Iterable[int | str]) -> Partition:
@@ -194,7 +194,7 @@ def partition(model: SKOModel, nodes: Iterable[int | str]) -> Partition:
 
 
 def _dofs(model: SKOModel, nodes: Sequence[int]) -> tuple[int, ...]:
-    """Where the dofs of these nodes stand in dof vectors, in order."""
+    """Positions of the dofs of these nodes in dof vectors, in order."""
     return tuple(sorted({i for k in nodes for i in model.layout.dofs.places[k]}))
 
 

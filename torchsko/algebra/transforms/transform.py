@@ -1,4 +1,4 @@
-r"""Nodes of several members: aggregation, and embedding of what couples their dofs.
+r"""Aggregation of nodes, and embedding of constraints that couple their dofs.
 
 When a set S of nodes meets the aggregation condition it becomes one node, with the stacked
 velocities of its members. In the order C, S, P of `partition`,
@@ -9,15 +9,14 @@ velocities of its members. In the order C, S, P of `partition`,
 
 while M, b and the armature stay. Mass matrix, bias and accelerations are those of the model it came
 from, entry by entry: an aggregated model keeps the order of the dof vectors, in any numbering of the
-tree. With dofs of its own, qd_S = X qd and qdd_S = X qdd + xi, the node becomes
+tree. With new dofs qd, qd_S = X qd and qdd_S = X qdd + xi, the node becomes
 
 .. math::
     H_S \to X^* H_S A_S, \quad a_S \to A_S^* (a_S + H_S^* \xi), \quad S \to X^* S X,
 
-the mass matrix X* MM X and the bias X* (C + MM xi). The members stay what they are in the tree of the
-result, with their numbers and names, next to each other on the parent of the node; that they are one
-node says `layout.hinges`, the sets of nodes that share their dofs. How it is held, in O(members), is in
-`embedding`.
+the mass matrix X* MM X and the bias X* (C + MM xi). The members keep their numbers and names in the tree of
+the result, next to each other on the parent of the node. `layout.hinges` has the sets of nodes that share
+their dofs and so form one node. `embedding` has the representation in O(members).
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
 Nonlinear Dynamics, 2011, section 6; Part II: *Closed-chain constraint embedding*, 2012.
@@ -51,8 +50,8 @@ def aggregate(model: SKOModel, nodes: Iterable[int | str]) -> SKOModel:
         An SKO model whose members hang side by side on one parent and share their dofs.
 
     Raises:
-        TreeError: when the nodes do not meet the aggregation condition; the message says why and
-            gives the `aggregation_subgraph` that does.
+        TreeError: when the nodes do not meet the aggregation condition; the message gives the reason and
+            the `aggregation_subgraph` that does.
 
     Reference: Jain 2011, Transformations Part I, Lemmas 7-9, Corollary 6.1.
     """
@@ -77,7 +76,7 @@ def aggregate_segments(model: SKOModel) -> SKOModel:
 def embed(
     model: SKOModel, members: Iterable[int | str], X: Tensor, xi: Tensor | None = None
 ) -> SKOModel:
-    """The model in which a set of nodes is one node that moves by dofs of its own.
+    """The model in which a set of nodes is one node with new dofs.
 
     With several nodes, or at many states, make the plan once: see `embedding`.
 
@@ -86,7 +85,7 @@ def embed(
         members: numbers or names of the nodes; they must meet the aggregation condition.
         X: rates of the members per rate of the node, `[*batch, d_S, d]`: rows in the order of the
             members' numbers, each one's dofs in their order.
-        xi: acceleration of the members where the node's own vanishes, `[*batch, d_S]`; zero when left out.
+        xi: acceleration of the members where that of the node vanishes, `[*batch, d_S]`; zero by default.
 
     Returns:
         An SKO model with d dofs in place of d_S: the first d places of those of the members are theirs.
