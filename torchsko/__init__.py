@@ -7,10 +7,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchsko.utils import interrupts as interrupted
+from torchsko.utils import interrupts
 
-if interrupted.is_command():
-    interrupted.end_at_once()  # before torch is imported, which takes seconds
+if interrupts.is_command():
+    interrupts.exit_on_interrupt()  # before the import of torch, which takes seconds
 
 from torchsko import algorithms as algorithms
 from torchsko import robots as robots

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import torchsko as ts
-from torchsko.__main__ import main
+from torchsko.cli.main import main
 
 FAULTY = """
 <robot name="faulty">
@@ -224,7 +224,7 @@ def test_what_is_not_used_is_told_once_for_all_that_differ_by_name(tmp_path, cap
     more = "".join([*links, *(weld.format(k) for k in range(5))])
     file.write_text(FAULTY.replace('<link name="base"/>', '<link name="base"/>' + more))
     assert main(["info", str(file)]) == 0
-    told = capsys.readouterr().out.split("Not used:")[1]
+    told = capsys.readouterr().out.split("Not used by the dynamics:")[1]
     for tag, first, count in (("visual", "l0", 5), ("collision", "l0", 4), ("limit", "j0", 4)):
         assert told.count(f"<{tag}>:") == 1
         assert (

@@ -16,8 +16,8 @@ import torchsko as ts
 from tests.identification.test_coupled import GRIPPER
 from tests.identification.test_fit import arm, friction, log_of
 from tests.io.test_saving import commented
-from torchsko.__main__ import main
 from torchsko.cli import identify as command
+from torchsko.cli.main import main
 from torchsko.identification import fit as fitting
 from torchsko.identification import preparation as task
 from torchsko.identification.estimators.estimators import ESTIMATORS
@@ -32,7 +32,7 @@ from torchsko.identification.friction import (
 from torchsko.identification.selection import cross_validation as selection
 from torchsko.identification.selection import model_selection as choosing
 from torchsko.identification.term_syntax import learn_of
-from torchsko.utils.atomic_write import prefix
+from torchsko.utils.atomic_write import temporary_prefix
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_methods_that_the_command_names_are_those_there_are():
 
 KILLED = """
 import os, sys
-from torchsko.__main__ import main
+from torchsko.cli.main import main
 replace, left = os.replace, [int(sys.argv[1])]
 def put(*paths):
     left[0] -= 1
@@ -257,7 +257,11 @@ def test_what_a_killed_run_was_writing_is_gone_after_the_next_and_nothing_else(f
     assert killed.returncode == -9
     (left,) = out.iterdir()
     assert left.name.startswith(".torchsko-")
-    own = {out / ".notes", out / ".abcd1234", out / f"{prefix()}other.pt"}  # a living run's
+    own = {
+        out / ".notes",
+        out / ".abcd1234",
+        out / f"{temporary_prefix()}other.pt",
+    }  # a living run's
     for path in own:
         path.write_text("kept")
     assert main(words) == 0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import torchsko as ts
-from torchsko.__main__ import main
 from torchsko.cli.identify import _columns, _units
+from torchsko.cli.main import main
 from torchsko.identification.logs import csv_file as texts
 from torchsko.view.playback import read_log
 

@@ -181,15 +181,15 @@ def test_packages_are_found_where_the_users_shell_has_them(
     (folder / "meshes/far.obj").write_text(TETRAHEDRON)
     (folder.parent / "far.obj").write_text(TETRAHEDRON)
     form = load_with(package, f"package://{name}/meshes/far.obj")
-    with pytest.raises(ts.RobotFileError, match="not there"):
+    with pytest.raises(ts.RobotFileError, match="not found"):
         mesh_file(form)
     prefix = package / "install" / ("" if variable == "AMENT_PREFIX_PATH" else "share")
     monkeypatch.setenv(variable, os.pathsep.join(["/nowhere", "", str(prefix)]))
     assert mesh_file(form) == (folder / "meshes/far.obj").resolve()
     for leaving in (f"package://{name}/../far.obj", "package://../far.obj", "package://*/far.obj"):
-        with pytest.raises(ts.RobotFileError, match=r"leaves the folder|not there"):
+        with pytest.raises(ts.RobotFileError, match=r"lies outside the folder|not found"):
             mesh_file(load_with(package, leaving))
-    with pytest.raises(ts.RobotFileError, match="not there"):
+    with pytest.raises(ts.RobotFileError, match="not found"):
         mesh_file(load_with(package, f"{name}/meshes/far.obj"))  # packages alone are found so
 
 
@@ -199,7 +199,7 @@ def test_a_package_around_the_file_is_named_as_what_to_pass(tmp_path):
         (tmp_path / place).mkdir(parents=True)
     (tmp_path / "iCub/meshes/tip.obj").write_text(TETRAHEDRON)
     form = forms.Mesh("package://iCub/meshes/tip.obj", home=str(tmp_path / "iCub/robots/A"))
-    with pytest.raises(ts.RobotFileError, match="leaves the folder") as told:
+    with pytest.raises(ts.RobotFileError, match="lies outside the folder") as told:
         mesh_file(form)
     folder = str((tmp_path / "iCub").resolve())
     assert f"mesh_path=[{folder!r}]" in str(told.value)
@@ -221,7 +221,7 @@ def test_a_package_around_the_file_is_named_as_what_to_pass(tmp_path):
 def test_meshes_that_leave_the_folders_are_refused_when_opened(package, path):
     os.symlink(package / "secret/tip.obj", package / "ws/mine/urdf/link.obj")
     form = load_with(package, path.format(root=package))
-    with pytest.raises(ts.RobotFileError, match=r"(leaves the folder|not there)(.|\n)*mesh_path="):
+    with pytest.raises(ts.RobotFileError, match=r"(lies outside|not found)(.|\n)*mesh_path="):
         mesh_file(form)
 
 
@@ -230,7 +230,7 @@ def test_meshes_that_leave_the_folders_are_refused_when_opened(package, path):
 )
 def test_missing_meshes_are_named(package, path):
     form = forms.Mesh(path, home=str(package / "ws/mine/urdf"))
-    with pytest.raises(ts.RobotFileError, match="is not there"):
+    with pytest.raises(ts.RobotFileError, match="was not found"):
         mesh_file(form)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import torchsko as ts
-from torchsko.__main__ import main
+from torchsko.cli.main import main
 from torchsko.view.scene import scene_of
 
 pytest.importorskip("xacro", reason='pip install ".[xacro]"')

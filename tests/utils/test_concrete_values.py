@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 
 import torchsko as ts
 from torchsko.errors import TorchskoError
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 torch.manual_seed(0)
 
@@ -19,7 +19,7 @@ def seen_by(x: Tensor, transform) -> list:
     seen = []
 
     def look(x: Tensor) -> Tensor:
-        seen.append(numbers(x))
+        seen.append(concrete_values(x))
         return x.sum()
 
     transform(look)(x)
@@ -39,13 +39,13 @@ def test_numbers_are_seen_through_derivatives_and_not_of_mapped_samples():
 def test_numbers_of_every_type_and_of_what_learns():
     for dtype in (torch.float32, torch.bfloat16, torch.int32, torch.bool):
         x = torch.tensor([0, 1], dtype=dtype)
-        found = numbers(x)
+        found = concrete_values(x)
         assert found is not None and found.tolist() == [0, 1]
     learned = torch.nn.Parameter(torch.ones(2))
-    found = numbers(learned)
+    found = concrete_values(learned)
     assert found is not None and found.tolist() == [1, 1]
-    assert numbers(torch.ones(2, device="meta")) is None
-    assert numbers(torch.ones(3), most=2) is None
+    assert concrete_values(torch.ones(2, device="meta")) is None
+    assert concrete_values(torch.ones(3), most=2) is None
 
 
 def test_a_time_step_from_outside_is_an_input_of_a_kernel():

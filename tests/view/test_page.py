@@ -88,7 +88,7 @@ def test_sliders_and_the_clock_move_the_robots():
     floating = ts.load(ts.robots.panda, floating_base=True)
     motion = swing(mech)
     with page([mech, floating], [motion], port=9100) as served:
-        first, second = served.figures
+        first, second = served.robots
         assert stands(first, motion.q[0]) and stands(second, second.q)
         assert len(served.sliders[0]) == 7 and len(served.sliders[1]) == 13
         lower, upper = mech.lower.tolist(), mech.upper.tolist()
@@ -116,14 +116,14 @@ def test_a_log_plays_from_its_own_start_and_sliders_reach_where_it_goes():
     )  # beyond limits, by the clock on the wall
     assert (late.q > mech.upper).any()
     with page([mech], [late], port=9100) as served:
-        (figure,), (sliders,) = served.figures, served.sliders
+        (figure,), (sliders,) = served.robots, served.sliders
         assert served.clock.max == pytest.approx(late.t[-1] - late.t[0])
         for slider, way in zip(sliders, late.q.T, strict=True):
             assert slider.min <= way.min() and slider.max >= way.max()
         served.playing.value = True
         assert until(lambda: not torch.equal(figure.q, late.q[0]))
         served.playing.value = False
-        served._follow()
+        served._update_sliders()
         assert [slider.value for slider in sliders] == pytest.approx(figure.q.tolist())
         # A slider alone moves its joint alone from where playback has left the robot.
         there = figure.q.clone()
@@ -159,13 +159,13 @@ def test_robots_stand_on_one_ground_and_apart():
     robots = [arm(), hanging, ts.load(ts.robots.quadruped, floating_base=True)]
     robots.append(robots[0].replace(geometry=Geometry((small,))))
     with page(robots, port=9100) as served:
-        boxes = [figure.corners(figure.q)[:, 1] for figure in served.figures]
+        boxes = [figure.corners(figure.q)[:, 1] for figure in served.robots]
         for one, other in pairwise(boxes):
             assert one.max() < other.min()
-        for figure in served.figures[1:3]:
+        for figure in served.robots[1:3]:
             lowest = figure.scene.lowest(figure.q) + figure._base.position[2]
             assert lowest == pytest.approx(0.0, abs=1e-12)
-        assert not served.figures[0]._base.position[2]  # it stands on its own base
+        assert not served.robots[0]._base.position[2]  # it stands on its own base
 
 
 def test_what_swings_below_its_base_has_the_ground_below_all_of_its_motion():
@@ -174,7 +174,7 @@ def test_what_swings_below_its_base_has_the_ground_below_all_of_its_motion():
     dive = swing(mech, 60)
     dive.q[:, 1] = torch.linspace(0.0, 1.76, 60, dtype=mech.dtype)
     with page([mech], [dive], port=9100) as served:
-        (figure,) = served.figures
+        (figure,) = served.robots
         lowest = min(figure.scene.lowest(q) for q in dive.q)
         assert lowest < -0.1
         assert lowest + figure._base.position[2] == pytest.approx(0.0, abs=1e-12)
@@ -183,8 +183,8 @@ def test_what_swings_below_its_base_has_the_ground_below_all_of_its_motion():
     q = dog.neutral().expand(30, -1).clone()
     q[:, 2] = torch.linspace(1.0, 0.1, 30, dtype=q.dtype)
     with page([dog], [motion_of(dog, q)], port=9100) as served:
-        assert served.figures[0].scene.lowest(q[-1]) < 0.0
-        assert served.figures[0]._base.position[2] == 0.0
+        assert served.robots[0].scene.lowest(q[-1]) < 0.0
+        assert served.robots[0]._base.position[2] == 0.0
 
 
 @pytest.mark.parametrize("length", [2e-3, 1.0, 1e3])
@@ -195,7 +195,7 @@ def test_a_robot_of_any_size_is_between_the_planes_of_the_camera(length):
     wing = Shape(forms.Box((length, length, 2 * length)), "wing")
     mech = builder.build().replace(geometry=Geometry((wing,)))
     with page([mech], port=9100) as served:
-        camera, (figure,) = served.server.initial_camera, served.figures
+        camera, (figure,) = served.server.initial_camera, served.robots
         away = np.linalg.norm(figure.corners(figure.q) - camera.position, axis=-1)
         assert camera.near < 0.1 * away.min() and away.max() < 0.1 * camera.far
         assert camera.far < 1e6 * camera.near  # or depths are too coarse to tell surfaces apart
@@ -203,7 +203,7 @@ def test_a_robot_of_any_size_is_between_the_planes_of_the_camera(length):
 
 def test_what_is_shown_can_be_chosen():
     with page([arm()], port=9100) as served:
-        (figure,) = served.figures
+        (figure,) = served.robots
         com = ts.center_of_mass(figure.mech, figure.q).numpy()
         assert np.allclose(figure._com.position, com) and not figure._com.visible
         for what, handle in (("center of mass", figure._com), ("frames", figure._axes)):
@@ -245,7 +245,7 @@ def test_a_port_that_is_taken_gives_the_next_one_and_of_the_last_one_a_refusal(m
         assert other.port > one.port
     with socket.create_server(("127.0.0.1", 0)) as taken:
         last = taken.getsockname()[1]
-        monkeypatch.setattr(serving, "LAST", last)
+        monkeypatch.setattr(serving, "MAX_PORT", last)
         with pytest.raises(ts.TorchskoError, match=f"no port from {last}"):
             serving.free_port("127.0.0.1", last)
 
@@ -315,7 +315,7 @@ def place(mask) -> np.ndarray:
 def test_in_a_browser_it_renders_a_slider_moves_the_robot_and_playback_plays():
     mech = arm()
     with page([mech], [swing(mech)], port=9100) as served, browser() as tab:
-        (figure,) = served.figures
+        (figure,) = served.robots
         tab.goto(served.address)
         assert until(lambda: red(tab).sum() > 200, 240), "the ball is not seen"
         before, q = place(red(tab)), figure.q.clone()

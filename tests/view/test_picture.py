@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import torchsko as ts
-from torchsko.__main__ import main
+from torchsko.cli.main import main
 from torchsko.mechanism import geometry as forms
 from torchsko.mechanism.geometry import Geometry, Shape
-from torchsko.view.argument_checks import configurations
-from torchsko.view.notebook import Shown
+from torchsko.view.notebook import NotebookView
 from torchsko.view.raster import draw
-from torchsko.view.render import _eye
+from torchsko.view.render import _camera
 from torchsko.view.scene import scene_of
+from torchsko.view.validation import configurations
 
 pytest.importorskip("PIL")
 
@@ -41,7 +41,7 @@ def test_a_ball_is_a_disc_where_the_eye_projects_its_middle():
     image = np.asarray(ts.view.picture(mech, q, size=(400, 300)))
     rows, columns = np.nonzero(is_tint(image, 0))
     scene = scene_of(mech)
-    eye = _eye(scene, configurations(scene.mech, q), (400, 300), (40.0, 20.0))
+    eye = _camera(scene, configurations(scene.mech, q), (400, 300), (40.0, 20.0))
     middle = eye.project(ts.frame_pose(mech, q, "link7").position.numpy())[:2] / 2
     assert np.allclose([columns.mean() + 0.5, rows.mean() + 0.5], middle, atol=1.0)
     width, height = np.ptp(columns) + 1, np.ptp(rows) + 1
@@ -179,8 +179,8 @@ def test_a_gif_without_a_log_is_refused_with_what_to_pass(tmp_path, capsys):
 def test_a_folder_that_is_not_there_is_refused_before_anything_is_drawn(tmp_path, capsys):
     path = tmp_path / "none" / "a.png"
     assert main(["view", str(ts.robots.panda), "--picture", str(path)]) == 2
-    assert f"no folder {str(path.parent)!r}" in capsys.readouterr().err
-    shown = Shown("<html></html>", None, "panda")
+    assert f"the folder {str(path.parent)!r} does not exist" in capsys.readouterr().err
+    shown = NotebookView("<html></html>", None, "panda")
     q = arm().middle()
     for write in (shown.save, lambda path: ts.view.picture(arm(), q, path),
                   lambda path: ts.view.animate(arm(), q[None], path)):  # fmt: skip
@@ -208,8 +208,8 @@ def test_a_log_that_does_not_fit_is_named_and_says_what_would_do(tmp_path, capsy
         ({"size": (640, 0)}, "size is"),
         ({"size": (640.5, 480)}, "size is"),
         ({"view": (0.0, torch.nan)}, "view is"),
-        ({"path": "arm.picture"}, "ends in '.picture'"),
-        ({"path": "arm"}, "ends in nothing"),
+        ({"path": "arm.picture"}, "has the ending '.picture'"),
+        ({"path": "arm"}, "has no ending"),
     ],
 )
 def test_what_makes_no_picture_is_refused_by_name(asked, said):
@@ -224,7 +224,7 @@ def test_what_makes_no_picture_is_refused_by_name(asked, said):
     [
         (
             {"qs": torch.tensor([[0.0] * 7, [torch.inf] * 7]).double()},
-            r"(?s)q holds what is not finite, first in row 1\..*the rows before, q\[:1\]",
+            r"(?s)q is not finite, first in row 1\..*the rows before, q\[:1\]",
         ),
         ({"dt": 0.0}, "dt is 0.0"),
         ({"path": "arm.mp4"}, "A motion is written as a GIF"),

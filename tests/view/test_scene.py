@@ -14,7 +14,7 @@ from torchsko.mechanism.geometry import Geometry, Shape
 from torchsko.view.playback import motion_of, read_log
 from torchsko.view.scene import scene_of, start_of
 from torchsko.view.tessellate import triangles_of
-from torchsko.view.viser_scene import on_ground
+from torchsko.view.viser_scene import ground_contacts
 
 
 def volume(triangles) -> float:
@@ -137,11 +137,11 @@ def test_points_on_the_ground_are_those_of_moving_shapes_that_reach_it():
     q = torch.zeros(7, dtype=torch.float64)
     heights = ts.frame_pose(mech, q, "link1").position[2].item()
     foot = Shape(forms.Box((0.2, 0.2, 2 * heights)), "link1", collision=True)
-    assert not len(on_ground(scene_of(mech, "collision"), -10.0, q))
+    assert not len(ground_contacts(scene_of(mech, "collision"), -10.0, q))
     both = mech.replace(geometry=Geometry((*mech.geometry.shapes, foot)))
     scene = scene_of(both, "collision")
     scene = type(scene)(both, tuple(node for node in scene.nodes if "box" in node.name))
-    points = on_ground(scene, 0.0, q)
+    points = ground_contacts(scene, 0.0, q)
     corners = [[x, y, 0.0] for x in (-0.1, 0.1) for y in (-0.1, 0.1)]
     assert np.allclose(points, corners, atol=1e-6)
 
@@ -162,7 +162,7 @@ def test_logs_are_read_and_what_is_none_is_refused(tmp_path):
     (tmp_path / "bad.pt").write_bytes(b"rubbish")
     (tmp_path / "bad.npz").write_bytes(b"rubbish")
     for name in ("none.npz", "objects.npz", "bad.pt", "bad.npz", "missing.pt"):
-        with pytest.raises(ts.RobotFileError, match="no log"):
+        with pytest.raises(ts.RobotFileError, match="cannot be read as a motion"):
             read_log(mech, tmp_path / name)
 
 

@@ -25,7 +25,7 @@ from torchsko.mechanism.coordinates import all_q, all_rates, own_forces
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.utils.shapes import entries_at, joined, matvec
+from torchsko.utils.shapes import concatenate, gather_entries, matvec
 
 CREEP = 1e-3
 """Rate of a length v_s below which a gear's loss falls to none [m/s or rad/s]."""
@@ -129,7 +129,7 @@ class _ActuatorState:
         _check("ctrl", ctrl, len(actuators.names))
         _check("activation", activation, len(actuators.activation_names))
         control = saturate(ctrl, actuators.control_range)
-        rate = _activation_rate(actuators, activation, entries_at(control, actuators.states))
+        rate = _activation_rate(actuators, activation, gather_entries(control, actuators.states))
         acting = activation
         if dt is not None:
             after = actuators.next_activation(activation, rate, dt)
@@ -140,7 +140,7 @@ class _ActuatorState:
                 "Its force depends on the length of the step.",
                 "Pass dt=..., in seconds.",
             )
-        u = entries_at(joined((control, acting)), actuators.inputs)
+        u = gather_entries(concatenate((control, acting)), actuators.inputs)
         length, speed = lengths(mech, actuators.transmission, actuators.q_of_dof, q, qd)
         raw = _affine(actuators.gain, length, speed) * u + _affine(actuators.bias, length, speed)
         curved = raw

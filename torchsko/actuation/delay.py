@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import TorchskoError
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Delay:
         """
         time, most = self.time, self.samples
         if isinstance(time, Tensor):
-            read = numbers(time) if most is not None else time.detach()
+            read = concrete_values(time) if most is not None else time.detach()
             low = high = 0.0
             if read is not None and time.numel():
                 low, high = float(read.min()), float(read.max())

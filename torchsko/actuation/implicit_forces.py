@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torchsko.mechanism.coordinates import all_rates, own_forces, own_rows
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.utils.shapes import joined, matvec
+from torchsko.utils.shapes import concatenate, matvec
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,9 @@ class ForceSlopes:
         """Both as one."""
         n = self.stiffness.shape[-1]
         return ForceSlopes(
-            joined((self.transmission, other.transmission), -2),
-            joined((self.stiffness, other.stiffness)),
-            joined((self.damping, other.damping)),
+            concatenate((self.transmission, other.transmission), -2),
+            concatenate((self.stiffness, other.stiffness)),
+            concatenate((self.damping, other.damping)),
             torch.cat([self.alone, n + other.alone]),
             torch.cat([self.several, n + other.several]),
         )

@@ -27,7 +27,7 @@ from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.pairs import Pairs
 from torchsko.algorithms.composite_body import composite_inertia
 from torchsko.linalg.symmetric import mirror
-from torchsko.utils.shapes import entries_at
+from torchsko.utils.shapes import gather_entries
 
 
 def mass_matrix(model: SKOModel) -> Tensor:
@@ -65,7 +65,7 @@ def assembled(layout: Layout, pairs: Pairs, entries: list[Tensor]) -> Tensor:
     """The symmetric matrix of entries in the order of `Pairs.mass_matrix_source`, flat per level."""
     flat = torch.nn.functional.pad(torch.cat(entries, dim=-1), (0, 1))
     n = sum(layout.dofs.sizes)
-    return entries_at(flat, pairs.mass_matrix_source).unflatten(-1, (n, n))
+    return gather_entries(flat, pairs.mass_matrix_source).unflatten(-1, (n, n))
 
 
 def together(layout: Layout, matrix: Tensor) -> Tensor:

@@ -39,9 +39,9 @@ from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.subgraph import node_number
 from torchsko.errors import ShapeError, SingularError
 from torchsko.linalg.symmetric import spd_condition, spd_solve
-from torchsko.utils.concrete_values import numbers
-from torchsko.utils.dtype import compute_dtype, stands_for
-from torchsko.utils.shapes import broadcasts
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.dtype import compute_dtype, is_traced_as
+from torchsko.utils.shapes import are_broadcastable
 
 Singular = Literal["nan", "raise", "pinv"] | tuple[Literal["damped"], float | Tensor]
 """What a singular sample gives; see `invert_compliance`."""
@@ -263,13 +263,13 @@ def damped(compliance: Tensor, damping: float | Tensor) -> Tensor:
 def _check_samples(what: str, x: Tensor, compliance: Tensor) -> None:
     """Refuse a tensor that is not one number of the compliance's type for each of its samples."""
     own, batch = x.shape, compliance.shape[:-2]
-    if not broadcasts(own, batch):
+    if not are_broadcastable(own, batch):
         raise ShapeError(
             f"the {what} has shape {list(own)}, the samples {list(batch)}.",
             "It is a number, or one for each sample.",
             f"Pass a float, or a tensor of shape {list(batch)}.",
         )
-    other = x.dtype != compliance.dtype and not stands_for(x, compliance.dtype)
+    other = x.dtype != compliance.dtype and not is_traced_as(x, compliance.dtype)
     if other or x.device != compliance.device:
         raise ShapeError(
             f"the {what} is {x.dtype} on {x.device}, the compliance {compliance.dtype} on "
@@ -337,7 +337,7 @@ def check_singular(singular: Any, rank_tolerance: Any = None) -> None:
 def _is_size(x: Any, *, zero: bool = False) -> bool:
     """True if a number, or every readable value of a tensor, is positive, or zero where that is allowed."""
     if isinstance(x, Tensor):
-        x = numbers(x)
+        x = concrete_values(x)
         return x is None or bool((x >= 0 if zero else x > 0).all())
     size = float(x) if isinstance(x, Real) and not isinstance(x, bool) else -1.0
     return size >= 0 if zero else size > 0

@@ -34,11 +34,11 @@ from torchsko.bridge.body_motion import joint_bias_accels, joint_maps, joint_pos
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.rigid_transform import force_matrix
 from torchsko.spatial.rotation import cross
-from torchsko.utils.dtype import in_own_type
+from torchsko.utils.dtype import without_autocast
 from torchsko.utils.shapes import matvec
 
 
-@in_own_type
+@without_autocast
 def assemble_level_free(
     mech: Mechanism, q: Tensor, qd: Tensor, f_ext: Tensor | None = None
 ) -> SKOModel:

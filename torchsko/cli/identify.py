@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchsko.cli.robot_options import add_robot_options, load_robot, source_of
 from torchsko.errors import FitError, MissingExtraError
-from torchsko.utils.atomic_write import clear_unfinished, prefix
+from torchsko.utils.atomic_write import remove_stale_files, temporary_prefix
 from torchsko.utils.optional_dependencies import require
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def write(
 
     found.save(folder, like=robot, mesh_path=mesh_path)
     names = ["fit.pt", robot_file(robot), "report.txt"]
-    with TemporaryDirectory(dir=folder, prefix=prefix()) as part:
+    with TemporaryDirectory(dir=folder, prefix=temporary_prefix()) as part:
         (Path(part) / "report.txt").write_text(f"{found}\n", "utf-8")
         try:
             from torchsko.identification.results.html_report import write_report
@@ -162,8 +162,8 @@ def _try_to_write(
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        clear_unfinished(folder)
-        with TemporaryDirectory(dir=folder, prefix=prefix()) as tried:
+        remove_stale_files(folder)
+        with TemporaryDirectory(dir=folder, prefix=temporary_prefix()) as tried:
             save_robot(mech, Path(tried), robot, mesh_path)
     except OSError as error:
         raise FitError(

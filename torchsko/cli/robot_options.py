@@ -1,4 +1,4 @@
-"""How a robot file is read, as options of the command line."""
+"""Command-line options that control how a robot file is read."""
 
 from __future__ import annotations
 
@@ -8,85 +8,85 @@ from collections.abc import Sequence
 
 from torchsko.errors import RobotFileError, RobotFileWarning
 from torchsko.io.loading.files import load
-from torchsko.io.xml.xacro import expanded
+from torchsko.io.xml.xacro import expand_macros
 from torchsko.mechanism.mechanism import Mechanism
 
-ASSIGNED = ":="
-"""Between an argument of xacro and its value, as on xacro's own command line."""
+ASSIGNMENT = ":="
+"""Separator between the name of a xacro argument and its value, as in the command xacro."""
 
 
 def add_robot_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how `torchsko.load` reads a file to those of a command."""
+    """Add the options of `torchsko.load` to a command."""
     add = parser.add_argument
-    add("--floating-base", action="store_true", help="a free joint under the root")
-    add("--independent", action="store_true", help="mimic joints as joints like any other")
+    add("--floating-base", action="store_true", help="put a free joint under the root link")
+    add("--independent", action="store_true", help="load mimic joints as independent joints")
     add(
         "--mesh-path",
         action="append",
-        help="folder that is trusted, besides the file's own: of meshes, packages, parts of MJCF",
+        help="further trusted folder with meshes, packages or MJCF includes; may be repeated",
     )
     add(
         "--xacro",
         action="store_true",
-        help="expand macros of xacro, which read files and compute: the file is trusted",
+        help="expand xacro macros; they can read any file, so use it for trusted files only",
     )
     add(
         "--xacro-arg",
         action="append",
         default=[],
-        metavar=f"NAME{ASSIGNED}VALUE",
-        help="expand macros with this argument",
+        metavar=f"NAME{ASSIGNMENT}VALUE",
+        help="expand xacro macros with this argument; may be repeated",
     )
 
 
-def load_robot(file: str, given: argparse.Namespace, *, strict: bool = False) -> Mechanism:
-    """The mechanism of a file by the options given; faults of the file are for the command to tell.
+def load_robot(file: str, options: argparse.Namespace, *, strict: bool = False) -> Mechanism:
+    """Load a robot by the command's options, without warnings about faults in the file.
 
     Args:
-        file: path of it.
-        given: parsed by a parser with the options of `add_robot_options`.
-        strict: refuse faults of the file.
+        file: path of the robot file.
+        options: result of a parser with the options of `add_robot_options`.
+        strict: raise an error for a fault in the file.
 
     Raises:
-        TorchskoError: as of `torchsko.load`, or when an argument of xacro is not of its form.
+        TorchskoError: as `torchsko.load`, or for a malformed xacro argument.
     """
-    arguments = _arguments(given.xacro_arg)
+    arguments = _xacro_arguments(options.xacro_arg)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RobotFileWarning)
         return load(
             file,
-            floating_base=given.floating_base,
-            mimic="independent" if given.independent else "couple",
+            floating_base=options.floating_base,
+            mimic="independent" if options.independent else "couple",
             strict=strict,
-            mesh_path=given.mesh_path,
-            xacro=arguments if given.xacro or arguments else None,
+            mesh_path=options.mesh_path,
+            xacro=arguments if options.xacro or arguments else None,
         )
 
 
-def source_of(file: str, given: argparse.Namespace) -> str:
-    """What to write a robot like that was loaded by the options given: its file, or what macros become.
+def source_of(file: str, options: argparse.Namespace) -> str:
+    """The argument `like` of `torchsko.save` for a robot: its file, or the text of the expanded macros.
 
     Args:
-        file: path of it.
-        given: as for `load_robot`.
+        file: path of the robot file.
+        options: as for `load_robot`.
 
     Raises:
-        TorchskoError: as of `load_robot`, when macros cannot be expanded.
+        TorchskoError: if the macros cannot be expanded.
     """
-    arguments = _arguments(given.xacro_arg)
-    return expanded(file, arguments) if given.xacro or arguments else file
+    arguments = _xacro_arguments(options.xacro_arg)
+    return expand_macros(file, arguments) if options.xacro or arguments else file
 
 
-def _arguments(words: Sequence[str]) -> dict[str, str]:
-    """Arguments of xacro by name."""
-    found = {}
+def _xacro_arguments(words: Sequence[str]) -> dict[str, str]:
+    """Values of xacro arguments by name."""
+    arguments = {}
     for word in words:
-        name, assigned, value = word.partition(ASSIGNED)
-        if not (name and assigned):
+        name, separator, value = word.partition(ASSIGNMENT)
+        if not (name and separator):
             raise RobotFileError(
-                f"--xacro-arg {word} is no argument of xacro.",
-                f"It has the form NAME{ASSIGNED}VALUE, as on xacro's own command line.",
-                f"Type --xacro-arg {(name.split('=')[0] or 'NAME')}{ASSIGNED}VALUE.",
+                f"--xacro-arg {word} is malformed.",
+                f"The form is NAME{ASSIGNMENT}VALUE, as in the command xacro.",
+                f"Type --xacro-arg {name.split('=')[0] or 'NAME'}{ASSIGNMENT}VALUE.",
             )
-        found[name] = value
-    return found
+        arguments[name] = value
+    return arguments

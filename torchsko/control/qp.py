@@ -29,7 +29,7 @@ from torch import Tensor
 from torchsko.implicit.loop import loop, subprogram
 from torchsko.linalg.symmetric import Eliminated, ldl
 from torchsko.utils.dtype import compute_dtype
-from torchsko.utils.shapes import joined, matvec
+from torchsko.utils.shapes import concatenate, matvec
 
 BACK_OFF = 0.99
 """Share of the way to the boundary that a step goes."""
@@ -209,7 +209,7 @@ def _violation(program: QuadraticProgram, point: Point) -> Tensor:
     """
     stationary, equal, _, bound = _residuals(program, point)
     parts = [stationary, equal, torch.minimum(point[2], point[3]), bound]
-    return joined(parts).abs().amax(-1)
+    return concatenate(parts).abs().amax(-1)
 
 
 class KKTMatrix(NamedTuple):
@@ -253,7 +253,7 @@ def lu_solver(conditions: KKTMatrix) -> Callable[[Tensor, Tensor], tuple[Tensor,
     LU = LU.clone(memory_format=torch.contiguous_format)
 
     def solve(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        rhs = joined((f, g))[..., None]
+        rhs = concatenate((f, g))[..., None]
         dx, dy = torch.linalg.lu_solve(LU, pivots, rhs)[..., 0].tensor_split([n], -1)
         return dx, dy
 

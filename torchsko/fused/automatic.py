@@ -31,7 +31,7 @@ from torchsko.mechanism.dispatch import (
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.rollout import rollout as rollouts
 from torchsko.rollout.integrators import INTEGRATORS
-from torchsko.utils.concrete_values import is_mapped
+from torchsko.utils.concrete_values import is_vmapped
 
 if TYPE_CHECKING:
     from torchsko.fused.fused_mechanism import FusedMechanism
@@ -153,7 +153,7 @@ def _pays(mech: MechanismLike, given: Mapping[str, Any]) -> bool:
         return False
     robot = as_mechanism(mech)
     read = [q, given["qd"], control, *(getattr(robot, name) for name in PARAMETERS)]
-    if any(is_mapped(x) for x in read if isinstance(x, Tensor)):
+    if any(is_vmapped(x) for x in read if isinstance(x, Tensor)):
         return False
     # What a layer did eagerly adds up.
     return samples >= PAYS or (layer is not None and layer.should_fuse(samples))

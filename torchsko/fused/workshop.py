@@ -24,7 +24,7 @@ from torchsko.fused.tracing.clean import concrete, in_clean_thread, is_different
 from torchsko.implicit.jacobians import Pullback, Tensors
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import CONFIGURATIONS, dtype_advice, no_tensor
-from torchsko.utils.dtype import stands_for
+from torchsko.utils.dtype import is_traced_as
 
 Eager = Callable[..., Any]
 T = TypeVar("T")
@@ -244,7 +244,7 @@ def check_dtype(mech: Mechanism, x: Tensor) -> None:
     if getattr(x, "dtype", None) is not mech.mass.dtype:
         if not isinstance(x, Tensor):
             raise ShapeError(no_tensor("q", x, mech))
-        if stands_for(x, mech.dtype):
+        if is_traced_as(x, mech.dtype):
             return
         raise ShapeError(
             f"the state is {x.dtype}, the mechanism {mech.dtype}.",

@@ -18,7 +18,7 @@ from torchsko.identification.regression.solution import Choice, Model
 from torchsko.identification.signals.cleaning import Faults
 from torchsko.identification.signals.filter_settings import Settings
 from torchsko.mechanism.mechanism import PARAMETERS
-from torchsko.utils.atomic_write import unfinished
+from torchsko.utils.atomic_write import temporary_path
 
 PIECE = 100_000
 """Samples that are looked at at once."""
@@ -110,7 +110,7 @@ class Checkpoint:
 
 def put(state: Mapping[str, Any], path: Path) -> None:
     """Write a file of tensors and numbers; an old one stays until the new one is whole."""
-    part = unfinished(path)
+    part = temporary_path(path)
     try:
         # Into an open file: by its name, torch.save refuses a hidden one that has no ending.
         with part.open("wb") as file:

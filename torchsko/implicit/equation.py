@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 
 from torchsko.implicit.jacobian_products import Tensors, restricted, tangents_along
-from torchsko.utils.dtype import in_own_type
+from torchsko.utils.dtype import without_autocast
 
 
 class Equation(Protocol):
@@ -117,7 +117,7 @@ class _Solution(torch.autograd.Function):
         ctx.save_for_forward(output, *tensors)
 
     @staticmethod
-    @in_own_type
+    @without_autocast
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         # Aliases: torch.func cannot wrap again what it saved at a level that has ended since.
         solution, *inputs = (x.view_as(x) for x in ctx.saved_tensors)
@@ -126,7 +126,7 @@ class _Solution(torch.autograd.Function):
         return None, *(next(found) if flag else None for flag in needed)
 
     @staticmethod
-    @in_own_type
+    @without_autocast
     def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
         # torch turns forward mode off in here, which would make jvp of jvp zero without a word. It is
         # turned on again for the levels outside; the one being differentiated is taken off first.

@@ -30,7 +30,7 @@ from torchsko.io.urdf.read_urdf import read_urdf
 from torchsko.io.xml.reader import Document, is_xml_text, read_document
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-from torchsko.utils.atomic_write import unfinished
+from torchsko.utils.atomic_write import temporary_path
 
 NOT_URDF = ("axis", "joint_parameters", "coupling_ratio", "coupling_offset", "armature", "stiffness",
             "gravcomp", "higher_damping", "spring_reference", "lower", "upper", "velocity_limit",
@@ -228,7 +228,7 @@ def _name(source: Any) -> str:
 
 def _put(path: Path, data: bytes, check: Callable[[str], None]) -> None:
     """Write a file under another name, check it, and rename it."""
-    part = unfinished(path)
+    part = temporary_path(path)
     try:
         try:
             with part.open("xb") as file:

@@ -18,8 +18,8 @@ from torchsko.learn.parametrized import Learned, learned, merged, plan_of
 from torchsko.learn.targets import find_target, fitting, refuse_overlap
 from torchsko.mechanism.dispatch import MechanismLayer, missing_attribute, provides_mechanism
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-from torchsko.utils.concrete_values import numbers
-from torchsko.utils.dtype import in_own_type
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.dtype import without_autocast
 from torchsko.verbs.dynamics import forward_dynamics
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
             self._check_hinges()
         self.register_load_state_dict_post_hook(_loaded)
 
-    @in_own_type
+    @without_autocast
     def mechanism(self) -> Mechanism:
         """The mechanism with the current values, differentiable with respect to the parameters."""
         fields = {name: getattr(self.start, name) for name in PARAMETERS}
@@ -143,7 +143,7 @@ class Dynamics(nn.Module, Verbs, MechanismLayer):
         x = self.stored_fields[name]
         if torch.compiler.is_compiling() or is_differentiated(x):
             return True
-        read = numbers(x)
+        read = concrete_values(x)
         return read is None or bool(read.any())
 
     def _check_hinges(self) -> None:

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from torchsko.errors import MechanismError
 from torchsko.learn.targets import Target
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
-from torchsko.utils.shapes import joined
+from torchsko.utils.shapes import concatenate
 
 _VALUE = "parametrizations.value"  # where torch keeps what a learned value is computed from
 
@@ -133,4 +133,4 @@ def merged(
         piece if name is None else parts[name][field]
         for piece, (_, name) in zip(kept, runs, strict=True)
     ]
-    return joined(pieces, dim)
+    return concatenate(pieces, dim)

@@ -17,7 +17,7 @@ from torchsko.mechanism.lock import followed_by, locked
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.validation import check_placement
-from torchsko.utils.shapes import joined, matvec
+from torchsko.utils.shapes import concatenate, matvec
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -88,7 +88,7 @@ def _whole(
     for what, (R, r) in placed.items():
         theirs |= {f"{what}_rotation": R, f"{what}_position": r}
     changes: dict[str, Any] = {
-        name: joined((getattr(mech, name), theirs[name]), -len(shape))
+        name: concatenate((getattr(mech, name), theirs[name]), -len(shape))
         for name, shape in shapes.items()
         if name != "gravity"
     }

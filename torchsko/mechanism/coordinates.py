@@ -11,7 +11,7 @@ from torch import Tensor
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.file_metadata import NO_FILE_METADATA
 from torchsko.mechanism.state import check_coordinates
-from torchsko.utils.shapes import entries_at
+from torchsko.utils.shapes import gather_entries
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -119,12 +119,12 @@ def own_rows(mech: Mechanism, rows: Tensor) -> Tensor:
 
 def own_q(mech: Mechanism, q: Tensor) -> Tensor:
     """The robot's own coordinates among those of its tree, `[*batch, num_q]`."""
-    return q if mech.coupling is None else entries_at(q, mech.coupling.own_q)
+    return q if mech.coupling is None else gather_entries(q, mech.coupling.own_q)
 
 
 def own_rates(mech: Mechanism, qd: Tensor) -> Tensor:
     """The robot's own rates among those of its tree, `[*batch, num_dof]`."""
-    return qd if mech.coupling is None else entries_at(qd, mech.coupling.own_dofs)
+    return qd if mech.coupling is None else gather_entries(qd, mech.coupling.own_dofs)
 
 
 def among_all_dofs(mech: Mechanism, x: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def among_all_q(mech: Mechanism, x: Tensor) -> Tensor:
 
 
 def _among(x: Tensor, others: int, place: Tensor) -> Tensor:
-    return entries_at(torch.nn.functional.pad(x, (0, others)), place)
+    return gather_entries(torch.nn.functional.pad(x, (0, others)), place)
 
 
 def uncoupled(mech: Mechanism) -> Mechanism:

@@ -26,7 +26,7 @@ from torchsko.algebra.topology.embedding_plan import EmbeddingPlan, embedding_pl
 from torchsko.algebra.topology.layout import Layout
 from torchsko.algebra.topology.packing import Packing
 from torchsko.algebra.topology.subgraph import aggregation_subgraph
-from torchsko.utils.shapes import entries_at, joined
+from torchsko.utils.shapes import concatenate, gather_entries
 
 Row = Collection[int]
 """The numbers of the independent joints that a dependent one follows, in the order of its coefficients."""
@@ -140,9 +140,9 @@ class Coupling:
 
     def own_forces(self, tau: Tensor, coefficients: Tensor) -> Tensor:
         """X* tau of forces `[*batch, num_tree_dof]` on all joints of the tree, `[*batch, num_dof]`."""
-        back = pad(entries_at(tau, self.dof_ends) * self._values(coefficients), (0, 1))
-        returned = entries_at(back, self.returns).unflatten(-1, (self.num_dof, -1)).sum(-1)
-        return entries_at(tau, self.own_dofs) + returned
+        back = pad(gather_entries(tau, self.dof_ends) * self._values(coefficients), (0, 1))
+        returned = gather_entries(back, self.returns).unflatten(-1, (self.num_dof, -1)).sum(-1)
+        return gather_entries(tau, self.own_dofs) + returned
 
     def matrices(self, coefficients: Tensor) -> tuple[Tensor, ...]:
         """X of each node of the plan, `[*batch, members' dofs, dofs]`."""
@@ -152,20 +152,21 @@ class Coupling:
             [coefficients.new_zeros(size), coefficients.new_ones(size), coefficients], -1
         )
         return tuple(
-            entries_at(every, block.flatten()).unflatten(-1, block.shape) for block in self.blocks
+            gather_entries(every, block.flatten()).unflatten(-1, block.shape)
+            for block in self.blocks
         )
 
     def _values(self, coefficients: Tensor) -> Tensor:
-        return entries_at(pad(coefficients, (0, 1)), self.coefficients)
+        return gather_entries(pad(coefficients, (0, 1)), self.coefficients)
 
     def _sums(self, x: Tensor, sources: Tensor, coefficients: Tensor) -> Tensor:
         """What dependent joints follow, `[*batch, num_dependent]`."""
-        terms = self._values(coefficients) * entries_at(x, sources)
+        terms = self._values(coefficients) * gather_entries(x, sources)
         return terms if self.most == 1 else terms.unflatten(-1, (-1, self.most)).sum(-1)
 
     @staticmethod
     def _joined(own: Tensor, dependent: Tensor, place: Tensor) -> Tensor:
-        return entries_at(joined((own, dependent)), place)
+        return gather_entries(concatenate((own, dependent)), place)
 
 
 def _index(x: Sequence[int]) -> Tensor:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from torch import Tensor
 
 from torchsko.errors import MechanismError
-from torchsko.utils.dtype import in_own_type, stands_for
+from torchsko.utils.dtype import is_traced_as, without_autocast
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -125,7 +125,7 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
     name = fn.__name__
     parameters = inspect.signature(fn).parameters.values()
     options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    compute = in_own_type(fn)
+    compute = without_autocast(fn)
 
     @wraps(fn)
     def call(mech: MechanismLike, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -134,7 +134,7 @@ def verb(fn: Callable[Concatenate[Mechanism, P], R]) -> Callable[Concatenate[Mec
         robot = as_mechanism(mech)
         for x in (*args, *kwargs.values()):
             if isinstance(x, Tensor):
-                if x.dtype is not robot.dtype and stands_for(x, robot.dtype):
+                if x.dtype is not robot.dtype and is_traced_as(x, robot.dtype):
                     robot = robot.to(x.dtype)
                 break
         return compute(robot, *args, **kwargs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchsko.mechanism.description import UnsupportedElement
 from torchsko.mechanism.numbering import motions
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -63,7 +63,7 @@ def without_gone(
     notes = [x for x in notes if x.reason != LED or any(name in x.element for name in here)]
     ours = {note.reason for note in limit_notes([Limits("", 0.0, 0.0, 0.0, 0.0)])}  # any there are
     told = {note.reason for note in notes} & ours
-    values = [numbers(getattr(mech, name)) for name in LIMITS] if told else [None]
+    values = [concrete_values(getattr(mech, name)) for name in LIMITS] if told else [None]
     if any(x is None or not x.size for x in values):
         return tuple(notes)
     lower, upper, velocity, effort = (

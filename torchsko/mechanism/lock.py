@@ -28,8 +28,8 @@ from torchsko.mechanism.skeleton import skeleton
 from torchsko.mechanism.state import dtype_advice
 from torchsko.spatial.inertia import compensated_mass
 from torchsko.spatial.rotation import skew
-from torchsko.utils.concrete_values import numbers
-from torchsko.utils.shapes import joined, matvec
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.shapes import concatenate, matvec
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -179,7 +179,7 @@ def _poses(mech: Mechanism, held: Mapping[int, Tensor]) -> dict[int, tuple[Tenso
         held[k] if k in held else torch.tensor(kind.neutral(), **like)
         for k, kind in enumerate(mech.joints.kinds)
     ]
-    q = joined(parts)
+    q = concatenate(parts)
     found = {}
     for group in mech.joints.groups:
         turn, shift = group.kind.pose(group.constants(mech), group.coordinates(q))
@@ -369,5 +369,5 @@ def _stopped(mech: Mechanism, placed: Mapping[int, Placed]) -> tuple[Unsupported
 
 def _has_inertia(mech: Mechanism, body: int) -> bool:
     """Whether a body resists; what cannot be looked at, as under vmap, counts as if it did."""
-    found = [numbers(x) for x in (mech.mass[..., body], mech.inertia[..., body, :, :])]
+    found = [concrete_values(x) for x in (mech.mass[..., body], mech.inertia[..., body, :, :])]
     return any(x is None or bool(x.any()) for x in found)

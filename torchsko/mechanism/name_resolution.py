@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from torchsko.errors import MechanismError, TorchskoError
+from torchsko.errors import Fields, MechanismError, TorchskoError
 from torchsko.mechanism.description import JointDescription
 
 
@@ -20,9 +20,9 @@ def refuse_duplicates(
     for name, count in Counter(names).items():
         if count > 1:
             raise error(
-                f"{count} {kind}s are named {name!r}.\n"
-                "Names are how joints find links, and how users find both.\n"
-                "Give each a name of its own."
+                f"{count} {kind}s are named {name!r}.",
+                "Joints refer to links by name, and users to both.",
+                f"Give each {kind} a unique name.",
             )
 
 
@@ -47,17 +47,17 @@ def refuse_unknown_links(
     for joint in joints:
         for role, name in (("parent", joint.parent), ("child", joint.child)):
             if name not in known and (role == "child" or name not in reserved):
-                raise error(unknown_link(joint, role, name, links))
+                raise error(*unknown_link(joint, role, name, links))
 
 
-def unknown_link(joint: JointDescription, role: str, name: str, links: Collection[str]) -> str:
-    """Message for a joint that names a link which does not exist."""
-    import difflib  # only ever needed on the way to an error
+def unknown_link(joint: JointDescription, role: str, name: str, links: Collection[str]) -> Fields:
+    """Fields of the error for a joint that names an unknown link."""
+    import difflib  # imported here: only an error needs it
 
     known = list(links)
     near = difflib.get_close_matches(name, known) or known[:3]
     return (
-        f"joint {joint.name!r}: its {role} link {name!r} does not exist.\n"
-        f"There are {len(known)} links, such as {', '.join(map(repr, near))}.\n"
-        "Correct the name, or add a link of that name."
+        f"joint {joint.name!r}: its {role} link {name!r} does not exist.",
+        f"There are {len(known)} links, such as {', '.join(map(repr, near))}.",
+        "Correct the name, or add a link of that name.",
     )

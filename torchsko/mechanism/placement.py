@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from torchsko.errors import MechanismError
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 ROTATION_SLACK = 1e-5
 """Entries of R R* - 1 in a rotation of which six digits were printed."""
@@ -29,7 +29,7 @@ def check_rotation(what: str, R: Any, most: int = MOST_READ) -> None:
     Raises:
         MechanismError: says what to type.
     """
-    rows = numbers(R, most)
+    rows = concrete_values(R, most)
     if rows is None or rows.shape[-2:] != (3, 3) or are_rotations(rows):
         return
     raise MechanismError(
@@ -45,7 +45,7 @@ def check_position(what: str, r: Any, most: int = MOST_READ) -> None:
     Raises:
         MechanismError: says what to type.
     """
-    values = numbers(r, most)
+    values = concrete_values(r, most)
     if values is not None and not np.isfinite(values).all():
         raise MechanismError(
             f"the {what} is not finite.",

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.utils.dtype import stands_for
-from torchsko.utils.shapes import broadcast_shapes, broadcasts
+from torchsko.utils.dtype import is_traced_as
+from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -75,7 +75,7 @@ def misfit(mech: Mechanism, name: str, x: Tensor, shape: tuple[int, ...]) -> str
             "coordinates, in the order of mech.joint_names.\n"
             f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]."
         )
-    if x.dtype != mech.dtype and not stands_for(x, mech.dtype):
+    if x.dtype != mech.dtype and not is_traced_as(x, mech.dtype):
         return (
             f"{name} is {x.dtype}, the mechanism {mech.dtype}.\n"
             f"Nothing is cast in silence.\n{dtype_advice(name, x.dtype, mech.dtype)}"
@@ -122,7 +122,9 @@ def shared_batch(batches: Mapping[str, Sequence[int]]) -> torch.Size:
         return broadcast_shapes(*batches.values())
     except RuntimeError:
         pairs = combinations(batches.items(), 2)
-        (one, first), (other, second) = next(x for x in pairs if not broadcasts(x[0][1], x[1][1]))
+        (one, first), (other, second) = next(
+            x for x in pairs if not are_broadcastable(x[0][1], x[1][1])
+        )
     raise ShapeError(apart(one, first, other, second, 2 if other == "f_ext" else 1))
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from torchsko.errors import MechanismError, ShapeError
 from torchsko.mechanism.placement import MOST_READ
 from torchsko.mechanism.state import dtype_advice, misfit
-from torchsko.utils.concrete_values import numbers
-from torchsko.utils.dtype import stands_for
-from torchsko.utils.shapes import expands
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.dtype import is_traced_as
+from torchsko.utils.shapes import is_expandable
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -89,7 +89,7 @@ def check_placement(
             f"{meaning}",
             f"Pass a tensor of shape [*batch, {', '.join(map(str, shape))}]{_meant(x, shape, mech.dtype)}.",
         )
-    other = x.dtype != mech.dtype and not stands_for(x, mech.dtype)
+    other = x.dtype != mech.dtype and not is_traced_as(x, mech.dtype)
     if other or x.device != mech.device:
         raise ShapeError(
             f"the {what} is {x.dtype} on {x.device}, the mechanism {mech.dtype} on {mech.device}.",
@@ -119,7 +119,7 @@ def check_finite(what: str, x: Any) -> None:
     Raises:
         MechanismError: says which.
     """
-    values = numbers(x, MOST_READ) if isinstance(x, Tensor) else None
+    values = concrete_values(x, MOST_READ) if isinstance(x, Tensor) else None
     if isinstance(x, float) and not abs(x) < math.inf:
         told = f"{x}"
     elif values is not None and not np.isfinite(values).all():
@@ -160,7 +160,7 @@ def check_gains(mech: Mechanism, batch: tuple[int, ...], **gains: Any) -> None:
         if (why := misfit(mech, name, x, (mech.num_dof,))) is not None:
             raise ShapeError(why)
         lead = tuple(x.shape[:-1])
-        if not expands(lead, batch):
+        if not is_expandable(lead, batch):
             matrix = "a matrix of gains is not taken; " if lead[-1:] == (mech.num_dof,) else ""
             raise ShapeError(
                 f"{name} has the batch dimensions {list(lead)}, the states {list(batch)}.",

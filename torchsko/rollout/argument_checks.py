@@ -18,8 +18,8 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.rollout.binomial import Binomial
 from torchsko.rollout.integrators import INTEGRATORS
 from torchsko.rollout.step import Step
-from torchsko.utils.concrete_values import numbers
-from torchsko.utils.shapes import expands
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.shapes import is_expandable
 
 
 def as_integer(x: Any) -> int | None:
@@ -99,7 +99,7 @@ def check_dt(mech: Mechanism, dt: Any, batch: tuple[int, ...] | None, *, backwar
         fits = x is not None and 0 < (abs(x) if backward else x) < math.inf
     else:
         _check_tensor(mech, dt, batch)
-        read = numbers(dt)
+        read = concrete_values(dt)
         size = None if read is None else abs(read) if backward else read
         fits = size is None or bool(((size > 0) & (size < math.inf)).all())
     if not fits:
@@ -149,7 +149,7 @@ def _check_tensor(mech: Mechanism, dt: Tensor, batch: tuple[int, ...] | None) ->
                 "The samples of a rollout take one time step.",
                 "Pass a number, or a tensor of shape [], and roll out once for each.",
             )
-    elif not expands(tuple(dt.shape), tuple(batch)):
+    elif not is_expandable(tuple(dt.shape), tuple(batch)):
         raise ShapeError(
             f"dt has shape {list(dt.shape)}, the state the batch dimensions {list(batch)}.",
             "A time step is a number, or one for each sample.",

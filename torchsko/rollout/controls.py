@@ -15,7 +15,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates, check_state
 from torchsko.rollout.argument_checks import accepts_arguments
 from torchsko.rollout.series import Series
-from torchsko.utils.shapes import broadcast_shapes, broadcasts, expands
+from torchsko.utils.shapes import are_broadcastable, broadcast_shapes, is_expandable
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -141,7 +141,7 @@ class Forces:
         """Forces that keep the batch shape, saturated where that was asked for."""
         if not isinstance(tau, Tensor):
             check_state(self.mech, tau=tau)  # says what it is instead
-        if not expands(tuple(tau.shape[:-1]), tuple(self.batch)):
+        if not is_expandable(tuple(tau.shape[:-1]), tuple(self.batch)):
             raise ShapeError(
                 f"the control returned joint forces of shape {list(tau.shape)}, the state has the "
                 f"batch shape {list(self.batch)}.",
@@ -222,7 +222,7 @@ def _source(
     check_coordinates(mech, control=control)  # a series has time where robots have their number
     shape = tuple(control.shape[:-1])
     constant = shape in ((), tuple(batch))
-    series = bool(shape) and shape[-1] in (1, steps) and broadcasts(shape[:-1], tuple(batch))
+    series = bool(shape) and shape[-1] in (1, steps) and are_broadcastable(shape[:-1], tuple(batch))
     if constant and series and shape[-1] != 1:
         raise ShapeError(
             f"control has shape {list(control.shape)}: a constant for each of {shape[-1]} samples, or "

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from torchsko.actuation.implicit_forces import ImplicitForce
 from torchsko.errors import ShapeError
-from torchsko.utils.concrete_values import numbers
-from torchsko.utils.shapes import broadcasts, expands
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.shapes import are_broadcastable, is_expandable
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +63,13 @@ def check_lengths(lengths: Any, steps: int, every: int, batch: torch.Size) -> Te
             f"Pass torch.as_tensor(lengths), of shape {list(batch)}.",
         )
     whole = not (lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool)
-    if not whole or not expands(tuple(lengths.shape), tuple(batch)):
+    if not whole or not is_expandable(tuple(lengths.shape), tuple(batch)):
         raise ShapeError(
             f"lengths are {lengths.dtype} of shape {list(lengths.shape)}, the batch is {list(batch)}.",
             "Each sample takes a whole number of steps.",
             f"Pass integers of shape {list(batch)}.",
         )
-    read = numbers(lengths)
+    read = concrete_values(lengths)
     if read is not None and read.size:
         least, most = int(read.min()), int(read.max())
         if not 0 <= least <= most <= steps:
@@ -96,7 +96,9 @@ def select_running(
 
 
 def _where(going: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    if x.ndim < going.ndim or not broadcasts(tuple(x.shape[: going.ndim]), tuple(going.shape)):
+    if x.ndim < going.ndim or not are_broadcastable(
+        tuple(x.shape[: going.ndim]), tuple(going.shape)
+    ):
         return x
     return torch.where(going[(..., *[None] * (x.ndim - going.ndim))], x, y)
 

@@ -12,7 +12,7 @@ from torchsko.errors import ShapeError, TorchskoError
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, no_tensor
 from torchsko.rollout.argument_checks import accepts_arguments
-from torchsko.utils.shapes import broadcast_shapes, broadcasts, expands
+from torchsko.utils.shapes import are_broadcastable, broadcast_shapes, is_expandable
 
 Wrenches = Callable[[float, Tensor, Tensor], Tensor]
 """(t, q, qd) to forces on all bodies, `[*batch, num_bodies, 6]`."""
@@ -57,7 +57,11 @@ def check_wrenches(
         raise ShapeError(no_tensor("f_ext", f_ext, mech))
     last, time = (mech.num_bodies, 6), f_ext.shape[-3] if f_ext.ndim > 2 else None
     own = f_ext.shape[:-3]
-    if tuple(f_ext.shape[-2:]) != last or time not in (1, steps) or not broadcasts(own, batch):
+    if (
+        tuple(f_ext.shape[-2:]) != last
+        or time not in (1, steps)
+        or not are_broadcastable(own, batch)
+    ):
         raise ShapeError(
             f"f_ext has shape {list(f_ext.shape)} for {steps} steps and the batch {list(batch)}.",
             "External forces of a rollout are a series over its steps, or a function (t, q, qd).",
@@ -98,7 +102,7 @@ class CheckedWrenches:
                 f"Return a tensor of shape {shape}, of zeros where there is no force.",
             )
         check_state(self.mech, f_ext=f_ext)
-        if not expands(tuple(f_ext.shape[:-2]), tuple(self.batch)):
+        if not is_expandable(tuple(f_ext.shape[:-2]), tuple(self.batch)):
             raise ShapeError(
                 f"f_ext is a function that returned shape {list(f_ext.shape)}, the state has the batch "
                 f"shape {list(self.batch)}.",

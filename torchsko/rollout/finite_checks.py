@@ -16,7 +16,7 @@ from torchsko.mechanism.state import check_coordinates, shared_batch
 from torchsko.rollout.adaptive_steps import AdaptiveRungeKutta
 from torchsko.rollout.limit_springs import takes_damping_implicitly
 from torchsko.rollout.step import Step
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def report_nonfinite(
         return
     if check is None:
         # What is not finite once stays so: the last state tells of all.
-        ends = [numbers(x[..., -1, :]) for x in (qs, qds)]
+        ends = [concrete_values(x[..., -1, :]) for x in (qs, qds)]
         if all(x is None or np.isfinite(x).all() for x in ends):
             return
     found = first_nonfinite(mech, qs, qds)

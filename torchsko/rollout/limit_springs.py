@@ -24,7 +24,7 @@ from torchsko.rollout.argument_checks import as_number
 from torchsko.rollout.implicit import ImplicitEuler
 from torchsko.rollout.integrators import SemiImplicitEuler
 from torchsko.rollout.step import Step
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 Number = float | Tensor
 """One value for all joints, or one per degree of freedom, `[*batch, num_dof]`."""
@@ -110,7 +110,7 @@ def check_limits(mech: Mechanism, limits: object) -> None:
     for name in ("stiffness", "damping"):
         value = getattr(limits, name)
         if isinstance(value, Tensor):
-            read = numbers(value)
+            read = concrete_values(value)
             fits = read is None or bool((read >= 0).all())
         else:
             number = as_number(value)

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from torchsko.errors import TorchskoError
 from torchsko.mechanism.mechanism import PARAMETERS
 from torchsko.rollout.series import Series
-from torchsko.utils.concrete_values import is_mapped, numbers
+from torchsko.utils.concrete_values import concrete_values, is_vmapped
 
 if TYPE_CHECKING:
     from torchsko.rollout.simulation import Simulation
@@ -84,7 +84,7 @@ def recompute_in_backward(
         if any(words in str(error) for words in _SAID):
             raise TorchskoError(_NOT_AGAIN) from error
         raise
-    if torch.is_grad_enabled() and is_mapped(after[0]):
+    if torch.is_grad_enabled() and is_vmapped(after[0]):
         raise TorchskoError(_NOT_AGAIN)
     return after
 
@@ -123,7 +123,7 @@ class _Repeated:
 
 def _same(first: Tensor, again: Tensor) -> bool:
     """Whether states `[*batch, num]` are the same but for rounding, sample by sample."""
-    x, y = (numbers(state.cpu() if state.is_cuda else state) for state in (first, again))
+    x, y = (concrete_values(state.cpu() if state.is_cuda else state) for state in (first, again))
     if x is None or y is None or not x.size:
         return True  # there are no numbers to look at
     room = torch.finfo(first.dtype).eps ** 0.75 * np.abs(x).max(-1, keepdims=True)

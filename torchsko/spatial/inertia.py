@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchsko.spatial.rotation import cross, skew
-from torchsko.utils.shapes import joined
+from torchsko.utils.shapes import concatenate
 
 
 def spatial_inertia(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def pack_inertial(mass: Tensor, com: Tensor, inertia: Tensor) -> Tensor:
     moments = [
         symmetric[..., i, j, None] for i, j in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
     ]
-    return joined([mass[..., None], com, *moments])
+    return concatenate([mass[..., None], com, *moments])
 
 
 def unpack_inertial(value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

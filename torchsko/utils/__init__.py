@@ -1,1 +1,1 @@
-"""Shapes, dtypes, optional dependencies, atomic writes and interrupts."""
+"""Helpers: shapes, dtypes, concrete values, optional dependencies, atomic writes and interrupts."""

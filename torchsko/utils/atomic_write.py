@@ -1,4 +1,4 @@
-"""Files that are being written stand under hidden names beside the old ones; those of killed processes go."""
+"""Atomic writes: a file is written under a temporary hidden name and then renamed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ from pathlib import Path
 _HOST = re.sub("[^A-Za-z0-9]", "_", platform.node())
 
 
-def prefix() -> str:
-    """With which names of this process's unfinished files begin: the machine's and the process's."""
+def temporary_prefix() -> str:
+    """Prefix of this process's temporary names; it holds the names of the host and of the process."""
     return f".torchsko-{_HOST}-{os.getpid()}-"
 
 
-def unfinished(path: Path) -> Path:
-    """Where a file is written before it takes its name; its ending is the file's."""
-    return path.with_name(prefix() + path.name)
+def temporary_path(path: Path) -> Path:
+    """Temporary name in the same folder, with the same ending."""
+    return path.with_name(temporary_prefix() + path.name)
 
 
-def clear_unfinished(folder: Path) -> None:
-    """Remove what processes of this machine that are no more were writing into a folder.
-
-    Of another machine's nobody knows here whether they live: theirs stay.
-    """
+def remove_stale_files(folder: Path) -> None:
+    """Remove temporary files of processes on this host that no longer run; other hosts' files stay."""
     for path in folder.glob(f".torchsko-{_HOST}-*"):
         found = re.fullmatch(rf"\.torchsko-{_HOST}-(\d+)-.*", path.name)
-        if found is None or _lives(int(found[1])):
+        if found is None or _is_running(int(found[1])):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -36,14 +33,14 @@ def clear_unfinished(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _lives(process: int) -> bool:
-    """Whether there is such a process; where none can be asked without harm, it is said to live."""
+def _is_running(process: int) -> bool:
+    """True if the process runs, or if that cannot be tested safely."""
     if os.name != "posix":
-        return True  # there, the signal 0 would end it
+        return True  # signal 0 would end it there
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's, or no process's number
+    except (OSError, OverflowError):  # another user's process, or not a process number
         return True
     return True

@@ -1,4 +1,4 @@
-"""The numbers of tensors that users give, where a check may look at them."""
+"""Values of tensor arguments, for checks of arguments."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]
 from torch.overrides import has_torch_function_unary
 
 
-def numbers(x: Any, most: int | None = None) -> np.ndarray | None:
-    """The numbers of a tensor, to be looked at only: a check decides nothing but an error.
+def concrete_values(x: Any, most: int | None = None) -> np.ndarray | None:
+    """Values of a tensor, for checks that only decide whether to raise an error.
 
-    None where there are none to look at (of a compiler, of a trace, of the samples of a vmap), where reading
-    them would have to wait (on a device), and where a mode would take the look for a step of what it
-    follows.
+    Returns None if the values are not available: under a compiler, a trace or a vmap, on a device other than
+    the CPU (a read would wait for it), and under a torch function mode (which would record the read).
 
     Args:
-        x: a tensor; of anything else there are none.
-        most: how many are looked at; None: all.
+        x: a tensor; any other object has no values.
+        most: largest number of entries that is read; None: no limit.
     """
     if torch.compiler.is_compiling() or is_tracing() or has_torch_function_unary(None):
         return None
@@ -37,17 +36,17 @@ def numbers(x: Any, most: int | None = None) -> np.ndarray | None:
             return None
         within = get_unwrapped(within)
     if type(within) not in (Tensor, torch.nn.Parameter):
-        return None  # a stand-in of somebody's, which may have none, and whose reading may crash
+        return None  # a tensor subclass may have no values, and a read of it may crash
     try:
-        # A list looks through derivatives of torch.func's, and takes types that NumPy does not know.
+        # A list reads through wrappers of torch.func, and supports dtypes that NumPy lacks.
         known = within is x and x.dtype != torch.bfloat16
         return x.detach().numpy() if known else np.array(x.tolist())
     except (RuntimeError, TypeError):
         return None
 
 
-def is_mapped(x: Tensor) -> bool:
-    """Whether a tensor stands for the samples of a vmap: it has no memory of its own."""
+def is_vmapped(x: Tensor) -> bool:
+    """True for a tensor that represents the samples of a vmap, which has no memory."""
     try:
         x.data_ptr()
     except RuntimeError:

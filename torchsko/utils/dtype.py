@@ -18,7 +18,7 @@ T = TypeVar("T")
 _DEVICES = ("cpu", "cuda")
 
 
-def in_own_type(function: Callable[P, T]) -> Callable[P, T]:
+def without_autocast(function: Callable[P, T]) -> Callable[P, T]:
     """The function, with `torch.autocast` turned off while it runs.
 
     Autocast rounds the factors of every product to 16 bits. Recursions over bodies subtract nearly
@@ -52,7 +52,7 @@ def compute_dtype(x: Tensor) -> torch.dtype:
         return x.dtype
 
 
-def stands_for(x: Tensor, dtype: torch.dtype) -> bool:
+def is_traced_as(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether a tensor of another type is one of this type in a function that is traced.
 
     Expressions are, and what they are put in the place of.

@@ -1,6 +1,6 @@
-"""Ctrl-C while the command line still imports: quiet, as later.
+"""Ctrl-C during the start of the command line.
 
-``python -m torchsko`` imports the package, torch with it, before it runs a line of the command's own.
+``python -m torchsko`` imports the package, and torch with it, before it runs a line of the command.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import sys
 import threading
 from types import FrameType
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+EXIT_INTERRUPTED = 130
+"""Exit code after Ctrl-C, by the convention of shells."""
 
 
 def is_command() -> bool:
-    """Whether this process is ``python -m torchsko``, and looks for it yet."""
+    """True while ``python -m torchsko`` still imports the package."""
     words = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
     return sys.argv[:1] == ["-m"] and bool(words) and words[-1] in ("torchsko", "-mtorchsko")
 
 
-def end_at_once() -> None:
-    """Let Ctrl-C end the process without a word, until `raise_again`; not where it is ignored."""
-    here = threading.current_thread() is threading.main_thread()
-    if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+def exit_on_interrupt() -> None:
+    """Make Ctrl-C end the process silently until `restore_interrupt`; a process that ignores it stays so."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _exit)
 
 
-def raise_again() -> None:
-    """Let Ctrl-C raise `KeyboardInterrupt`, where `end_at_once` took it."""
-    if signal.getsignal(signal.SIGINT) is _end:
+def restore_interrupt() -> None:
+    """Make Ctrl-C raise `KeyboardInterrupt` again after `exit_on_interrupt`."""
+    if signal.getsignal(signal.SIGINT) is _exit:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    # An exception might be swallowed, or made another, by what is being imported; nothing is open yet.
-    os._exit(INTERRUPTED)
+def _exit(number: int, frame: FrameType | None) -> None:
+    # The code being imported could catch an exception. No file is open yet.
+    os._exit(EXIT_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Optional dependencies: imported where they are needed, named where they are missing."""
+"""Imports of optional dependencies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 from torchsko.errors import MissingExtraError
 
 DISTRIBUTIONS = {"PIL": "pillow", "collada": "pycollada"}
-"""What installs a module, where it is called otherwise."""
+"""Package that installs a module, where the two names differ."""
 
 
 def require(module: str, extra: str) -> ModuleType:
@@ -22,7 +22,7 @@ def require(module: str, extra: str) -> ModuleType:
         The module.
 
     Raises:
-        MissingExtraError: when it is not installed; says what to type.
+        MissingExtraError: if it is not installed; the advice is the command that installs it.
     """
     try:
         return import_module(module)
@@ -30,6 +30,6 @@ def require(module: str, extra: str) -> ModuleType:
         name = DISTRIBUTIONS.get(missing.name or "", missing.name)
         raise MissingExtraError(
             f"{missing.name} is not installed.",
-            f"It comes with the extra {extra!r} of torchsko, which is not needed elsewhere.",
+            f"The optional extra {extra!r} of torchsko contains it.",
             f'Type pip install {name}, or, in a clone of torchsko, pip install ".[{extra}]".',
         ) from None

@@ -335,7 +335,7 @@ def refuse_singular(mech: Mechanism, prescribed: Collection[int] = ()) -> None:
     spared = {k for j in prescribed for k in (j, *tree.ancestors(j))}
     singular = [n for n in mech.singular_joints if mech.joint_index(n) not in spared]
     if singular:
-        raise MechanismError(undefined(mech.name, singular))
+        raise MechanismError(*undefined(mech.name, singular))
 
 
 def _method(methods: dict[str, Callable], name: str, *others: str) -> Callable:

@@ -13,8 +13,8 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_placement
-from torchsko.utils.concrete_values import numbers
-from torchsko.utils.shapes import joined, matvec
+from torchsko.utils.concrete_values import concrete_values
+from torchsko.utils.shapes import concatenate, matvec
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Frame:
 
 def _placement_text(x: Any) -> str:
     """The values of a single placement if they can be read, else its shape."""
-    values = numbers(x, 9)
+    values = concrete_values(x, 9)
     if values is None:
         return f"{list(x.shape)}" if isinstance(x, Tensor) else f"{x!r}"
     return f"{values.round(6).tolist()}"
@@ -127,8 +127,8 @@ def _joined(mech: Mechanism, own: Sequence[Frame], states: Mapping[str, Tensor])
         shifts.append(r[..., None, :])
         bodies.append(mech.frame_body[k])
     changes: dict[str, Any] = {
-        "frame_rotation": joined([mech.frame_rotation, *turns], -3),
-        "frame_position": joined([mech.frame_position, *shifts], -2),
+        "frame_rotation": concatenate([mech.frame_rotation, *turns], -3),
+        "frame_position": concatenate([mech.frame_position, *shifts], -2),
         "frame_names": mech.frame_names + tuple(f"<frame {i}>" for i in range(len(own))),
         "frame_body": mech.frame_body + tuple(bodies),
     }

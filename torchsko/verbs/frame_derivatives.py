@@ -22,7 +22,7 @@ from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.spatial.motion import motion_matrix
 from torchsko.spatial.rotation import skew
-from torchsko.utils.shapes import joined
+from torchsko.utils.shapes import concatenate
 from torchsko.verbs.frame import Frame, Frames, with_frames
 from torchsko.verbs.frames import at_frames, express
 from torchsko.verbs.joint_tangents import joint_bends
@@ -133,7 +133,7 @@ def _in_reference(
     """Express columns of frames, given in their own axes, in a reference."""
     sizes = [x.shape[-1] for x in parts]
     # Where a body's motion does not depend on q, parts lack its batch dimensions.
-    side_by_side = joined(parts, batch=(*q.shape[:-1], 1, 1))
+    side_by_side = concatenate(parts, batch=(*q.shape[:-1], 1, 1))
     return express(mech, q, numbers, side_by_side, reference).split(sizes, -1)
 
 

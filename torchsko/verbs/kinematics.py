@@ -12,7 +12,7 @@ from torchsko.mechanism.coordinates import all_q, uncoupled
 from torchsko.mechanism.dispatch import verb
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state
-from torchsko.utils.shapes import joined
+from torchsko.utils.shapes import concatenate
 
 
 class Pose(NamedTuple):
@@ -51,7 +51,7 @@ def forward_kinematics(mech: Mechanism, q: Tensor) -> Pose:
     turn, shift = joint_poses(mech, q)
     step = origin if shift is None else origin + placed @ shift[..., None]
     turned = placed if turn is None else placed @ turn
-    local = joined((turned, step))
+    local = concatenate((turned, step))
     levels = list(layout.split(local))
     for depth in range(1, len(levels)):
         above = layout.links[depth].to_children(levels[depth - 1])

@@ -1,4 +1,4 @@
-"""Pictures of models, robots and their motions; the page in a browser is `torchsko.view.viser_page`."""
+"""Pictures and animations of robots; `torchsko.view.viser_page` is the page in a browser."""
 
 from torchsko.view.render import animate as animate
 from torchsko.view.render import picture as picture

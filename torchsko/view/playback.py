@@ -1,4 +1,4 @@
-"""A motion to be played: configurations and their times, of a rollout or a log file."""
+"""Motions for playback: configurations and their times, from a rollout or a log file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from torchsko.errors import FitError, RobotFileError, ShapeError
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.view.argument_checks import check_finite, tensor_of
+from torchsko.view.validation import check_finite, configurations
 
-TABLES = (".csv", ".txt", ".parquet")
-"""Endings of logs whose columns have names."""
+TABLE_ENDINGS = (".csv", ".txt", ".parquet")
+"""Endings of logs with named columns."""
 
-STEP = 0.02
-"""Time between configurations that have none [s]."""
+DEFAULT_DT = 0.02
+"""Time between configurations without times [s]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Motion:
     Attributes:
         q: `[steps, num_q]`.
         t: `[steps]`, not decreasing [s].
-        contacts: points that touch, in the world, `[steps, n, 3]` [m], nan where none; None: not known.
+        contacts: contact points in the world, `[steps, n, 3]` [m], nan where there is none; None: unknown.
     """
 
     q: Tensor
@@ -40,48 +40,41 @@ class Motion:
     contacts: np.ndarray | None = None
 
     def at(self, t: float) -> int:
-        """Number of the last configuration that is not later."""
+        """Index of the last configuration that is not later than t."""
         return max(0, int(np.searchsorted(self.t, t + 1e-9, side="right")) - 1)
 
 
 def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> Motion:
-    """A motion, checked.
+    """Check the arrays of a motion.
 
     Args:
-        mech: whose it is.
+        mech: the robot.
         q: configurations, `[steps, num_q]`.
-        t: their times [s]; every 0.02 s when left out; a number: the time between two.
-        contacts: points that touch, `[steps, n, 3]` [m].
+        t: times `[steps]` [s], or the time step; 0.02 s when left out.
+        contacts: contact points in the world, `[steps, n, 3]` [m].
 
     Raises:
-        ShapeError: when a shape does not fit, times decrease, or an entry is not finite.
+        ShapeError: if a shape does not fit, times decrease, or an entry is not finite.
     """
-    q = tensor_of(mech, q)
-    if q.ndim != 2 or q.shape[-1] != mech.num_q or not len(q):
-        raise ShapeError(
-            f"q has shape {list(q.shape)}.",
-            f"{mech.name!r} has {mech.num_q} coordinates; a motion is one row after the other.",
-            f"Pass a tensor of shape [steps, {mech.num_q}].",
-        )
-    spacing = STEP if t is None else t
-    spacing = spacing.detach().cpu() if isinstance(spacing, Tensor) else spacing
+    q = configurations(mech, q, motion=True)
+    advice = f"Pass {len(q)} increasing numbers in seconds, or the time between two."
+    given = DEFAULT_DT if t is None else t
+    given = given.detach().cpu() if isinstance(given, Tensor) else given
     try:
-        times = np.asarray(spacing, dtype=np.float64)
+        times = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise ShapeError(
-            f"t was given as {type(t).__name__}, of which numpy makes no array.",
-            "Each configuration has its time.",
-            f"Pass {len(q)} increasing numbers in seconds, or the time between two.",
+            f"t was given as {type(t).__name__}, which numpy cannot convert to an array.",
+            advice=advice,
         ) from None
     times = times * np.arange(len(q)) if times.ndim == 0 else times.reshape(-1)
     check_finite("t", np.isfinite(times).tolist())
     if times.shape != (len(q),) or not np.all(np.diff(times) >= 0):
         raise ShapeError(
             f"t has shape {list(times.shape)} for {len(q)} configurations, or decreases.",
-            "Each configuration has its time.",
-            f"Pass {len(q)} increasing numbers in seconds, or the time between two.",
+            "Each configuration needs a time.",
+            advice,
         )
-    check_finite("q", q.isfinite().all(-1).tolist())
     points = None if contacts is None else np.asarray(contacts, dtype=np.float64)
     if points is not None and (points.ndim != 3 or points.shape[::2] != (len(q), 3)):
         raise ShapeError(
@@ -93,68 +86,69 @@ def motion_of(mech: Mechanism, q: Any, t: Any = None, contacts: Any = None) -> M
 
 
 def read_log(mech: Mechanism, path: str | os.PathLike[str]) -> Motion:
-    """A motion from a file: ``q`` `[steps, num_q]`, and ``t`` `[steps]` and ``contacts`` where there are.
+    """Read a motion from a file: ``q`` `[steps, num_q]`, and optionally ``t`` `[steps]` and ``contacts``.
 
     Args:
-        mech: whose it is.
-        path: ``.npz`` of `numpy.savez`, or ``.pt`` of `torch.save` with a dict, or a tensor alone; neither is
-            given leave to run code. Or ``.csv``, ``.txt`` or ``.parquet`` as
-            `torchsko.identification.Log.load` takes,
-            in s, rad and m, of which t and q are read.
+        mech: the robot.
+        path: ``.npz`` of `numpy.savez`, or ``.pt`` of `torch.save` with a dict or a tensor; code in these
+            files is not run. Or ``.csv``, ``.txt`` or ``.parquet`` with columns as in
+            `torchsko.identification.Log.load`, in s, rad and m, of which t and q are read.
 
     Raises:
-        RobotFileError: when the file cannot be read, or holds no q.
-        FitError: of a table, likewise.
-        ShapeError: when what it holds does not fit.
+        RobotFileError: if the file cannot be read, or has no q.
+        FitError: if a table cannot be read, or has no columns for t and q.
+        ShapeError: if the arrays do not fit the robot.
     """
-    if Path(path).suffix.lower() in TABLES:
-        # Another room, opened where it is needed.
-        from torchsko.identification.logs.columns import matched
-        from torchsko.identification.logs.table import read
-        from torchsko.identification.logs.units import labelled
-
-        found = labelled(Path(path), read(Path(path)), mech.joint_names, {}, {})
-        try:
-            table = matched(Path(path), found, mech.joint_names, {}, {}, ("t", "q"))
-        except FitError as error:
-            *said, _ = str(error).split("\n")  # its last line is to be typed elsewhere
-            names = ", ".join(f"q_{name}" for name in mech.joint_names[:3])
-            more = ", ..." if len(mech.joint_names) > 3 else ""
-            said.append(
-                f"Name the columns t, {names}{more}: the time, and q_ with each joint's name."
-            )
-            raise FitError("\n".join(said)) from None
-        with _naming(path):
+    file = Path(path)
+    if file.suffix.lower() in TABLE_ENDINGS:
+        table = _read_table(mech, file)
+        with _locate_errors(path):
             return motion_of(mech, table["q"], table["t"])
     try:
-        if Path(path).suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                found: Any = {name: file[name] for name in file.files}
+        if file.suffix.lower() == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                found: Any = {name: archive[name] for name in archive.files}
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, ValueError, EOFError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
-        raise RobotFileError(_unreadable(path, str(error).splitlines()[0])) from error
-    except Exception as error:  # UnpicklingError, and what hostile files make of it
-        raise RobotFileError(_unreadable(path, type(error).__name__)) from error
+        raise _unreadable(path, str(error).splitlines()[0]) from error
+    except Exception as error:  # unpickling a corrupt file raises exceptions of any type
+        raise _unreadable(path, type(error).__name__) from error
     found = {"q": found} if isinstance(found, Tensor) else found
     if not isinstance(found, dict) or "q" not in found:
-        raise RobotFileError(_unreadable(path, "it holds no q"))
-    with _naming(path):
+        raise _unreadable(path, "it has no array q")
+    with _locate_errors(path):
         return motion_of(mech, found["q"], found.get("t"), found.get("contacts"))
 
 
+def _read_table(mech: Mechanism, file: Path) -> dict[str, Any]:
+    """The columns of t and q."""
+    # These modules are imported only if a table is read.
+    from torchsko.identification.logs.columns import matched
+    from torchsko.identification.logs.table import read
+    from torchsko.identification.logs.units import labelled
+
+    columns = labelled(file, read(file), mech.joint_names, {}, {})
+    try:
+        return matched(file, columns, mech.joint_names, {}, {}, ("t", "q"))
+    except FitError as error:
+        names = ", ".join(f"q_{name}" for name in mech.joint_names[:3])
+        more = ", ..." if len(mech.joint_names) > 3 else ""
+        advice = f"Name the columns t, {names}{more}: the time, and q_ with each joint's name."
+        raise FitError(error.what, error.why, advice) from None
+
+
 @contextmanager
-def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of what a file holds, with its name."""
+def _locate_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except ShapeError as error:
-        raise ShapeError(f"{os.fspath(path)}: {error}") from None
+        raise error.located(os.fspath(path)) from None
 
 
-def _unreadable(path: str | os.PathLike[str], why: str) -> str:
-    return (
-        f"{os.fspath(path)}: no log that can be played: {why}.\n"
-        "A log holds configurations q, one row for each step, and may hold their times t.\n"
-        "Write it with numpy.savez(path, q=q, t=t) or torch.save({'q': q, 't': t}, path)."
+def _unreadable(path: str | os.PathLike[str], reason: str) -> RobotFileError:
+    return RobotFileError(
+        f"{os.fspath(path)} cannot be read as a motion: {reason}.",
+        "A motion file has configurations q, one row for each step, and optionally times t.",
+        "Write it with numpy.savez(path, q=q, t=t) or torch.save({'q': q, 't': t}, path).",
     )

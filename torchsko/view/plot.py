@@ -1,7 +1,7 @@
-"""Pictures of a tree and of the zeros it leaves in matrices. Needs the extra `plot` (matplotlib).
+"""Figures of a tree and of the sparsity of its matrices. Needs the extra `plot` (matplotlib).
 
-Serial-chain segments have one colour each. In a matrix the block of a segment with itself has that
-colour, the block of two related segments a grey, and unrelated segments leave the paper white.
+Each serial-chain segment has a colour. In a matrix, the diagonal block of a segment has that colour, the
+block of two related segments is grey, and the block of unrelated segments is white.
 
 Reference: A. Jain, *Multibody graph transformations and analysis, Part I: Tree topology systems*,
 Nonlinear Dynamics, 2011, section 7 (the figures drawn here are its Figs. 6 and 7, for any tree).
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 PALETTE = (
     "#8fb4f0", "#f7cc62", "#ff9f8c", "#8ad392", "#c9a5f7", "#7fd6d0", "#cfa686", "#ffb3d1", "#b9c98b",
 )  # fmt: skip
-LARGEST = 128
-"""Most nodes of a figure."""
+MAX_NODES = 128
+"""Largest number of nodes in a figure."""
 
-RELATED, INK = "#dcdfe3", "#2b2d31"
+RELATED_COLOUR, LINE_COLOUR = "#dcdfe3", "#2b2d31"
 
 
 def sparsity_figure(shown: Tree | SKOModel) -> Figure:
-    """A tree, and beside it the block pattern of its mass matrix.
+    """Draw a tree, and beside it the block pattern of its mass matrix.
 
     Args:
-        shown: a tree, one row per node; or a model, rows as tall as its nodes have dofs. Nodes that one
-            hinge moves, as in an aggregated model, are one.
+        shown: a tree, with one row per node; or a model, whose rows have the height of its nodes' dofs.
+            Nodes moved by the same hinge, as in an aggregated model, are drawn as one.
 
     Returns:
-        A matplotlib figure that pyplot knows nothing of: save it with `figure.savefig(path)`, or
-        leave it as the last line of a notebook cell.
+        A matplotlib figure that pyplot does not manage: save it with `figure.savefig(path)`, or write it
+        in the last line of a notebook cell.
 
     Raises:
-        MissingExtraError: when matplotlib is not installed.
-        TreeError: when the tree has more nodes than a figure can show.
+        MissingExtraError: if matplotlib is not installed.
+        TreeError: if the tree has too many nodes.
     """
-    tree, sizes = (shown, None) if isinstance(shown, Tree) else _hinged(shown)
+    tree, sizes = (shown, None) if isinstance(shown, Tree) else _hinge_tree(shown)
     figure = require("matplotlib.figure", "plot").Figure(figsize=(11.0, 5.4), layout="constrained")
-    _refuse_large(tree)
+    _check_size(tree)
     left, right = figure.subplots(1, 2)
     draw_tree(left, tree)
     draw_pattern(right, tree, mass_matrix_pattern(tree), sizes)
@@ -62,47 +62,48 @@ def sparsity_figure(shown: Tree | SKOModel) -> Figure:
     return figure
 
 
-def _hinged(model: SKOModel) -> tuple[Tree, list[int]]:
-    """A model's tree with one node for each hinge, and how many dofs each has."""
+def _hinge_tree(model: SKOModel) -> tuple[Tree, list[int]]:
+    """A model's tree with one node for each hinge, and the dofs of each hinge."""
     layout = model.layout
-    # Members that share a hinge share its dofs: a row for each would count these several times.
+    # Nodes of the same hinge share its dofs, which would be counted several times with a row for each.
     sizes = [layout.dofs.sizes[members[0]] for members in layout.hinges]
     return coarse_tree(model.tree, layout.hinges), sizes
 
 
-def _refuse_large(tree: Tree) -> None:
-    if tree.num_nodes > LARGEST:
+def _check_size(tree: Tree) -> None:
+    if tree.num_nodes > MAX_NODES:
         raise TreeError(
-            f"the tree has {tree.num_nodes} nodes; a figure shows {LARGEST}.",
-            f"Each pair of them may be a rectangle, up to {tree.num_nodes**2} of them.",
-            "Draw a part of it: torchsko.plot.sparsity_figure(torchsko.algebra.topology.subgraph."
-            f"induced_subgraph(tree, range({LARGEST}))).",
+            f"the tree has {tree.num_nodes} nodes; a figure shows at most {MAX_NODES}.",
+            f"The figure could have {tree.num_nodes**2} rectangles.",
+            "Draw a part of it: torchsko.view.plot.sparsity_figure(torchsko.algebra.topology.subgraph."
+            f"induced_subgraph(tree, range({MAX_NODES}))).",
         )
 
 
 def draw_tree(ax: Axes, tree: Tree) -> None:
-    """Draw a tree on axes, bases at the bottom on the inertial frame, one colour per segment.
+    """Draw a tree on axes: bases at the bottom on the inertial frame, a colour for each segment.
 
     Args:
         ax: matplotlib axes.
         tree: any tree or forest.
     """
-    x, colour = _places(tree), segment_colours(tree)
+    x, colour = _horizontal_positions(tree), segment_colours(tree)
     for k, p in enumerate(tree.parent):
         start = (x[p], tree.depth(p)) if p >= 0 else (x[k], -0.75)
         ax.plot(
             [start[0], x[k]], [start[1], tree.depth(k)],
-            color=INK, linewidth=1.6, linestyle="-" if p >= 0 else ":", zorder=1,
+            color=LINE_COLOUR, linewidth=1.6, linestyle="-" if p >= 0 else ":", zorder=1,
         )  # fmt: skip
     ends = (min(x) - 0.5, max(x) + 0.5)
-    ax.plot(ends, (-0.75, -0.75), color=INK, linewidth=2.5, zorder=1)
-    ax.text(ends[1], -0.85, "inertial frame", ha="right", va="top", color=INK, fontsize=9)
+    ax.plot(ends, (-0.75, -0.75), color=LINE_COLOUR, linewidth=2.5, zorder=1)
+    ax.text(ends[1], -0.85, "inertial frame", ha="right", va="top", color=LINE_COLOUR, fontsize=9)
     fontsize = 10 if tree.num_nodes <= 16 else 7
     for k, name in enumerate(tree.names):
         ax.text(
-            x[k], tree.depth(k), name, ha="center", va="center", fontsize=fontsize, color=INK, zorder=2,
+            x[k], tree.depth(k), name, ha="center", va="center", fontsize=fontsize, zorder=2,
+            color=LINE_COLOUR,
             bbox={"boxstyle": "round,pad=0.45,rounding_size=0.9", "facecolor": colour[k],
-                  "edgecolor": INK, "linewidth": 1.0},
+                  "edgecolor": LINE_COLOUR, "linewidth": 1.0},
         )  # fmt: skip
     ax.set_xlim(ends[0] - 0.2, ends[1] + 0.2)
     ax.set_ylim(-1.2, tree.num_levels - 0.5)
@@ -116,14 +117,14 @@ def draw_pattern(
     sizes: Sequence[int] | None = None,
     nodes: Sequence[int] | None = None,
 ) -> None:
-    """Draw which node blocks of a matrix may be nonzero, rows and columns segment by segment.
+    """Draw the block pattern of a matrix: coloured and grey blocks may be nonzero.
 
     Args:
         ax: matplotlib axes.
         tree: the tree whose nodes are the rows and columns.
         pattern: bool `[n, n]`, for example `mass_matrix_pattern(tree)`.
         sizes: height and width of each node's blocks; 1 when left out.
-        nodes: order of rows and columns; depth first, so that segments stay together, when left out.
+        nodes: order of rows and columns; when left out depth first, which keeps segments together.
 
     Reference: Jain 2011, Transformations Part I, Fig. 7.
     """
@@ -138,7 +139,7 @@ def draw_pattern(
     for i in nodes:
         for j in nodes:
             if pattern[i, j]:
-                face = colour[i] if home[i] == home[j] else RELATED
+                face = colour[i] if home[i] == home[j] else RELATED_COLOUR
                 ax.add_patch(
                     rectangle(
                         (start[j], start[i]), size[j], size[i],
@@ -155,17 +156,17 @@ def draw_pattern(
     ax.xaxis.tick_top()
     ax.tick_params(length=0, labelsize=9 if len(nodes) <= 24 else 6)
     for spine in ax.spines.values():
-        spine.set_edgecolor(INK)
+        spine.set_edgecolor(LINE_COLOUR)
 
 
 def segment_colours(tree: Tree) -> list[str]:
-    """One colour per node, the same within a serial-chain segment."""
+    """A colour for each node; nodes of a serial-chain segment have the same one."""
     home = {k: i for i, segment in enumerate(tree.segments) for k in segment}
     return [PALETTE[home[k] % len(PALETTE)] for k in range(tree.num_nodes)]
 
 
 def _depth_first(tree: Tree) -> list[int]:
-    """Every node before its children, a whole branch before the next."""
+    """Nodes in depth-first order."""
     found, waiting = [], list(reversed(tree.bases))
     while waiting:
         found.append(waiting.pop())
@@ -173,8 +174,8 @@ def _depth_first(tree: Tree) -> list[int]:
     return found
 
 
-def _places(tree: Tree) -> list[float]:
-    """Horizontal place of each node: tips side by side, parents over the middle of their children."""
+def _horizontal_positions(tree: Tree) -> list[float]:
+    """Horizontal position of each node: tips side by side, parents centred over their children."""
     order = _depth_first(tree)
     tips = {k: at for at, k in enumerate(k for k in order if not tree.children[k])}
     x = [float(tips.get(k, 0)) for k in range(tree.num_nodes)]

@@ -1,4 +1,4 @@
-"""Triangles into pixels: those that they cover, the nearest in front, and what is seen through them."""
+"""Rasterisation of triangles: coverage, depth test and blending of transparent shapes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MOST = 4_000_000
-"""Pixels tried at a time."""
+MAX_PIXELS = 4_000_000
+"""Largest number of candidate pixels tested at once, to bound memory."""
 
 
-def covered(
+def covered_pixels(
     corners: np.ndarray, size: tuple[int, int]
 ) -> Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pixels whose middles lie in triangles: their numbers, their depths, the triangle of each."""
+    """Pixels whose centres lie in triangles: flat indices, depths and triangle indices, in chunks."""
     x, y = corners[..., 0], corners[..., 1]
     low = np.stack([np.ceil(x.min(-1) - 0.5), np.ceil(y.min(-1) - 0.5)], -1)
     high = np.stack([np.floor(x.max(-1) - 0.5), np.floor(y.max(-1) - 0.5)], -1)
@@ -24,21 +24,25 @@ def covered(
     double = (x[:, 1] - x[:, 0]) * (y[:, 2] - y[:, 0]) - (x[:, 2] - x[:, 0]) * (y[:, 1] - y[:, 0])
     alive = np.flatnonzero((counts > 0) & (np.abs(double) > 1e-9))
     found, total = [], np.cumsum(counts[alive])
-    # Parts of at most MOST pixels, or of one triangle.
+    # Chunks of at most MAX_PIXELS pixels, or of one triangle.
     cuts = (
-        np.unique(np.searchsorted(total, np.arange(MOST, total[-1] + MOST, MOST), "right"))
+        np.unique(
+            np.searchsorted(
+                total, np.arange(MAX_PIXELS, total[-1] + MAX_PIXELS, MAX_PIXELS), "right"
+            )
+        )
         if len(alive)
         else []
     )
     start = 0
     for stop in [*cuts, len(alive)]:
-        some = alive[start:stop]
+        chunk = alive[start:stop]
         start = stop
-        if not len(some):
+        if not len(chunk):
             continue
-        owner = np.repeat(some, counts[some])
+        owner = np.repeat(chunk, counts[chunk])
         offset = np.arange(len(owner)) - np.repeat(
-            np.cumsum(counts[some]) - counts[some], counts[some]
+            np.cumsum(counts[chunk]) - counts[chunk], counts[chunk]
         )
         column, row = low[owner, 0] + offset % width[owner], low[owner, 1] + offset // width[owner]
         px, py = column + 0.5, row + 0.5
@@ -59,13 +63,13 @@ def covered(
 def draw(
     pixels: np.ndarray, corners: np.ndarray, colours: np.ndarray, depths: np.ndarray | None = None
 ) -> None:
-    """Draw triangles over what there is, the nearest of them in front.
+    """Draw opaque triangles over an image, the nearest in front.
 
     Args:
-        pixels: `[height, width, 3]`, drawn into.
+        pixels: image `[height, width, 3]`, changed in place.
         corners: columns, rows and depths, `[n, 3, 3]`.
         colours: `[n, 3]`.
-        depths: of what is drawn, `[height, width]`, written into; left out where nobody asks.
+        depths: depth buffer `[height, width]`, changed in place; optional.
     """
     where, depth, owner = _nearest(pixels, corners)
     pixels.reshape(-1, 3)[where] = colours[owner]
@@ -80,30 +84,30 @@ def blend(
     depths: np.ndarray,
     opacity: float,
 ) -> None:
-    """Draw one shape that is seen through: its nearest side, where nothing opaque is nearer.
+    """Blend the near side of a transparent shape over an image, except behind opaque shapes.
 
     Args:
-        pixels: `[height, width, 3]`, drawn into.
+        pixels: image `[height, width, 3]`, changed in place.
         corners: columns, rows and depths, `[n, 3, 3]`.
         colours: `[n, 3]`.
-        depths: of what is opaque, `[height, width]`.
+        depths: depth buffer of the opaque shapes, `[height, width]`.
         opacity: from 0 to 1.
     """
     where, depth, owner = _nearest(pixels, corners)
-    seen = depth < depths.reshape(-1)[where]
-    flat, where = pixels.reshape(-1, 3), where[seen]
-    flat[where] += opacity * (colours[owner[seen]] - flat[where])
+    visible = depth < depths.reshape(-1)[where]
+    flat, where = pixels.reshape(-1, 3), where[visible]
+    flat[where] += opacity * (colours[owner[visible]] - flat[where])
 
 
 def mask(shade: np.ndarray, corners: np.ndarray) -> None:
-    """Mark the pixels that triangles cover."""
-    for where, _, _ in covered(corners, (shade.shape[1], shade.shape[0])):
+    """Mark the pixels covered by triangles, in place."""
+    for where, _, _ in covered_pixels(corners, (shade.shape[1], shade.shape[0])):
         shade.reshape(-1)[where] = True
 
 
 def _nearest(pixels: np.ndarray, corners: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pixels that triangles cover, each once, with the depth and the number of the nearest one."""
-    found = covered(corners, (pixels.shape[1], pixels.shape[0]))
+    """Covered pixels, each once, with depth and index of the nearest triangle."""
+    found = covered_pixels(corners, (pixels.shape[1], pixels.shape[0]))
     if not found:
         return np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64)
     where, depth, owner = (np.concatenate(column) for column in zip(*found, strict=True))

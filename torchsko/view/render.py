@@ -1,7 +1,7 @@
-"""Pictures of a robot without a browser: a PNG of a configuration, a GIF of a motion.
+"""Pictures of configurations and animated GIFs of motions, without a browser.
 
-Triangles are drawn into an image with a depth for each pixel, in NumPy; light comes from above the viewer,
-and throws a shadow straight down onto the ground. Needs the extra `plot` (Pillow comes with matplotlib).
+Triangles are rasterised in NumPy with a depth buffer. Light comes from above the camera; shadows fall
+vertically onto the ground. Needs the extra `plot` (Pillow comes with matplotlib).
 """
 
 from __future__ import annotations
@@ -17,45 +17,49 @@ from torch import Tensor
 from torchsko.errors import RobotFileWarning, caller_stack_level
 from torchsko.mechanism.dispatch import MechanismLike
 from torchsko.utils.optional_dependencies import require
-from torchsko.view.argument_checks import check_file, check_sight, check_spacing, configurations
 from torchsko.view.raster import blend, draw, mask
-from torchsko.view.scene import Kind, Scene, scene_of
-from torchsko.view.undrawn import told
+from torchsko.view.scene import Kind, Scene, describe_missing, scene_of
+from torchsko.view.validation import (
+    check_file,
+    check_size_and_view,
+    check_time_step,
+    configurations,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FINER = 2
-"""Pixels drawn for each of the picture, per side: their mean has smooth edges."""
+SUPERSAMPLING = 2
+"""Rasterised pixels for each pixel of the picture, per side; their mean has smooth edges."""
 
-DISTANCE = 4.0
-"""Of the eye, in radii of what is drawn."""
+CAMERA_DISTANCE = 4.0
+"""Distance of the camera, in radii of the scene."""
 
-FILLED = 0.86
-"""Part of the picture's width or height that the robot fills."""
+FILL_RATIO = 0.86
+"""Share of the picture's width or height that the robot fills."""
 
-LIGHT = np.array([0.35, 0.25, 0.9]) / np.linalg.norm([0.35, 0.25, 0.9])
-"""Towards the light, in the eye's frame turned upright."""
+LIGHT_DIRECTION = np.array([0.35, 0.25, 0.9]) / np.linalg.norm([0.35, 0.25, 0.9])
+"""Direction towards the light, in the camera's frame turned upright."""
 
-SHADOW = 0.86
-"""What is left of the ground's brightness there."""
+SHADOW_BRIGHTNESS = 0.86
+"""Brightness of the ground in the shadow, relative to that in the light."""
 
-TILES = 12
-"""Of the ground, per side."""
+TILES_PER_SIDE = 12
+"""Half the number of tiles per side of the ground."""
 
 
 @dataclass(frozen=True, eq=False)
-class Eye:
-    """Who looks.
+class Camera:
+    """A perspective camera.
 
     Attributes:
-        rotation: takes world coordinates to right, up, towards the eye.
-        target: what is looked at [m].
-        radius: of what shall be in the picture [m].
+        rotation: takes world coordinates to right, up, towards the camera.
+        target: point at which the camera looks [m].
+        radius: of the scene [m].
         size: width and height in pixels.
         ground: height of the ground [m].
-        middle: what comes to the middle of the picture, in pixels about it before the zoom.
-        zoom: then.
+        middle: pixel offset of the picture's centre before the zoom.
+        zoom: magnification about that point.
     """
 
     rotation: np.ndarray
@@ -67,11 +71,11 @@ class Eye:
     zoom: float = 1.0
 
     def project(self, points: np.ndarray) -> np.ndarray:
-        """Columns and rows in pixels, and depth that is linear over a triangle: 1 / distance, negative."""
-        seen = (points - self.target) @ self.rotation.T
-        distance = np.maximum(DISTANCE * self.radius - seen[..., 2], 1e-3 * self.radius)
+        """Column and row [pixels] and depth of points; the depth -1 / distance is linear over a triangle."""
+        local = (points - self.target) @ self.rotation.T
+        distance = np.maximum(CAMERA_DISTANCE * self.radius - local[..., 2], 1e-3 * self.radius)
         scale = min(self.size) / distance
-        across, down = scale * seen[..., 0], -scale * seen[..., 1]
+        across, down = scale * local[..., 0], -scale * local[..., 1]
         return np.stack(
             [
                 self.size[0] / 2 + self.zoom * (across - self.middle[0]),
@@ -81,13 +85,13 @@ class Eye:
             -1,
         )
 
-    def around(self, points: np.ndarray) -> Eye:
-        """The same eye, with points filling the picture."""
+    def framing(self, points: np.ndarray) -> Camera:
+        """A copy of this camera whose picture the points fill."""
         size = np.array(self.size)
-        seen = self.project(points)[:, :2] - size / 2
-        low, high = seen.min(axis=0), seen.max(axis=0)
+        pixels = self.project(points)[:, :2] - size / 2
+        low, high = pixels.min(axis=0), pixels.max(axis=0)
         x, y = (low + high) / 2
-        zoom = FILLED * np.min(size / np.maximum(high - low, 1e-9))
+        zoom = FILL_RATIO * np.min(size / np.maximum(high - low, 1e-9))
         return replace(self, middle=(float(x), float(y)), zoom=float(zoom))
 
 
@@ -100,34 +104,34 @@ def picture(
     view: tuple[float, float] = (40.0, 20.0),
     kind: Kind = "visual",
 ) -> Image:
-    """A picture of a robot.
+    """Draw a picture of a robot.
 
     Args:
         mech: the robot.
-        q: a configuration `[num_q]`, or several `[n, num_q]`, drawn in one picture.
-        path: where to save it; the ending says how (".png").
+        q: a configuration `[num_q]`, or several `[n, num_q]` in one picture.
+        path: output file; its ending selects the format, such as ".png". None: no file.
         size: width and height in pixels.
-        view: from where: degrees about the vertical from x, and above the horizon.
+        view: azimuth of the camera from the x axis and its elevation [deg].
         kind: "visual", "collision" or "inertia" (`torchsko.view.scene.scene_of`).
 
     Returns:
-        A Pillow image, which a notebook shows.
+        A Pillow image, which notebooks display.
 
     Raises:
-        MissingExtraError: when Pillow is not installed.
-        RobotFileError: when the folder of the file is not there, or its ending is of no picture.
-        ShapeError: when q does not fit or is not finite, or size or view is none.
+        MissingExtraError: if Pillow is not installed.
+        RobotFileError: if the folder of the file does not exist, or the ending is unknown.
+        ShapeError: if q does not fit or is not finite, or size or view is invalid.
 
-    A `RobotFileWarning` names shapes that cannot be drawn, such as meshes that are not there.
+    A `RobotFileWarning` names shapes that cannot be drawn, such as missing meshes.
     """
     image = require("PIL.Image", "plot")
     if path is not None:
         known = image.registered_extensions()
-        check_file(path, known, "The ending says how a picture is written.", ".png")
-    check_sight(size, view)
-    scene = _visible(mech, kind)
+        check_file(path, known, "The ending selects the format of the picture.", ".png")
+    check_size_and_view(size, view)
+    scene = _visible_scene(mech, kind)
     qs = configurations(scene.mech, q)
-    drawn = image.fromarray(_frame(scene, qs, _eye(scene, qs, size, view)))
+    drawn = image.fromarray(_frame(scene, qs, _camera(scene, qs, size, view)))
     if path is not None:
         drawn.save(os.fspath(path))
     return drawn
@@ -148,26 +152,26 @@ def animate(
     Args:
         mech: the robot.
         qs: configurations, `[steps, num_q]`.
-        path: of the file, a .gif.
-        dt: time from each to the next [s]; a GIF counts in hundredths.
+        path: output file, a .gif.
+        dt: time from one configuration to the next [s]; a GIF has a resolution of 0.01 s.
         size: width and height in pixels.
         view: as in `picture`.
         kind: as in `picture`.
 
     Raises:
-        MissingExtraError: when Pillow is not installed.
-        RobotFileError: when the folder of the file is not there, or the file no .gif.
-        ShapeError: when qs does not fit or is not finite, or size, view or dt is none.
+        MissingExtraError: if Pillow is not installed.
+        RobotFileError: if the folder of the file does not exist, or the ending is not .gif.
+        ShapeError: if qs does not fit or is not finite, or size, view or dt is invalid.
     """
     image = require("PIL.Image", "plot")
     check_file(path, (".gif",), "A motion is written as a GIF.", ".gif")
-    check_sight(size, view)
-    check_spacing(dt)
-    scene = _visible(mech, kind)
+    check_size_and_view(size, view)
+    check_time_step(dt)
+    scene = _visible_scene(mech, kind)
     qs = configurations(scene.mech, qs)
-    eye = _eye(scene, qs, size, view)
-    frames = [image.fromarray(_frame(scene, q[None], eye)) for q in qs]
-    # One palette for all: colours that flicker look like motion.
+    camera = _camera(scene, qs, size, view)
+    frames = [image.fromarray(_frame(scene, q[None], camera)) for q in qs]
+    # A palette for each frame would make colours flicker.
     palette = frames[0].quantize(255)
     small = [frame.quantize(palette=palette, dither=0) for frame in frames]
     small[0].save(
@@ -176,18 +180,18 @@ def animate(
     )  # fmt: skip
 
 
-def _visible(mech: MechanismLike, kind: Kind) -> Scene:
-    """What there is to see, without what the file gives no opacity; a warning says what is missing."""
+def _visible_scene(mech: MechanismLike, kind: Kind) -> Scene:
+    """The scene without fully transparent nodes; warns of missing shapes."""
     scene = scene_of(mech, kind)
-    if lines := told([scene]):
+    if missing := describe_missing([scene]):
         warnings.warn(
-            f"{scene.mech.name!r}:\n{lines}", RobotFileWarning, stacklevel=caller_stack_level()
+            f"{scene.mech.name!r}:\n{missing}", RobotFileWarning, stacklevel=caller_stack_level()
         )
     return replace(scene, nodes=tuple(node for node in scene.nodes if node.colour[3] > 0))
 
 
-def _eye(scene: Scene, qs: Tensor, size: tuple[int, int], view: tuple[float, float]) -> Eye:
-    """An eye that sees all configurations."""
+def _camera(scene: Scene, qs: Tensor, size: tuple[int, int], view: tuple[float, float]) -> Camera:
+    """A camera whose picture contains all configurations."""
     corners = scene.corners(qs)
     low, high = corners.min(axis=0), corners.max(axis=0)
     around, above = np.radians(view)
@@ -197,88 +201,100 @@ def _eye(scene: Scene, qs: Tensor, size: tuple[int, int], view: tuple[float, flo
     floors = [node.triangles.vertices[:, 2].max() for node in scene.nodes if node.floor]
     ground = max(floors) if floors else min(0.0, low[2])
     radius = 0.5 * float(np.linalg.norm(high - low)) or 1.0
-    finer = (FINER * size[0], FINER * size[1])
-    eye = Eye(rotation, (low + high) / 2, radius, finer, float(ground))
-    return eye.around(corners)
+    pixels = (SUPERSAMPLING * size[0], SUPERSAMPLING * size[1])
+    camera = Camera(rotation, (low + high) / 2, radius, pixels, float(ground))
+    return camera.framing(corners)
 
 
-def _frame(scene: Scene, qs: Tensor, eye: Eye) -> np.ndarray:
-    """An image `[height, width, 3]` of 8 bits, of all configurations at once."""
-    solid, clear = _triangles(scene, qs)
-    every = np.concatenate([solid[0], *(corners for corners, _, _ in clear)])
-    tiles, tile_tint = _tiles(eye)
-    pixels, depths = np.ones((eye.size[1], eye.size[0], 3)), np.full(eye.size[::-1], np.inf)
-    draw(pixels, eye.project(tiles), tile_tint)
-    flat = every.copy()
-    flat[..., 2] = eye.ground
-    above = every[..., 2].max(axis=-1) > eye.ground
+def _frame(scene: Scene, qs: Tensor, camera: Camera) -> np.ndarray:
+    """An 8-bit image `[height, width, 3]` of all configurations together."""
+    solid, transparent = _triangles(scene, qs)
+    flat = np.concatenate([solid[0], *(corners for corners, _, _ in transparent)])
+    tiles, tile_tint = _tiles(camera)
+    pixels, depths = (
+        np.ones((camera.size[1], camera.size[0], 3)),
+        np.full(camera.size[::-1], np.inf),
+    )
+    draw(pixels, camera.project(tiles), tile_tint)
+    above = flat[..., 2].max(axis=-1) > camera.ground
+    flat[..., 2] = camera.ground
     shade = np.zeros(pixels.shape[:2], dtype=bool)
-    mask(shade, eye.project(flat[above]))
-    pixels = np.where(shade[..., None], SHADOW * pixels, pixels)
-    draw(pixels, eye.project(solid[0]), _lit(*solid, eye), depths)
-    placed = [(eye.project(c), _lit(c, tint, eye), opacity) for c, tint, opacity in clear]
+    mask(shade, camera.project(flat[above]))
+    pixels = np.where(shade[..., None], SHADOW_BRIGHTNESS * pixels, pixels)
+    draw(pixels, camera.project(solid[0]), _lighted(*solid, camera), depths)
+    placed = [(camera.project(c), _lighted(c, tint, camera), a) for c, tint, a in transparent]
     for corners, lit, opacity in sorted(placed, key=lambda x: -float(x[0][..., 2].mean())):
         blend(pixels, corners, lit, depths, opacity)
-    coarse = pixels.reshape(eye.size[1] // FINER, FINER, eye.size[0] // FINER, FINER, 3)
+    coarse = pixels.reshape(
+        camera.size[1] // SUPERSAMPLING,
+        SUPERSAMPLING,
+        camera.size[0] // SUPERSAMPLING,
+        SUPERSAMPLING,
+        3,
+    )
     return np.round(255 * coarse.mean(axis=(1, 3))).astype(np.uint8)
 
 
 Tinted = tuple[np.ndarray, np.ndarray]
-"""Corners of triangles in the world `[n, 3, 3]` [m], and their colours `[n, 3]`."""
+"""Corners of triangles in the world `[n, 3, 3]` [m] and their colours `[n, 3]`."""
 
 
 def _triangles(
     scene: Scene, qs: Tensor
 ) -> tuple[Tinted, list[tuple[np.ndarray, np.ndarray, float]]]:
-    """What is opaque, all together; and each shape that is seen through, with its opacity."""
+    """Triangles of all opaque shapes, and those of each transparent shape with its opacity."""
     R, r = scene.poses(qs)
     solid: list[Tinted] = [(np.zeros((0, 3, 3)), np.zeros((0, 3)))]
-    clear = []
+    transparent = []
     for node in scene.nodes:
         if node.floor:
-            continue  # the ground stands for it
+            continue  # the ground is drawn instead
         tint = np.tile(node.colour[:3], (len(node.triangles.faces), 1))
         for turn, shift in zip(R[:, node.frame], r[:, node.frame], strict=True):
             placed = (node.triangles.vertices @ turn.T + shift)[node.triangles.faces]
             if node.colour[3] >= 1:
                 solid.append((placed, tint))
             else:
-                clear.append((placed, tint, node.colour[3]))
+                transparent.append((placed, tint, node.colour[3]))
             if node.frame < 0:
                 break
     corners, tints = (np.concatenate(column) for column in zip(*solid, strict=True))
-    return (corners, tints), clear
+    return (corners, tints), transparent
 
 
-def _tiles(eye: Eye) -> tuple[np.ndarray, np.ndarray]:
-    """The ground as tiles of two greys that fade outwards: triangles and colours."""
-    if eye.rotation[2, 2] <= 0:
-        return np.zeros((0, 3, 3)), np.zeros((0, 3))  # seen from below
-    edge = 10 ** np.floor(np.log10(eye.radius)) / 2
-    edge *= 1 if eye.radius / edge < 8 else 2
-    first = np.round(eye.target[:2] / edge) - TILES
-    i, j = np.meshgrid(np.arange(2 * TILES), np.arange(2 * TILES), indexing="ij")
+def _tiles(camera: Camera) -> tuple[np.ndarray, np.ndarray]:
+    """Triangles and colours of the ground: tiles of two greys that fade outwards; none from below."""
+    if camera.rotation[2, 2] <= 0:
+        return np.zeros((0, 3, 3)), np.zeros((0, 3))
+    edge = 10 ** np.floor(np.log10(camera.radius)) / 2
+    edge *= 1 if camera.radius / edge < 8 else 2
+    first = np.round(camera.target[:2] / edge) - TILES_PER_SIDE
+    i, j = np.meshgrid(np.arange(2 * TILES_PER_SIDE), np.arange(2 * TILES_PER_SIDE), indexing="ij")
     places = np.stack([i, j], -1).reshape(-1, 2)
     x, y = ((first + places) * edge).T
-    z = np.full_like(x, eye.ground)
+    z = np.full_like(x, camera.ground)
     a, b, c, d = (
         np.stack([x + dx * edge, y + dy * edge, z], -1)
         for dx, dy in ((0, 0), (1, 0), (1, 1), (0, 1))
     )
-    away = np.linalg.norm((places + 0.5) / TILES - 1, axis=-1)
+    away = np.linalg.norm((places + 0.5) / TILES_PER_SIDE - 1, axis=-1)
     dark = 0.10 - 0.045 * ((places + first).sum(axis=-1) % 2)
     grey = 1 - dark * np.clip(1.15 - away, 0, 1)
     triangles = np.concatenate([np.stack([a, b, c], 1), np.stack([a, c, d], 1)])
     return triangles, np.repeat(np.tile(grey, 2)[:, None], 3, axis=1)
 
 
-def _lit(corners: np.ndarray, tint: np.ndarray, eye: Eye) -> np.ndarray:
-    """Colours as the light leaves them; both sides of a triangle are alike."""
+def _lighted(corners: np.ndarray, tint: np.ndarray, camera: Camera) -> np.ndarray:
+    """Shaded colours of triangles; both sides are shaded alike."""
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     normal /= np.maximum(np.linalg.norm(normal, axis=-1, keepdims=True), 1e-30)
-    back = eye.rotation[2]
+    back = camera.rotation[2]
     normal *= np.sign(normal @ back)[:, None]
     level = np.array([back[0], back[1], 0.0]) / max(float(np.hypot(back[0], back[1])), 1e-9)
-    light = LIGHT[0] * eye.rotation[0] + LIGHT[1] * level + LIGHT[2] * np.array([0.0, 0.0, 1.0])
+    light = (
+        LIGHT_DIRECTION[0] * camera.rotation[0]
+        + LIGHT_DIRECTION[1] * level
+        + LIGHT_DIRECTION[2] * np.array([0.0, 0.0, 1.0])
+    )
     bright = 0.58 + 0.30 * np.clip(normal @ light, 0, 1) + 0.16 * np.abs(normal @ back)
     return np.clip(tint * bright[:, None], 0, 1)

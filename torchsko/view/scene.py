@@ -1,9 +1,9 @@
-"""What there is to see of a robot: triangles on frames, and where the frames are.
+"""Scenes: coloured triangles on the frames of a robot.
 
-Shapes come from the robot file. A body of which none can be drawn, since it has none or its mesh is missing,
-is drawn as an ellipsoid: the solid one of its mass with its principal moments of inertia,
-a^2 = 5 (I_2 + I_3 - I_1) / (2 m), and rods to the joints that it carries. Beside bodies with shapes, one that
-would be lighter than foam has numbers that are nobody's, and would hide them: it is drawn as heavy as water.
+Shapes come from the robot file. A body without shapes, or whose meshes are missing, is drawn as an ellipsoid
+with rods to its joints. The solid ellipsoid of the body's mass and principal moments of inertia has the
+semi-axes a^2 = 5 (I_2 + I_3 - I_1) / (2 m). An inertia with a density below that of foam is a placeholder
+whose ellipsoid would hide other bodies: it is drawn with the density of water.
 """
 
 from __future__ import annotations
@@ -26,26 +26,31 @@ from torchsko.verbs.frames import frame_pose
 from torchsko.view.tessellate import triangles_of
 
 Kind = Literal["visual", "collision", "inertia"]
-"""What is drawn of a robot."""
+"""Kind of shapes to draw."""
 
-PLAIN: Colour = (0.72, 0.74, 0.78, 1.0)
-"""Of a shape whose file names no colour."""
+DEFAULT_COLOUR: Colour = (0.72, 0.74, 0.78, 1.0)
+"""Colour of a shape without a colour in its file."""
 
-FLOOR: Colour = (0.88, 0.89, 0.91, 1.0)
-"""Of a plane on the inertial frame."""
+FLOOR_COLOUR: Colour = (0.88, 0.89, 0.91, 1.0)
+"""Colour of a plane on the inertial frame."""
 
-LUMP: Colour = (0.96, 0.62, 0.36, 0.8)
-"""Of ellipsoids of inertia."""
+INERTIA_COLOUR: Colour = (0.96, 0.62, 0.36, 0.8)
+"""Colour of inertia ellipsoids."""
 
-BONE: Colour = (0.35, 0.38, 0.44, 1.0)
-"""Of the rods between joints that are drawn with them."""
+ROD_COLOUR: Colour = (0.35, 0.38, 0.44, 1.0)
+"""Colour of the rods between joints."""
 
+MAX_GROUND_SAMPLES = 100
+"""Largest number of configurations of a motion that determine the height of the ground."""
 
-LOOKED_AT = 100
-"""Configurations of a motion, at most, below which the ground is."""
+MIN_DENSITY = 30.0
+"""Density below which an inertia counts as a placeholder: that of foam [kg/m^3]."""
 
-FOAM, WATER = 30.0, 1000.0
-"""Densities [kg/m^3]."""
+FALLBACK_DENSITY = 1000.0
+"""Density with which a placeholder is drawn [kg/m^3]."""
+
+MAX_LISTED_SHAPES = 12
+"""Missing shapes that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +58,12 @@ class Node:
     """Triangles of one colour on a frame.
 
     Attributes:
-        name: of the frame, and what it is there.
-        frame: number of the mechanism's frame; -1: the inertial frame.
+        name: names of the frame and of the shape.
+        frame: index of the mechanism's frame; -1: the inertial frame.
         triangles: in the frame's coordinates [m].
         colour: red, green, blue, opacity.
-        floor: whether it is a plane on the inertial frame: no part of the robot's size.
-        made: whether it stands for a body of which no shape can be drawn.
+        floor: True for a plane on the inertial frame, which does not count for the robot's size.
+        substitute: True for an ellipsoid or rod drawn in place of missing shapes.
     """
 
     name: str
@@ -66,18 +71,18 @@ class Node:
     triangles: Triangles
     colour: Colour
     floor: bool = False
-    made: bool = False
+    substitute: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A robot to be drawn.
+    """Shapes of a robot to draw.
 
     Attributes:
         mech: the mechanism.
-        nodes: what is drawn.
-        missing: what could not be, by name, with the reason.
-        advice: what to type against that.
+        nodes: coloured triangles.
+        missing: shapes that cannot be drawn, with the reason.
+        advice: what the user can type to cure that.
     """
 
     mech: Mechanism
@@ -90,14 +95,14 @@ class Scene:
 
     @property
     def frames(self) -> tuple[int, ...]:
-        """Numbers of the frames that carry something, the inertial frame left out."""
+        """Indices of the frames with nodes, except the inertial frame."""
         return tuple(sorted({node.frame for node in self.nodes if node.frame >= 0}))
 
     def poses(self, q: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Where all frames of the mechanism are, by their numbers; the last is the inertial frame.
+        """Poses of all frames of the mechanism, by index, and last that of the inertial frame.
 
         Args:
-            q: `[*batch, num_q]`, of one robot.
+            q: `[*batch, num_q]`.
 
         Returns:
             Rotations `[*batch, num_frames + 1, 3, 3]` and positions `[*batch, num_frames + 1, 3]` [m].
@@ -105,14 +110,14 @@ class Scene:
         with torch.no_grad():
             pose = frame_pose(self.mech, q, self.mech.frame_names)
         R, r = (x.cpu().double().numpy() for x in (pose.rotation, pose.position))
-        still = np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))
+        identity = np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))
         return (
-            np.concatenate([R, still], -3),
+            np.concatenate([R, identity], -3),
             np.concatenate([r, np.zeros((*r.shape[:-2], 1, 3))], -2),
         )
 
     def lowest(self, q: Tensor) -> float:
-        """Height of the lowest point of what moves, 0 where nothing is drawn [m].
+        """Height of the lowest point of the moving bodies; 0 if none is drawn [m].
 
         Args:
             q: `[num_q]`.
@@ -125,86 +130,95 @@ class Scene:
         ]
         return float(min(heights, default=0.0))
 
-    def ground(self, ways: Tensor) -> float:
-        """Height of the ground: of a floor, or the inertial frame's, or below the robot [m].
+    def ground(self, motion: Tensor) -> float:
+        """Height of the ground [m].
 
-        Below all that it does, if it hangs on the inertial frame. One that floats may sink into the ground
-        on which it starts.
+        It is the height of the floor, if there is one, and else at most 0: for a robot with a fixed base the
+        lowest point of the motion, for a floating robot the lowest point of its first configuration.
 
         Args:
-            ways: where it starts, and where it goes, `[steps, num_q]`.
+            motion: configurations `[steps, num_q]`.
         """
         floors = [node.triangles.vertices[:, 2].max() for node in self.nodes if node.floor]
         if floors:
             return float(max(floors))
         roots = (k for k, parent in enumerate(self.mech.parents) if parent < 0)
         if any(self.mech.joints.kinds[k].name == "free" for k in roots):
-            return min(0.0, self.lowest(ways[0]))
-        some = ways[:: -(-len(ways) // LOOKED_AT)]
-        return min(0.0, *(self.lowest(q) for q in some))
+            return min(0.0, self.lowest(motion[0]))
+        samples = motion[:: -(-len(motion) // MAX_GROUND_SAMPLES)]
+        return min(0.0, *(self.lowest(q) for q in samples))
 
     def corners(self, q: Tensor) -> np.ndarray:
-        """Corners of boxes about all that is drawn but floors, `[n, 3]` [m].
+        """Corners of the bounding boxes of all nodes except floors, `[n, 3]` [m].
 
         Args:
-            q: `[*batch, num_q]`; all of the batch together.
+            q: `[*batch, num_q]`; the boxes of the whole batch are returned.
         """
         R, r = (x.reshape(-1, *x.shape[q.ndim - 1 :]) for x in self.poses(q))
         found = [
-            _box(node.triangles.vertices) @ R[:, node.frame].mT + r[:, None, node.frame]
+            _box_corners(node.triangles.vertices) @ R[:, node.frame].mT + r[:, None, node.frame]
             for node in self.nodes
             if not node.floor
         ]
         if not found:
-            return _box(np.array([[-0.5] * 3, [0.5] * 3]))
+            return _box_corners(np.array([[-0.5] * 3, [0.5] * 3]))
         return np.concatenate(found).reshape(-1, 3)
 
 
 def scene_of(mech: MechanismLike, kind: Kind = "visual") -> Scene:
-    """What there is to see of a robot.
+    """Build the scene of a robot.
 
     Args:
-        mech: a mechanism without batch dimensions, or what has one.
+        mech: a mechanism without batch dimensions, or an object that has one.
         kind: "visual" shapes, "collision" shapes, or "inertia": an ellipsoid for each body. A body without
-            shapes of the kind asked for is drawn by its other shapes, or else by its ellipsoid.
+            visual shapes is drawn with its collision shapes, and a body without shapes as its ellipsoid.
 
     Raises:
-        MechanismError: on another kind, or a batch of mechanisms.
+        MechanismError: for another kind, or a batch of mechanisms.
     """
     mech = as_mechanism(mech)
-    _check(mech, kind)
+    _check_kind(mech, kind)
     nodes: list[Node] = []
     missing: list[str] = []
     advice: list[str] = []
     drawn: set[int | str] = set()
-    known: dict[Mesh, tuple[Part, ...]] = {}  # legs are alike
-    for shapes in _chosen(mech, kind):
+    known: dict[Mesh, tuple[Part, ...]] = {}  # equal legs share their meshes
+    for shapes in _shapes_of_kind(mech, kind):
         found: set[int | str] = set()
         for shape in shapes:
             frame = -1 if shape.frame is None else mech.frame_index(shape.frame)
             body = -1 if frame < 0 else mech.frame_body[frame]
-            # What does not move is many links, none of which stands in for another.
+            # All links that do not move are one body, but each is drawn.
             owner = body if body >= 0 else shape.frame or ""
             if owner in drawn:
                 continue
             try:
-                nodes += _nodes(shape, frame, known)
+                nodes += _shape_nodes(shape, frame, known)
                 found.add(owner)
             except (RobotFileError, MissingExtraError) as error:
-                first, *_, last = str(error).splitlines()
-                missing.append(f"{shape.frame}: {first}")
-                advice.append(last)
+                missing.append(f"{shape.frame}: {error.what}")
+                advice.append(error.advice)
         drawn |= found
     bare = [k for k in range(mech.num_bodies) if k not in drawn]
-    beside = kind != "inertia" and len(bare) < mech.num_bodies
-    nodes += [node for k in bare for node in _lump(mech, k, beside)] + _bones(mech, bare)
+    limit_size = kind != "inertia" and len(bare) < mech.num_bodies
+    nodes += [node for k in bare for node in _ellipsoid(mech, k, limit_size)] + _rods(mech, bare)
     return Scene(mech, tuple(nodes), tuple(missing), tuple(dict.fromkeys(advice)))
 
 
-def start_of(scene: Scene) -> Tensor:
-    """Where its file puts it, or the nearest that limits allow.
+def describe_missing(scenes: Sequence[Scene]) -> str:
+    """Lines about shapes that cannot be drawn, with advice; empty if there are none."""
+    missing = [line for scene in scenes for line in scene.missing]
+    advice = dict.fromkeys(line for scene in scenes for line in scene.advice)
+    lines = [f"not drawn: {line}" for line in missing[:MAX_LISTED_SHAPES]]
+    more = len(missing) - MAX_LISTED_SHAPES
+    lines += [f"and {more} more"] if more > 0 else []
+    return "\n".join([*lines, *list(advice)[:MAX_LISTED_SHAPES]])
 
-    One robot that floats stands on the ground, where the file does not say where it is.
+
+def start_of(scene: Scene) -> Tensor:
+    """The initial configuration of the file, moved into the joint limits.
+
+    A floating robot without an initial position in the file is placed on the ground.
     """
     mech = scene.mech
     start, neutral = mech.initial(), mech.neutral()
@@ -221,30 +235,30 @@ def start_of(scene: Scene) -> Tensor:
     return q + lift
 
 
-def _chosen(mech: Mechanism, kind: str) -> list[tuple[Shape, ...]]:
-    """Shapes to draw, and then those that stand in where a body has none of these."""
+def _shapes_of_kind(mech: Mechanism, kind: str) -> list[tuple[Shape, ...]]:
+    """Shapes of a kind, and then those that replace them on bodies without."""
     shapes = mech.geometry
-    unseen = tuple(shape for shape in shapes.collision if not shape.visual)
-    return {"visual": [shapes.visual, unseen], "collision": [shapes.collision], "inertia": []}[kind]
+    other = tuple(shape for shape in shapes.collision if not shape.visual)
+    return {"visual": [shapes.visual, other], "collision": [shapes.collision], "inertia": []}[kind]
 
 
-def _check(mech: Mechanism, kind: str) -> None:
+def _check_kind(mech: Mechanism, kind: str) -> None:
     if kind not in ("visual", "collision", "inertia"):
         raise MechanismError(
-            f"kind={kind!r} is nothing to draw.",
-            "A robot has shapes to see, shapes to touch, and inertia.",
+            f"kind={kind!r} is unknown.",
+            "It selects the shapes to draw.",
             'Pass "visual", "collision" or "inertia".',
         )
     if mech.batch_shape:
         raise MechanismError(
-            f"{mech.name!r} is {list(mech.batch_shape)} mechanisms.",
-            "One robot is drawn at a time.",
-            "Pass one of them: mech.replace(...) with tensors without batch dimensions.",
+            f"{mech.name!r} is a batch of shape {list(mech.batch_shape)}.",
+            "Only one robot is drawn at a time.",
+            "Pass a mechanism without batch dimensions: mech.replace(...) with the tensors of one sample.",
         )
 
 
-def _nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) -> list[Node]:
-    """A shape as nodes, a mesh of several colours as several."""
+def _shape_nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) -> list[Node]:
+    """Nodes of a shape: one, or one for each colour of a mesh."""
     form = shape.form
     floor = isinstance(form, Plane) and frame < 0
     if isinstance(form, Mesh):
@@ -253,13 +267,13 @@ def _nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) -> lis
         parts = (Part(triangles_of(form)),)
     name = shape.frame or "inertial frame"
     turn, shift = np.array(shape.rotation), np.array(shape.position)
-    plain = FLOOR if floor else PLAIN
+    plain = FLOOR_COLOUR if floor else DEFAULT_COLOUR
     return [
         Node(
             f"{name}: {shape.name or type(form).__name__.lower()}",
             frame,
             Triangles(part.triangles.vertices @ turn.T + shift, part.triangles.faces),
-            # A mesh of several colours knows better than the one colour of its link.
+            # The colours of a mesh with several take precedence over the single colour of its link.
             (part.colour if len(parts) > 1 else shape.colour or part.colour) or plain,
             floor,
         )
@@ -267,30 +281,31 @@ def _nodes(shape: Shape, frame: int, known: dict[Mesh, tuple[Part, ...]]) -> lis
     ]
 
 
-def _lump(mech: Mechanism, k: int, beside: bool) -> list[Node]:
-    """The ellipsoid of a body, beside shapes of others or not; none of one without mass."""
+def _ellipsoid(mech: Mechanism, k: int, limit_size: bool) -> list[Node]:
+    """The inertia ellipsoid of a body with mass; `limit_size` shrinks placeholders."""
     name = mech.body_names[k]
     mass = float(mech.mass[k].detach())
     if mass <= 0 or name not in mech.frame_names:
         return []
     moments, axes = np.linalg.eigh(mech.inertia[k].detach().cpu().double().numpy())
     squares = np.maximum(2.5 / mass * (moments.sum() - 2 * moments), 0.0)
-    # What has no thickness is still seen.
+    # A least thickness keeps flat and thin bodies visible.
     radii = np.maximum(np.sqrt(squares), 0.05 * np.sqrt(squares.max()) + 1e-4)
     density = mass / (4 / 3 * np.pi * radii.prod())
-    if beside and density < FOAM:
-        radii = radii * np.cbrt(density / WATER)
+    if limit_size and density < MIN_DENSITY:
+        radii = radii * np.cbrt(density / FALLBACK_DENSITY)
     ball = triangles_of(Ellipsoid(tuple(radii.tolist())))
     turn = axes * np.sign(np.linalg.det(axes))
     com = mech.com[k].detach().cpu().double().numpy()
     placed = Triangles(ball.vertices @ turn.T + com, ball.faces)
-    return [Node(f"{name}: inertia", mech.frame_index(name), placed, LUMP, made=True)]
+    frame = mech.frame_index(name)
+    return [Node(f"{name}: inertia", frame, placed, INERTIA_COLOUR, substitute=True)]
 
 
-def _bones(mech: Mechanism, bodies: Sequence[int]) -> list[Node]:
-    """Rods from the origin of each bare body to the joints that it carries.
+def _rods(mech: Mechanism, bodies: Sequence[int]) -> list[Node]:
+    """Rods from the origin of each given body to its child joints.
 
-    From the inertial frame, too, where all bodies are bare.
+    If all bodies are given, also from the inertial frame.
     """
     ends: list[tuple[int, np.ndarray]] = []
     for k, parent in enumerate(mech.parents):
@@ -301,7 +316,7 @@ def _bones(mech: Mechanism, bodies: Sequence[int]) -> list[Node]:
     lengths = [float(np.linalg.norm(end)) for _, end in ends]
     thick = 0.03 * max(lengths, default=0.0)
     return [
-        Node("bone", frame, _rod(end, length, thick), BONE, made=True)
+        Node("rod", frame, _rod(end, length, thick), ROD_COLOUR, substitute=True)
         for (frame, end), length in zip(ends, lengths, strict=True)
         if length > thick > 0
     ]
@@ -317,7 +332,7 @@ def _rod(end: np.ndarray, length: float, radius: float) -> Triangles:
     return Triangles(rod.vertices @ turn.T + end / 2, rod.faces)
 
 
-def _box(points: np.ndarray) -> np.ndarray:
-    """The corners of the box about points, `[8, 3]`."""
+def _box_corners(points: np.ndarray) -> np.ndarray:
+    """Corners of the bounding box of points, `[8, 3]`."""
     ends = np.stack([points.min(axis=0), points.max(axis=0)])
     return np.array([[ends[i, 0], ends[j, 1], ends[k, 2]] for i, j, k in np.ndindex(2, 2, 2)])

@@ -1,4 +1,4 @@
-"""Where a page is served: an address of this machine, and a port of it that is free."""
+"""Host and port of a served page."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from contextlib import ExitStack
 
 from torchsko.errors import TorchskoError
 
-LAST = 65535
-"""The largest number of a port."""
+MAX_PORT = 65535
+"""Largest port number."""
 
-
-NEAR = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
-"""Hosts whose pages this machine finds by the name localhost."""
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
+"""Hosts that this machine reaches by the name localhost."""
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, or the next one that is free; 0 stays 0, which leaves the choice to the system.
+    """Find the first free port from `port` on; 0 stays 0, and the system chooses.
 
-    viser asks in a thread of its own, and waits for ever where there is none.
+    viser opens its port in a thread and would wait forever if that failed.
 
     Args:
         host: name or address of this machine.
         port: 0 to 65535.
 
     Raises:
-        TorchskoError: when the host is none of this machine's, or no port is free from there on.
+        TorchskoError: if the host is not an address of this machine, or no port is free.
     """
-    if not 0 <= port <= LAST:
+    if not 0 <= port <= MAX_PORT:
         raise TorchskoError(
-            f"port {port} was asked for.",
-            f"Ports are numbered up to {LAST}.",
+            f"port {port} does not exist.",
+            f"Ports are numbered from 0 to {MAX_PORT}.",
             "Pass --port 8080, say.",
         )
     try:
@@ -43,9 +42,9 @@ def free_port(host: str, port: int) -> int:
         raise TorchskoError(
             f"host {host!r} cannot serve a page: {error.strerror or error}.",
             "A page is served at an address of this machine.",
-            "Pass --host 127.0.0.1, or 0.0.0.0 where others may look, too.",
+            "Pass --host 127.0.0.1, or 0.0.0.0 to admit other machines.",
         ) from error
-    for candidate in range(port, LAST + 1):
+    for candidate in range(port, MAX_PORT + 1):
         try:
             _bind(places, candidate)
             return candidate
@@ -54,24 +53,24 @@ def free_port(host: str, port: int) -> int:
                 raise
     raise TorchskoError(
         f"no port from {port} on is free.",
-        "A page needs one of its own.",
+        "A page needs a free port.",
         "Pass --port 8080, say.",
     )
 
 
 def address_of(host: str, port: int) -> str:
-    """What to type into a browser on this machine, of a page that is served there."""
-    if host in NEAR:
+    """URL of a served page for a browser on this machine."""
+    if host in LOCAL_HOSTS:
         return f"http://localhost:{port}"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _bind(places: Sequence[tuple[int, str]], port: int) -> None:
-    """Take a port at all places, and give it back.
+    """Bind a port at all addresses, and release it.
 
     Raises:
-        OSError: when it cannot be taken.
+        OSError: if it cannot be bound.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for family, address in places:
-            held.enter_context(socket.create_server((address, port), family=family))
+            stack.enter_context(socket.create_server((address, port), family=family))

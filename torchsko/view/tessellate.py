@@ -1,4 +1,4 @@
-"""Every form as triangles: the one thing that a page and a picture draw."""
+"""Tessellation of geometric forms into triangles."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from torchsko.mechanism.geometry import (
     Triangles,
 )
 
-AROUND = 32
-"""Corners of a circle."""
+CIRCLE_POINTS = 32
+"""Points on a tessellated circle."""
 
-ENDLESS = 20.0
-"""Edge of a plane that has none [m]."""
+PLANE_SIZE = 20.0
+"""Edge length at which an infinite plane is drawn [m]."""
 
 
 def triangles_of(form: Form) -> Triangles:
-    """A form as triangles, outward faces counter-clockwise; a mesh must have been read.
+    """Tessellate a form; faces are counter-clockwise seen from outside.
 
     Args:
-        form: any but `Mesh`.
+        form: any form except `Mesh`, which has to be read first.
     """
     if isinstance(form, Triangles):
         return form
     if isinstance(form, Box):
         return Triangles(_CUBE * np.array(form.size), _CUBE_FACES)
     if isinstance(form, Sphere):
-        return _turned(*_arc(form.radius, 0.0))
+        return _revolve(*_arc(form.radius, 0.0))
     if isinstance(form, Capsule):
-        return _turned(*_arc(form.radius, form.length))
+        return _revolve(*_arc(form.radius, form.length))
     if isinstance(form, Ellipsoid):
-        ball = _turned(*_arc(1.0, 0.0))
+        ball = _revolve(*_arc(1.0, 0.0))
         return Triangles(ball.vertices * np.array(form.radii), ball.faces)
     if isinstance(form, Cylinder):
         half = form.length / 2
-        # Rims twice: an edge that is sharp shares no corner.
+        # Each rim appears twice: the faces at a sharp edge share no vertex.
         radii = np.array([0.0, form.radius, form.radius, form.radius, form.radius, 0.0])
-        return _turned(radii, np.array([-half, -half, -half, half, half, half]))
+        return _revolve(radii, np.array([-half, -half, -half, half, half, half]))
     if isinstance(form, Plane):
-        x, y = (size or ENDLESS for size in form.size)
+        x, y = (size or PLANE_SIZE for size in form.size)
         return _grid(np.zeros((2, 2)), (x, y))
     if isinstance(form, HeightField):
         return _grid(form.heights, form.size)
-    raise TypeError(f"{type(form).__name__} is no form with triangles")
+    raise TypeError(f"{type(form).__name__} cannot be tessellated")
 
 
 _CUBE = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
@@ -63,8 +63,8 @@ _CUBE_FACES = np.array(
 
 
 def _arc(radius: float, length: float) -> tuple[np.ndarray, np.ndarray]:
-    """Radii and heights of a meridian from pole to pole; two half balls with a cylinder between."""
-    angle = np.linspace(-np.pi / 2, np.pi / 2, AROUND // 2 + 1)
+    """Radii and heights of a meridian from pole to pole: two hemispheres and a cylinder between them."""
+    angle = np.linspace(-np.pi / 2, np.pi / 2, CIRCLE_POINTS // 2 + 1)
     r, z = radius * np.cos(angle), radius * np.sin(angle)
     r[0] = r[-1] = 0.0
     if length == 0.0:
@@ -77,22 +77,22 @@ def _arc(radius: float, length: float) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _turned(r: np.ndarray, z: np.ndarray) -> Triangles:
-    """The surface of a meridian turned about z."""
-    angle = 2 * np.pi * np.arange(AROUND) / AROUND
+def _revolve(r: np.ndarray, z: np.ndarray) -> Triangles:
+    """The surface of revolution of a meridian about z."""
+    angle = 2 * np.pi * np.arange(CIRCLE_POINTS) / CIRCLE_POINTS
     ring = np.stack([np.cos(angle), np.sin(angle)], -1)
     corners = np.concatenate(
-        [r[:, None, None] * ring, np.broadcast_to(z[:, None, None], (len(z), AROUND, 1))], -1
+        [r[:, None, None] * ring, np.broadcast_to(z[:, None, None], (len(z), CIRCLE_POINTS, 1))], -1
     )
-    i, j = np.meshgrid(np.arange(len(r) - 1), np.arange(AROUND), indexing="ij")
-    a, b = i * AROUND + j, i * AROUND + (j + 1) % AROUND
-    c, d = a + AROUND, b + AROUND
+    i, j = np.meshgrid(np.arange(len(r) - 1), np.arange(CIRCLE_POINTS), indexing="ij")
+    a, b = i * CIRCLE_POINTS + j, i * CIRCLE_POINTS + (j + 1) % CIRCLE_POINTS
+    c, d = a + CIRCLE_POINTS, b + CIRCLE_POINTS
     faces = np.concatenate([np.stack([a, b, d], -1), np.stack([a, d, c], -1)]).reshape(-1, 3)
-    return Triangles(corners.reshape(-1, 3), _without_slivers(corners.reshape(-1, 3), faces))
+    return Triangles(corners.reshape(-1, 3), _drop_degenerate(corners.reshape(-1, 3), faces))
 
 
 def _grid(heights: np.ndarray, size: tuple[float, float]) -> Triangles:
-    """Heights over a rectangle about the origin."""
+    """A height field over a rectangle centred at the origin."""
     rows, columns = heights.shape
     y, x = np.meshgrid(
         size[1] * np.linspace(-0.5, 0.5, rows),
@@ -109,7 +109,7 @@ def _grid(heights: np.ndarray, size: tuple[float, float]) -> Triangles:
     )
 
 
-def _without_slivers(corners: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Faces that have an area."""
+def _drop_degenerate(corners: np.ndarray, faces: np.ndarray) -> np.ndarray:
+    """Faces with nonzero area."""
     a, b, c = (corners[faces[:, k]] for k in range(3))
     return faces[np.linalg.norm(np.cross(b - a, c - a), axis=-1) > 0]

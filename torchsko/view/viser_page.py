@@ -1,4 +1,4 @@
-"""A page that shows robots in a browser: sliders, frames, playback. Needs the extra `view` (viser)."""
+"""Browser page with robots, sliders, frames and playback. Needs the extra `view` (viser)."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.utils.optional_dependencies import require
 from torchsko.view.playback import Motion
 from torchsko.view.server import address_of, free_port
-from torchsko.view.viser_scene import Figure, look, quiet
+from torchsko.view.viser_scene import ViserRobot, place_camera, silence_viser
 
-RATE = 30.0
-"""Pictures of a playback in a second."""
+FRAME_RATE = 30.0
+"""Frames per second of a playback."""
 
-MOVES = {"wx": "turn x", "wy": "turn y", "wz": "turn z", "vx": "x", "vy": "y", "vz": "z"}
-"""What a slider moves, by the rate of a free or spherical joint."""
+RATE_LABELS = {"wx": "turn x", "wy": "turn y", "wz": "turn z", "vx": "x", "vy": "y", "vz": "z"}
+"""Labels of sliders by the rates of free and spherical joints."""
 
 TOGGLES = ("frames", "names", "center of mass", "contacts")
 
 
 class Page:
-    """A page that is being served; `close` ends it.
+    """A served page; `close` ends it.
 
     Attributes:
-        figures: the robots.
-        sliders: of each robot, one for each dof, in the order of qd.
-        playing: the checkbox that plays the motions; None where there are none.
-        clock: the slider of time [s]; None likewise.
+        robots: the robots on the page.
+        sliders: for each robot its sliders, one for each dof in the order of qd.
+        playing: checkbox that plays the motions; None without motions.
+        clock: slider of the time [s]; None without motions.
     """
 
     def __init__(
@@ -52,79 +52,80 @@ class Page:
         """Serve robots side by side, each with its motion.
 
         Args:
-            robots: one or more.
-            motions: of each; None where it has none, or all left out.
-            host: who may look: this machine, or "0.0.0.0": whoever reaches it.
-            port: of the page; the next one that is free.
-            kind: what is drawn first: "visual", "collision" or "inertia".
+            robots: one or more robots.
+            motions: motion of each robot, or None; may be shorter than `robots`.
+            host: address to serve at; "0.0.0.0" admits other machines.
+            port: first port to try.
+            kind: shapes to draw at first: "visual", "collision" or "inertia".
 
         Raises:
-            MissingExtraError: when viser is not installed.
-            MechanismError: when there is no robot.
-            TorchskoError: when the host is none of this machine's, or no port is free.
+            MissingExtraError: if viser is not installed.
+            MechanismError: if there is no robot.
+            TorchskoError: if the host is not an address of this machine, or no port is free.
         """
         viser = require("viser", "view")
         mechs = [as_mechanism(robot) for robot in robots]
         if not mechs:
             raise MechanismError(
-                "no robot was given.",
-                "A page shows one or more.",
-                "Pass a mechanism.",
+                "the list of robots is empty.",
+                "A page shows one or more robots.",
+                "Pass a list with a mechanism.",
             )
         self._motions = [*motions, *[None] * (len(mechs) - len(motions))]
         self._host = host
-        self._lock, self._open, self._following = threading.RLock(), True, False
-        with quiet():
+        # _updating is True while code, not the user, sets the sliders.
+        self._lock, self._open, self._updating = threading.RLock(), True, False
+        with silence_viser():
             self.server = viser.ViserServer(host=host, port=free_port(host, port), verbose=False)
         self.server.scene.set_up_direction("+z")
-        self.figures: list[Figure] = []
+        self.robots: list[ViserRobot] = []
         self.sliders: list[list[Any]] = []
-        self._place(mechs)
-        for figure in self.figures:
-            figure.draw(kind)
-        self._toggles(kind)
-        self.clock, self.playing = self._playback()
-        for title, figure, motion in zip(_titles(mechs), self.figures, self._motions, strict=True):
-            self.sliders.append(self._joints(title, figure, motion))
-        self._look()
+        self._place_robots(mechs)
+        for robot in self.robots:
+            robot.draw(kind)
+        self._add_toggles(kind)
+        self.clock, self.playing = self._add_playback()
+        for title, robot, motion in zip(_titles(mechs), self.robots, self._motions, strict=True):
+            self.sliders.append(self._add_sliders(title, robot, motion))
+        self._place_camera()
         self._thread = threading.Thread(target=self._play, daemon=True)
         self._thread.start()
 
     @property
     def port(self) -> int:
-        """Of the page."""
+        """Port of the page."""
         return self.server.get_port()
 
     @property
     def address(self) -> str:
-        """What to type into the browser."""
+        """URL of the page."""
         return address_of(self._host, self.port)
 
     def close(self) -> None:
-        """End the page."""
+        """Stop serving the page."""
         self._open = False
         self._thread.join()
-        with quiet():
+        with silence_viser():
             self.server.stop()
 
     def seek(self, t: float) -> None:
-        """Show all motions a time after their starts [s]."""
+        """Show all motions at time t after their starts [s]."""
         with self._lock:
-            for figure, motion in zip(self.figures, self._motions, strict=True):
+            for robot, motion in zip(self.robots, self._motions, strict=True):
                 if motion is not None:
                     k = motion.at(float(motion.t[0]) + t)
                     points = None if motion.contacts is None else motion.contacts[k]
-                    figure.move(motion.q[k], points)
+                    robot.move(motion.q[k], points)
 
-    def _place(self, mechs: Sequence[Mechanism]) -> None:
-        """The robots in a row along y, all on one ground."""
+    def _place_robots(self, mechs: Sequence[Mechanism]) -> None:
+        """Place the robots in a row along y on a common ground."""
         for k, (mech, motion) in enumerate(zip(mechs, self._motions, strict=True)):
-            ways = None if motion is None else motion.q
-            figure = Figure(self.server, f"/robot{k}", mech, ways)
-            if self.figures:
-                figure.stand_beside(self.figures[-1])
-            self.figures.append(figure)
-        size = max(figure.size for figure in self.figures)
+            path = None if motion is None else motion.q
+            robot = ViserRobot(self.server, f"/robot{k}", mech, path)
+            if self.robots:
+                robot.stand_beside(self.robots[-1])
+            self.robots.append(robot)
+        size = max(robot.size for robot in self.robots)
         cell = 10.0 ** math.floor(math.log10(max(size, 1e-6)))
         self.server.scene.add_grid(
             "/ground", width=20 * cell, height=20 * cell, cell_size=cell / 2, section_size=cell,
@@ -132,45 +133,45 @@ class Page:
             position=(0.0, 0.0, -1e-3 * size),
         )  # fmt: skip
 
-    def _look(self) -> None:
-        """The camera before the robots."""
-        corners = np.concatenate([figure.corners(figure.q) for figure in self.figures])
-        look(self.server, corners, aside=0.15)
+    def _place_camera(self) -> None:
+        """Place the camera in front of the robots."""
+        corners = np.concatenate([robot.corners(robot.q) for robot in self.robots])
+        place_camera(self.server, corners, aside=0.15)
 
-    def _toggles(self, kind: str) -> None:
+    def _add_toggles(self, kind: str) -> None:
         gui = self.server.gui
         drawn = gui.add_dropdown("drawn", ("visual", "collision", "inertia"), initial_value=kind)
 
         @drawn.on_update
         def _(_: Any) -> None:
             with self._lock:
-                for figure in self.figures:
-                    figure.draw(drawn.value)
+                for robot in self.robots:
+                    robot.draw(drawn.value)
 
         for what in TOGGLES:
-            self._toggle(what, gui.add_checkbox(what, False))
+            self._add_toggle(what, gui.add_checkbox(what, False))
 
-    def _toggle(self, what: str, box: Any) -> None:
+    def _add_toggle(self, what: str, box: Any) -> None:
         @box.on_update
         def _(_: Any) -> None:
             with self._lock:
-                for figure in self.figures:
-                    figure.show(what, box.value)
+                for robot in self.robots:
+                    robot.show(what, box.value)
 
-    def _joints(self, title: str, figure: Figure, motion: Motion | None) -> list[Any]:
-        """A slider for each dof: displacements from the neutral configuration, and so q of most joints."""
-        mech, gui, found = figure.mech, self.server.gui, []
-        ways = figure.q[None] if motion is None else motion.q
-        start = ways[0]
-        with gui.add_folder(title, expand_by_default=len(self.figures) == 1):
-            for label, low, high, value in _ranges(mech, ways):
+    def _add_sliders(self, title: str, robot: ViserRobot, motion: Motion | None) -> list[Any]:
+        """Add a slider for each dof: the displacement from the neutral configuration, q for most joints."""
+        mech, gui, sliders = robot.mech, self.server.gui, []
+        path = robot.q[None] if motion is None else motion.q
+        start = path[0]
+        with gui.add_folder(title, expand_by_default=len(self.robots) == 1):
+            for label, low, high, value in _slider_ranges(mech, path):
                 step = (high - low) / 1000 or 1e-3
                 value = min(max(value, low), high)
-                found.append(gui.add_slider(label, low, high, step, initial_value=value))
+                sliders.append(gui.add_slider(label, low, high, step, initial_value=value))
 
             def moved(event: Any) -> None:
                 with self._lock:
-                    if self._following:
+                    if self._updating:
                         return
                     if (
                         self.playing is not None
@@ -178,54 +179,48 @@ class Page:
                         and event.client_id is not None
                     ):
                         self.playing.value = False
-                        self._follow(besides=event.target)
+                        self._update_sliders(except_slider=event.target)
                     xi = torch.tensor(
-                        [float(slider.value) for slider in found],
+                        [float(slider.value) for slider in sliders],
                         dtype=mech.dtype,
                         device=mech.device,
                     )
-                    figure.move(integrate(mech, mech.neutral(), xi))
+                    robot.move(integrate(mech, mech.neutral(), xi))
 
-            for slider in found:
+            for slider in sliders:
                 slider.on_update(moved)
-            back = gui.add_button("back to the start")
+            reset = gui.add_button("reset")
 
-            @back.on_click
+            @reset.on_click
             def _(_: Any) -> None:
                 with self._lock:
                     if self.playing is not None:
                         self.playing.value = False
-                    figure.move(start)
-                    self._follow()
+                    robot.move(start)
+                    self._update_sliders()
 
-        return found
+        return sliders
 
-    def _follow(self, besides: Any = None) -> None:
-        """Set the sliders to where the robots are, besides the one that is being moved."""
+    def _update_sliders(self, except_slider: Any = None) -> None:
+        """Set the sliders to the robots' configurations, except the one that the user moves."""
         with self._lock:
-            self._following = True
-            for figure, sliders in zip(self.figures, self.sliders, strict=True):
-                values = difference(figure.mech, figure.mech.neutral(), figure.q).tolist()
+            self._updating = True
+            for robot, sliders in zip(self.robots, self.sliders, strict=True):
+                values = difference(robot.mech, robot.mech.neutral(), robot.q).tolist()
                 for slider, value in zip(sliders, values, strict=True):
-                    if slider is not besides:
+                    if slider is not except_slider:
                         slider.value = min(max(value, slider.min), slider.max)
-            self._following = False
+            self._updating = False
 
-    def _playback(self) -> tuple[Any, Any]:
-        """The slider of time and the checkbox that plays; None of both where no robot has a motion."""
-        ends = [float(motion.t[-1] - motion.t[0]) for motion in self._motions if motion is not None]
-        if not ends:
+    def _add_playback(self) -> tuple[Any, Any]:
+        """Add the slider of the time and the checkbox that plays; both None without motions."""
+        durations = [float(x.t[-1] - x.t[0]) for x in self._motions if x is not None]
+        if not durations:
             return None, None
-        gui = self.server.gui
+        gui, end = self.server.gui, max(*durations, 1e-3)
         with gui.add_folder("playback"):
             playing = gui.add_checkbox("play", False)
-            clock = gui.add_slider(
-                "time [s]",
-                0.0,
-                max(max(ends), 1e-3),
-                max(max(ends), 1e-3) / 1000,
-                initial_value=0.0,
-            )
+            clock = gui.add_slider("time [s]", 0.0, end, end / 1000, initial_value=0.0)
             self._speed = gui.add_slider("speed", 0.1, 4.0, 0.1, initial_value=1.0)
 
         @clock.on_update
@@ -233,21 +228,21 @@ class Page:
             self.seek(float(clock.value))
             if event.client_id is not None:
                 playing.value = False
-                self._follow()
+                self._update_sliders()
 
         @playing.on_update
         def _(event: Any) -> None:
             if event.client_id is not None and not playing.value:
-                self._follow()
+                self._update_sliders()
 
         self.seek(0.0)
         return clock, playing
 
     def _play(self) -> None:
-        """Moves the clock while the box is checked."""
+        """Advance the clock while the box is checked."""
         last = time.monotonic()
         while self._open:
-            time.sleep(1 / RATE)
+            time.sleep(1 / FRAME_RATE)
             now = time.monotonic()
             if self.playing is not None and self.playing.value:
                 t = float(self.clock.value) + float(self._speed.value) * (now - last)
@@ -256,35 +251,36 @@ class Page:
 
 
 def _titles(mechs: Sequence[Mechanism]) -> list[str]:
-    """A name for each robot: its own, and the place in the row where another has that, too."""
+    """A title for each robot: its name, with its position in the row if the name is not unique."""
     names = [mech.name for mech in mechs]
     return [f"{name} ({k})" if names.count(name) > 1 else name for k, name in enumerate(names, 1)]
 
 
-def _ranges(mech: Mechanism, ways: Tensor) -> list[tuple[str, float, float, float]]:
-    """Of each dof its label, lower and upper end of its slider, and where it starts.
+def _slider_ranges(mech: Mechanism, path: Tensor) -> list[tuple[str, float, float, float]]:
+    """For each dof the label of its slider, its lower and upper end, and its initial value.
 
-    Sliders go from limit to limit, and on where the robot goes; limits that meet, as files write none, count
-    as none.
+    The range covers the joint limits and the motion. Equal lower and upper limits, a placeholder in some
+    files, count as no limits.
 
     Args:
         mech: the robot.
-        ways: where it starts, and where it goes, `[steps, num_q]`.
+        path: configurations of its motion, `[steps, num_q]`.
     """
-    at, found = difference(mech, mech.neutral(), ways), []
-    least, most = at.amin(0).tolist(), at.amax(0).tolist()
+    displacement, ranges = difference(mech, mech.neutral(), path), []
+    lowest, highest = displacement.amin(0).tolist(), displacement.amax(0).tolist()
     for name in mech.joint_names:
         kind = mech.joints.kinds[mech.joint_index(name)]
         q, dofs, parts = mech.q_slice(name), mech.dof_slice(name), name.split("+")
         for i, (rate, reach) in enumerate(zip(kind.rates, kind.usual_speed, strict=True)):
             low, high = -reach, reach
             if kind.vector:
-                own = [float(x[q][i]) for x in (mech.lower, mech.upper)]
-                if own[0] < own[1]:
-                    ends = zip(own, (low, high), strict=True)
+                limits = [float(x[q][i]) for x in (mech.lower, mech.upper)]
+                if limits[0] < limits[1]:
+                    ends = zip(limits, (low, high), strict=True)
                     low, high = (x if math.isfinite(x) else y for x, y in ends)
             k = dofs.start + i
-            label = name if kind.num_dof == 1 else f"{name} {MOVES.get(rate, rate)}"
+            label = name if kind.num_dof == 1 else f"{name} {RATE_LABELS.get(rate, rate)}"
             label = parts[i] if len(parts) == kind.num_dof > 1 else label
-            found.append((label, min(low, least[k]), max(high, most[k]), float(at[0, k])))
-    return found
+            start = float(displacement[0, k])
+            ranges.append((label, min(low, lowest[k]), max(high, highest[k]), start))
+    return ranges

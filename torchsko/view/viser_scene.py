@@ -1,4 +1,4 @@
-"""A robot on a page of viser: its nodes, and all that is shown of it besides. Needs the extra `view`."""
+"""A robot in a viser scene, with frames, names, centre of mass and contacts. Needs the extra `view`."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from torchsko.utils.optional_dependencies import require
 from torchsko.verbs.momenta import center_of_mass
 from torchsko.view.scene import Kind, Scene, scene_of, start_of
 
-NEAREST, FARTHEST = 5e-3, 5e2
-"""Planes of the camera between which things are drawn, in the size of what it looks at."""
+NEAR_PLANE, FAR_PLANE = 5e-3, 5e2
+"""Distances of the camera's clipping planes, in sizes of the scene."""
 
-NEAR = 2e-3
-"""Height above the ground up to which a point of a shape touches it [m]."""
+CONTACT_HEIGHT = 2e-3
+"""Largest height above the ground at which a point counts as in contact [m]."""
 
-THROUGH = 0.45
+OVERLAY_OPACITY = 0.45
 """Opacity of bodies while frames or the centre of mass are shown."""
 
-SHOWN = 64
-"""Contact points of one shape."""
+MAX_CONTACT_POINTS = 64
+"""Contact points that are shown for a shape."""
 
 RED, YELLOW = (216, 60, 60), (240, 190, 40)
 
 
-class Figure:
-    """A robot on a page; its methods move it and show parts of it.
+class ViserRobot:
+    """A robot on a page.
 
     Attributes:
         mech: the robot.
-        scene: what is drawn of it.
-        q: where it is, `[num_q]`.
+        scene: the drawn shapes.
+        q: current configuration, `[num_q]`.
     """
 
-    def __init__(self, server: Any, root: str, mech: Mechanism, ways: Tensor | None = None) -> None:
-        """Draw a robot on the ground of a page, which is its z = 0.
+    def __init__(self, server: Any, root: str, mech: Mechanism, path: Tensor | None = None) -> None:
+        """Draw a robot on the ground of a page, z = 0.
 
         Args:
-            server: of viser.
-            root: name of its node.
+            server: viser's server.
+            root: name of the robot's node.
             mech: the robot.
-            ways: where it starts, and where it goes, `[steps, num_q]`; as `start_of` says when left out.
+            path: configurations of its motion, `[steps, num_q]`; that of `start_of` when left out.
         """
         self.mech, self._server, self._root = mech, server, root
         self._kind = "visual"
@@ -56,8 +56,8 @@ class Figure:
         self._axes: Any = None
         self._com: Any = None
         self.scene: Scene = scene_of(mech)
-        ways = start_of(self.scene)[None] if ways is None else ways
-        self.q, self._ground = ways[0], self.scene.ground(ways)
+        path = start_of(self.scene)[None] if path is None else path
+        self.q, self._ground = path[0], self.scene.ground(path)
         self._offset = np.array([0.0, 0.0, -self._ground])
         corners = self.scene.corners(self.q)
         self.size = float(np.linalg.norm(np.ptp(corners, axis=0)))
@@ -84,17 +84,17 @@ class Figure:
         self._com = server.scene.add_icosphere(
             f"{root}/center_of_mass", 0.02 * self.size, YELLOW, visible=False
         )
-        self._contacts = self._no_points()
-        self._touching = False
-        self._touchable: Scene | None = None
+        self._contacts = self._add_points(np.zeros((0, 3)))
+        self._show_contacts = False
+        self._collision_scene: Scene | None = None
         self.move(self.q)
 
     def corners(self, q: Tensor) -> np.ndarray:
-        """Corners of boxes about all that is drawn, where the page has it, `[n, 3]` [m]."""
+        """Corners of the bounding boxes of all shapes, in the page's coordinates, `[n, 3]` [m]."""
         return self.scene.corners(q) + self._offset
 
-    def stand_beside(self, other: Figure) -> None:
-        """Move the robot along y until there is room between it and the other, as both are now."""
+    def stand_beside(self, other: ViserRobot) -> None:
+        """Move the robot along y until there is space between its box and that of the other robot."""
         room = 0.25 * max(self.size, other.size)
         ends = other.corners(other.q)[:, 1].max(), self.corners(self.q)[:, 1].min()
         self._offset = self._offset + np.array([0.0, ends[0] + room - ends[1], 0.0])
@@ -114,7 +114,7 @@ class Figure:
     def show(self, what: str, visible: bool) -> None:
         """Show "frames", "names", the "center of mass" or "contacts", or hide them."""
         if what == "contacts":
-            self._touching = visible
+            self._show_contacts = visible
             self.move(self.q)
             return
         handles = {"frames": [self._axes], "names": self._labels, "center of mass": [self._com]}
@@ -128,13 +128,13 @@ class Figure:
 
         Args:
             q: `[num_q]`.
-            contacts: points that touch, `[n, 3]` [m]; those of its shapes on the ground when left out.
+            contacts: contact points, `[n, 3]` [m]; those of its shapes with the ground when left out.
         """
         R, r = self.scene.poses(q)
         turns = matrix_to_quaternion(torch.tensor(R)).numpy()
         with torch.no_grad():
             com = center_of_mass(self.mech, q).cpu().double().numpy()
-        points = self._points(q, contacts) if self._touching else np.zeros((0, 3))
+        points = self._points(q, contacts) if self._show_contacts else np.zeros((0, 3))
         with self._server.atomic():
             self.q = q
             for frame, handle in self._bodies.items():
@@ -148,10 +148,10 @@ class Figure:
                 self._com.position = com
             if len(points) or len(self._contacts.points):
                 self._contacts.remove()
-                self._contacts = self._no_points(points)
+                self._contacts = self._add_points(points)
 
     def _draw(self) -> None:
-        """The nodes of the scene below a frame for each that carries some."""
+        """Add the nodes of the scene, each below a node of its frame."""
         for k, node in enumerate(self.scene.nodes):
             place = f"{self._root}/{self._kind}/{node.frame}"
             if node.frame not in self._bodies:
@@ -168,16 +168,15 @@ class Figure:
             )
             self._meshes.append((mesh, float(opacity)))
 
-    def _opacity(self, own: float) -> float | None:
-        """Of a mesh: its own, less where what is shown lies inside of bodies; None: opaque."""
+    def _opacity(self, opacity: float) -> float | None:
+        """Opacity of a mesh, reduced while frames or the centre of mass are shown; None: opaque."""
         inside = any(handle is not None and handle.visible for handle in (self._axes, self._com))
-        return min(own, THROUGH) if inside else own if own < 1 else None
+        return min(opacity, OVERLAY_OPACITY) if inside else opacity if opacity < 1 else None
 
-    def _no_points(self, points: np.ndarray | None = None) -> Any:
-        found = np.zeros((0, 3)) if points is None else points
+    def _add_points(self, points: np.ndarray) -> Any:
         return self._server.scene.add_point_cloud(
             f"{self._root}/contacts",
-            found.astype(np.float32),
+            points.astype(np.float32),
             RED,
             point_size=0.01 * self.size,
             point_shape="circle",
@@ -187,14 +186,14 @@ class Figure:
     def _points(self, q: Tensor, contacts: np.ndarray | None) -> np.ndarray:
         if contacts is not None:
             return contacts[np.isfinite(contacts).all(axis=-1)]
-        if self._touchable is None:
-            self._touchable = scene_of(self.mech, "collision")
-        return on_ground(self._touchable, self._ground, q)
+        if self._collision_scene is None:
+            self._collision_scene = scene_of(self.mech, "collision")
+        return ground_contacts(self._collision_scene, self._ground, q)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Nothing printed through rich, which is how viser greets: what it is for is told by who starts it."""
+def silence_viser() -> Iterator[None]:
+    """Suppress the messages that viser prints through rich."""
     console = require("rich", "view").get_console()
     before, console.quiet = console.quiet, True
     try:
@@ -203,39 +202,43 @@ def quiet() -> Iterator[None]:
         console.quiet = before
 
 
-def look(server: Any, corners: np.ndarray, aside: float = 0.0) -> None:
-    """Put the camera of a page before what lies within corners, `[n, 3]` [m].
+def place_camera(server: Any, corners: np.ndarray, aside: float = 0.0) -> None:
+    """Place the camera of a page so that it shows given points.
 
     Args:
-        server: of viser.
-        corners: of boxes.
-        aside: how far left of the middle they come to lie, in their size: beside a panel.
+        server: viser's server.
+        corners: points to show, `[n, 3]` [m].
+        aside: offset of the points to the left of the centre, in their size, to leave space for a panel.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
     middle, size = (low + high) / 2, float(np.linalg.norm(high - low))
     target = middle + aside * size * np.array([-0.43, 0.9, 0.0])
     camera = server.initial_camera
-    # What is nearer or farther than these planes is not drawn: they go with the size, as of a fly or a crane.
-    camera.near, camera.far = NEAREST * size, FARTHEST * size
+    # The clipping planes scale with the robot, which may be as small as a fly or as large as a crane.
+    camera.near, camera.far = NEAR_PLANE * size, FAR_PLANE * size
     camera.position = tuple(target + size * np.array([0.85, 0.4, 0.35]))
     camera.look_at = tuple(target)
 
 
-def on_ground(scene: Scene, height: float, q: Tensor) -> np.ndarray:
-    """Points of moving shapes that are on the ground or below, the lowest of each shape, `[n, 3]` [m].
+def ground_contacts(scene: Scene, height: float, q: Tensor) -> np.ndarray:
+    """Lowest points of each moving shape that is on the ground or below, `[n, 3]` [m].
 
     Args:
-        scene: shapes that may touch.
+        scene: collision shapes.
         height: of the ground [m].
         q: `[num_q]`.
     """
     R, r = scene.poses(q)
     found = [np.zeros((0, 3))]
     for node in scene.nodes:
-        if node.made or node.frame < 0 or scene.mech.frame_body[node.frame] < 0:
+        if node.substitute or node.frame < 0 or scene.mech.frame_body[node.frame] < 0:
             continue
         points = node.triangles.vertices @ R[node.frame].T + r[node.frame]
         low = points[:, 2].min()
-        if low <= height + NEAR:
-            found.append(np.unique(points[points[:, 2] <= low + NEAR].round(6), axis=0)[:SHOWN])
+        if low <= height + CONTACT_HEIGHT:
+            found.append(
+                np.unique(points[points[:, 2] <= low + CONTACT_HEIGHT].round(6), axis=0)[
+                    :MAX_CONTACT_POINTS
+                ]
+            )
     return np.concatenate(found)

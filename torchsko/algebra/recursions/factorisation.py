@@ -10,13 +10,13 @@ from torchsko.algebra.operators.model import SKOModel
 from torchsko.algebra.recursions.innovations import Innovations, swept_innovations
 from torchsko.algebra.recursions.innovations_scan import scanned_innovations
 from torchsko.errors import TorchskoError, unknown_name
-from torchsko.utils.dtype import in_own_type
+from torchsko.utils.dtype import without_autocast
 
 METHODS = ("sweep", "scan")
 """Methods of `innovations`."""
 
 
-@in_own_type
+@without_autocast
 def innovations(
     model: SKOModel,
     *,

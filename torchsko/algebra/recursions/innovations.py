@@ -37,8 +37,8 @@ from torchsko.algebra.topology.gathering import join
 from torchsko.algebra.topology.sharing import total
 from torchsko.errors import ShapeError
 from torchsko.linalg.symmetric import factor_solve, spd_factor, spd_logdet, spd_solve
-from torchsko.utils.dtype import in_own_type
-from torchsko.utils.shapes import joined
+from torchsko.utils.dtype import without_autocast
+from torchsko.utils.shapes import concatenate
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Innovations:
     def __repr__(self) -> str:
         return f"Innovations({self.model!r})"
 
-    @in_own_type
+    @without_autocast
     def solve(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """M^-1 x = [I - H psi K]* D^-1 [I - H psi K] x, shape of x.
 
@@ -73,7 +73,7 @@ class Innovations:
         """
         return self._columns(x, columns, self._solve)
 
-    @in_own_type
+    @without_autocast
     def forward_dynamics(self, gen_force: Tensor) -> Tensor:
         """Accelerations M^-1 (T - C) by the articulated-body sweeps.
 
@@ -90,7 +90,7 @@ class Innovations:
             gen_force = gen_force - self.model.layout.dofs.collect(s)[..., 0]
         return self._columns(gen_force, False, self._accelerate)
 
-    @in_own_type
+    @without_autocast
     def inverse(self) -> Tensor:
         """The dense inverse of the mass matrix, `[*batch, num_dof, num_dof]`.
 
@@ -100,7 +100,7 @@ class Innovations:
         identity = torch.eye(n, dtype=self.model.inertia.dtype, device=self.model.inertia.device)
         return self.solve(identity, columns=True)
 
-    @in_own_type
+    @without_autocast
     def logdet(self) -> Tensor:
         """Logarithm of the determinant of the mass matrix, sum of log det D(k), `[*batch]`.
 
@@ -110,9 +110,9 @@ class Innovations:
             spd_logdet(D if hinge.share is None else hinge.share.once(D), scalar=self.model.scalar)
             for D, hinge in zip(self.riccati.hinge_inertia, self.hinges, strict=True)
         ]
-        return joined(parts, batch=self.model.batch_shape).sum(-1)
+        return concatenate(parts, batch=self.model.batch_shape).sum(-1)
 
-    @in_own_type
+    @without_autocast
     def sqrt(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """[I + H A K] D^(1/2) x: an action W with W W* = mass matrix, shape of x.
 
@@ -122,12 +122,12 @@ class Innovations:
         """
         return self._columns(x, columns, self._sqrt)
 
-    @in_own_type
+    @without_autocast
     def whiten(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """D^(-1/2) [I - H psi K] x, the inverse of `sqrt`, shape of x; whitens forces of covariance M."""
         return self._columns(x, columns, self._whiten)
 
-    @in_own_type
+    @without_autocast
     def sqrt_transpose(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """D^(1/2)* [I + H A K]* x, shape of x.
 
@@ -135,12 +135,12 @@ class Innovations:
         """
         return self._columns(x, columns, self._sqrt_transpose)
 
-    @in_own_type
+    @without_autocast
     def whiten_transpose(self, x: Tensor, *, columns: bool = False) -> Tensor:
         """[I - H psi K]* D^(-1/2)* x, the inverse of `sqrt_transpose`, shape of x."""
         return self._columns(x, columns, self._whiten_transpose)
 
-    @in_own_type
+    @without_autocast
     def sample(
         self, n: int, *, generator: torch.Generator | None = None, inverse: bool = False
     ) -> Tensor:
@@ -166,7 +166,7 @@ class Innovations:
         noise = torch.randn(shape, generator=generator, dtype=M.dtype, device=M.device)
         return self.whiten_transpose(noise) if inverse else self.sqrt(noise)
 
-    @in_own_type
+    @without_autocast
     def hinge_certificate(self) -> Tensor:
         """Smallest eigenvalue of the hinge inertia D(k) of every node, `[*batch, num_nodes]`.
 
@@ -182,7 +182,7 @@ class Innovations:
             smallest_eigenvalue(D, pad[..., 0])
             for D, pad in zip(self.riccati.hinge_inertia, padding, strict=True)
         ]
-        return layout.tree_order(joined(smallest, batch=self.model.batch_shape), -1)
+        return layout.tree_order(concatenate(smallest, batch=self.model.batch_shape), -1)
 
     def _columns(
         self, x: Tensor, columns: bool, action: Callable[[Tensor], list[Tensor]]

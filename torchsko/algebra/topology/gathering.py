@@ -10,7 +10,7 @@ from operator import add
 import torch
 from torch import Tensor
 
-from torchsko.utils.shapes import joined
+from torchsko.utils.shapes import concatenate
 
 SHORT = 16
 """Blocks of a run that are added one by one: up to there this is a third of a gather's time or less."""
@@ -93,7 +93,7 @@ class Sums:
 
 def join(levels: list[Tensor]) -> Tensor:
     """Levels `[*, n_l, r, c]` to one packed tensor `[*batch, n, r, c]`, batch dimensions broadcast."""
-    return levels[0] if len(levels) == 1 else joined(levels, -3)
+    return levels[0] if len(levels) == 1 else concatenate(levels, -3)
 
 
 def with_rows(x: Tensor, rows: int) -> Tensor:

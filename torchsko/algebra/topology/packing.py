@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchsko.errors import ShapeError
-from torchsko.utils.shapes import entries_at
+from torchsko.utils.shapes import gather_entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,5 +136,7 @@ def _listed(sizes: Sequence[int]) -> str:
 def _rows(x: Tensor, index: Tensor) -> Tensor:
     """Rows `[*, k, r]` of `[*, n, r]`."""
     return (
-        entries_at(x[..., 0], index)[..., None] if x.shape[-1] == 1 else x.index_select(-2, index)
+        gather_entries(x[..., 0], index)[..., None]
+        if x.shape[-1] == 1
+        else x.index_select(-2, index)
     )

@@ -34,10 +34,10 @@ from torchsko.mechanism.dispatch import MechanismLike, as_mechanism, fused_metho
 from torchsko.mechanism.mechanism import PARAMETERS, Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.rollout.argument_checks import as_integer, as_number
-from torchsko.utils.dtype import in_own_type
+from torchsko.utils.dtype import without_autocast
 
 
-@in_own_type
+@without_autocast
 def inverse_kinematics(
     mech: MechanismLike,
     targets: Mapping[Any, Any],

@@ -19,7 +19,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_position, check_rotation
 from torchsko.mechanism.validation import check_placement
 from torchsko.spatial.rotation import matrix_log
-from torchsko.utils.shapes import joined, matvec
+from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.frame import Frame, with_frames
 from torchsko.verbs.frames import frame_jacobian, frame_pose
 
@@ -162,7 +162,7 @@ def error_at(
             found.append(matrix_log(R.mT @ next(left)))
         if placed:
             found.append(matvec(R.mT, next(left) - r))
-    e = joined(found)
+    e = concatenate(found)
     return e * e.new_tensor(goals.weights)
 
 

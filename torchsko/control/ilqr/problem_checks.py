@@ -12,7 +12,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
 from torchsko.mechanism.validation import check_names
 from torchsko.rollout.argument_checks import accepts_arguments
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 Shapes = dict[str, tuple[int, ...]]
 """Names of tensors, with shapes for one sample."""
@@ -68,7 +68,7 @@ def check_bounds(mech: Mechanism, dofs: Sequence[int], bounds: Any) -> None:
     for k, x in enumerate(pair):
         if (why := misfit(mech, f"bounds[{k}]", x, (m,))) is not None:
             raise ShapeError(why)
-    wrong = numbers(~(pair[0] <= pair[1]))
+    wrong = concrete_values(~(pair[0] <= pair[1]))
     if wrong is not None and wrong.any():
         k = int(wrong.argmax())
         raise TorchskoError(

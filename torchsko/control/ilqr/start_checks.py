@@ -17,7 +17,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit, shared_batch
 from torchsko.rollout.argument_checks import as_integer, as_number
 from torchsko.rollout.finite_checks import first_nonfinite
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 
 def check_solver(tolerance: Any, max_iterations: Any, exact: Any, stop_early: Any) -> None:
@@ -151,7 +151,7 @@ def _check(
         )
     if (why := misfit(mech, name, x, shape)) is not None:
         raise ShapeError(why)
-    read = numbers(x) if finite else None
+    read = concrete_values(x) if finite else None
     if read is not None and not np.isfinite(read).all():
         sample = np.argwhere(~np.isfinite(read))[0, : x.ndim - len(shape)].tolist()
         raise NonFiniteError(
@@ -173,7 +173,7 @@ def warn_nonfinite(
         cost: their cost, `[*batch]`.
         gradient: norm of its gradient, `[*batch]`.
     """
-    values, norms = numbers(cost), numbers(gradient)
+    values, norms = concrete_values(cost), concrete_values(gradient)
     if values is None or norms is None:
         return
     wrong = np.argwhere(~(np.isfinite(values) & np.isfinite(norms)))

@@ -13,7 +13,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import misfit
 from torchsko.mechanism.validation import check_finite, check_placement
 from torchsko.rollout.argument_checks import as_number
-from torchsko.utils.concrete_values import numbers
+from torchsko.utils.concrete_values import concrete_values
 
 Batches = dict[str, tuple[int, ...]]
 """Batch dimensions by the names of the tensors that have them."""
@@ -94,7 +94,7 @@ def check_nonnegative(
 def is_nonnegative(x: Any) -> bool:
     """Whether a number, or all of a tensor's that are free to read, are 0 or more, and finite."""
     if isinstance(x, Tensor):
-        read = numbers(x)
+        read = concrete_values(x)
         return read is None or bool(((read >= 0) & (read < math.inf)).all())
     size = as_number(x)
     return size is not None and 0 <= size < math.inf

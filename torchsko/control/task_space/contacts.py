@@ -30,7 +30,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.placement import check_rotation
 from torchsko.mechanism.validation import check_placement
 from torchsko.spatial.rotation import cross
-from torchsko.utils.shapes import joined
+from torchsko.utils.shapes import concatenate
 from torchsko.verbs.frame import Frame, with_frames
 from torchsko.verbs.frames import frame_acceleration, frame_jacobian, frame_pose
 
@@ -147,7 +147,7 @@ def friction_cones(contacts: Sequence[Contact], like: Tensor) -> Tensor:
         mu = mu[..., None, None] if isinstance(mu, Tensor) else mu
         pyramid = sides - mu * normal
         rows.append(torch.nn.functional.pad(pyramid, (3 * i, 3 * (count - 1 - i))))
-    return joined(rows, -2)
+    return concatenate(rows, -2)
 
 
 def in_inertial_axes(contacts: Sequence[Contact], forces: Tensor) -> Tensor:

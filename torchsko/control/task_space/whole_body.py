@@ -43,7 +43,7 @@ from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_state, shared_batch
 from torchsko.mechanism.validation import check_each, check_names, check_placement
 from torchsko.rollout.argument_checks import as_integer
-from torchsko.utils.shapes import joined, matvec
+from torchsko.utils.shapes import concatenate, matvec
 from torchsko.verbs.dynamics import bias_force, mass_matrix
 
 SMALL = (1e-6, 1e-3)
@@ -176,15 +176,15 @@ def _program(
     square = (unmoved * unmoved).sum(-1).detach()
     length = torch.where(square > 0, square, 1.0).sqrt()
     A = torch.cat([unmoved / length[..., None], J], -2)
-    b = joined((-bias.index_select(-1, free) / length, still), batch=batch)
+    b = concatenate((-bias.index_select(-1, free) / length, still), batch=batch)
     limit = mech.effort_limit.index_select(-1, driven)
     size = torch.where(limit.isfinite() & (limit > 0), limit, 1.0)  # rows of one size
     rows, moved = dynamics.index_select(-2, driven) / size[..., None], bias.index_select(-1, driven)
     cone = torch.nn.functional.pad(friction_cones(contacts, dynamics), (n, 0))
     every = torch.broadcast_shapes(batch, cone.shape[:-2], limit.shape[:-1])
-    G = joined((rows, -rows, cone), -2, every)
+    G = concatenate((rows, -rows, cone), -2, every)
     h = [(limit - moved) / size, (limit + moved) / size, torch.zeros(cone.shape[-2], **like)]
-    h = joined(h, batch=every)
+    h = concatenate(h, batch=every)
     return QuadraticProgram(P, p, A, b, G, h)
 
 

@@ -24,7 +24,7 @@ from torchsko.fused.build.toolchain import Toolchain, find_toolchain
 from torchsko.fused.calls.quick import Quick, quick_call
 from torchsko.fused.program.program import Port, Program
 from torchsko.mechanism.state import apart
-from torchsko.utils.shapes import broadcast_shapes, broadcasts
+from torchsko.utils.shapes import are_broadcastable, broadcast_shapes
 
 # Tiles of a block at least: drawing one costs nothing then.
 _BLOCKS = 16
@@ -240,7 +240,7 @@ def broadcast_batch(ports: Sequence[Port], shapes: Sequence[Sequence[int]]) -> t
         return broadcast_shapes(*shapes)
     except RuntimeError:
         pairs = combinations(zip(ports, shapes, strict=True), 2)
-        (a, first), (b, second) = next(x for x in pairs if not broadcasts(x[0][1], x[1][1]))
+        (a, first), (b, second) = next(x for x in pairs if not are_broadcastable(x[0][1], x[1][1]))
     raise ShapeError(apart(a.name, first, b.name, second, len(b.shape)))
 
 

@@ -20,7 +20,7 @@ from torchsko.fused.capture.sources import GONE, Link, Reachable, Step, follow_a
 from torchsko.fused.capture.watch import PASS_IT, Swap, Watch, constants_of
 from torchsko.fused.tracing.clean import concrete, is_wrapped, refuse_when_run
 from torchsko.mechanism.mechanism import Mechanism
-from torchsko.utils.dtype import stands_for
+from torchsko.utils.dtype import is_traced_as
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _one(links: tuple[Link, ...]) -> Tensor | None:
 
 
 def _fitting(capture: Capture, x: Tensor) -> Tensor:
-    other = x.dtype != capture.dtype and not stands_for(x, cast(torch.dtype, capture.dtype))
+    other = x.dtype != capture.dtype and not is_traced_as(x, cast(torch.dtype, capture.dtype))
     if other or x.shape != capture.shape:
         raise FusedError(
             f"{capture.name} is now {tuple(x.shape)} of {x.dtype}.",

@@ -21,7 +21,7 @@ from torchsko.fused.capture.watch import constants_of, draws
 from torchsko.fused.tracing.clean import in_clean_thread, unfollowed
 from torchsko.fused.tracing.refusals import refused_by_torch
 from torchsko.fused.workshop import Eager, Workshop
-from torchsko.utils.dtype import in_own_type
+from torchsko.utils.dtype import without_autocast
 
 T = TypeVar("T")
 Shapes = Mapping[str, tuple[int, ...]]
@@ -69,7 +69,7 @@ def recipe_of(
         return _evaluate(fn, arguments, choice, shapes, workshop)
 
 
-@in_own_type
+@without_autocast
 def _evaluate(
     fn: Eager, arguments: Arguments, choice: Choice, shapes: Shapes, workshop: Workshop,
     wrapped: Sequence[Tensor] = (),

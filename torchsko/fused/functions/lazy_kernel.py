@@ -28,7 +28,7 @@ from torchsko.fused.tracing.clean import below_modes, in_clean_thread
 from torchsko.fused.tracing.refusals import refused_by_torch
 from torchsko.fused.tracing.tracer import trace
 from torchsko.implicit.jacobians import Function, Tensors
-from torchsko.utils.dtype import in_own_type
+from torchsko.utils.dtype import without_autocast
 
 LONG = 100_000
 """Time of a vector of samples, in additions, from which on few samples have a narrower kernel: some 30 us."""
@@ -127,7 +127,7 @@ class Traced:
         summed = [k is not None and inputs[k].dim() == ranks[k] for k in self.like]
         return self._sum(inputs, kernel(inputs, summed))
 
-    @in_own_type
+    @without_autocast
     def eager(self, *inputs: Tensor) -> Tensors:
         """The source on a batch, by ordinary tensor operations; differentiable to any order."""
         if self.traits.batched is None:

@@ -89,9 +89,9 @@ def matched(
         if name == "tau":
             refuse_currents(path, found)
         raise FitError(
-            f"{path}: no column is {LONG[name]} ({name!r}).\n"
-            f"There are {there(table)}.\n"
-            + (in_lists(table, called) or to_type(name, called, known, joints))
+            f"{path}: no column is {LONG[name]} ({name!r}).",
+            f"There are {there(table)}.",
+            in_lists(table, called) or to_type(name, called, known, joints),
         )
     return out
 

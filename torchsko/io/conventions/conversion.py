@@ -41,7 +41,7 @@ from torchsko.mechanism.coordinates import (
 from torchsko.mechanism.dispatch import MechanismLike, as_mechanism
 from torchsko.mechanism.mechanism import Mechanism
 from torchsko.mechanism.state import check_coordinates
-from torchsko.utils.shapes import joined
+from torchsko.utils.shapes import concatenate
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class Conventions:
             getattr(joint, way)(coordinates[..., joint.q], x[..., joint.dofs])
             for joint in self._special
         ]
-        return joined(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
+        return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
 
     def _from(self, q: Tensor, x: Tensor, way: str) -> Tensor:
         check_coordinates(self.mech, q=q)
@@ -175,7 +175,7 @@ class Conventions:
             getattr(joint, way)(coordinates[..., joint.q], x.index_select(-1, places))
             for joint, places in zip(self._special, self._dofs.blocks, strict=True)
         ]
-        return joined(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.back)
+        return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.back)
 
     def _drift(self, q: Tensor, qd: Tensor) -> Tensor:
         coordinates, rates = all_q(self.mech, q), all_rates(self.mech, qd)
@@ -183,7 +183,7 @@ class Conventions:
             joint.drift(coordinates[..., joint.q], rates[..., joint.dofs])
             for joint in self._special
         ]
-        return joined(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
+        return concatenate(parts, batch=q.shape[:-1]).index_select(-1, self._dofs.take)
 
     def _check(self, name: str, x: Tensor, size: int) -> None:
         if x.shape[-1:] != (size,):

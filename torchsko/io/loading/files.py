@@ -12,14 +12,14 @@ import torch
 
 from torchsko.bridge.singular_hinges import undefined
 from torchsko.errors import MechanismError, RobotFileWarning, name_list
-from torchsko.io.common.package_paths import own_folders
+from torchsko.io.common.meshes import own_folders
 from torchsko.io.common.source import check_folders, check_source, format_of, naming
 from torchsko.io.loading.build import build_mechanism
 from torchsko.io.loading.mujoco_models import from_mujoco
 from torchsko.io.mjcf.read_mjcf import read_mjcf
 from torchsko.io.sdf.read_sdf import read_sdf
 from torchsko.io.urdf.read_urdf import read_urdf
-from torchsko.io.xml.xacro import expanded
+from torchsko.io.xml.xacro import expand_macros
 from torchsko.mechanism.description import GRAVITY, UNRESISTED, Fault, RobotDescription
 from torchsko.mechanism.mechanism import Mechanism
 
@@ -100,7 +100,7 @@ def load(
         mesh_path = (*(mesh_path or ()), *own_folders(os.path.dirname(os.path.abspath(source))))
         # What macros become is text: readers cannot name it, and its lines are not those of the file.
         file = f"{os.fspath(source)}, its macros expanded"
-        source, unnamed = expanded(source, xacro), naming(file)
+        source, unnamed = expand_macros(source, xacro), naming(file)
     with unnamed:
         read = _read(source, floating_base, mimic, strict, mesh_path or ())
     with naming(file):
@@ -150,12 +150,11 @@ def _read(
 def _with_singular(mech: Mechanism, strict: bool, floating_base: bool) -> Mechanism:
     """The mechanism with joints that no inertia resists in its report; refused when strict."""
     if strict:
-        said = undefined(mech.name, mech.singular_joints)
+        what, why, advice = undefined(mech.name, mech.singular_joints)
         for name in mech.singular_joints if floating_base else ():
             if twice := _floats_twice(mech, name):
-                *why, _ = said.split("\n")
-                said = "\n".join([*why, f"The robot floats twice, by {name!r} too{twice}."])
-        raise MechanismError(said)
+                advice = f"The robot floats twice, by {name!r} too{twice}."
+        raise MechanismError(what, why, advice)
     faults = (
         Fault(
             f"joint {name!r}",

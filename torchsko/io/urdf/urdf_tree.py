@@ -29,7 +29,7 @@ def with_world(
         f"link {WORLD!r}",
         f"not declared, though joint {hung[0].name!r} hangs on it: read as a link without mass, "
         "which is the inertial frame unless the base floats",
-        unknown_link(hung[0], "parent", WORLD, known),
+        "\n".join(unknown_link(hung[0], "parent", WORLD, known)),
     )
     return [LinkDescription(WORLD), *links]
 

@@ -55,7 +55,7 @@ def check_macros(root: Element, report: Report) -> None:
         )
 
 
-def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
+def expand_macros(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
     """The URDF that a file of macros stands for, by the package xacro.
 
     Macros are programs: they read other files, and compute. So none is expanded unless that is asked for.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchsko.mechanism.joints.kind import Constants, JointType
-from torchsko.utils.shapes import entries_at, joined
+from torchsko.utils.shapes import concatenate, gather_entries
 
 if TYPE_CHECKING:
     from torchsko.mechanism.mechanism import Mechanism
@@ -39,7 +39,7 @@ class JointGroup:
         """What the kind's methods need to know of these joints, by name."""
         constants = {"axis": mech.axis.index_select(-2, self.bodies)}
         if self.kind.parameters:
-            chosen = entries_at(mech.joint_parameters, self.parameter_index)
+            chosen = gather_entries(mech.joint_parameters, self.parameter_index)
             sizes = [parameter.size for parameter in self.kind.parameters]
             parts = chosen.unflatten(-1, (-1, self.kind.num_parameters)).split(sizes, -1)
             for parameter, part in zip(self.kind.parameters, parts, strict=True):
@@ -49,11 +49,11 @@ class JointGroup:
 
     def coordinates(self, q: Tensor) -> Tensor:
         """The group's coordinates, `[*batch, num_q of the mechanism]` to `[*batch, g, num_q]`."""
-        return entries_at(q, self.q_index).unflatten(-1, (-1, self.kind.num_q))
+        return gather_entries(q, self.q_index).unflatten(-1, (-1, self.kind.num_q))
 
     def rates(self, qd: Tensor) -> Tensor:
         """The group's rates, `[*batch, num_dof]` to `[*batch, g, d]`."""
-        return entries_at(qd, self.dof_index).unflatten(-1, (-1, self.kind.num_dof))
+        return gather_entries(qd, self.dof_index).unflatten(-1, (-1, self.kind.num_dof))
 
     def to(self, device: torch.device | str) -> JointGroup:
         """The same group with its index tensors on a device."""
@@ -149,7 +149,7 @@ class JointSet:
         """Per-joint parts of all groups, joined along `dim` (negative) breadth first."""
         if len(parts) == 1:
             return parts[0]
-        return joined(parts, dim).index_select(dim, self.node_place)
+        return concatenate(parts, dim).index_select(dim, self.node_place)
 
     def levels(self, parts: Sequence[Sequence[Tensor]], dim: int) -> list[Tensor]:
         """For each level its joints, breadth first along `dim`, from the runs of every group."""
@@ -159,13 +159,13 @@ class JointSet:
             if len(here) == 1:
                 found.append(here[0])
                 continue
-            whole = joined(here, dim)
+            whole = concatenate(here, dim)
             found.append(whole if shuffle is None else whole.index_select(dim, shuffle))
         return found
 
     def vector(self, parts: list[Tensor], place: Tensor) -> Tensor:
         """Parts `[*batch, g, w]` of all groups as one vector; `place` is `q_place` or `dof_place`."""
-        return entries_at(joined([part.flatten(-2) for part in parts]), place)
+        return gather_entries(concatenate([part.flatten(-2) for part in parts]), place)
 
 
 def _places(sizes: list[int], bodies: list[int]) -> Tensor:
